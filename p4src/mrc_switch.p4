@@ -1,0 +1,63 @@
+// The MRC fabric switch: forwards on the segment list that the sender chose, and on nothing else.
+//
+// There is no routing protocol, no ECMP and no reroute. What a switch knows is static: its own uSIDs
+// (my_sid) and one /48 for each neighbour (next_hop). See docs/switch-program.md.
+#include <core.p4>
+#include <v1model.p4>
+
+#include "headers.p4"
+#include "parser.p4"
+#include "usid.p4"
+#include "fault.p4"
+
+control MrcIngress(inout headers_t hdr,
+                   inout metadata_t meta,
+                   inout standard_metadata_t standard_metadata) {
+    counter(PORT_COUNT, CounterType.packets_and_bytes) port_rx;
+    counter(DROP_COUNT, CounterType.packets_and_bytes) drops;
+
+    Fault() ingress_fault;
+    MicroSegment() micro_segment;
+
+    apply {
+        port_rx.count((bit<32>)standard_metadata.ingress_port);
+        ingress_fault.apply(standard_metadata.ingress_port, drop_t.FAULT_INGRESS, meta);
+        if (meta.drop == drop_t.NONE) {
+            if (hdr.ipv6.isValid()) {
+                micro_segment.apply(hdr, meta, standard_metadata);
+            } else {
+                meta.drop = drop_t.NOT_IPV6;
+            }
+        }
+        if (meta.drop != drop_t.NONE) {
+            drops.count((bit<32>)(bit<8>)meta.drop);
+            mark_to_drop(standard_metadata);
+        }
+    }
+}
+
+control MrcEgress(inout headers_t hdr,
+                  inout metadata_t meta,
+                  inout standard_metadata_t standard_metadata) {
+    counter(PORT_COUNT, CounterType.packets_and_bytes) port_tx;
+    counter(DROP_COUNT, CounterType.packets_and_bytes) egress_drops;
+
+    Fault() egress_fault;
+
+    apply {
+        egress_fault.apply(standard_metadata.egress_port, drop_t.FAULT_EGRESS, meta);
+        if (meta.drop != drop_t.NONE) {
+            egress_drops.count((bit<32>)(bit<8>)meta.drop);
+            mark_to_drop(standard_metadata);
+        } else {
+            port_tx.count((bit<32>)standard_metadata.egress_port);
+        }
+    }
+}
+
+V1Switch(MrcParser(),
+         MrcVerifyChecksum(),
+         MrcIngress(),
+         MrcEgress(),
+         MrcComputeChecksum(),
+         MrcDeparser()) main;
