@@ -1,0 +1,270 @@
+"""The immutable model of a fabric."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from ipaddress import IPv6Address, IPv6Network
+from typing import Literal
+
+from topologies.usid import Role, UsidPlan
+
+Tier = Literal["t0", "t1"]
+LinkKind = Literal["host", "fabric"]
+
+# The low half of an EV travels as the UDP source port, and RoCEv2 senders take theirs from 0xC000 up.
+EV_PORT_BASE = 0xC000
+
+
+@dataclass(frozen=True, slots=True)
+class LinkProfile:
+    """What a link can carry: bits per second each way, propagation delay, and the largest IP packet."""
+
+    rate_bps: int
+    delay_ns: int
+    mtu_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class PortRef:
+    """One end of a link: a node and the number of its port."""
+
+    node: str
+    port: int
+
+    @property
+    def ifname(self) -> str:
+        """The interface's name, as the contract has it: ``<node>-eth<N>``."""
+        return f"{self.node}-eth{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class NicPort:
+    """A NIC's port to one plane. Each has an address of its own (SPEC section 11.5)."""
+
+    host: str
+    plane: int
+    ref: PortRef
+    mac: bytes
+    address: IPv6Address
+    usid: int
+    t0: str
+    t0_mac: bytes
+
+    @property
+    def ifname(self) -> str:
+        """The interface's name."""
+        return self.ref.ifname
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A host with one NIC, which has one port per plane."""
+
+    name: str
+    index: int
+    rack: int
+    ports: tuple[NicPort, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchPort:
+    """A switch's port, numbered from 1, and the node at the other end of its link."""
+
+    number: int
+    ref: PortRef
+    mac: bytes
+    peer: PortRef
+    peer_mac: bytes
+
+    @property
+    def ifname(self) -> str:
+        """The interface's name."""
+        return self.ref.ifname
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """A T0 or a T1 of one plane."""
+
+    name: str
+    device_id: int
+    plane: int
+    tier: Tier
+    index: int
+    usid: int
+    ports: tuple[SwitchPort, ...]
+
+    def port_to(self, node: str) -> SwitchPort:
+        """The port whose link leads to ``node``. Raises KeyError where there is none."""
+        for port in self.ports:
+            if port.peer.node == node:
+                return port
+        raise KeyError(f"{self.name} has no link to {node}")
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A cable: the lower end (host or T0) first."""
+
+    a: PortRef
+    b: PortRef
+    kind: LinkKind
+    plane: int
+    profile: LinkProfile
+
+    @property
+    def name(self) -> str:
+        """Such as ``p0-t0-1:p0-t1-3``."""
+        return f"{self.a.node}:{self.b.node}"
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """One way from a NIC to another: what an EV stands for."""
+
+    src: str
+    dst: str
+    plane: int
+    t1: int | None
+    ev: int
+    segments: tuple[int, ...]
+    outer_dst: IPv6Address
+    nodes: tuple[str, ...]
+
+    @property
+    def links(self) -> tuple[str, ...]:
+        """The names of the links in travelling order, each written as in ``Link.name``."""
+        return tuple(link_name(a, b) for a, b in zip(self.nodes, self.nodes[1:], strict=False))
+
+
+def link_name(a: str, b: str) -> str:
+    """The name of the link between two nodes, given in either order."""
+    return f"{a}:{b}" if _level(a) <= _level(b) else f"{b}:{a}"
+
+
+def _level(node: str) -> int:
+    if "-t1-" in node:
+        return 2
+    return 1 if "-t0-" in node else 0
+
+
+def ev_of(plane: int, uplink: int) -> int:
+    """The EV of a path: the plane (so the NIC's port) and the T0's uplink. Nothing else varies."""
+    return plane << 16 | EV_PORT_BASE | uplink
+
+
+def ev_fields(ev: int) -> tuple[int, int]:
+    """The plane and the uplink that an EV names."""
+    return ev >> 16, ev & 0xFFFF & ~EV_PORT_BASE
+
+
+@dataclass(frozen=True)
+class Fabric:
+    """A multi-plane two-tier Clos: everything that is known before a single interface exists."""
+
+    name: str
+    planes: int
+    hosts: tuple[Host, ...]
+    switches: tuple[Switch, ...]
+    links: tuple[Link, ...]
+    plan: UsidPlan
+    source: str = field(default="", compare=False)
+
+    @cached_property
+    def _hosts(self) -> Mapping[str, Host]:
+        return {host.name: host for host in self.hosts}
+
+    @cached_property
+    def _switches(self) -> Mapping[str, Switch]:
+        return {switch.name: switch for switch in self.switches}
+
+    @cached_property
+    def _links(self) -> Mapping[str, Link]:
+        return {link.name: link for link in self.links}
+
+    def host(self, name: str) -> Host:
+        """The host of that name. Raises KeyError."""
+        return self._hosts[name]
+
+    def switch(self, name: str) -> Switch:
+        """The switch of that name. Raises KeyError."""
+        return self._switches[name]
+
+    def link(self, a: str, b: str) -> Link:
+        """The link between two nodes, in either order. Raises KeyError where there is none."""
+        return self._links[link_name(a, b)]
+
+    def has_link(self, a: str, b: str) -> bool:
+        """Whether a link joins the two nodes."""
+        return link_name(a, b) in self._links
+
+    def t0(self, plane: int, index: int) -> Switch:
+        """The T0 of that plane and rack."""
+        return self._switches[f"p{plane}-t0-{index}"]
+
+    def t1s(self, plane: int) -> Iterator[Switch]:
+        """The T1s of a plane, in order."""
+        return (s for s in self.switches if s.plane == plane and s.tier == "t1")
+
+    def sid(self, usid: int) -> IPv6Network:
+        """The /48 of a uSID in this fabric's block."""
+        return self.plan.sid(usid)
+
+    def paths(self, src: str, dst: str) -> tuple[Path, ...]:
+        """Every path from one host's NIC to another's, by plane and then by T1.
+
+        Within a rack there is one path per plane (up to the T0 and down again); between racks there is
+        one for every T1 that both T0s are linked to. Raises KeyError on an unknown host, ValueError
+        where src is dst.
+        """
+        a, b = self.host(src), self.host(dst)
+        if a is b:
+            raise ValueError(f"{src} has no path to itself")
+        return tuple(path for plane in range(self.planes) for path in self._plane_paths(a, b, plane))
+
+    def _plane_paths(self, a: Host, b: Host, plane: int) -> Iterator[Path]:
+        up, down = self.t0(plane, a.rack), self.t0(plane, b.rack)
+        nic = b.ports[plane].usid
+        if up is down:
+            yield self._path(a, b, plane, None, (up.usid, nic), (up.name,))
+            return
+        for t1 in self.t1s(plane):
+            if self.has_link(up.name, t1.name) and self.has_link(down.name, t1.name):
+                segments = (up.usid, t1.usid, down.usid, nic)
+                yield self._path(a, b, plane, t1.index, segments, (up.name, t1.name, down.name))
+
+    def _path(
+        self,
+        a: Host,
+        b: Host,
+        plane: int,
+        t1: int | None,
+        segments: tuple[int, ...],
+        nodes: tuple[str, ...],
+    ) -> Path:
+        return Path(
+            src=a.name,
+            dst=b.name,
+            plane=plane,
+            t1=t1,
+            ev=ev_of(plane, t1 or 0),
+            segments=segments,
+            outer_dst=self.plan.container(segments),
+            nodes=(a.name, *nodes, b.name),
+        )
+
+    def path_of(self, src: str, dst: str, ev: int) -> Path:
+        """The path that an EV stands for between two hosts. Raises KeyError where it stands for none."""
+        for path in self.paths(src, dst):
+            if path.ev == ev:
+                return path
+        raise KeyError(f"EV {ev:#010x} is no path from {src} to {dst}")
+
+    def node_of(self, usid: int) -> str:
+        """The name of the node that a uSID stands for. Raises KeyError, or ValueError on no uSID at all."""
+        plane, role, index = UsidPlan.fields(usid)
+        if role is Role.NIC:
+            return self.hosts[index].name
+        return self._switches[f"p{plane}-{role.name.lower()}-{index}"].name

@@ -1,0 +1,90 @@
+"""How uSIDs are numbered: by structure, so that a path can be written down from a few bits.
+
+Every 16-bit uSID carries the plane in its top four bits, then what kind of node it names, then which one::
+
+    15      12 11   10 9              0
+    |  plane  |  role |     index      |
+
+The paper's template rule (arXiv:2605.04333 section 2.3, Fig. 3) follows from that: the plane bits of an EV go
+into all four uSIDs of a path and its uplink bits into the T1's, and no sender stores a path.
+A container is F3216: a 32-bit locator block and up to six uSIDs; zeros end it (RFC 9800).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from ipaddress import IPv6Address, IPv6Network
+
+PLANE_BITS = 4
+ROLE_BITS = 2
+INDEX_BITS = 10
+MAX_PLANES = 1 << PLANE_BITS
+MAX_INDEX = (1 << INDEX_BITS) - 1
+MAX_USIDS = 6
+BLOCK_PREFIX_LEN = 32
+SID_PREFIX_LEN = 48
+
+
+class Role(IntEnum):
+    """What a uSID names. No role is 0, so that no uSID is 0000, which ends a container."""
+
+    T0 = 1
+    T1 = 2
+    NIC = 3
+
+
+@dataclass(frozen=True, slots=True)
+class UsidPlan:
+    """The locator block of a fabric and the arithmetic on its uSIDs."""
+
+    block: IPv6Network
+
+    def __post_init__(self) -> None:
+        if self.block.prefixlen != BLOCK_PREFIX_LEN:
+            raise ValueError(f"an F3216 locator block is a /{BLOCK_PREFIX_LEN}, not {self.block}")
+
+    @staticmethod
+    def usid(plane: int, role: Role, index: int) -> int:
+        """The 16-bit uSID of a node. Raises ValueError where a field does not fit."""
+        if not 0 <= plane < MAX_PLANES:
+            raise ValueError(f"plane {plane} does not fit a uSID: at most {MAX_PLANES} planes")
+        if not 0 <= index <= MAX_INDEX:
+            raise ValueError(f"{role.name} {index} does not fit a uSID: at most {MAX_INDEX + 1} of a kind")
+        return plane << (ROLE_BITS + INDEX_BITS) | role << INDEX_BITS | index
+
+    @staticmethod
+    def fields(usid: int) -> tuple[int, Role, int]:
+        """The plane, role and index of a uSID. Raises ValueError on one that names nothing."""
+        return usid >> (ROLE_BITS + INDEX_BITS), Role(usid >> INDEX_BITS & 3), usid & MAX_INDEX
+
+    def sid(self, usid: int) -> IPv6Network:
+        """The /48 that a switch matches for this uSID."""
+        return IPv6Network((int(self.block.network_address) | usid << 80, SID_PREFIX_LEN))
+
+    def container(self, usids: Sequence[int]) -> IPv6Address:
+        """The destination address that visits these uSIDs in turn. Raises ValueError on more than six."""
+        if len(usids) > MAX_USIDS:
+            raise ValueError(f"a container holds {MAX_USIDS} uSIDs, not {len(usids)}")
+        address = int(self.block.network_address)
+        for position, usid in enumerate(usids):
+            address |= usid << 80 - 16 * position
+        return IPv6Address(address)
+
+    def usids(self, container: IPv6Address) -> tuple[int, ...]:
+        """The uSIDs still in a container, up to its end."""
+        value = int(container)
+        found = []
+        for position in range(MAX_USIDS):
+            usid = value >> 80 - 16 * position & 0xFFFF
+            if usid == 0:
+                break
+            found.append(usid)
+        return tuple(found)
+
+    def shift(self, container: IPv6Address) -> IPv6Address:
+        """What a uN node makes of a container: the active uSID consumed, the rest moved up by 16 bits."""
+        value = int(container)
+        rest = (value << 16) & ((1 << 96) - 1)
+        return IPv6Address(value >> 96 << 96 | rest)
