@@ -1,1 +1,5 @@
-"""."""
+"""The P4Runtime client of the fabric and what it installs.
+
+Static SRv6 entries, written once and read back; faults as single writes; counters. No other control protocol
+runs anywhere in the testbed.
+"""

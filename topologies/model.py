@@ -262,6 +262,11 @@ class Fabric:
                 return path
         raise KeyError(f"EV {ev:#010x} is no path from {src} to {dst}")
 
+    def usid_of(self, node: str, plane: int) -> int:
+        """The uSID of a switch, or of a host's NIC port to a plane. Raises KeyError."""
+        host = self._hosts.get(node)
+        return self.switch(node).usid if host is None else host.ports[plane].usid
+
     def node_of(self, usid: int) -> str:
         """The name of the node that a uSID stands for. Raises KeyError, or ValueError on no uSID at all."""
         plane, role, index = UsidPlan.fields(usid)

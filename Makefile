@@ -1,0 +1,46 @@
+# mrclab: everything starts here. `make help` lists the targets.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help setup run-experiment test unit-test lint format types p4 bench clean distclean
+
+VENV := .venv
+BIN := $(VENV)/bin
+# What a run is made of: make run-experiment SCENARIO=link-kill ARGS='--topology wide --trials 8'
+SCENARIO ?= link-kill
+ARGS ?=
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(VENV)/.ready ## Install what Debian/Ubuntu and PyPI must provide (as root); every other target does it by itself
+
+$(VENV)/.ready: pyproject.toml tools/setup.sh
+	@tools/setup.sh $(VENV)
+
+run-experiment: $(VENV)/.ready ## Bring up a fabric, spray, kill links, report the recovery (SCENARIO=, ARGS=)
+	@$(BIN)/mrclab run $(SCENARIO) $(ARGS)
+
+test: $(VENV)/.ready ## Run every test that this machine can run (as root: all but those marked bmv2)
+	@$(BIN)/python -m pytest $(ARGS)
+
+unit-test: $(VENV)/.ready ## Run the tests that need no root
+	@$(BIN)/python -m pytest -m "not root and not bmv2 and not slow" $(ARGS)
+
+lint: $(VENV)/.ready ## Check style and types
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
+
+format: $(VENV)/.ready ## Format the code
+	@$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
+
+p4: $(VENV)/.ready ## Compile p4src with p4c-bm2-ss (needs p4c on PATH)
+	@$(BIN)/python -m p4src.compile
+
+bench: $(VENV)/.ready ## Run the benchmarks and print their tables
+	@for b in benchmarks/*.py; do echo "== $$b"; $(BIN)/python $$b; done
+
+clean: $(VENV)/.ready ## Remove whatever a crashed run left behind
+	@$(BIN)/mrclab clean
+
+distclean: ## Remove the virtual environment and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info

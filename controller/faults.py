@@ -1,0 +1,182 @@
+"""Faults: one P4Runtime write breaks a link, one heals it, and both know their moment.
+
+Both directions of a link are broken at one of its ends, the switch nearer to the hosts: what it would send
+onto the link is dropped by its egress fault table, what arrives by its ingress fault table. Carrier stays up,
+so nobody is told.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import finsy as fy
+import grpc
+from finsy.p4entity import encode_updates
+from finsy.p4schema import P4Schema
+from finsy.proto import p4r, p4r_grpc
+from switches.target import RunningSwitch
+
+from controller.pipeline import Pipeline, shipped_pipeline
+from topologies import Fabric, InputError
+
+FaultKind = Literal["blackhole", "loss"]
+Direction = Literal["both", "up", "down"]
+FAULT_KINDS: tuple[FaultKind, ...] = ("blackhole", "loss")
+DIRECTIONS: tuple[Direction, ...] = ("both", "up", "down")
+RATIO_ONE = 1 << 32
+
+# Trailing metadata of our own target's Write: CLOCK_MONOTONIC around the map updates themselves.
+BEFORE_KEY = "mrclab-t-before-ns"
+AFTER_KEY = "mrclab-t-after-ns"
+
+
+@dataclass(frozen=True, slots=True)
+class LinkFault:
+    """What to break: a link by its two ends, how, and which way (``up`` is away from the hosts).
+
+    ``ratio`` is the share of frames that ``loss`` drops, from 0 to 1.
+    """
+
+    a: str
+    b: str
+    kind: FaultKind = "blackhole"
+    direction: Direction = "both"
+    ratio: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """When something took effect: between two stamps of CLOCK_MONOTONIC, and whose clock reading they are."""
+
+    t_before_ns: int
+    t_after_ns: int
+    stamped_by: Literal["switch", "controller"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    switch: str
+    port: int
+    egress_way: Direction
+
+
+class FaultInjector:
+    """Writes fault-table entries over a channel of its own, as the controller that is primary.
+
+    ``election_ids`` gives the election id under which each switch's primary runs: P4Runtime takes writes from
+    it alone.
+    """
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        switches: Sequence[RunningSwitch],
+        election_ids: Mapping[str, int],
+        pipeline: Pipeline | None = None,
+    ) -> None:
+        self._fabric = fabric
+        self._switches = {s.name: s for s in switches}
+        self._election_ids = dict(election_ids)
+        self._schema = P4Schema((pipeline or shipped_pipeline()).p4info)
+        self._channels: dict[str, grpc.Channel] = {}
+        self._active: dict[str, LinkFault] = {}
+
+    def close(self) -> None:
+        """Closes the channels. Faults stay as they are."""
+        for channel in self._channels.values():
+            channel.close()
+        self._channels.clear()
+
+    @property
+    def active(self) -> Mapping[str, LinkFault]:
+        """The faults in force, by link."""
+        return dict(self._active)
+
+    def prepare(self, fault: LinkFault) -> None:
+        """Opens the channel a fault will need, so that opening it does not widen the fault's moment."""
+        place = self._place(fault)
+        switch = self._switches[place.switch]
+        self._stub(switch).Capabilities(p4r.CapabilitiesRequest(), timeout=10)
+
+    def apply(self, fault: LinkFault) -> Moment:
+        """Breaks a link. Raises InputError on a link that does not exist or is broken already."""
+        place = self._place(fault)
+        name = self._fabric.link(fault.a, fault.b).name
+        if name in self._active:
+            raise InputError(f"link {name} is faulty already: restore it first")
+        moment = self._write(place.switch, [+entry for entry in _entries(fault, place)])
+        self._active[name] = fault
+        return moment
+
+    def undo(self, a: str, b: str) -> Moment:
+        """Heals a link. Raises InputError where it has no fault."""
+        if not self._fabric.has_link(a, b):
+            raise InputError(f"no link {a} - {b} in topology {self._fabric.name}")
+        name = self._fabric.link(a, b).name
+        fault = self._active.get(name)
+        if fault is None:
+            raise InputError(f"link {name} has no fault to undo")
+        place = self._place(fault)
+        moment = self._write(place.switch, [-entry for entry in _entries(fault, place)])
+        del self._active[name]
+        return moment
+
+    def undo_all(self) -> None:
+        """Heals every link."""
+        for fault in list(self._active.values()):
+            self.undo(fault.a, fault.b)
+
+    def _place(self, fault: LinkFault) -> _Place:
+        if not self._fabric.has_link(fault.a, fault.b):
+            raise InputError(f"no link {fault.a} - {fault.b} in topology {self._fabric.name}")
+        if not 0 < fault.ratio <= 1:
+            raise InputError(f"a loss ratio is above 0 and at most 1, not {fault.ratio}")
+        link = self._fabric.link(fault.a, fault.b)
+        if link.kind == "host":
+            return _Place(link.b.node, link.b.port, "down")
+        return _Place(link.a.node, link.a.port, "up")
+
+    def _stub(self, switch: RunningSwitch) -> p4r_grpc.P4RuntimeStub:
+        if switch.grpc_address not in self._channels:
+            self._channels[switch.grpc_address] = grpc.insecure_channel(switch.grpc_address)
+        return p4r_grpc.P4RuntimeStub(self._channels[switch.grpc_address])
+
+    def _write(self, name: str, entries: Sequence[fy.P4TableEntry]) -> Moment:
+        switch = self._switches[name]
+        request = p4r.WriteRequest(
+            device_id=switch.device_id,
+            election_id=_uint128(self._election_ids[name]),
+            updates=encode_updates(entries, self._schema),
+        )
+        stub = self._stub(switch)
+        before = time.monotonic_ns()
+        _, call = stub.Write.with_call(request, timeout=10)
+        after = time.monotonic_ns()
+        stamps = {item.key: item.value for item in call.trailing_metadata()}
+        if BEFORE_KEY in stamps and AFTER_KEY in stamps:
+            return Moment(int(stamps[BEFORE_KEY]), int(stamps[AFTER_KEY]), "switch")
+        return Moment(before, after, "controller")
+
+
+def _uint128(value: int) -> p4r.Uint128:
+    return p4r.Uint128(high=value >> 64, low=value & (1 << 64) - 1)
+
+
+def _entries(fault: LinkFault, place: _Place) -> list[fy.P4TableEntry]:
+    controls = []
+    if fault.direction in ("both", place.egress_way):
+        controls.append("egress_fault")
+    if fault.direction != place.egress_way:
+        controls.append("ingress_fault")
+    ratio = round(fault.ratio * RATIO_ONE)
+    entries = []
+    for control in controls:
+        if fault.kind == "blackhole" or ratio >= RATIO_ONE:
+            action = fy.Action(f"{control}.blackhole")
+        else:
+            action = fy.Action(f"{control}.lose", ratio=ratio)
+        entries.append(fy.P4TableEntry(f"{control}.fault", match=fy.Match(port=place.port), action=action))
+    return entries
