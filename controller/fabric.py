@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 
 import finsy as fy
-from switches.target import RunningSwitch
 
 from controller.entries import MY_SID, NEXT_HOP, Drift, Entry, find_drift, switch_entries
 from controller.pipeline import Pipeline, shipped_pipeline
+from switches.target import RunningSwitch
 from topologies import Fabric
 
 LOGGER = logging.getLogger(__name__)

@@ -17,9 +17,9 @@ import grpc
 from finsy.p4entity import encode_updates
 from finsy.p4schema import P4Schema
 from finsy.proto import p4r, p4r_grpc
-from switches.target import RunningSwitch
 
 from controller.pipeline import Pipeline, shipped_pipeline
+from switches.target import RunningSwitch
 from topologies import Fabric, InputError
 
 FaultKind = Literal["blackhole", "loss"]

@@ -1,0 +1,93 @@
+"""The fabric's controller for synchronous callers: its event loop in a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from controller.entries import Drift
+from controller.fabric import FabricController
+from controller.pipeline import Pipeline
+from controller.telemetry import SwitchCounters, read_counters
+from switches.target import RunningSwitch
+from topologies import Fabric
+
+T = TypeVar("T")
+
+
+class ControllerThread:
+    """Runs a FabricController until it is stopped. The methods may be called from any one thread.
+
+    The thread inherits the network namespace of the thread that starts it, so enter the switches' first.
+    """
+
+    def __init__(
+        self, fabric: Fabric, switches: Sequence[RunningSwitch], pipeline: Pipeline | None = None
+    ) -> None:
+        self._fabric = fabric
+        self._switches = switches
+        self._pipeline = pipeline
+        self._ready: Future[FabricController] = Future()
+        self._stop: asyncio.Event | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = threading.Thread(target=self._main, name="controller", daemon=True)
+
+    def start(self) -> None:
+        """Connects to every switch and begins to program them; does not wait for the end of it."""
+        self._thread.start()
+        self._ready.result()
+
+    def stop(self) -> None:
+        """Disconnects from every switch. Their entries stay."""
+        if self._loop is not None and self._stop is not None and self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._stop.set)
+            self._thread.join()
+
+    def programmed(self, *, times: int = 1, timeout_s: float = 60) -> None:
+        """See FabricController.programmed."""
+        self._call(self._ready.result().programmed(times=times, timeout_s=timeout_s))
+
+    def verify(self) -> tuple[Drift, ...]:
+        """See FabricController.verify."""
+        return self._call(self._ready.result().verify())
+
+    @property
+    def programmings(self) -> Mapping[str, int]:
+        """How often each switch was programmed."""
+        return dict(self._ready.result().programmings)
+
+    @property
+    def election_ids(self) -> Mapping[str, int]:
+        """The election id under which this controller is primary, by switch."""
+        return {name: switch.election_id for name, switch in self._ready.result().switches.items()}
+
+    def counters(self) -> Mapping[str, SwitchCounters]:
+        """The counters of every switch that answers, by name."""
+        return self._call(self._counters(self._ready.result()))
+
+    async def _counters(self, controller: FabricController) -> Mapping[str, SwitchCounters]:
+        up = [switch for switch in controller.switches.values() if switch.is_up]
+        found = await asyncio.gather(*(read_counters(s, self._fabric.switch(s.name)) for s in up))
+        return {counters.switch: counters for counters in found}
+
+    def _call(self, work: Coroutine[Any, Any, T]) -> T:
+        assert self._loop is not None
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def _main(self) -> None:
+        asyncio.run(self._run())
+
+    async def _run(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
+        try:
+            async with FabricController(self._fabric, self._switches, self._pipeline) as controller:
+                self._ready.set_result(controller)
+                await self._stop.wait()
+        except BaseException as error:
+            if self._ready.done():
+                raise
+            self._ready.set_exception(error)

@@ -1,0 +1,7 @@
+"""``python -m mrclab``."""
+
+import sys
+
+from mrclab.cli import main
+
+sys.exit(main())

@@ -1,0 +1,180 @@
+"""``mrclab``: what a person types.
+
+Exit codes (docs/contract): 0 success, 2 bad input, 3 the machine lacks something, 1 anything else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Callable, Sequence
+from importlib.metadata import PackageNotFoundError, version
+
+from testbed.errors import MachineError
+from topologies import InputError
+
+BAD_INPUT, MACHINE_LACKS, FAILED, INTERRUPTED = 2, 3, 1, 130
+TARGETS = ("auto", "ebpf", "bmv2")
+
+Command = Callable[[argparse.Namespace], int]
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse, but a mistake is one line."""
+
+    def error(self, message: str) -> None:  # type: ignore[override]
+        self.exit(BAD_INPUT, f"mrclab: {message} (see '{self.prog} --help')\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="mrclab", description="Emulation testbed for Multipath Reliable Connection (MRC).")
+    parser.add_argument("--version", action="version", version=f"mrclab {_version()}")
+    parser.add_argument("--verbose", action="store_true", help="say on stderr what is going on")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    run = commands.add_parser("run", help="run an experiment on a fabric of its own")
+    run.add_argument("scenario", metavar="SCENARIO", help="a shipped scenario (link-kill) or a YAML file")
+    run.add_argument("--target", choices=TARGETS, default=os.environ.get("MRCLAB_TARGET", "auto"))
+    run.add_argument("--topology", metavar="T", help="a shipped topology (tiny, lab, wide) or a YAML file")
+    run.add_argument("--trials", type=int, metavar="N", help="how many faults")
+    run.add_argument("--seed", type=int, metavar="S", help="which links, in which order")
+    run.add_argument("--out", metavar="DIR", help="where results go (default: results/<scenario>/<time>/)")
+    run.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="override a key of the scenario"
+    )
+    run.set_defaults(do=_run)
+
+    up = commands.add_parser("up", help="bring a fabric up and leave it running")
+    up.add_argument("--topology", metavar="T", default="lab", help="tiny, lab, wide or a YAML file")
+    up.add_argument("--target", choices=TARGETS, default=os.environ.get("MRCLAB_TARGET", "auto"))
+    up.set_defaults(do=_up)
+
+    down = commands.add_parser("down", help="take the running fabric down")
+    down.set_defaults(do=_down)
+
+    status = commands.add_parser("status", help="what is up, and what its switches count")
+    status.add_argument("--json", action="store_true", help="for programs")
+    status.set_defaults(do=_status)
+
+    cli = commands.add_parser("cli", help="Mininet's command line on the running fabric")
+    cli.set_defaults(do=_cli)
+
+    fault = commands.add_parser("fault", help="break a link of the running fabric")
+    _link_arguments(fault)
+    fault.add_argument("--kind", choices=("blackhole", "loss"), default="blackhole")
+    fault.add_argument("--ratio", type=float, default=1.0, help="share of frames that 'loss' drops (0..1)")
+    fault.add_argument(
+        "--direction", choices=("both", "up", "down"), default="both", help="up: away from hosts"
+    )
+    fault.set_defaults(do=_fault)
+
+    restore = commands.add_parser("restore", help="heal a link of the running fabric")
+    _link_arguments(restore)
+    restore.set_defaults(do=_restore)
+
+    clean = commands.add_parser("clean", help="remove whatever a crashed run left behind")
+    clean.set_defaults(do=_clean)
+
+    doctor = commands.add_parser("doctor", help="check what this machine has and what it lacks")
+    doctor.set_defaults(do=_doctor)
+    return parser
+
+
+def _link_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("a", metavar="NODE", help="one end of the link, such as p0-t0-0")
+    parser.add_argument("b", metavar="NODE", help="the other end, such as p0-t1-2")
+
+
+# Each command imports what it needs when it runs, so that `mrclab --help` and bad input answer at once.
+
+
+def _run(args: argparse.Namespace) -> int:
+    from mrclab.run import run
+
+    return run(args)
+
+
+def _up(args: argparse.Namespace) -> int:
+    from mrclab.running import up
+
+    return up(args.topology, args.target)
+
+
+def _down(args: argparse.Namespace) -> int:
+    from mrclab.running import down
+
+    return down()
+
+
+def _status(args: argparse.Namespace) -> int:
+    from mrclab.status import status
+
+    return status(as_json=args.json)
+
+
+def _cli(args: argparse.Namespace) -> int:
+    from mrclab.running import cli
+
+    return cli()
+
+
+def _fault(args: argparse.Namespace) -> int:
+    from mrclab.running import fault
+
+    return fault(args.a, args.b, args.kind, args.direction, args.ratio)
+
+
+def _restore(args: argparse.Namespace) -> int:
+    from mrclab.running import restore
+
+    return restore(args.a, args.b)
+
+
+def _clean(args: argparse.Namespace) -> int:
+    from mrclab.running import clean
+
+    return clean()
+
+
+def _doctor(args: argparse.Namespace) -> int:
+    from mrclab.doctor import doctor
+
+    return doctor()
+
+
+def _version() -> str:
+    try:
+        return version("mrclab")
+    except PackageNotFoundError:
+        return "(not installed)"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command and returns the process's exit code."""
+    args = _parser().parse_args(argv)
+    logging.basicConfig(
+        level=logging.DEBUG if args.verbose else logging.WARNING,
+        format="%(asctime)s %(name)s %(levelname)s %(message)s",
+    )
+    if not args.verbose:
+        logging.getLogger("finsy").setLevel(logging.ERROR)
+    command: Command = args.do
+    try:
+        return command(args)
+    except InputError as error:
+        return _fail(error, BAD_INPUT)
+    except MachineError as error:
+        return _fail(error, MACHINE_LACKS)
+    except KeyboardInterrupt:
+        return _fail("interrupted", INTERRUPTED)
+    except Exception as error:
+        if args.verbose:
+            raise
+        return _fail(f"{type(error).__name__}: {error} (--verbose shows where)", FAILED)
+
+
+def _fail(error: object, code: int) -> int:
+    print(f"mrclab: {error}", file=sys.stderr)
+    return code

@@ -1,0 +1,45 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hosts.messages import OVERHEAD_BYTES, MessageFactory
+
+
+def filled(factory: MessageFactory, number: int) -> bytearray:
+    buffer = bytearray(factory.length_bytes)
+    factory.fill(number, memoryview(buffer))
+    return buffer
+
+
+@given(st.integers(0, 1 << 40), st.integers(OVERHEAD_BYTES + 1, 5000))
+def test_a_message_proves_itself(number: int, length: int) -> None:
+    factory = MessageFactory(length, seed=1)
+    assert factory.problem(number, memoryview(filled(factory, number))) is None
+
+
+@given(st.integers(0, 4095), st.integers(1, 255))
+def test_any_changed_byte_is_noticed(place: int, change: int) -> None:
+    factory = MessageFactory(4096, seed=1)
+    message = filled(factory, 7)
+    message[place] ^= change
+    assert "hash does not match" in str(factory.problem(7, memoryview(message)))
+
+
+def test_a_message_in_the_wrong_place_is_noticed() -> None:
+    factory = MessageFactory(4096, seed=1)
+    assert factory.problem(8, memoryview(filled(factory, 7))) == "message 8: holds message 7"
+
+
+def test_another_seed_is_noticed() -> None:
+    message = filled(MessageFactory(4096, seed=1), 7)
+    assert "another stream" in str(MessageFactory(4096, seed=2).problem(7, memoryview(message)))
+
+
+def test_messages_longer_than_the_pool() -> None:
+    factory = MessageFactory(3 << 20, seed=1)
+    assert factory.problem(5, memoryview(filled(factory, 5))) is None
+
+
+def test_a_length_without_body_is_refused() -> None:
+    with pytest.raises(ValueError, match="more than 24 bytes"):
+        MessageFactory(24, seed=1)
