@@ -1,0 +1,75 @@
+"""Removing a testbed, dead or alive, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+from testbed import links, namespaces, processes, state
+from testbed.names import Names
+from testbed.namespaces import Markers
+from testbed.processes import Process
+
+
+ROUNDS = 3  # a process that is ended may have started another just before
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """What a clean-up took away: processes, namespaces, and whether a testbed was on record."""
+
+    processes: tuple[Process, ...] = ()
+    namespaces: tuple[str, ...] = ()
+    record: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.processes or self.namespaces or self.record)
+
+    def __str__(self) -> str:
+        if not self:
+            return "nothing to clean"
+        found = f"{len(self.processes)} processes, {len(self.namespaces)} namespaces"
+        return f"removed {found}" + (" and the record of a testbed" if self.record else "")
+
+
+def clean(names: Names) -> Removed:
+    """Removes whatever there is of a testbed: its processes, its namespaces with all they hold, its record.
+
+    Works after any crash, as often as one likes. Leaves alone what carries no mark of ours.
+    """
+    if not names.state_dir.exists() and not any(processes.ours(names, ())):
+        return Removed()
+    with state.locked(names):
+        return remove(names)
+
+
+def remove(names: Names, *, keep_lock: bool = False) -> Removed:
+    """As ``clean``, for a caller that holds the lock; with ``keep_lock`` it goes on holding it."""
+    markers = Markers(state.markers_dir(names))
+    ended: list[Process] = []
+    for _ in range(ROUNDS):
+        found = processes.end(processes.ours(names, markers.identities()))
+        if not found:
+            break
+        ended += found
+    removed = [name for name in markers.names() if _delete(name, names, markers)]
+    return Removed(tuple(ended), tuple(removed), state.forget(names, keep_lock=keep_lock))
+
+
+def _delete(name: str, names: Names, markers: Markers) -> bool:
+    if name == names.fabric and markers.ours(name) and namespaces.exists(name):
+        # Now and all at once; else the kernel would do it later, while the next testbed comes up.
+        with suppress(OSError):
+            links.cut(name)
+    return namespaces.delete(name, markers)
+
+
+@contextmanager
+def removed_on_error(names: Names) -> Iterator[None]:
+    """Removes the testbed if the ``with`` body raises anything at all."""
+    try:
+        yield
+    except BaseException:
+        remove(names)
+        raise

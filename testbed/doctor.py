@@ -1,0 +1,274 @@
+"""What the machine must have, found out by trying it in a throw-away namespace."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import platform
+import shutil
+import socket
+import struct
+import sys
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from testbed import namespaces, netlink
+from testbed.errors import MachineError
+from testbed.netlink import Message, Netlink, NetlinkError
+
+MIN_PYTHON = (3, 11)
+MIN_KERNEL = (5, 10)
+MIN_MEMORY = 1 << 30
+IPPROTO_MPTCP = 262
+BPF_PROG_LOAD = 5
+BPF_PROG_TYPE_SCHED_CLS = 3
+BPF_SYSCALL = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "s390x": 351, "ppc64le": 361}
+_TCM_CLSACT_HANDLE, _TCM_CLSACT_PARENT = 0xFFFF0000, 0xFFFFFFF1
+_TCM_INGRESS = 0xFFFFFFF2
+_RTM_NEWTFILTER = 44
+_TCA_BPF_FD, _TCA_BPF_NAME = 6, 7
+_ETH_P_ALL = 3
+_PROBE = "mrcprobe0"
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that the testbed needs or can use: whether it is there, what was found, and how to mend
+    it."""
+
+    name: str
+    ok: bool
+    required: bool
+    found: str
+    mend: str = ""
+
+    def __str__(self) -> str:
+        mark = "ok     " if self.ok else "MISSING" if self.required else "absent "
+        line = f"{mark}  {self.name}: {self.found}"
+        return line if self.ok or not self.mend else f"{line}; {self.mend}"
+
+
+def doctor() -> tuple[Check, ...]:
+    """Looks the machine over and leaves nothing behind. Without root, what needs root is not tried."""
+    checks = [_root(), _python(), _kernel()]
+    if checks[0].ok:
+        checks += _kernel_checks()
+    checks += [_jit(), _tools(), _memory(), _cpus()]
+    checks += [_tool(*tool) for tool in _TOOLS]
+    checks += [_mptcp()]
+    return tuple(checks)
+
+
+def require_machine() -> None:
+    """Raises MachineError for the first thing that no testbed can do without. Takes about a millisecond."""
+    for check in (_root(), _python(), _tool("ip", True, "iproute2", "")):
+        if not check.ok:
+            raise MachineError(check.found, check.mend)
+
+
+def _root() -> Check:
+    if os.geteuid() != 0:
+        return Check("root", False, True, "not running as root", "run it as root (sudo)")
+    try:
+        namespaces.in_thread(_unshare)
+    except OSError as error:
+        return Check(
+            "root",
+            False,
+            True,
+            f"may not make network namespaces ({error.strerror or error})",
+            "give it CAP_SYS_ADMIN and CAP_NET_ADMIN (docker run --privileged)",
+        )
+    return Check("root", True, True, "may make network namespaces")
+
+
+def _unshare() -> None:
+    if _libc.unshare(namespaces.CLONE_NEWNET) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+def _python() -> Check:
+    found = platform.python_version()
+    wanted = ".".join(map(str, MIN_PYTHON))
+    return Check("Python", sys.version_info >= MIN_PYTHON, True, found, f"install Python {wanted} or later")
+
+
+def _kernel() -> Check:
+    release = platform.release()
+    version = tuple(int(part) for part in release.split("-")[0].split(".")[:2] if part.isdigit())
+    wanted = ".".join(map(str, MIN_KERNEL))
+    return Check("kernel", version >= MIN_KERNEL, True, release, f"boot Linux {wanted} or later")
+
+
+def _kernel_checks() -> list[Check]:
+    """Everything that has to be tried with root, inside one namespace without a name, which ends with its
+    thread."""
+
+    def work() -> list[Check]:
+        _unshare()
+        with Netlink() as link:
+            return _try_all(link)
+
+    return namespaces.in_thread(work)
+
+
+def _try_all(link: Netlink) -> list[Check]:
+    def veth() -> str:
+        near = netlink.VethEnd(_PROBE, 100, bytes.fromhex("020000000001"), 9000, 10, 1)
+        far = netlink.VethEnd("mrcprobe1", 101, bytes.fromhex("020000000002"), 9000, 10, 1)
+        link.send(netlink.new_veth(near, far))
+        return "works"
+
+    def tbf() -> str:
+        link.send(netlink.tbf(100, _PROBE, rate_bps=10**9, burst_bytes=20_000, limit_bytes=10**6))
+        return "works"
+
+    def netem() -> str:
+        link.send(netlink.netem(100, _PROBE, delay_ns=1000, limit_packets=100))
+        return "works"
+
+    def clsact() -> str:
+        body = struct.pack("=BxxxiIII", 0, 100, _TCM_CLSACT_HANDLE, _TCM_CLSACT_PARENT, 0)
+        body += netlink.attribute(netlink.TCA_KIND, b"clsact\0")
+        flags = netlink.NLM_F_CREATE | netlink.NLM_F_EXCL
+        link.send(Message(netlink.RTM_NEWQDISC, flags, body, "clsact"))
+        return "works"
+
+    programs: list[int] = []
+
+    def bpf() -> str:
+        programs.append(_load_bpf())
+        return "loads programs"
+
+    def cls_bpf() -> str:
+        fd = programs[0] if programs else -1
+        options = netlink.nested(
+            netlink.TCA_OPTIONS,
+            netlink.attribute(_TCA_BPF_FD, struct.pack("=i", fd)),
+            netlink.attribute(_TCA_BPF_NAME, b"probe\0"),
+        )
+        info = 1 << 16 | socket.htons(_ETH_P_ALL)
+        body = struct.pack("=BxxxiIII", 0, 100, 0, _TCM_INGRESS, info)
+        body += netlink.attribute(netlink.TCA_KIND, b"bpf\0") + options
+        flags = netlink.NLM_F_CREATE | netlink.NLM_F_EXCL
+        link.send(Message(_RTM_NEWTFILTER, flags, body, "cls_bpf"))
+        return "works"
+
+    def option(config: str, module: str) -> str:
+        return (
+            f"modprobe {module}, or a kernel with {config} (Debian, Ubuntu: linux-image-amd64, linux-generic)"
+        )
+
+    try:
+        return [
+            _attempt("veth", True, veth, option("CONFIG_VETH", "veth")),
+            _attempt("link rates (TBF)", True, tbf, option("CONFIG_NET_SCH_TBF", "sch_tbf")),
+            _attempt("tc clsact", True, clsact, option("CONFIG_NET_SCH_INGRESS", "sch_ingress")),
+            _attempt("BPF", True, bpf, "a kernel with CONFIG_BPF_SYSCALL, and CAP_BPF or --privileged"),
+            _attempt("tc BPF (cls_bpf)", True, cls_bpf, option("CONFIG_NET_CLS_BPF", "cls_bpf")),
+            _attempt(
+                "link delays (netem)",
+                False,
+                netem,
+                option("CONFIG_NET_SCH_NETEM", "sch_netem") + ", if a topology has delays",
+            ),
+        ]
+    finally:
+        for fd in programs:
+            os.close(fd)
+
+
+def _attempt(name: str, required: bool, work: Callable[[], str], mend: str) -> Check:
+    try:
+        return Check(name, True, required, work())
+    except (NetlinkError, OSError) as error:
+        return Check(name, False, required, error.strerror or str(error), mend)
+
+
+def _load_bpf() -> int:
+    """Loads the program ``return 0`` and gives its descriptor."""
+    number = BPF_SYSCALL.get(platform.machine())
+    if number is None:
+        raise OSError(errno.ENOSYS, f"bpf(2) is not known to us on {platform.machine()}")
+    code = struct.pack("=BBhi", 0xB7, 0, 0, 0) + struct.pack("=BBhi", 0x95, 0, 0, 0)
+    instructions = ctypes.create_string_buffer(code, len(code))
+    licence = ctypes.create_string_buffer(b"Apache-2.0")
+    fields = (BPF_PROG_TYPE_SCHED_CLS, 2, ctypes.addressof(instructions), ctypes.addressof(licence), 0, 0, 0)
+    attributes = ctypes.create_string_buffer(struct.pack("=IIQQIIQ", *fields), 128)
+    fd: int = _libc.syscall(number, BPF_PROG_LOAD, attributes, 128)
+    if fd < 0:
+        code_ = ctypes.get_errno()
+        raise OSError(code_, os.strerror(code_))
+    return fd
+
+
+def _jit() -> Check:
+    mend = "sysctl -w net.core.bpf_jit_enable=1 (a kernel with CONFIG_BPF_JIT)"
+    try:
+        value = Path("/proc/sys/net/core/bpf_jit_enable").read_text().strip()
+    except OSError as error:
+        return Check("BPF JIT", False, False, f"cannot be read ({error.strerror})", mend)
+    return Check("BPF JIT", value != "0", True, "on" if value != "0" else "off", mend)
+
+
+def _tools() -> Check:
+    try:
+        import mininet
+
+        return Check("Mininet", True, True, str(Path(mininet.__file__).parent))
+    except ImportError as error:
+        return Check("Mininet", False, True, str(error), "pip install mininet setuptools")
+
+
+# name, required, Debian's package, what it is for
+_TOOLS: tuple[tuple[str, bool, str, str], ...] = (
+    ("ip", True, "iproute2", ""),
+    ("mnexec", True, "mininet", ""),
+    ("tcpdump", False, "tcpdump", "to look at packets"),
+    ("ethtool", False, "ethtool", "to look at interfaces"),
+    ("simple_switch_grpc", False, "p4lang-bmv2", "for --target bmv2"),
+)
+
+
+def _tool(name: str, required: bool, package: str, purpose: str) -> Check:
+    found = shutil.which(name)
+    mend = f"apt install {package}" + (f" {purpose}" if purpose else "")
+    return Check(name, found is not None, required, found or "not on PATH", mend)
+
+
+def _memory() -> Check:
+    available = 0
+    with suppress(OSError, ValueError):
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                available = int(line.split()[1]) * 1024
+    found = f"{available / 2**30:.1f} GiB available"
+    return Check("memory", available >= MIN_MEMORY, False, found, "lab wants 1.5 GiB; tiny needs less")
+
+
+def _cpus() -> Check:
+    count = len(os.sched_getaffinity(0))
+    return Check("CPUs", count >= 2, False, str(count), "with one CPU recovery times are not to be trusted")
+
+
+def _mptcp() -> Check:
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM, IPPROTO_MPTCP):
+            return Check("MPTCP", True, False, "works")
+    except OSError as error:
+        mend = "a kernel with CONFIG_MPTCP and net.mptcp.enabled=1, for the MPTCP baseline"
+        return Check("MPTCP", False, False, error.strerror or str(error), mend)
+
+
+def report(checks: Iterable[Check]) -> str:
+    """The checks as lines, and last the verdict."""
+    found = list(checks)
+    missing = [check.name for check in found if check.required and not check.ok]
+    verdict = f"missing: {', '.join(missing)}" if missing else "this machine can run mrclab"
+    return "\n".join([*(str(check) for check in found), verdict])

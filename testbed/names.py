@@ -1,0 +1,71 @@
+"""What a testbed's namespaces and files are called."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from topologies import Fabric, InputError
+
+RUN_VARIABLE = "MRCLAB_RUN"
+PREFIX_VARIABLE = "MRCLAB_PREFIX"
+DEFAULT_PREFIX = "mrclab"
+_PREFIX = re.compile(r"^[a-z][a-z0-9]{0,31}$")
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The names of one testbed. Two testbeds with different prefixes do not see each other.
+
+    ``prefix`` names the namespace of all switches and begins those of the hosts and every run id;
+    ``state_dir`` holds what a later process must know. Raises InputError on an unusable prefix.
+    """
+
+    prefix: str = DEFAULT_PREFIX
+    state_dir: Path = Path("/run/mrclab")
+
+    def __post_init__(self) -> None:
+        if not _PREFIX.match(self.prefix):
+            raise InputError(f"'{self.prefix}' is no prefix: small letters and digits, a letter first")
+
+    @classmethod
+    def of_prefix(cls, prefix: str) -> Names:
+        """The names of a prefix, with its state under /run."""
+        return cls(prefix, Path("/run") / prefix)
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str] = os.environ) -> Names:
+        """The usual names, or those of MRCLAB_PREFIX where that is set."""
+        return cls.of_prefix(environ.get(PREFIX_VARIABLE) or DEFAULT_PREFIX)
+
+    @property
+    def fabric(self) -> str:
+        """The namespace that all switches share."""
+        return self.prefix
+
+    def host(self, name: str) -> str:
+        """The namespace of a host."""
+        return f"{self.prefix}-{name}"
+
+    def of(self, fabric: Fabric) -> tuple[str, ...]:
+        """Every namespace of a fabric: the switches' first, then one per host."""
+        return (self.fabric, *(self.host(host.name) for host in fabric.hosts))
+
+    def new_run_id(self) -> str:
+        """An id for a run.
+
+        It begins with the prefix, so that only our own processes are ever taken for ours.
+        """
+        return f"{self.prefix}.{os.urandom(6).hex()}"
+
+    def owns_run(self, run_id: str) -> bool:
+        """Whether a run id is one of this testbed's."""
+        return run_id.startswith(f"{self.prefix}.")
+
+
+def switch_ports(fabric: Fabric) -> dict[str, dict[int, str]]:
+    """The interface of every port: switch name -> {port number: interface}."""
+    return {switch.name: {port.number: port.ifname for port in switch.ports} for switch in fabric.switches}

@@ -1,0 +1,247 @@
+"""The running emulation: namespaces, cables, and the processes in them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any
+
+from testbed import links, namespaces, state
+from testbed.clean import Removed, remove, removed_on_error
+from testbed.doctor import require_machine
+from testbed.errors import MachineError
+from testbed.names import RUN_VARIABLE, Names, switch_ports
+from testbed.namespaces import Markers
+from testbed.processes import Process
+from testbed.state import State
+from topologies import Fabric, InputError
+
+if TYPE_CHECKING:
+    from testbed.nodes import FabricMininet
+
+
+class FabricNetwork:
+    """A fabric that is up: every host in a namespace of its own, all switches in one, cables between them.
+
+    Made by ``up`` (new) or ``attached`` (already running). As a context manager it goes down at the end of
+    the ``with``, also on an exception, Ctrl-C, SIGTERM or SIGHUP::
+
+        with FabricNetwork.up(load_fabric("tiny")) as network:
+            network.spawn("h0", ["tcpdump", "-i", "h0-eth0"])
+    """
+
+    def __init__(self, fabric: Fabric, names: Names, run_id: str, target: str = "") -> None:
+        self.fabric = fabric
+        self.names = names
+        self.run_id = run_id
+        self.target = target
+        self._children: list[subprocess.Popen[Any]] = []
+        self._mininet: FabricMininet | None = None
+        self._handlers: dict[int, Any] = {}
+
+    @classmethod
+    def up(
+        cls, fabric: Fabric, *, names: Names | None = None, run_id: str | None = None, target: str = ""
+    ) -> FabricNetwork:
+        """Brings a fabric up. What a dead testbed left is removed first.
+
+        It belongs to this process until ``detach``: when this process is gone, it counts as dead. Raises
+        InputError where another testbed is up, MachineError where the machine lacks something.
+        """
+        require_machine()
+        names = names or Names.from_environment()
+        run_id = run_id or names.new_run_id()
+        if not names.owns_run(run_id):
+            raise InputError(f"run id '{run_id}' must begin with '{names.prefix}.'")
+        from testbed.topology_text import topology_text
+
+        with state.locked(names):
+            _refuse_second(names)
+            remove(names, keep_lock=True)
+            owner = Process.of(os.getpid(), "owner")
+            record = State(run_id, fabric.name, topology_text(fabric), state.now(), target, owner)
+            with _uninterrupted(), removed_on_error(names):
+                state.write(names, record)
+                markers = Markers(state.markers_dir(names))
+                for name in names.of(fabric):
+                    namespaces.create(name, markers)
+                links.lay(fabric, names)
+        return cls(fabric, names, run_id, target)
+
+    @classmethod
+    def attached(cls, names: Names | None = None) -> FabricNetwork:
+        """The testbed that is up, from any process. Raises InputError where none is."""
+        names = names or Names.from_environment()
+        found = state.require(names)
+        return cls(found.fabric(), names, found.run_id, found.target)
+
+    def __enter__(self) -> FabricNetwork:
+        """Has SIGTERM and SIGHUP raise SystemExit, so that they too take the testbed down."""
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGTERM, signal.SIGHUP):
+                if signal.getsignal(number) is signal.SIG_DFL:
+                    self._handlers[number] = signal.signal(number, _leave)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.down()
+        finally:
+            while self._handlers:
+                signal.signal(*self._handlers.popitem())
+
+    def down(self) -> Removed:
+        """Takes the testbed down: every process in it and of its run, namespaces, cables, record.
+
+        Again is harmless.
+        """
+        with _uninterrupted():
+            if self._mininet is not None:
+                self._mininet.stop()
+                self._mininet = None
+            with state.locked(self.names):
+                found = state.read(self.names)
+                if found is not None and found.run_id != self.run_id:
+                    return Removed()  # ours is gone and somebody has brought up another since
+                removed = remove(self.names)
+            for child in self._children:
+                child.wait()
+            self._children.clear()
+            return removed
+
+    def detach(self) -> None:
+        """Leaves the testbed running after this process ends, until somebody takes it down."""
+        with state.locked(self.names):
+            state.write(self.names, replace(self._record(), owner=None))
+        self._children.clear()
+
+    def record_target(self, target: str) -> None:
+        """Notes what runs in the switches."""
+        self.target = target
+        with state.locked(self.names):
+            state.write(self.names, replace(self._record(), target=target))
+
+    def record_process(self, pid: int, what: str) -> None:
+        """Notes a process that the testbed lives by: a detached one counts as dead when all those noted
+        have ended."""
+        with state.locked(self.names):
+            state.write(self.names, self._record().with_process(Process.of(pid, what)))
+
+    def _record(self) -> State:
+        found = state.read(self.names)
+        if found is None or found.run_id != self.run_id:
+            raise InputError("this testbed is not up any more")
+        return found
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment for processes of this run: the caller's and MRCLAB_RUN."""
+        return {**os.environ, RUN_VARIABLE: self.run_id}
+
+    @property
+    def ports(self) -> dict[str, dict[int, str]]:
+        """Every switch's ports: switch -> {port number: interface}."""
+        return switch_ports(self.fabric)
+
+    def spawn(self, host: str, argv: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
+        """Starts a process inside a host's namespace; ``options`` are Popen's, and ``sysfs`` as in
+        ``spawn_in``.
+
+        Raises KeyError on an unknown host, FileNotFoundError where there is no such program.
+        """
+        return self.spawn_in(self.names.host(self.fabric.host(host).name), argv, **options)
+
+    def spawn_in_fabric(self, argv: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
+        """Starts a process inside the namespace of all switches, as ``spawn`` does."""
+        return self.spawn_in(self.names.fabric, argv, **options)
+
+    def spawn_in(
+        self, namespace: str, argv: Sequence[str], *, sysfs: bool = False, **options: Any
+    ) -> subprocess.Popen[Any]:
+        """Starts a process inside a namespace: no shell and no wrapper, so the pid is the process's own.
+
+        It gets a session of its own (a terminal's Ctrl-C does not reach it) and MRCLAB_RUN in its
+        environment, unless ``options`` say otherwise. With ``sysfs`` its /sys/class/net shows the
+        namespace's interfaces, for programs that look there (BMv2 does for port states); ``ip netns exec``
+        sees to that and then becomes the process.
+        """
+        options["env"] = {**(options.get("env") or os.environ), RUN_VARIABLE: self.run_id}
+        options.setdefault("start_new_session", True)
+        if sysfs:
+            if shutil.which(argv[0], path=options["env"].get("PATH")) is None:
+                raise FileNotFoundError(2, "no such program", argv[0])
+            argv = ["ip", "netns", "exec", namespace, *argv]
+            child = subprocess.Popen(argv, **options)
+        else:
+            with namespaces.inside(namespace):
+                child = subprocess.Popen(argv, **options)
+        self._children.append(child)
+        return child
+
+    @property
+    def mininet(self) -> FabricMininet:
+        """The same testbed as a Mininet object. Its shells start when they are used."""
+        if self._mininet is None:
+            if shutil.which("mnexec") is None:
+                raise MachineError("mnexec is missing", "install the package mininet (apt install mininet)")
+            from testbed.nodes import FabricMininet
+
+            self._mininet = FabricMininet(self.fabric, self.names, self.run_id, self.target)
+        return self._mininet
+
+
+def attach(fabric: Fabric | None = None, *, names: Names | None = None) -> FabricMininet:
+    """Mininet over the testbed that is up, from any process; ``stop`` it to end its shells, the testbed
+    stays.
+
+    Raises InputError where no testbed is up, or another fabric's than the one given.
+    """
+    network = FabricNetwork.attached(names)
+    if fabric is not None and fabric != network.fabric:
+        raise InputError(f"the testbed that is up is another one: topology {network.fabric.name}")
+    return network.mininet
+
+
+def _refuse_second(names: Names) -> None:
+    found = state.read(names)
+    if found is not None and found.alive(names):
+        raise InputError(
+            f"a testbed is up (topology {found.topology}, since {found.since}): run 'mrclab down' first"
+        )
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Puts Ctrl-C, SIGTERM and SIGHUP off until the end of the ``with``, so that a testbed is never left
+    half made or half removed. Only the main thread can do so; elsewhere it does nothing."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    before: dict[signal.Signals, Any] = {}
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        handler = signal.getsignal(number)
+        if (
+            handler is not None and handler is not signal.SIG_IGN
+        ):  # None: not Python's, so not ours to put back
+            before[number] = signal.signal(number, lambda number, _frame: came.append(number))
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for signum in dict.fromkeys(came):
+            signal.raise_signal(signum)

@@ -1,0 +1,237 @@
+"""Mininet's classes over a fabric that is already there.
+
+The namespaces and cables are made in bulk (``links``); these classes give them Mininet's face: its nodes,
+its Python API and its command line, from the process that brought the testbed up or from any other. Shells
+start when they are first used.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+from collections.abc import Mapping
+from typing import Any
+
+from mininet.cli import CLI
+from mininet.link import Intf, Link
+from mininet.log import error
+from mininet.net import Mininet
+from mininet.node import Host, Node, Switch
+from mininet.topo import Topo
+
+from testbed import namespaces
+from testbed.names import RUN_VARIABLE, Names
+from testbed.netlink import Netlink, set_up
+from topologies import Fabric
+
+
+class FabricTopo(Topo):  # type: ignore[misc]
+    """A fabric as a Mininet topology."""
+
+    def build(self, fabric: Fabric, names: Names, run_id: str) -> None:
+        """Adds every host, switch and link of the fabric."""
+        common = {"run_id": run_id}
+        for host in fabric.hosts:
+            self.addHost(host.name, namespace=names.host(host.name), **common)
+        for switch in fabric.switches:
+            dpid = f"{switch.device_id:016x}"
+            self.addSwitch(switch.name, namespace=names.fabric, dpid=dpid, inNamespace=True, **common)
+        macs = {port.ref: port.mac for switch in fabric.switches for port in switch.ports}
+        macs |= {port.ref: port.mac for host in fabric.hosts for port in host.ports}
+        for link in fabric.links:
+            self.addLink(
+                link.a.node,
+                link.b.node,
+                port1=link.a.port,
+                port2=link.b.port,
+                addr1=macs[link.a].hex(":"),
+                addr2=macs[link.b].hex(":"),
+            )
+
+
+class _NamespaceNode(Node):  # type: ignore[misc]
+    """A Mininet node in a named namespace, whose shell starts when somebody first needs it."""
+
+    isSetup = True  # noqa: N815  (Mininet's name; its own set-up asks for ifconfig, which we do not need)
+
+    def __init__(self, name: str, *, namespace: str, run_id: str, **params: Any) -> None:
+        self.namespace = namespace
+        self.run_id = run_id
+        self._pid: int | None = None
+        self._starting = False
+        self._built = False
+        super().__init__(name, **params)
+        self._built = True
+
+    @property
+    def pid(self) -> int | None:
+        """The pid of the node's shell, which this starts if it is not running."""
+        self._need_shell()
+        return self._pid
+
+    @pid.setter
+    def pid(self, value: int | None) -> None:
+        self._pid = value
+
+    def _need_shell(self) -> None:
+        if self._built and not self._starting and self.shell is None:
+            self._starting = True
+            try:
+                super().startShell()
+            finally:
+                self._starting = False
+
+    def startShell(self, mnopts: str | None = None) -> None:  # noqa: N802
+        """Does nothing while the node is made; starts the shell afterwards."""
+        if self._built:
+            self._need_shell()
+
+    def _popen(self, cmd: list[str], **params: Any) -> subprocess.Popen[bytes]:
+        # Mininet's mnexec would make a namespace (its option n); ours is there and only has to be entered.
+        if cmd[:1] == ["mnexec"] and cmd[1:2] == ["-cdn"]:
+            cmd = ["ip", "netns", "exec", self.namespace, "mnexec", "-cd", *cmd[2:]]
+        elif cmd[:2] == ["mnexec", "-da"]:
+            cmd = ["ip", "netns", "exec", self.namespace, "mnexec", "-d", *cmd[3:]]
+        environment = {**(params.pop("env", None) or os.environ), RUN_VARIABLE: self.run_id}
+        return subprocess.Popen(cmd, env=environment, **params)
+
+    def sendCmd(self, *args: Any, **kwargs: Any) -> Any:  # noqa: N802
+        """Sends a command to the node's shell."""
+        self._need_shell()
+        return super().sendCmd(*args, **kwargs)
+
+    def cmd(self, *args: Any, **kwargs: Any) -> Any:
+        """Runs a command in the node's shell and returns its output."""
+        self._need_shell()
+        return super().cmd(*args, **kwargs)
+
+    def config(self, **_params: Any) -> dict[str, Any]:
+        """Nothing: addresses are the transports' own business, and the links are configured."""
+        return {}
+
+    def cleanup(self) -> None:
+        """Ends the shell, if there is one."""
+        super().cleanup()
+        self._pid = None
+
+    def terminate(self) -> None:
+        """Ends the shell, and nothing else of the node."""
+        built, self._built = self._built, False
+        try:
+            super().terminate()
+        finally:
+            self._built = built
+
+    def deleteIntfs(self, checkName: bool = True) -> None:  # noqa: N802, N803
+        """Does nothing: the interfaces belong to the testbed, not to this view of it."""
+
+    def __repr__(self) -> str:
+        intfs = ",".join(self.intfNames())
+        return f"<{type(self).__name__} {self.name}: {intfs} namespace={self.namespace}>"
+
+
+class MrcHost(_NamespaceNode, Host):  # type: ignore[misc]
+    """A host with one NIC, which has one port per plane."""
+
+
+class FabricSwitch(_NamespaceNode, Switch):  # type: ignore[misc]
+    """A switch of the fabric. Its target (BMv2 or BPF) is started and stopped elsewhere."""
+
+    controlIntf = None  # noqa: N815
+
+    def start(self, controllers: object) -> None:
+        """Nothing: see the class."""
+
+    def stop(self, deleteIntfs: bool = True) -> None:  # noqa: N803
+        """Ends the switch's shell; the switch goes on."""
+        self.terminate()
+
+
+class FabricIntf(Intf):  # type: ignore[misc]
+    """An interface that is there already."""
+
+    def config(self, **_params: Any) -> dict[str, Any]:
+        """Nothing is left to configure."""
+        return {}
+
+    def updateIP(self) -> None:  # noqa: N802
+        """There is none: the kernel does not speak IP on these interfaces."""
+
+    def set_link(self, up: bool) -> None:
+        """Brings the interface up or takes it down."""
+        with namespaces.inside(self.node.namespace), Netlink() as netlink:
+            netlink.send(set_up(socket.if_nametoindex(self.name), self.name, up=up))
+
+    def isUp(self, setUp: bool = False) -> bool:  # noqa: N802
+        """Whether the interface is up; with ``setUp`` brings it up."""
+        if setUp:
+            self.set_link(True)
+            return True
+        return "UP" in self.node.cmd(f"ip -br link show dev {self.name}")
+
+    def delete(self) -> None:
+        """Does nothing: the interfaces belong to the testbed."""
+
+
+class FabricLink(Link):  # type: ignore[misc]
+    """A cable that is there already."""
+
+    @classmethod
+    def makeIntfPair(cls, *_args: Any, **_kwargs: Any) -> None:  # noqa: N802
+        """Nothing is left to make."""
+
+    def delete(self) -> None:
+        """Does nothing: the cables belong to the testbed."""
+
+
+class FabricMininet(Mininet):  # type: ignore[misc]
+    """Mininet's view of a testbed. ``stop`` ends the view's shells and leaves the testbed up."""
+
+    inited = True  # keeps Mininet from raising system-wide limits, which are not ours to change
+
+    def __init__(self, fabric: Fabric, names: Names, run_id: str, target: str = "") -> None:
+        self.target = target
+        super().__init__(
+            topo=FabricTopo(fabric=fabric, names=names, run_id=run_id),
+            host=MrcHost,
+            switch=FabricSwitch,
+            link=FabricLink,
+            intf=FabricIntf,
+            controller=None,
+        )
+
+    def stop(self) -> None:
+        """Ends every shell of this view."""
+        for node in (*self.hosts, *self.switches):
+            node.terminate()
+
+    def configLinkStatus(self, src: str, dst: str, status: str) -> None:  # noqa: N802
+        """Takes the carrier of a link away, or gives it back (the command line's ``link a b down``)."""
+        if src not in self.nameToNode or dst not in self.nameToNode:
+            error(f"no such node: {src if src not in self.nameToNode else dst}\n")
+            return
+        pairs = self.nameToNode[src].connectionsTo(self.nameToNode[dst])
+        if not pairs:
+            error(f"no link between {src} and {dst}\n")
+        switches = {
+            node.name for node in (self.nameToNode[src], self.nameToNode[dst]) if node in self.switches
+        }
+        if pairs and self.target == "bmv2" and switches:
+            error("BMv2 stops forwarding when an interface of its own goes down: use 'mrclab fault'\n")
+            return
+        for near, far in pairs:
+            near.set_link(status == "up")
+            far.set_link(status == "up")
+
+
+class FabricCLI(CLI):  # type: ignore[misc]
+    """Mininet's command line. Our switches' names have hyphens, which it would otherwise split at."""
+
+    prompt = "mrclab> "
+    identchars = CLI.identchars + "-"
+
+    def getLocals(self) -> Mapping[str, Any]:  # noqa: N802
+        """The names that ``py`` knows: the nodes', with '_' for '-', and ``net``."""
+        self.locals.update({name.replace("-", "_"): self.mn[name] for name in self.mn})
+        return dict(self.locals)

@@ -1,0 +1,146 @@
+"""What a running testbed leaves for later processes to know: one file, replaced as a whole, and one lock."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from testbed import namespaces
+from testbed.names import Names
+from testbed.namespaces import Markers
+from testbed.processes import Process
+from topologies import Fabric, InputError, build_fabric
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A testbed that is up, or was when whoever made it died.
+
+    ``owner`` is the process that will take it down when it ends, or None after ``mrclab up``, which leaves
+    it running. ``topology_yaml`` makes the fabric again. ``target`` is what runs in the switches, or empty
+    where nothing does.
+    """
+
+    run_id: str
+    topology: str
+    topology_yaml: str
+    since: str
+    target: str = ""
+    owner: Process | None = None
+    processes: tuple[Process, ...] = ()
+
+    def fabric(self) -> Fabric:
+        """The fabric that is up."""
+        return build_fabric(self.topology_yaml, self.topology)
+
+    def with_process(self, process: Process) -> State:
+        """With one more process, less those that have ended."""
+        return replace(self, processes=(*(p for p in self.processes if p.alive), process))
+
+    def alive(self, names: Names) -> bool:
+        """Whether it is still there: its owner runs or, if it has none, its switches' namespace is in place
+        and, where processes were recorded, one of them runs."""
+        if self.owner is not None:
+            return self.owner.alive
+        there = Markers(markers_dir(names)).ours(names.fabric) and namespaces.exists(names.fabric)
+        return there and (not self.processes or any(process.alive for process in self.processes))
+
+
+def now() -> str:
+    """The time of day as it is written into the state, to the second."""
+    return datetime.now(UTC).astimezone().isoformat(sep=" ", timespec="seconds")
+
+
+def markers_dir(names: Names) -> Path:
+    """Where the markers of our namespaces are."""
+    return names.state_dir / "namespaces.d"
+
+
+def state_file(names: Names) -> Path:
+    """Where the state is."""
+    return names.state_dir / "state.json"
+
+
+def read(names: Names) -> State | None:
+    """The recorded testbed, or None where there is none or its record cannot be read."""
+    try:
+        data: dict[str, Any] = json.loads(state_file(names).read_text(encoding="utf-8"))
+        if data.pop("schema") != SCHEMA:
+            return None
+        owner = data.pop("owner")
+        processes = tuple(Process(**process) for process in data.pop("processes"))
+        return State(owner=Process(**owner) if owner else None, processes=processes, **data)
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def require(names: Names) -> State:
+    """The testbed that is up. Raises InputError where none is."""
+    state = read(names)
+    if state is None or not state.alive(names):
+        raise InputError("no testbed is up: run 'mrclab up' first")
+    return state
+
+
+def write(names: Names, state: State) -> None:
+    """Replaces the record in one step, so that a reader sees the old one or the new one."""
+    names.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    target = state_file(names)
+    draft = target.with_suffix(f".{os.getpid()}.new")
+    draft.write_text(json.dumps({"schema": SCHEMA, **asdict(state)}, indent=1) + "\n", encoding="utf-8")
+    draft.replace(target)
+
+
+@contextmanager
+def locked(names: Names) -> Iterator[None]:
+    """Keeps other testbeds of these names from coming up, going down or being cleaned meanwhile; waits its
+    turn."""
+    path = names.state_dir / "lock"
+    while True:
+        try:
+            names.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except FileNotFoundError:
+            continue  # the directory was just cleaned away
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            held, named = os.fstat(fd), None
+            with suppress(FileNotFoundError):
+                named = os.stat(path)
+            if named is None or (held.st_dev, held.st_ino) != (named.st_dev, named.st_ino):
+                continue  # the last holder cleaned the file away: lock the new one
+            yield
+            return
+        finally:
+            os.close(fd)
+
+
+def forget(names: Names, *, keep_lock: bool = False) -> bool:
+    """Removes everything of ours from the state directory, and the directory if that leaves it empty.
+
+    The caller holds the lock, and with ``keep_lock`` goes on holding it. Returns whether there was a record.
+    """
+    there = state_file(names).exists()
+    for draft in names.state_dir.glob("state*.new"):
+        draft.unlink(missing_ok=True)
+    state_file(names).unlink(missing_ok=True)
+    markers = Markers(markers_dir(names))
+    for name in markers.names():
+        if not markers.ours(name):
+            markers.remove(name)
+    with suppress(OSError):
+        markers_dir(names).rmdir()
+    if not keep_lock:
+        (names.state_dir / "lock").unlink(missing_ok=True)
+        with suppress(OSError):
+            names.state_dir.rmdir()
+    return there
