@@ -1,0 +1,116 @@
+"""A host's NIC as its applications see it: verbs on top, packet ports below, the MRC core between.
+
+The device waits for frames, for the core's timers and for whatever else its owner waits for in one
+``select``; nothing polls and nothing sleeps for a while to see what happens.
+"""
+
+from __future__ import annotations
+
+import random
+import select
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+
+from hosts.mrc import Endpoint, Event, MrcConfig
+from hosts.mrc.paths import PortAddress
+from hosts.ports import Buffers, PacketPort, sharpen_timers
+
+Clock = Callable[[], int]
+
+# Frames taken from one port before the others have their turn, and handed out before ports are read again.
+RECEIVE_BATCH = 32
+SEND_BATCH = 32
+
+
+class Device:
+    """One NIC: a port per plane and the MRC endpoint behind them.
+
+    Not safe for use from more than one thread. The verbs themselves are those of ``endpoint``.
+    """
+
+    def __init__(
+        self,
+        addresses: Sequence[PortAddress],
+        ifnames: Sequence[str],
+        config: MrcConfig,
+        rng: random.Random,
+        clock: Clock = time.monotonic_ns,
+    ) -> None:
+        self.endpoint = Endpoint(addresses, config, rng)
+        self.ports = {
+            address.port: PacketPort(address.port, ifname)
+            for address, ifname in zip(addresses, ifnames, strict=True)
+        }
+        self._clock = clock
+        self._by_fd = {port.fileno(): port for port in self.ports.values()}
+        self._waiting: dict[int, deque[Buffers]] = {plane: deque() for plane in self.ports}
+        sharpen_timers()
+
+    def close(self) -> None:
+        """Closes the ports. What was in flight is lost."""
+        for port in self.ports.values():
+            port.close()
+
+    def now(self) -> int:
+        """The device's clock, in nanoseconds."""
+        return self._clock()
+
+    def events(self) -> list[Event]:
+        """What the core has to tell since the last call, in order."""
+        found = []
+        while (event := self.endpoint.next_event()) is not None:
+            found.append(event)
+        return found
+
+    def turn(self, until_ns: int | None = None, others: Collection[int] = ()) -> Collection[int]:
+        """Waits for something to do, does it, and returns those of ``others`` (descriptors) that are readable.
+
+        Returns at ``until_ns`` at the latest; None waits without end.
+        """
+        self.flush()
+        readable, writable = self._wait(until_ns, others)
+        now = self._clock()
+        due = self.endpoint.next_timer()
+        for fd in readable:
+            port = self._by_fd.get(fd)
+            if port is not None:
+                self._read(port, now)
+        if due is not None and due <= now:
+            # After reading: an answer that lay in a socket's queue while we were not running is no loss.
+            self.endpoint.handle_timer(self._clock())
+        for fd in writable:
+            self._resume(self._by_fd[fd])
+        self.flush()
+        return [fd for fd in readable if fd not in self._by_fd]
+
+    def flush(self) -> None:
+        """Sends what the core has ready, as far as links take it."""
+        ports, waiting = self.ports, self._waiting
+        frames_to_send = self.endpoint.frames_to_send
+        while True:
+            free = {plane for plane, queue in waiting.items() if not queue}
+            frames = frames_to_send(self._clock(), free, SEND_BATCH)
+            if not frames:
+                return
+            for plane, frame in frames:
+                if waiting[plane] or not ports[plane].send(frame):
+                    waiting[plane].append(frame)
+
+    def _wait(self, until_ns: int | None, others: Collection[int]) -> tuple[list[int], list[int]]:
+        due = self.endpoint.next_timer()
+        ends = [t for t in (until_ns, due) if t is not None]
+        timeout = max(0, min(ends) - self._clock()) / 1e9 if ends else None
+        blocked = [self.ports[plane].fileno() for plane, queue in self._waiting.items() if queue]
+        readable, writable, _ = select.select([*self._by_fd, *others], blocked, [], timeout)
+        return readable, writable
+
+    def _read(self, port: PacketPort, now: int) -> None:
+        receive, plane = self.endpoint.receive, port.plane
+        for frame in port.received(RECEIVE_BATCH):
+            receive(plane, frame, now)
+
+    def _resume(self, port: PacketPort) -> None:
+        queue = self._waiting[port.plane]
+        while queue and port.send(queue[0]):
+            queue.popleft()

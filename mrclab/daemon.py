@@ -1,0 +1,166 @@
+"""What ``mrclab up`` leaves running: the lab, and a socket on which other commands reach it.
+
+Started as ``python -m mrclab.daemon TOPOLOGY TARGET STATUS_FD``. It writes its progress to the status
+descriptor, a JSON object per line, and takes the lab down on SIGTERM.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import selectors
+import signal
+import socket
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from controller.faults import LinkFault
+from mrclab.control import control_socket
+from testbed.errors import MachineError
+from testbed.lab import Lab
+from testbed.names import Names
+from topologies import InputError, load_fabric
+
+LOGGER = logging.getLogger(__name__)
+REQUEST_BYTES = 1 << 16
+
+
+class Daemon:
+    """Answers requests on a running lab, one at a time."""
+
+    def __init__(self, lab: Lab) -> None:
+        self._lab = lab
+        self._operations: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
+            "status": self._status,
+            "fault": self._fault,
+            "restore": self._restore,
+            "down": self._down,
+        }
+        self.stopping = False
+
+    def answer(self, line: bytes) -> dict[str, Any]:
+        """Carries out one request and returns what to reply."""
+        try:
+            request = json.loads(line)
+            operation = self._operations[request["do"]]
+        except (ValueError, KeyError, TypeError):
+            return {"refused": f"not a request: {line[:80]!r}"}
+        try:
+            return operation(request)
+        except InputError as error:
+            return {"refused": str(error)}
+        except Exception as error:
+            LOGGER.exception("request failed: %s", request)
+            return {"failed": f"{type(error).__name__}: {error}"}
+
+    def _status(self, _request: Mapping[str, Any]) -> dict[str, Any]:
+        lab = self._lab
+        counters = lab.controller.counters()
+        drifts = {drift.switch: str(drift) for drift in lab.controller.verify()}
+        return {
+            "topology": lab.fabric.name,
+            "target": lab.target.name,
+            "faults": {link: asdict(fault) for link, fault in lab.faults.active.items()},
+            "switches": {
+                switch.name: {
+                    "device_id": switch.device_id,
+                    "p4runtime": switch.grpc_address,
+                    "programmed": lab.controller.programmings.get(switch.name, 0),
+                    "drift": drifts.get(switch.name),
+                    "counters": _plain(counters[switch.name]) if switch.name in counters else None,
+                }
+                for switch in lab.switches
+            },
+        }
+
+    def _fault(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        fault = LinkFault(
+            request["a"], request["b"], request["kind"], request["direction"], float(request["ratio"])
+        )
+        return asdict(self._lab.faults.apply(fault))
+
+    def _down(self, _request: Mapping[str, Any]) -> dict[str, Any]:
+        self.stopping = True
+        return {"pid": os.getpid()}
+
+    def _restore(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        return asdict(self._lab.faults.undo(request["a"], request["b"]))
+
+
+def _plain(counters: Any) -> dict[str, Any]:
+    return {
+        "rx": {port: asdict(count) for port, count in counters.rx.items()},
+        "tx": {port: asdict(count) for port, count in counters.tx.items()},
+        "drops": {reason.name.lower(): asdict(count) for reason, count in counters.drops.items()},
+    }
+
+
+def serve(lab: Lab, listener: socket.socket, stop_fd: int) -> None:
+    """Answers requests until one of them is "down" or ``stop_fd`` becomes readable."""
+    daemon = Daemon(lab)
+    with selectors.DefaultSelector() as selector:
+        selector.register(listener, selectors.EVENT_READ)
+        selector.register(stop_fd, selectors.EVENT_READ)
+        while not daemon.stopping:
+            for key, _ in selector.select():
+                if key.fd == stop_fd:
+                    return
+                connection, _ = listener.accept()
+                with connection:
+                    connection.settimeout(5)
+                    try:
+                        with connection.makefile("rb") as lines:
+                            line = lines.readline(REQUEST_BYTES)
+                        connection.sendall(json.dumps(daemon.answer(line)).encode() + b"\n")
+                    except OSError:
+                        LOGGER.warning("a client went away", exc_info=True)
+
+
+def main(topology: str, target: str, status_fd: int) -> int:
+    """Brings the lab up, reports, serves until SIGTERM, takes the lab down."""
+    names = Names.from_environment()
+    stop_read, stop_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: os.write(stop_write, b"."))
+    os.set_inheritable(status_fd, False)
+    with os.fdopen(status_fd, "w", buffering=1, encoding="utf-8") as status:
+
+        def report(**words: object) -> None:
+            status.write(json.dumps(words) + "\n")
+
+        try:
+            log_dir = Path("/var/log") / names.prefix
+            log_dir.mkdir(parents=True, exist_ok=True)
+            lab = Lab.up(
+                load_fabric(topology), target, log_dir, names=names, say=lambda text: report(say=text)
+            )
+        except InputError as error:
+            report(refused=str(error))
+            return 2
+        except MachineError as error:
+            report(lacks=str(error))
+            return 3
+        except Exception as error:
+            LOGGER.exception("could not bring the lab up")
+            report(failed=f"{type(error).__name__}: {error}")
+            return 1
+        with lab, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+            path = control_socket(names)
+            path.unlink(missing_ok=True)
+            listener.bind(str(path))
+            listener.listen()
+            lab.network.record_process(os.getpid(), "daemon")
+            lab.network.detach()
+            report(ready=True)
+            status.close()
+            serve(lab, listener, stop_read)
+            path.unlink(missing_ok=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))

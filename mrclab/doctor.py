@@ -1,0 +1,14 @@
+"""``mrclab doctor``: what the machine has and lacks."""
+
+from __future__ import annotations
+
+from mrclab.cli import MACHINE_LACKS
+from testbed.doctor import doctor as checks
+from testbed.doctor import report
+
+
+def doctor() -> int:
+    """Prints every check and returns the exit code: 3 where something required is missing."""
+    found = checks()
+    print(report(found))
+    return MACHINE_LACKS if any(check.required and not check.ok for check in found) else 0

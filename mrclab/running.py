@@ -1,0 +1,123 @@
+"""Commands on a testbed that stays up: up, down, cli, fault, restore, clean."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+from mrclab.control import ask
+from switches.select import select_target
+from testbed import clean as cleaning
+from testbed import state
+from testbed.doctor import require_machine
+from testbed.errors import MachineError
+from testbed.names import Names
+from testbed.network import attach
+from testbed.processes import Process, wait
+from topologies import InputError, load_fabric
+
+DOWN_TIMEOUT_S = 60.0
+
+
+def up(topology: str, target: str) -> int:
+    """Brings a fabric up in a process of its own and returns when it is programmed."""
+    load_fabric(topology)
+    select_target(target)
+    require_machine()
+    read_fd, write_fd = os.pipe()
+    with open(os.devnull, "rb") as nothing:
+        daemon = subprocess.Popen(
+            [sys.executable, "-m", "mrclab.daemon", topology, target, str(write_fd)],
+            pass_fds=[write_fd],
+            stdin=nothing,
+            stdout=nothing,
+            start_new_session=True,
+        )
+    os.close(write_fd)
+    with os.fdopen(read_fd, encoding="utf-8") as status:
+        for line in status:
+            words = json.loads(line)
+            if "say" in words:
+                print(words["say"])
+            elif "ready" in words:
+                print("up: mrclab status | cli | fault | restore | down")
+                return 0
+            else:
+                daemon.wait()
+                return _refused(words)
+    raise RuntimeError(f"the testbed's process ended with code {daemon.wait()} before it was ready")
+
+
+def _refused(words: dict[str, str]) -> int:
+    ((kind, text),) = words.items()
+    print(f"mrclab: {text}", file=sys.stderr)
+    return {"refused": 2, "lacks": 3}.get(kind, 1)
+
+
+def down() -> int:
+    """Takes the running testbed down. Raises InputError where none is up."""
+    names = Names.from_environment()
+    state.require(names)
+    print(f"down: {_take_down(names)}")
+    return 0
+
+
+def _take_down(names: Names) -> str:
+    """Has the testbed's daemon take it down, and removes what then is left (all of it, if the daemon is dead)."""
+    asked = ""
+    try:
+        daemon = Process.of(ask(names, {"do": "down"})["pid"])
+    except (InputError, OSError):
+        pass
+    else:
+        wait([daemon], DOWN_TIMEOUT_S)
+        asked = "the testbed ended by itself"
+    removed = cleaning.clean(names)
+    return f"{asked}, {removed}" if asked and removed else asked or str(removed)
+
+
+def cli() -> int:
+    """Mininet's prompt on the running testbed."""
+    from testbed.nodes import FabricCLI
+
+    net = attach()
+    try:
+        FabricCLI(net)
+    finally:
+        net.stop()
+    return 0
+
+
+def fault(a: str, b: str, kind: str, direction: str, ratio: float) -> int:
+    """Breaks a link of the running testbed."""
+    request = {"do": "fault", "a": a, "b": b, "kind": kind, "direction": direction, "ratio": ratio}
+    _tell_moment(f"{kind} on {a} - {b}", ask(Names.from_environment(), request))
+    return 0
+
+
+def restore(a: str, b: str) -> int:
+    """Heals a link of the running testbed."""
+    _tell_moment(f"restored {a} - {b}", ask(Names.from_environment(), {"do": "restore", "a": a, "b": b}))
+    return 0
+
+
+def _tell_moment(what: str, moment: dict[str, int]) -> None:
+    before, after = moment["t_before_ns"], moment["t_after_ns"]
+    print(
+        f"{what}: at {before / 1e9:.6f} s of CLOCK_MONOTONIC, known to {(after - before) / 1e3:.0f} us "
+        f"(stamped by the {moment['stamped_by']})"
+    )
+
+
+def clean() -> int:
+    """Removes what is left of testbeds that died, and one that is up."""
+    if os.geteuid() != 0:
+        raise MachineError("not root", "run it as root: sudo mrclab clean")
+    names = Names.from_environment()
+    found = state.read(names)
+    if found is not None and found.alive(names):
+        print(f"taking down the testbed that is up (topology {found.topology}, since {found.since})")
+    print(f"clean: {_take_down(names)}")
+    return 0

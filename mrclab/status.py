@@ -1,0 +1,57 @@
+"""``mrclab status``: the running fabric and what its switches count."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from mrclab.control import ask
+from testbed import state
+from testbed.names import Names
+
+
+def status(*, as_json: bool) -> int:
+    """Prints the state of the running testbed. Raises InputError where none is up."""
+    names = Names.from_environment()
+    record = state.require(names)
+    answer = ask(names, {"do": "status"})
+    answer["since"] = record.since
+    if as_json:
+        print(json.dumps(answer, indent=2))
+        return 0
+    console = Console()
+    console.print(f"topology {answer['topology']} on {answer['target']}, up since {answer['since']}")
+    console.print(_table(answer["switches"]))
+    for link, fault in answer["faults"].items():
+        share = f" {fault['ratio']:.4%}" if fault["kind"] == "loss" else ""
+        console.print(f"fault: {link} {fault['kind']}{share} ({fault['direction']})")
+    if not answer["faults"]:
+        console.print("no faults")
+    return 0
+
+
+def _table(switches: dict[str, Any]) -> Table:
+    table = Table(box=None, header_style="bold")
+    for heading in ("switch", "device", "P4Runtime", "state", "rx frames", "tx frames", "drops"):
+        table.add_column(heading, justify="right" if heading.endswith("frames") else "left")
+    for name, switch in switches.items():
+        counters = switch["counters"]
+        if counters is None:
+            table.add_row(name, str(switch["device_id"]), switch["p4runtime"], "not answering", "", "", "")
+            continue
+        drops = ", ".join(f"{reason} {count['packets']}" for reason, count in counters["drops"].items())
+        restarts = switch["programmed"] - 1
+        condition = switch["drift"] or ("as programmed" + (f", {restarts} restarts" if restarts else ""))
+        table.add_row(
+            name,
+            str(switch["device_id"]),
+            switch["p4runtime"],
+            condition,
+            str(sum(count["packets"] for count in counters["rx"].values())),
+            str(sum(count["packets"] for count in counters["tx"].values())),
+            drops or "none",
+        )
+    return table
