@@ -1,0 +1,610 @@
+"""The BMv2 JSON that p4c writes for v1model, as frozen values.
+
+The format is described in docs/JSON_format.md of p4lang/behavioral-model (version 2.24). Reading
+checks shape only: whether a target can run what the JSON asks is for the target to say.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from switches.errors import BadInputError
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where in the P4 source something came from; line 0 when p4c did not say."""
+
+    filename: str = ""
+    line: int = 0
+    fragment: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.filename}:{self.line}" if self.line else self.filename
+
+
+NOWHERE = Source()
+
+
+@dataclass(frozen=True)
+class Field:
+    """A header field; `offset` is its distance in bits from the first bit of its header."""
+
+    name: str
+    width: int
+    signed: bool
+    offset: int
+
+
+@dataclass(frozen=True)
+class HeaderType:
+    """A header or struct type. `varbit` names its variable-length field, if it has one."""
+
+    name: str
+    fields: tuple[Field, ...]
+    varbit: str | None = None
+
+    @property
+    def bits(self) -> int:
+        """Width of the fixed fields, in bits."""
+        return sum(f.width for f in self.fields)
+
+
+@dataclass(frozen=True)
+class Header:
+    """A header or metadata instance."""
+
+    name: str
+    type: HeaderType
+    metadata: bool
+
+    @cached_property
+    def field_by_name(self) -> dict[str, Field]:
+        """The fields, by name."""
+        return {f.name: f for f in self.type.fields}
+
+
+@dataclass(frozen=True)
+class HeaderStack:
+    """A header stack: the names of its elements, in order."""
+
+    name: str
+    members: tuple[str, ...]
+
+
+# Expressions. Each knows nothing of its width: BMv2 computes with whole numbers of any size and cuts a
+# result to the width of the field it is stored in.
+
+
+@dataclass(frozen=True)
+class FieldRef:
+    """A field of a header instance, or its hidden one-bit field `$valid$`."""
+
+    header: str
+    field: str
+
+
+@dataclass(frozen=True)
+class Const:
+    """A whole number."""
+
+    value: int
+
+
+@dataclass(frozen=True)
+class BoolConst:
+    """A truth value."""
+
+    value: bool
+
+
+@dataclass(frozen=True)
+class Param:
+    """A parameter of the enclosing action, by position."""
+
+    index: int
+
+
+@dataclass(frozen=True)
+class Name:
+    """A named object: `kind` is header, header_stack, counter_array, register_array, calculation, ..."""
+
+    kind: str
+    name: str
+
+
+@dataclass(frozen=True)
+class StackField:
+    """A field of the last element of a stack that was extracted."""
+
+    stack: str
+    field: str
+
+
+@dataclass(frozen=True)
+class Lookahead:
+    """Bits of the packet beyond the parser's position: `offset` and `width` in bits."""
+
+    offset: int
+    width: int
+
+
+@dataclass(frozen=True)
+class Text:
+    """A string."""
+
+    value: str
+
+
+@dataclass(frozen=True)
+class Vector:
+    """Several values."""
+
+    items: tuple[Expr, ...]
+
+
+@dataclass(frozen=True)
+class Op:
+    """An operation on one, two or (`?`) three operands; an unary one has only `right`."""
+
+    op: str
+    left: Expr | None
+    right: Expr | None
+    cond: Expr | None = None
+
+
+Expr = FieldRef | Const | BoolConst | Param | Name | StackField | Lookahead | Text | Vector | Op
+
+
+@dataclass(frozen=True)
+class Primitive:
+    """One statement of an action, or one operation of a parser state."""
+
+    op: str
+    args: tuple[Expr, ...]
+    source: Source = NOWHERE
+
+
+@dataclass(frozen=True)
+class ActionParam:
+    """A parameter of an action; width in bits."""
+
+    name: str
+    width: int
+
+
+@dataclass(frozen=True)
+class Action:
+    """An action. Names may repeat in a program, ids do not."""
+
+    name: str
+    id: int
+    params: tuple[ActionParam, ...]
+    primitives: tuple[Primitive, ...]
+    source: Source = NOWHERE
+
+
+@dataclass(frozen=True)
+class Transition:
+    """A transition of a parser state; `kind` is default, hexstr or parse_vset, next None is accept."""
+
+    kind: str
+    value: int
+    mask: int | None
+    next: str | None
+
+
+@dataclass(frozen=True)
+class ParserState:
+    """A state of the parser."""
+
+    name: str
+    ops: tuple[Primitive, ...]
+    key: tuple[Expr, ...]
+    transitions: tuple[Transition, ...]
+    source: Source = NOWHERE
+
+
+@dataclass(frozen=True)
+class Parser:
+    """A parser: its states by name."""
+
+    name: str
+    start: str
+    states: Mapping[str, ParserState]
+
+
+@dataclass(frozen=True)
+class KeyField:
+    """An element of a table's key; `match` is exact, lpm, ternary, range, optional or valid."""
+
+    match: str
+    target: FieldRef
+    mask: int | None
+    name: str
+
+
+@dataclass(frozen=True)
+class ConstMatch:
+    """An element of the key of an entry written in the program."""
+
+    match: str
+    key: int
+    mask: int = 0
+    prefix: int = 0
+    end: int = 0
+
+
+@dataclass(frozen=True)
+class ConstEntry:
+    """An entry written in the program. A low `priority` goes first."""
+
+    key: tuple[ConstMatch, ...]
+    action_id: int
+    data: tuple[int, ...]
+    priority: int
+
+
+@dataclass(frozen=True)
+class DefaultEntry:
+    """What a table does on a miss."""
+
+    action_id: int
+    data: tuple[int, ...]
+    const: bool
+
+
+@dataclass(frozen=True)
+class Table:
+    """A match-action table. `next_by_action` is keyed by action name, `__HIT__` or `__MISS__`."""
+
+    name: str
+    id: int
+    key: tuple[KeyField, ...]
+    match: str
+    kind: str
+    size: int
+    with_counters: bool
+    support_timeout: bool
+    direct_meters: str | None
+    action_ids: tuple[int, ...]
+    base_default_next: str | None
+    next_by_action: Mapping[str, str | None]
+    default: DefaultEntry | None
+    entries: tuple[ConstEntry, ...]
+    profile: str | None = None
+    source: Source = NOWHERE
+
+
+@dataclass(frozen=True)
+class Conditional:
+    """A branch of a control."""
+
+    name: str
+    expr: Expr
+    true_next: str | None
+    false_next: str | None
+    source: Source = NOWHERE
+
+
+@dataclass(frozen=True)
+class ActionCall:
+    """A bare call of an action."""
+
+    name: str
+    action_id: int
+    next: str | None
+    source: Source = NOWHERE
+
+
+Node = Table | Conditional | ActionCall
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A control: its first node (None: it does nothing) and all nodes by name."""
+
+    name: str
+    start: str | None
+    nodes: Mapping[str, Node]
+
+
+@dataclass(frozen=True)
+class CounterArray:
+    """A counter array; a direct one names its table and takes that table's size."""
+
+    name: str
+    id: int
+    size: int
+    table: str | None
+
+
+@dataclass(frozen=True)
+class RegisterArray:
+    """A register array; width in bits."""
+
+    name: str
+    size: int
+    width: int
+    source: Source = NOWHERE
+
+
+@dataclass(frozen=True)
+class Deparser:
+    """The order in which valid headers go out."""
+
+    order: tuple[str, ...]
+    primitives: tuple[Primitive, ...]
+
+
+@dataclass(frozen=True)
+class Unread:
+    """A part of the program this reader keeps only by name, so that a target can refuse it."""
+
+    what: str
+    name: str
+    source: Source = NOWHERE
+
+
+@dataclass(frozen=True)
+class Program:
+    """A whole v1model program."""
+
+    name: str
+    headers: Mapping[str, Header]
+    stacks: Mapping[str, HeaderStack]
+    parser: Parser
+    ingress: Pipeline
+    egress: Pipeline
+    deparser: Deparser
+    actions: Mapping[int, Action]
+    counters: Mapping[str, CounterArray]
+    registers: Mapping[str, RegisterArray]
+    errors: Mapping[str, int]
+    unread: tuple[Unread, ...] = ()
+    aliases: Mapping[str, FieldRef] = field(default_factory=dict)
+
+    def tables(self) -> list[Table]:
+        """Every table of both controls, in the order of the JSON."""
+        return [n for p in (self.ingress, self.egress) for n in p.nodes.values() if isinstance(n, Table)]
+
+    def field(self, ref: FieldRef) -> Field:
+        """The declaration of a field; `$valid$` is one bit wide."""
+        if ref.field == "$valid$":
+            return Field("$valid$", 1, False, 0)
+        return self.headers[ref.header].field_by_name[ref.field]
+
+    def direct_counter(self, table: str) -> CounterArray | None:
+        """The direct counter array of a table, if it has one."""
+        return next((c for c in self.counters.values() if c.table == table), None)
+
+
+def _number(text: str | int) -> int:
+    return text if isinstance(text, int) else int(text, 16)
+
+
+def _source(obj: Mapping[str, Any]) -> Source:
+    info = obj.get("source_info")
+    if not info:
+        return NOWHERE
+    return Source(info.get("filename", ""), int(info.get("line", 0)), info.get("source_fragment", ""))
+
+
+def _expr(obj: Any) -> Expr:
+    if isinstance(obj, int):
+        return Const(obj)
+    if "op" in obj and "type" not in obj:
+        left, right, cond = (obj.get(k) for k in ("left", "right", "cond"))
+        return Op(
+            obj["op"],
+            None if left is None else _expr(left),
+            None if right is None else _expr(right),
+            None if cond is None else _expr(cond),
+        )
+    kind, value = obj["type"], obj.get("value")
+    match kind:
+        case "expression":
+            return _expr(value)
+        case "field":
+            return FieldRef(*value)
+        case "hexstr":
+            return Const(_number(value))
+        case "bool":
+            return BoolConst(bool(value))
+        case "runtime_data" | "local":
+            return Param(int(value))
+        case "stack_field":
+            return StackField(*value)
+        case "lookahead":
+            return Lookahead(*value)
+        case "string":
+            return Text(value)
+        case "parameters_vector":
+            return Vector(tuple(_expr(v) for v in value))
+        case "regular":
+            return Name("header", value)
+        case "stack":
+            return Name("header_stack", value)
+    if isinstance(value, str):
+        return Name(kind, value)
+    return Name(kind, json.dumps(value))
+
+
+def _primitive(obj: Mapping[str, Any]) -> Primitive:
+    if obj["op"] == "primitive":  # a parser's way to call what an action calls by itself
+        inner = obj["parameters"][0]
+        return _primitive({**inner, "source_info": inner.get("source_info") or obj.get("source_info")})
+    return Primitive(obj["op"], tuple(_expr(p) for p in obj.get("parameters", [])), _source(obj))
+
+
+def _header_type(obj: Mapping[str, Any]) -> HeaderType:
+    fields: list[Field] = []
+    offset, varbit = 0, None
+    for name, width, *rest in obj["fields"]:
+        if width == "*":
+            varbit = name
+            continue
+        fields.append(Field(name, width, bool(rest and rest[0]), offset))
+        offset += width
+    return HeaderType(obj["name"], tuple(fields), varbit)
+
+
+def _parser(obj: Mapping[str, Any]) -> Parser:
+    states = {}
+    for s in obj["parse_states"]:
+        transitions = tuple(
+            Transition(
+                t.get("type", "hexstr"),
+                _number(t["value"]) if t.get("type") == "hexstr" else 0,
+                _number(t["mask"]) if t.get("mask") is not None else None,
+                t["next_state"],
+            )
+            for t in s["transitions"]
+        )
+        states[s["name"]] = ParserState(
+            s["name"],
+            tuple(_primitive(o) for o in s["parser_ops"]),
+            tuple(_expr(k) for k in s["transition_key"]),
+            transitions,
+            _source(s),
+        )
+    return Parser(obj["name"], obj["init_state"], states)
+
+
+def _const_entry(obj: Mapping[str, Any]) -> ConstEntry:
+    keys = []
+    for k in obj["match_key"]:
+        kind = k["match_type"]
+        if kind == "range":
+            keys.append(ConstMatch(kind, _number(k["start"]), end=_number(k["end"])))
+            continue
+        raw = k["key"]
+        mask = _number(k["mask"]) if k.get("mask") is not None else 0
+        keys.append(ConstMatch(kind, int(raw) if isinstance(raw, bool) else _number(raw), mask, k.get("prefix_length", 0)))
+    action = obj["action_entry"]
+    data = tuple(_number(d) for d in action["action_data"])
+    return ConstEntry(tuple(keys), action["action_id"], data, obj.get("priority", 0))
+
+
+def _table(obj: Mapping[str, Any]) -> Table:
+    key = tuple(
+        KeyField(
+            k["match_type"],
+            FieldRef(*k["target"]) if isinstance(k["target"], list) else FieldRef(k["target"], "$valid$"),
+            _number(k["mask"]) if k.get("mask") is not None else None,
+            k.get("name") or ".".join(k["target"]),
+        )
+        for k in obj["key"]
+    )
+    default = obj.get("default_entry")
+    return Table(
+        name=obj["name"],
+        id=obj["id"],
+        key=key,
+        match=obj["match_type"],
+        kind=obj["type"],
+        size=obj.get("max_size", 1024),
+        with_counters=bool(obj.get("with_counters")),
+        support_timeout=bool(obj.get("support_timeout")),
+        direct_meters=obj.get("direct_meters"),
+        action_ids=tuple(obj["action_ids"]),
+        base_default_next=obj.get("base_default_next"),
+        next_by_action=dict(obj["next_tables"]),
+        default=None
+        if default is None
+        else DefaultEntry(
+            default["action_id"],
+            tuple(_number(d) for d in default.get("action_data", [])),
+            bool(default.get("action_entry_const", False)),
+        ),
+        entries=tuple(_const_entry(e) for e in obj.get("entries", [])),
+        profile=obj.get("action_profile"),
+        source=_source(obj),
+    )
+
+
+def _pipeline(obj: Mapping[str, Any]) -> Pipeline:
+    nodes: dict[str, Node] = {t["name"]: _table(t) for t in obj["tables"]}
+    for c in obj["conditionals"]:
+        nodes[c["name"]] = Conditional(
+            c["name"], _expr(c["expression"]), c["true_next"], c["false_next"], _source(c)
+        )
+    for a in obj.get("action_calls", []):
+        nodes[a["name"]] = ActionCall(a["name"], a["action_id"], a["next_node"], _source(a))
+    return Pipeline(obj["name"], obj["init_table"], nodes)
+
+
+def _unread(raw: Mapping[str, Any]) -> tuple[Unread, ...]:
+    kinds = {
+        "header_unions": "header union",
+        "header_union_stacks": "header union stack",
+        "parse_vsets": "parser value set",
+        "meter_arrays": "meter",
+        "calculations": "calculation",
+        "checksums": "checksum",
+        "learn_lists": "digest",
+        "extern_instances": "extern",
+    }
+    found = [Unread(what, o["name"], _source(o)) for key, what in kinds.items() for o in raw.get(key, [])]
+    for pipeline in raw["pipelines"]:
+        found += [
+            Unread("action selector" if "selector" in o else "action profile", o["name"], _source(o))
+            for o in pipeline.get("action_profiles", [])
+        ]
+    return tuple(found)
+
+
+def read_program(data: bytes | str) -> Program:
+    """Read the BMv2 JSON of a v1model program.
+
+    Raises BadInputError when the text is not JSON, or not the JSON of a v1model program.
+    """
+    try:
+        raw = json.loads(data)
+        types = {t["name"]: _header_type(t) for t in raw["header_types"]}
+        headers = {h["name"]: Header(h["name"], types[h["header_type"]], h["metadata"]) for h in raw["headers"]}
+        by_id = {h["id"]: h["name"] for h in raw["headers"]}
+        pipelines = {p["name"]: _pipeline(p) for p in raw["pipelines"]}
+        actions = {
+            a["id"]: Action(
+                a["name"],
+                a["id"],
+                tuple(ActionParam(d["name"], d["bitwidth"]) for d in a["runtime_data"]),
+                tuple(_primitive(p) for p in a["primitives"]),
+                _source(a),
+            )
+            for a in raw["actions"]
+        }
+        return Program(
+            name=raw.get("program", ""),
+            headers=headers,
+            stacks={
+                s["name"]: HeaderStack(s["name"], tuple(by_id[i] for i in s["header_ids"]))
+                for s in raw.get("header_stacks", [])
+            },
+            parser=_parser(raw["parsers"][0]),
+            ingress=pipelines["ingress"],
+            egress=pipelines["egress"],
+            deparser=Deparser(
+                tuple(raw["deparsers"][0]["order"]),
+                tuple(_primitive(p) for p in raw["deparsers"][0].get("primitives", [])),
+            ),
+            actions=actions,
+            counters={
+                c["name"]: CounterArray(c["name"], c["id"], c.get("size", 0), c.get("binding"))
+                for c in raw.get("counter_arrays", [])
+            },
+            registers={
+                r["name"]: RegisterArray(r["name"], r["size"], r["bitwidth"], _source(r))
+                for r in raw.get("register_arrays", [])
+            },
+            errors={name: number for name, number in raw.get("errors", [])},
+            unread=_unread(raw),
+            aliases={name: FieldRef(*ref) for name, ref in raw.get("field_aliases", [])},
+        )
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as exc:
+        raise BadInputError(f"not the BMv2 JSON of a v1model program: {type(exc).__name__}: {exc}") from exc

@@ -1,0 +1,228 @@
+"""Action bodies: one statement after the other, with the jumps that p4c makes of `if` inside an action."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from switches.bmv2_json import Action, Const, Expr, FieldRef, Name, Op, Primitive, Source
+from switches.ebpf.expr import Evaluator
+from switches.ebpf.llvm import Helper, Value, const
+from switches.ebpf.plan import DROP_PORT
+from switches.ebpf.unit import STANDARD, Unit
+from switches.errors import UnsupportedError
+
+Params = Sequence[tuple[int, Value]]
+
+
+class ActionWriter:
+    """Writes action bodies into a unit. `leave` is the block behind the control, for `exit`."""
+
+    def __init__(self, unit: Unit, leave: Any) -> None:
+        self.u = unit
+        self.asm = unit.asm
+        self.leave = leave
+        self._ops: dict[str, Callable[[Evaluator, Primitive], None]] = {
+            "assign": self._assign,
+            "set": self._assign,
+            "assign_VL": self._refuse,
+            "assign_header": self._assign_header,
+            "add_header": self._add_header,
+            "remove_header": self._remove_header,
+            "push": self._push,
+            "pop": self._pop,
+            "mark_to_drop": self._mark_to_drop,
+            "drop": self._mark_to_drop,
+            "count": self._count,
+            "modify_field_rng_uniform": self._random,
+            "exit": self._exit,
+            "no_op": lambda e, p: None,
+            "log_msg": lambda e, p: None,  # BMv2 writes to its log; frames are the same
+        }
+
+    def run(self, action: Action, params: Params) -> None:
+        """Write the body of an action. The builder ends in an open block, or behind an `exit`."""
+        jumps = {_target(p) for p in action.primitives if p.op in ("_jump", "_jump_if_zero")}
+        blocks = {i: self.asm.block(f"{_plain(action.name)}.{i}") for i in sorted(jumps)}
+        b = self.asm.b
+        for i, p in enumerate(action.primitives):
+            self._place(blocks.get(i))
+            if p.op in ("_jump", "_jump_if_zero"):
+                behind = self.asm.block(f"{_plain(action.name)}.{i}.next")
+                if p.op == "_jump":
+                    b.branch(blocks[_target(p)])
+                else:
+                    e = Evaluator(self.u.machine, p.source, params)
+                    b.cbranch(self._nonzero(e, p.args[0]), behind, blocks[_target(p)])
+                self.asm.enter(behind)
+            else:
+                self.statement(p, params)
+        self._place(blocks.get(len(action.primitives)))
+
+    def statement(self, primitive: Primitive, params: Params = ()) -> None:
+        """Write one statement."""
+        write = self._ops.get(primitive.op, self._refuse)
+        write(Evaluator(self.u.machine, primitive.source, params), primitive)
+
+    def _place(self, block: Any) -> None:
+        if block is not None:
+            self.asm.goto(block)
+            self.asm.enter(block)
+
+    def _nonzero(self, e: Evaluator, expr: Expr) -> Value:
+        if isinstance(expr, Op) and expr.op == "b2d":
+            return e.truth(expr.right)
+        return e.truth(Op("d2b", None, expr))
+
+    def _refuse(self, e: Evaluator, p: Primitive) -> None:
+        raise e.refuse(f"primitive '{p.op}'")
+
+    def _assign(self, e: Evaluator, p: Primitive) -> None:
+        target = e._static(p.args[0])
+        if not isinstance(target, FieldRef):
+            raise e.refuse("assigning to something other than a field")
+        check_write(target, p)
+        field = self.u.program.field(target)
+        self.u.machine.write(target, e.value(p.args[1], field.width), p.source)
+
+    def copy_header(self, to: str, origin: str) -> None:
+        """Copy fields, raw image and validity of one header to another of the same type."""
+        layout, asm, memory = self.u.layout, self.asm, self.u.machine.scratch
+        for name in self.u.program.headers[to].field_by_name:
+            target, source = (layout.slots.get(FieldRef(h, name)) for h in (to, origin))
+            if target and source:
+                asm.copy(memory, target.offset, memory, source.offset, target.size)
+        size = (self.u.program.headers[to].type.bits + 7) // 8
+        asm.copy(memory, layout.raw[to], memory, layout.raw[origin], size)
+        asm.copy(memory, layout.valid[to], memory, layout.valid[origin], 1)
+
+    def _assign_header(self, e: Evaluator, p: Primitive) -> None:
+        self.copy_header(e.header(p.args[0]), e.header(p.args[1]))
+
+    def _add_header(self, e: Evaluator, p: Primitive) -> None:
+        """Make a header valid; one that was not gets all its fields zeroed, as BMv2 does."""
+        header = e.header(p.args[0])
+        asm, b = self.asm, self.asm.b
+        fresh, done = asm.block("add.fresh"), asm.block("add.done")
+        b.cbranch(self.u.machine.read(FieldRef(header, "$valid$"), p.source), done, fresh)
+        asm.enter(fresh)
+        self.reset_header(header)
+        self.u.machine.set_valid(header, True)
+        b.branch(done)
+        asm.enter(done)
+
+    def reset_header(self, header: str) -> None:
+        """Zero a header's fields and raw image."""
+        layout, asm, memory = self.u.layout, self.asm, self.u.machine.scratch
+        for ref, slot in layout.slots.items():
+            if ref.header == header:
+                asm.zero(memory, slot.offset, slot.size)
+        asm.zero(memory, layout.raw[header], (self.u.program.headers[header].type.bits + 7) // 8)
+
+    def _remove_header(self, e: Evaluator, p: Primitive) -> None:
+        self.u.machine.set_valid(e.header(p.args[0]), False)
+
+    def _stack(self, e: Evaluator, p: Primitive) -> tuple[tuple[str, ...], int]:
+        stack, count = p.args[0], p.args[1]
+        if not isinstance(stack, Name) or not isinstance(count, Const):
+            raise e.refuse(f"primitive '{p.op}' by an amount that is not constant")
+        return self.u.program.stacks[stack.name].members, count.value
+
+    def _push(self, e: Evaluator, p: Primitive) -> None:
+        members, count = self._stack(e, p)
+        for i in reversed(range(len(members))):
+            if i >= count:
+                self.copy_header(members[i], members[i - count])
+            else:
+                self.reset_header(members[i])
+                self.u.machine.set_valid(members[i], False)
+
+    def _pop(self, e: Evaluator, p: Primitive) -> None:
+        members, count = self._stack(e, p)
+        for i in range(len(members)):
+            if i + count < len(members):
+                self.copy_header(members[i], members[i + count])
+            else:
+                self.u.machine.set_valid(members[i], False)
+
+    def _mark_to_drop(self, e: Evaluator, p: Primitive) -> None:
+        self.u.set_standard("egress_spec", const(32, DROP_PORT))
+
+    def _count(self, e: Evaluator, p: Primitive) -> None:
+        array = p.args[0]
+        if not isinstance(array, Name) or array.name not in self.u.counters:
+            raise e.refuse("counting in something other than a counter array")
+        counter = self.u.counters[array.name]
+        _, _, (index,) = e.whole(p.args[1])
+        self.u.count(counter.map, counter.size, index)
+
+    def _random(self, e: Evaluator, p: Primitive) -> None:
+        """A uniform number from low to high, both included."""
+        target, low, high = p.args
+        asm, b = self.asm, self.asm.b
+        if not isinstance(target, FieldRef):
+            raise e.refuse("random into something other than a field")
+        for bound in (low, high):
+            if e.interval(bound).signed or e.interval(bound).bits > 64:
+                raise e.refuse("random outside 0..2^64-1")
+        draw = asm.helper(Helper.GET_PRANDOM_U32)
+        draw = b.and_(draw, const(64, 0xFFFFFFFF))
+        if e.interval(high).bits > 32:
+            second = b.and_(asm.helper(Helper.GET_PRANDOM_U32), const(64, 0xFFFFFFFF))
+            draw = b.or_(b.shl(draw, const(64, 32)), second)
+        field = self.u.program.field(target)
+        if isinstance(low, Const) and isinstance(high, Const):
+            span = high.value - low.value + 1
+            if span <= 0:
+                raise e.refuse("random with its bounds the wrong way round")
+            if span & (span - 1) == 0:
+                number = b.and_(draw, const(64, span - 1))
+            else:
+                number = self._scale(draw, const(64, span), e.interval(high).bits)
+            number = b.add(number, const(64, low.value))
+        else:
+            base = e.value(low, 64)
+            span = b.add(b.sub(e.value(high, 64), base), const(64, 1))
+            whole = b.icmp_unsigned("==", span, const(64, 0))
+            some = b.select(whole, const(64, 1), span)
+            scaled = self._scale(draw, some, e.interval(high).bits)
+            number = b.add(b.select(whole, draw, scaled), base)
+        self.u.machine.write(target, asm.fit(number, field.width), p.source)
+
+    def _scale(self, draw: Value, span: Value, bits: int) -> Value:
+        # Multiplying keeps the bias below 2^-32 and costs no division, where the product fits 64 bits.
+        b = self.asm.b
+        if bits < 32:
+            return b.lshr(b.mul(draw, span), const(64, 32))
+        return b.urem(draw, span)
+
+    def _exit(self, e: Evaluator, p: Primitive) -> None:
+        self.asm.b.branch(self.leave)
+        self.asm.enter(self.asm.block("behind.exit"))
+
+
+# Writing one of these asks the target for something: a copy, a group, a queue.
+_SPECIAL = {
+    "mcast_grp": "multicast",
+    "priority": "a priority queue",
+}
+
+
+def check_write(target: FieldRef, primitive: Primitive) -> None:
+    """Refuse an assignment to intrinsic metadata that the target would have to act on."""
+    if target.header != STANDARD or target.field not in _SPECIAL:
+        return
+    if isinstance(primitive.args[1], Const) and primitive.args[1].value == 0:
+        return
+    raise UnsupportedError(f"{_SPECIAL[target.field]} (standard_metadata.{target.field})", str(primitive.source))
+
+
+def _target(p: Primitive) -> int:
+    last = p.args[-1]
+    if not isinstance(last, Const):
+        raise UnsupportedError("a computed jump", str(p.source or Source()))
+    return last.value
+
+
+def _plain(name: str) -> str:
+    return name.replace(".", "_")

@@ -1,0 +1,223 @@
+"""The bpf(2) system call by ctypes: maps, program loading, test runs.
+
+Struct layouts are those of `union bpf_attr` in linux/bpf.h. All functions raise OSError with the errno of
+the call, or MachineError where the errno says that the machine lacks something.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import platform
+import struct
+from collections.abc import Iterator
+
+from switches.ebpf.llvm import MAP_MARK, PSEUDO_MAP_FD, PSEUDO_MAP_VALUE
+from switches.ebpf.plan import MapSpec
+from switches.errors import MachineError, SwitchError
+
+_SYSCALL = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "loongarch64": 280}
+_MAP_CREATE, _LOOKUP, _UPDATE, _DELETE, _NEXT_KEY, _PROG_LOAD = range(6)
+_TEST_RUN = 10
+_SCHED_CLS = 3
+_LOG_SIZE = 16 << 20
+_LD_IMM64 = 0x18
+ANY, NOEXIST, EXIST = 0, 1, 2
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _bpf(command: int, attr: ctypes.Array[ctypes.c_char]) -> int:
+    number = _SYSCALL.get(platform.machine())
+    if number is None:
+        raise MachineError(f"no bpf(2) on {platform.machine()}: the ebpf target runs on {', '.join(_SYSCALL)}")
+    result: int = _libc.syscall(number, command, attr, len(attr))
+    if result < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    return result
+
+
+def _attr(fmt: str, *values: int | bytes) -> ctypes.Array[ctypes.c_char]:
+    packed = struct.pack("=" + fmt, *values)
+    return ctypes.create_string_buffer(packed, max(len(packed), 128))
+
+
+def create_map(spec: MapSpec) -> int:
+    """Create a map; returns its descriptor."""
+    # The kernel keeps 15 characters of a name, and takes letters, digits, '_' and '.' only.
+    name = "".join(c if c.isalnum() else "_" for c in spec.name.split(".", 1)[-1])[:15].encode()
+    attr = _attr(
+        "IIIIIII16s", spec.type, spec.key_size, spec.value_size, spec.max_entries, spec.flags, 0, 0, name
+    )
+    try:
+        return _bpf(_MAP_CREATE, attr)
+    except OSError as exc:
+        if exc.errno in (errno.EPERM, errno.EACCES):
+            raise MachineError(
+                "bpf(2) is not permitted: run as root (CAP_BPF and CAP_NET_ADMIN; a container needs --privileged)"
+            ) from exc
+        if exc.errno == errno.ENOSYS:
+            raise MachineError("this kernel has no bpf(2): it needs CONFIG_BPF_SYSCALL, from 5.15 on") from exc
+        raise
+
+
+def possible_cpus() -> int:
+    """CPUs that the kernel keeps per-CPU values for (/sys/devices/system/cpu/possible)."""
+    with open("/sys/devices/system/cpu/possible") as f:
+        return sum(
+            int(last or first) - int(first) + 1
+            for first, _, last in (part.partition("-") for part in f.read().strip().split(","))
+        )
+
+
+class Map:
+    """A map that this process holds open. Not for concurrent use: buffers are reused from call to call."""
+
+    def __init__(self, spec: MapSpec, fd: int | None = None) -> None:
+        self.spec = spec
+        self.fd = create_map(spec) if fd is None else fd
+        self._key = ctypes.create_string_buffer(spec.key_size)
+        self._next = ctypes.create_string_buffer(spec.key_size)
+        per_cpu = spec.type in (5, 6)
+        self._value_size = spec.value_size if not per_cpu else (spec.value_size + 7 & ~7) * possible_cpus()
+        self._value = ctypes.create_string_buffer(self._value_size)
+        key, value = ctypes.addressof(self._key), ctypes.addressof(self._value)
+        self._attr = {flag: _attr("I4xQQQ", self.fd, key, value, flag) for flag in (ANY, NOEXIST, EXIST)}
+        self._next_attr = _attr("I4xQQQ", self.fd, key, ctypes.addressof(self._next), 0)
+        self._start_attr = _attr("I4xQQQ", self.fd, 0, ctypes.addressof(self._next), 0)
+
+    def update(self, key: bytes, value: bytes, flag: int = ANY) -> None:
+        """Set an entry."""
+        self._key.raw, self._value.raw = key, value
+        _bpf(_UPDATE, self._attr[flag])
+
+    def delete(self, key: bytes) -> None:
+        """Remove an entry."""
+        self._key.raw = key
+        _bpf(_DELETE, self._attr[ANY])
+
+    def lookup(self, key: bytes) -> bytes | None:
+        """The value of an entry, of all possible CPUs one after the other for a per-CPU map; None if absent."""
+        self._key.raw = key
+        try:
+            _bpf(_LOOKUP, self._attr[ANY])
+        except OSError as exc:
+            if exc.errno == errno.ENOENT:
+                return None
+            raise
+        return self._value.raw
+
+    def keys(self) -> Iterator[bytes]:
+        """All keys."""
+        attr = self._start_attr
+        while True:
+            try:
+                _bpf(_NEXT_KEY, attr)
+            except OSError as exc:
+                if exc.errno == errno.ENOENT:
+                    return
+                raise
+            key = self._next.raw
+            yield key
+            self._key.raw = key
+            attr = self._next_attr
+
+    def close(self) -> None:
+        """Give up this process's hold on the map."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+
+def relocate(code: bytes, fds: list[int]) -> bytes:
+    """Put map descriptors in the place of the marks that the compiler left in 64-bit loads."""
+    out = bytearray(code)
+    for at in range(0, len(out), 8):
+        if out[at] != _LD_IMM64:
+            continue
+        source = out[at + 1] >> 4
+        (value,) = struct.unpack_from("<I", out, at + 4)
+        if source in (PSEUDO_MAP_FD, PSEUDO_MAP_VALUE) and value & 0xFFFF0000 == MAP_MARK:
+            struct.pack_into("<I", out, at + 4, fds[value & 0xFFFF])
+    return bytes(out)
+
+
+def load_program(code: bytes, name: str) -> int:
+    """Load a tc program; returns its descriptor. Raises SwitchError with the verifier's reason."""
+    try:
+        return _load(code, name, None)
+    except OSError as exc:
+        if exc.errno in (errno.EPERM,):
+            raise MachineError(
+                "loading BPF is not permitted: run as root (CAP_BPF and CAP_NET_ADMIN; a container needs --privileged)"
+            ) from exc
+    log = ctypes.create_string_buffer(_LOG_SIZE)
+    try:
+        return _load(code, name, log)
+    except OSError as exc:
+        lines = [line for line in log.value.decode(errors="replace").splitlines() if line]
+        said = lines[-2] if len(lines) > 1 and lines[-1].startswith("processed") else "".join(lines[-1:])
+        raise SwitchError(f"the kernel refused the program: {exc.strerror}: {said}") from exc
+
+
+def verifier_log(code: bytes, name: str = "log") -> str:
+    """Load a program and return what the verifier has to say about it."""
+    log = ctypes.create_string_buffer(_LOG_SIZE)
+    os.close(_load(code, name, log))
+    return log.value.decode(errors="replace")
+
+
+def _load(code: bytes, name: str, log: ctypes.Array[ctypes.c_char] | None) -> int:
+    text = ctypes.create_string_buffer(code, len(code))
+    licence = ctypes.create_string_buffer(b"Apache-2.0")
+    label = "".join(c if c.isalnum() else "_" for c in name)[:15].encode()
+    attr = _attr(
+        "IIQQIIQII16s",
+        _SCHED_CLS,
+        len(code) // 8,
+        ctypes.addressof(text),
+        ctypes.addressof(licence),
+        0 if log is None else 1,
+        0 if log is None else len(log),
+        0 if log is None else ctypes.addressof(log),
+        0,
+        0,
+        label,
+    )
+    return _bpf(_PROG_LOAD, attr)
+
+
+def test_run(fd: int, frame: bytes, ifindex: int = 0, repeat: int = 1) -> tuple[int, bytes, int]:
+    """Run a program on a frame (BPF_PROG_TEST_RUN): (return code, frame after it, ns per run).
+
+    The kernel takes frames of 15 to some 3,500 bytes, and gives the program a linear buffer. `ifindex` must be
+    an interface of this network namespace, or 0 for its loopback.
+    """
+    source = ctypes.create_string_buffer(frame, len(frame))
+    out = ctypes.create_string_buffer(16384)
+    context = ctypes.create_string_buffer(192)  # struct __sk_buff
+    struct.pack_into("=I", context, 40, ifindex)
+    attr = ctypes.create_string_buffer(
+        struct.pack(
+            "=IIIIQQIIIIQQ",
+            fd,
+            0,
+            len(frame),
+            len(out),
+            ctypes.addressof(source),
+            ctypes.addressof(out),
+            repeat,
+            0,
+            len(context) if ifindex else 0,
+            0,
+            ctypes.addressof(context) if ifindex else 0,
+            0,
+        ),
+        128,
+    )
+    _bpf(_TEST_RUN, attr)
+    code, _, size = struct.unpack_from("=III", attr, 4)
+    (duration,) = struct.unpack_from("=I", attr, 36)
+    return code, out.raw[:size], duration

@@ -1,0 +1,124 @@
+"""A loaded program with its maps, attached to the ports of one switch."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Mapping
+
+from switches.ebpf import bpf
+from switches.ebpf.bpf import Map
+from switches.ebpf.compiled import Compiled
+from switches.ebpf.plan import COUNTER_BYTES, counter_chunk
+from switches.ebpf.tc import TrafficControl, ifindex_of
+
+
+class SharedMaps:
+    """Maps that all switches of one process share: scratch memory, which no frame outlives."""
+
+    def __init__(self) -> None:
+        self._maps: dict[tuple[Compiled, int], Map] = {}
+
+    def get(self, compiled: Compiled, index: int) -> Map:
+        """The map of that program at that index, created on first use."""
+        key = (compiled, index)
+        if key not in self._maps:
+            self._maps[key] = Map(compiled.plan.maps[index])
+        return self._maps[key]
+
+    def close(self) -> None:
+        """Close them all; programs that are attached keep theirs."""
+        for m in self._maps.values():
+            m.close()
+        self._maps.clear()
+
+
+class Datapath:
+    """One switch in the kernel: a program with its own maps. Closing it detaches it.
+
+    `ports` maps port numbers to interface names of the current network namespace.
+    """
+
+    def __init__(self, name: str, compiled: Compiled, ports: Mapping[int, str], shared: SharedMaps) -> None:
+        self.name = name
+        self.compiled = compiled
+        self.ifindexes = {port: ifindex_of(interface) for port, interface in ports.items()}
+        self.maps: list[Map] = []
+        self._own: list[Map] = []
+        self.attached: list[int] = []
+        self.fd = -1
+        try:
+            for i, spec in enumerate(compiled.plan.maps):
+                if spec.shared:
+                    self.maps.append(shared.get(compiled, i))
+                else:
+                    self.maps.append(Map(spec))
+                    self._own.append(self.maps[-1])
+            for port, ifindex in self.ifindexes.items():
+                number, index = struct.pack("=I", port), struct.pack("=I", ifindex)
+                self.maps[compiled.plan.port_map].update(number, index)
+                self.maps[compiled.plan.ifindex_map].update(index, number)
+            code = bpf.relocate(compiled.code, [m.fd for m in self.maps])
+            self.fd = bpf.load_program(code, name)
+        except BaseException:
+            self.close_descriptors()
+            raise
+
+    def attach(self, tc: TrafficControl, replace: bool = False) -> None:
+        """Start forwarding on every port; with `replace`, take over from the program attached before.
+
+        Without `replace` each port gets a fresh clsact qdisc, whatever was left there before.
+        """
+        for ifindex in self.ifindexes.values():
+            if not replace:
+                tc.add_clsact(ifindex)
+            self.attached.append(ifindex)
+            tc.add_filter(ifindex, self.fd, self.name)
+
+    def detach(self, tc: TrafficControl) -> None:
+        """Stop forwarding and remove the qdiscs."""
+        for ifindex in self.attached:
+            tc.remove_clsact(ifindex)
+        self.attached.clear()
+
+    def close_descriptors(self) -> None:
+        """Give up the program and its maps; they live on in the kernel as long as they are attached."""
+        for m in self._own:
+            m.close()
+        self._own.clear()
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    def cells(self, map_index: int, count: int) -> list[tuple[int, int]]:
+        """All cells of a counter map, summed over CPUs: (packets, bytes)."""
+        chunk = counter_chunk(count)
+        out: list[tuple[int, int]] = []
+        for element in range(-(-count // chunk)):
+            out += self._chunk(map_index, element, chunk)
+        return out[:count]
+
+    def cell(self, map_index: int, count: int, index: int) -> tuple[int, int]:
+        """One cell of a counter map, summed over CPUs: (packets, bytes)."""
+        chunk = counter_chunk(count)
+        raw = self._raw(map_index, index // chunk)
+        at, stride = index % chunk * COUNTER_BYTES, chunk * COUNTER_BYTES
+        pairs = [struct.unpack_from("=QQ", raw, at + base) for base in range(0, len(raw), stride)]
+        return sum(p for p, _ in pairs), sum(b for _, b in pairs)
+
+    def _raw(self, map_index: int, element: int) -> bytes:
+        raw = self.maps[map_index].lookup(struct.pack("=I", element))
+        assert raw is not None  # elements of an array are always there
+        return raw
+
+    def _chunk(self, map_index: int, element: int, chunk: int) -> list[tuple[int, int]]:
+        raw = self._raw(map_index, element)
+        stride = chunk * COUNTER_BYTES
+        packets, octets = [0] * chunk, [0] * chunk
+        for base in range(0, len(raw), stride):
+            if not any(raw[base : base + stride]):
+                continue
+            numbers = struct.unpack_from(f"={2 * chunk}Q", raw, base)
+            packets = [a + b for a, b in zip(packets, numbers[0::2], strict=True)]
+            octets = [a + b for a, b in zip(octets, numbers[1::2], strict=True)]
+        return list(zip(packets, octets, strict=True))

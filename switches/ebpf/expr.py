@@ -1,0 +1,318 @@
+"""Expressions: from BMv2's numbers of any size to LLVM integers of just the width that counts.
+
+`value(e, w)` yields e modulo 2^w and works from the top down: an operand of `+` need not be wider than what
+is kept of the sum. Where an operation looks at whole numbers, its operands are first computed at the
+width that holds them (`ranges`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from switches.bmv2_json import (
+    BoolConst,
+    Const,
+    Expr,
+    FieldRef,
+    Lookahead,
+    Name,
+    Op,
+    Param,
+    Program,
+    Source,
+    StackField,
+)
+from switches.ebpf import ranges
+from switches.ebpf.layout import Layout
+from switches.ebpf.llvm import Asm, Value, const
+from switches.ebpf.ranges import Interval
+from switches.errors import UnsupportedError
+
+_COMPARE = {"==", "!=", "<", "<=", ">", ">="}
+_LOGIC = {"and", "or", "not", "d2b", "valid", "valid_union"}
+WIDEST = 128
+
+
+class Machine:
+    """The state of a running packet as code sees it: scratch memory by field name."""
+
+    def __init__(self, program: Program, layout: Layout, asm: Asm, scratch: Value) -> None:
+        self.program = program
+        self.layout = layout
+        self.asm = asm
+        self.scratch = scratch
+
+    def read(self, ref: FieldRef, where: Source) -> Value:
+        """The bits of a field, at its own width."""
+        asm = self.asm
+        if ref.field == "$valid$":
+            return asm.fit(asm.load(asm.at(self.scratch, self.layout.valid[ref.header]), 8), 1)
+        slot = self.layout.slots.get(ref)
+        if slot is None:
+            self.refuse(f"field {ref.header}.{ref.field} of more than {WIDEST} bits", where)
+        pointer = asm.at(self.scratch, slot.offset)
+        return asm.fit(asm.load(pointer, slot.size * 8, min(slot.size, 8)), self.program.field(ref).width)
+
+    def write(self, ref: FieldRef, value: Value, where: Source) -> None:
+        """Set a field to a value of its own width."""
+        slot = self.layout.slots.get(ref)
+        if slot is None:
+            self.refuse(f"writing {ref.header}.{ref.field}", where)
+        pointer = self.asm.at(self.scratch, slot.offset)
+        self.asm.store(self.asm.fit(value, slot.size * 8), pointer, min(slot.size, 8))
+
+    def set_valid(self, header: str, valid: bool) -> None:
+        """Set or clear a header's validity."""
+        self.asm.store(const(8, int(valid)), self.asm.at(self.scratch, self.layout.valid[header]))
+
+    def refuse(self, construct: str, where: Source) -> None:
+        """Refuse the program; never returns."""
+        raise UnsupportedError(construct, str(where))
+
+
+class Evaluator:
+    """Evaluates expressions of one statement, whose place in the source is `where`."""
+
+    def __init__(self, machine: Machine, where: Source, params: Sequence[tuple[int, Value]] = ()) -> None:
+        self.m = machine
+        self.asm = machine.asm
+        self.where = where
+        self.params = params  # (width, value) of each parameter of the action
+        self.lookahead_base: int | None = None
+
+    def refuse(self, construct: str) -> UnsupportedError:
+        """The error that refuses a construct of this statement."""
+        return UnsupportedError(construct, str(self.where))
+
+    def interval(self, expr: Expr | None) -> Interval:
+        """The values that an expression can take."""
+        return ranges.interval(self._static(expr), self._leaf)
+
+    def _leaf(self, leaf: FieldRef | Param | StackField) -> Interval:
+        if isinstance(leaf, Param):
+            return ranges.unsigned(self.params[leaf.index][0])
+        if isinstance(leaf, StackField):
+            raise self.refuse(f"field {leaf.field} of the last element of {leaf.stack}")
+        field = self.m.program.field(leaf)
+        return ranges.signed(field.width) if field.signed else ranges.unsigned(field.width)
+
+    def _static(self, expr: Expr | None) -> Expr:
+        """Resolve an access to a field of a header that is known now."""
+        if isinstance(expr, Op) and expr.op == "access_field":
+            header = self.header(expr.left)
+            if isinstance(expr.right, Const):
+                fields = self.m.program.headers[header].type.fields
+                return FieldRef(header, fields[expr.right.value].name)
+        if expr is None:
+            raise self.refuse("an expression without an operand")
+        return expr
+
+    def header(self, expr: Expr | None) -> str:
+        """The name of the header that an expression denotes."""
+        if isinstance(expr, Name) and expr.kind == "header":
+            return expr.name
+        if isinstance(expr, Op) and expr.op == "dereference_header_stack":
+            stack = expr.left
+            if isinstance(stack, Name) and isinstance(expr.right, Const):
+                members = self.m.program.stacks[stack.name].members
+                if expr.right.value < len(members):
+                    return members[expr.right.value]
+                raise self.refuse(f"index {expr.right.value} beyond stack {stack.name}")
+            raise self.refuse("a header stack index that is not constant")
+        raise self.refuse("a computed header")
+
+    def whole(self, *exprs: Expr | None) -> tuple[int, bool, list[Value]]:
+        """Evaluate without loss, all at one width: (width, signed, values)."""
+        span = Interval(0, 0)
+        for e in exprs:
+            span = ranges.hull(span, self.interval(e))
+        if span.bits > WIDEST:
+            raise self.refuse(f"an intermediate result of more than {WIDEST} bits")
+        return span.bits, span.signed, [self.value(e, span.bits) for e in exprs]
+
+    def value(self, expr: Expr | None, width: int) -> Value:
+        """The value of a data expression modulo 2^width, as an integer of that width."""
+        asm = self.asm
+        if width > WIDEST:
+            raise self.refuse(f"a value of {width} bits")
+        expr = self._static(expr)
+        match expr:
+            case Const(number):
+                return const(width, number)
+            case BoolConst(truth):
+                return const(width, int(truth))
+            case Param(index):
+                return asm.fit(self.params[index][1], width)
+            case FieldRef():
+                bits = self.m.read(expr, self.where)
+                return asm.sext(bits, width) if self.m.program.field(expr).signed else asm.fit(bits, width)
+            case Lookahead():
+                raise self.refuse("lookahead outside the parser")
+            case StackField():
+                raise self.refuse(f"field {expr.field} of the last element of {expr.stack}")
+            case Op():
+                return self._operation(expr, width)
+        raise self.refuse(f"{type(expr).__name__.lower()} as a value")
+
+    def _operation(self, e: Op, width: int) -> Value:
+        asm, b = self.asm, self.asm.b
+        match e.op:
+            case "+":
+                return b.add(self.value(e.left, width), self.value(e.right, width))
+            case "-" if e.left is None:
+                return b.neg(self.value(e.right, width))
+            case "-":
+                return b.sub(self.value(e.left, width), self.value(e.right, width))
+            case "*":
+                return self._multiply(self.value(e.left, width), self.value(e.right, width), width)
+            case "&":
+                return self._and(e, width)
+            case "|":
+                return b.or_(self.value(e.left, width), self.value(e.right, width))
+            case "^":
+                return b.xor(self.value(e.left, width), self.value(e.right, width))
+            case "~":
+                return b.not_(self.value(e.right, width))
+            case "<<":
+                return self._shift_left(e, width)
+            case ">>":
+                return self._shift_right(e, width)
+            case "/" | "%":
+                return self._divide(e, width)
+            case "?":
+                return b.select(self.truth(e.cond), self.value(e.left, width), self.value(e.right, width))
+            case "b2d":
+                return asm.fit(self.truth(e.right), width)
+            case "two_comp_mod" if isinstance(e.right, Const):
+                return asm.sext(self.value(e.left, e.right.value), width)
+            case "usat_cast" | "sat_cast" if isinstance(e.right, Const):
+                bounds = ranges.unsigned if e.op == "usat_cast" else ranges.signed
+                return self._saturate(e.left, bounds(e.right.value), width)
+        if e.op in _COMPARE or e.op in _LOGIC:
+            return asm.fit(self.truth(e), width)
+        raise self.refuse(f"operation '{e.op}'")
+
+    def _and(self, e: Op, width: int) -> Value:
+        # A mask says how many bits of the other side count: 144-bit sums under a 128-bit mask vanish here.
+        needed = width
+        for side in (e.left, e.right):
+            if isinstance(side, Const) and side.value >= 0:
+                needed = min(needed, max(side.value.bit_length(), 1))
+        return self.asm.fit(self.asm.b.and_(self.value(e.left, needed), self.value(e.right, needed)), width)
+
+    def _multiply(self, left: Value, right: Value, width: int) -> Value:
+        asm, b = self.asm, self.asm.b
+        if width <= 64:
+            return b.mul(left, right)
+        # The back end has no 128-bit multiply: schoolbook on 32-bit limbs.
+        left, right = asm.fit(left, 128), asm.fit(right, 128)
+
+        def limb(v: Value, i: int) -> Value:
+            return b.and_(asm.fit(b.lshr(v, const(128, 32 * i)) if i else v, 64), const(64, 0xFFFFFFFF))
+
+        total = const(128, 0)
+        for i in range(4):
+            for j in range(4 - i):
+                product = asm.fit(b.mul(limb(left, i), limb(right, j)), 128)
+                shift = 32 * (i + j)
+                total = b.add(total, b.shl(product, const(128, shift)) if shift else product)
+        return asm.fit(total, width)
+
+    def _shift_left(self, e: Op, width: int) -> Value:
+        if isinstance(e.right, Const):
+            by = e.right.value
+            if by >= width:
+                return const(width, 0)
+            return self.asm.b.shl(self.value(e.left, width), const(width, by))
+        _, _, (amount,) = self.whole(e.right)
+        return self._shift_by(self.value(e.left, width), amount, "left")
+
+    def _shift_right(self, e: Op, width: int) -> Value:
+        asm, b = self.asm, self.asm.b
+        bits, signed, (left,) = self.whole(e.left)
+        if isinstance(e.right, Const):
+            by = e.right.value
+            if by >= bits:
+                by = bits - 1 if signed else bits
+            if by == bits:
+                return const(width, 0)
+            shifted = (b.ashr if signed else b.lshr)(left, const(bits, by))
+        else:
+            _, _, (amount,) = self.whole(e.right)
+            shifted = self._shift_by(left, amount, "arithmetic" if signed else "right")
+        return asm.sext(shifted, width) if signed else asm.fit(shifted, width)
+
+    def _shift_by(self, value: Value, amount: Value, how: str) -> Value:
+        """Shift by an amount known only at run time, in steps of powers of two that are each constant."""
+        b, width = self.asm.b, value.type.width
+        step = {"left": b.shl, "right": b.lshr, "arithmetic": b.ashr}[how]
+        gone = b.ashr(value, const(width, width - 1)) if how == "arithmetic" else const(width, 0)
+        for i in range(amount.type.width):
+            bit = self.asm.fit(b.lshr(amount, const(amount.type.width, i)) if i else amount, 1)
+            moved = step(value, const(width, 1 << i)) if 1 << i < width else gone
+            value = b.select(bit, moved, value)
+        return value
+
+    def _divide(self, e: Op, width: int) -> Value:
+        asm, b = self.asm, self.asm.b
+        bits, signed, (left, right) = self.whole(e.left, e.right)
+        if signed:
+            raise self.refuse(f"signed operation '{e.op}'")
+        if isinstance(e.right, Const) and e.right.value > 0 and e.right.value & (e.right.value - 1) == 0:
+            by = e.right.value.bit_length() - 1
+            if e.op == "/":
+                return asm.fit(b.lshr(left, const(bits, by)), width)
+            return asm.fit(b.and_(left, const(bits, (1 << by) - 1)), width)
+        if bits > 64:
+            raise self.refuse(f"operation '{e.op}' on more than 64 bits")
+        left, right = asm.fit(left, 64), asm.fit(right, 64)
+        return asm.fit((b.udiv if e.op == "/" else b.urem)(left, right), width)
+
+    def _saturate(self, expr: Expr | None, bounds: Interval, width: int) -> Value:
+        asm, b = self.asm, self.asm.b
+        span = ranges.hull(ranges.hull(self.interval(expr), bounds), Interval(-1, 0))
+        if span.bits > WIDEST:
+            raise self.refuse(f"an intermediate result of more than {WIDEST} bits")
+        value = self.value(expr, span.bits)
+        for edge, test in ((bounds.low, "<"), (bounds.high, ">")):
+            limit = const(span.bits, edge)
+            value = b.select(b.icmp_signed(test, value, limit), limit, value)
+        return asm.sext(value, width)
+
+    def is_truth(self, expr: Expr | None) -> bool:
+        """Whether an expression is a truth value rather than data."""
+        if isinstance(expr, BoolConst):
+            return True
+        if not isinstance(expr, Op):
+            return False
+        return expr.op in _COMPARE or expr.op in _LOGIC or (expr.op == "?" and self.is_truth(expr.left))
+
+    def truth(self, expr: Expr | None) -> Value:
+        """The value of a boolean expression, as i1."""
+        b = self.asm.b
+        match expr:
+            case BoolConst(value):
+                return const(1, int(value))
+            case Op(op="and"):
+                return b.and_(self.truth(expr.left), self.truth(expr.right))
+            case Op(op="or"):
+                return b.or_(self.truth(expr.left), self.truth(expr.right))
+            case Op(op="not"):
+                return b.not_(self.truth(expr.right))
+            case Op(op="?"):
+                return b.select(self.truth(expr.cond), self.truth(expr.left), self.truth(expr.right))
+            case Op(op="valid"):
+                return self.m.read(FieldRef(self.header(expr.right), "$valid$"), self.where)
+            case Op(op="d2b"):
+                bits, _, (data,) = self.whole(expr.right)
+                return b.icmp_unsigned("!=", data, const(bits, 0))
+            case Op(op=op) if op in _COMPARE:
+                if self.is_truth(expr.left):
+                    return b.icmp_unsigned(op, self.truth(expr.left), self.truth(expr.right))
+                if isinstance(expr.left, Name) or isinstance(expr.right, Name):
+                    raise self.refuse("comparing headers")
+                _, signed, (left, right) = self.whole(expr.left, expr.right)
+                return (b.icmp_signed if signed else b.icmp_unsigned)(op, left, right)
+            case Op(op=op):
+                raise self.refuse(f"operation '{op}'")
+        raise self.refuse("a condition that is not boolean")

@@ -1,0 +1,175 @@
+"""Where a packet's fields live while the program runs: one value of a per-CPU scratch map.
+
+Every field that the program reads or writes has a slot of 1, 2, 4, 8 or 16 bytes in host order. Fields that
+are only carried along have none: their bits stay in the raw image of their header, kept beside the slots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from switches.bmv2_json import (
+    ActionCall,
+    Conditional,
+    Expr,
+    FieldRef,
+    Name,
+    Op,
+    Primitive,
+    Program,
+    StackField,
+    Table,
+    Vector,
+)
+from switches.ebpf.plan import round8
+
+CHUNK = 512  # bytes moved at a time when a frame shrinks
+
+
+@dataclass
+class Usage:
+    """Which fields a program touches. A `whole` header is copied, so all of it counts."""
+
+    read: set[FieldRef] = field(default_factory=set)
+    written: set[FieldRef] = field(default_factory=set)
+    whole: set[str] = field(default_factory=set)
+
+
+_HEADER_WRITERS = {"assign_header", "add_header", "push", "pop", "assign_header_stack"}
+
+
+def operands(expr: Expr | None) -> Iterator[Expr]:
+    """An expression and everything in it."""
+    if expr is None:
+        return
+    yield expr
+    if isinstance(expr, Op):
+        for part in (expr.left, expr.right, expr.cond):
+            yield from operands(part)
+    elif isinstance(expr, Vector):
+        for item in expr.items:
+            yield from operands(item)
+
+
+def _reads(program: Program, usage: Usage, exprs: Iterable[Expr]) -> None:
+    for expr in exprs:
+        for part in operands(expr):
+            if isinstance(part, FieldRef):
+                usage.read.add(part)
+            elif isinstance(part, StackField):
+                usage.read |= {FieldRef(m, part.field) for m in program.stacks[part.stack].members}
+            elif isinstance(part, Op) and part.op in ("access_field", "dereference_header_stack"):
+                for inner in operands(part.left):
+                    if isinstance(inner, Name):
+                        usage.whole |= set(_headers_of(program, inner))
+
+
+def _headers_of(program: Program, name: Name) -> tuple[str, ...]:
+    if name.kind == "header_stack":
+        return program.stacks[name.name].members
+    return (name.name,)
+
+
+def _primitives(program: Program, usage: Usage, primitives: Iterable[Primitive]) -> None:
+    for p in primitives:
+        if p.op in _HEADER_WRITERS:
+            for a in p.args:
+                if isinstance(a, Name):
+                    usage.whole |= set(_headers_of(program, a))
+        # The first argument of what writes a field is that field; whatever else it is, it is read.
+        if p.args and isinstance(p.args[0], FieldRef):
+            usage.written.add(p.args[0])
+        _reads(program, usage, p.args)
+
+
+def usage_of(program: Program) -> Usage:
+    """Collect what every statement, key and condition of a program reads and writes."""
+    usage = Usage()
+    for state in program.parser.states.values():
+        _primitives(program, usage, state.ops)
+        _reads(program, usage, state.key)
+    for action in program.actions.values():
+        _primitives(program, usage, action.primitives)
+    _primitives(program, usage, program.deparser.primitives)
+    for pipeline in (program.ingress, program.egress):
+        for node in pipeline.nodes.values():
+            match node:
+                case Table():
+                    usage.read |= {k.target for k in node.key}
+                case Conditional():
+                    _reads(program, usage, [node.expr])
+                case ActionCall():
+                    pass
+    return usage
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A field's place in scratch memory, in bytes."""
+
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Offsets in the scratch value, in bytes."""
+
+    slots: dict[FieldRef, Slot]
+    valid: dict[str, int]  # one byte per header, 0 or 1
+    raw: dict[str, int]  # the header as it is on the wire
+    zeroed: int  # bytes from 0 that are cleared for every packet
+    parsed: int  # 4 bytes: where the payload begins
+    key: int  # where table keys are put together
+    buffer: int  # CHUNK bytes to move payload through
+    size: int
+    usage: Usage
+
+    def written(self, header: str) -> list[FieldRef]:
+        """The fields of a header that may differ from its raw image, in the order of the slots."""
+        whole = header in self.usage.whole
+        return [r for r in self.slots if r.header == header and (whole or r in self.usage.written)]
+
+
+def slot_size(width: int) -> int:
+    """Bytes of the slot of a field of `width` bits, for widths up to 128."""
+    size = 1
+    while size * 8 < width:
+        size *= 2
+    return size
+
+
+def make_layout(program: Program, key_size: int) -> Layout:
+    """Lay out a program's scratch value; `key_size` is that of its largest key in bytes."""
+    usage = usage_of(program)
+    touched = usage.read | usage.written
+    refs = [
+        FieldRef(h.name, f.name)
+        for h in program.headers.values()
+        for f in h.type.fields
+        if f.width <= 128 and (h.metadata or h.name in usage.whole or FieldRef(h.name, f.name) in touched)
+    ]
+    # Standard metadata that no statement names need not exist, but for the one the target itself reads.
+    spec = FieldRef("standard_metadata", "egress_spec")
+    refs = [r for r in refs if not program.headers[r.header].metadata or r in touched or r == spec]
+    slots: dict[FieldRef, Slot] = {}
+    at = 0
+    sized = [(slot_size(program.field(r).width), r) for r in refs]
+    for size, ref in sorted(sized, key=lambda pair: -pair[0]):  # largest first: every slot is aligned
+        slots[ref] = Slot(at, size)
+        at += size
+    wire = [h for h in program.headers.values() if not h.metadata]
+    valid = {}
+    for h in wire:
+        valid[h.name] = at
+        at += 1
+    zeroed = at = round8(at)
+    parsed, at = at, at + 8
+    raw = {}
+    for h in wire:
+        raw[h.name] = at
+        at += round8((h.type.bits + 7) // 8)
+    key, at = at, at + round8(key_size)
+    buffer, at = at, at + CHUNK
+    return Layout(slots, valid, raw, zeroed, parsed, key, buffer, at, usage)

@@ -1,0 +1,148 @@
+"""What a compiled program needs at run time: its maps, and how entries are laid out in them.
+
+Everything here is a plain value that pickles, so that one compilation serves any number of switches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+
+# A per-CPU allocation of the kernel is at most 32 KiB, so counters come in chunks of this many cells.
+COUNTER_CHUNK = 1024
+COUNTER_BYTES = 16  # packets, then bytes, 64 bits each
+VALUE_HEADER = 8  # action number (32 bits, 1 is the first), counter cell (32 bits)
+DROP_PORT = 511
+PORTS = 512
+SCAN_LIMIT = 256  # entries of a table that is searched one by one
+
+
+class MapType(IntEnum):
+    """The map types used here, by their number in bpf(2)."""
+
+    HASH = 1
+    ARRAY = 2
+    PERCPU_ARRAY = 6
+    LPM_TRIE = 11
+
+
+NO_PREALLOC = 1
+
+
+@dataclass(frozen=True)
+class MapSpec:
+    """A map to create. A `shared` one is created once for all switches that run the program."""
+
+    name: str
+    type: MapType
+    key_size: int
+    value_size: int
+    max_entries: int
+    flags: int = 0
+    shared: bool = False
+
+
+@dataclass(frozen=True)
+class KeySlot:
+    """An element of a table's key: big-endian, right-aligned in `size` bytes at `offset`."""
+
+    name: str
+    match: str
+    width: int
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True)
+class ParamSlot:
+    """A parameter in an entry's value: little-endian at `offset`."""
+
+    name: str
+    width: int
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True)
+class ActionLayout:
+    """An action of a table: its number in the value, and its parameters."""
+
+    name: str
+    id: int
+    number: int
+    params: tuple[ParamSlot, ...]
+
+
+@dataclass(frozen=True)
+class TableLayout:
+    """How a table's entries lie in its maps.
+
+    `kind` is `none` (nothing to match), `hash`, `lpm` or `scan`. A scan table is one value of `capacity`
+    cells, replaced as a whole: used (8 bytes), then value, then for each key slot its low end or value,
+    then for each key slot its mask or high end.
+    """
+
+    name: str
+    kind: str
+    map: int | None
+    default_map: int | None
+    counter_map: int | None
+    key: tuple[KeySlot, ...]
+    key_size: int
+    value_size: int
+    capacity: int
+    actions: tuple[ActionLayout, ...]
+
+    @property
+    def cell_size(self) -> int:
+        """Bytes of one cell of a scan table."""
+        return 8 + self.value_size + 2 * round8(self.key_size)
+
+
+@dataclass(frozen=True)
+class CounterLayout:
+    """An indirect counter array: its map and its number of cells."""
+
+    name: str
+    map: int
+    size: int
+
+
+@dataclass(frozen=True)
+class RegisterLayout:
+    """A register array: one map value that holds all cells of `cell_size` bytes."""
+
+    name: str
+    map: int
+    size: int
+    width: int
+    cell_size: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The run-time side of a compiled program."""
+
+    maps: tuple[MapSpec, ...]
+    tables: Mapping[str, TableLayout]
+    counters: Mapping[str, CounterLayout]
+    registers: Mapping[str, RegisterLayout]
+    port_map: int  # port number -> ifindex, 0 where there is no port
+    ifindex_map: int  # ifindex -> port number
+
+
+def round8(n: int) -> int:
+    """The next multiple of 8."""
+    return (n + 7) & ~7
+
+
+def counter_map(name: str, cells: int) -> MapSpec:
+    """The map of a counter array: values of one chunk, as many as hold `cells`."""
+    chunk = counter_chunk(cells)
+    return MapSpec(name, MapType.PERCPU_ARRAY, 4, chunk * COUNTER_BYTES, -(-cells // chunk))
+
+
+def counter_chunk(cells: int) -> int:
+    """Cells in one value of a counter map: a power of two."""
+    return min(COUNTER_CHUNK, 1 << max(cells - 1, 0).bit_length())

@@ -1,0 +1,192 @@
+"""From a P4 program to LLVM IR: the entry code, the two controls, and the way out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from llvmlite import ir
+
+from switches.bmv2_json import ActionCall, Conditional, FieldRef, Pipeline, Program, Source, Table
+from switches.ebpf.actions import ActionWriter
+from switches.ebpf.deparse import DeparserWriter
+from switches.ebpf.expr import Evaluator, Machine
+from switches.ebpf.layout import make_layout
+from switches.ebpf.llvm import I32, PTR, Asm, Helper, MapPool, Value, const
+from switches.ebpf.parser_gen import ParserWriter
+from switches.ebpf.plan import (
+    DROP_PORT,
+    NO_PREALLOC,
+    PORTS,
+    CounterLayout,
+    MapSpec,
+    MapType,
+    Plan,
+    TableLayout,
+    counter_map,
+)
+from switches.ebpf.tables import TableWriter, layout_table
+from switches.ebpf.unit import STANDARD, Unit, key_cell
+from switches.errors import UnsupportedError
+
+SECTION = "classifier"
+SHOT = 2  # TC_ACT_SHOT
+# Offsets in struct __sk_buff of linux/bpf.h.
+_LEN, _VLAN_PRESENT, _IFINDEX = 0, 20, 40
+
+# What only a target with queues could answer.
+_QUEUE_FIELDS = ("enq_timestamp", "enq_qdepth", "deq_timedelta", "deq_qdepth")
+
+
+@dataclass(frozen=True)
+class Translation:
+    """A program as LLVM IR text, and what it needs at run time."""
+
+    ir: str
+    plan: Plan
+
+
+def translate(program: Program) -> Translation:
+    """Translate a program. Raises UnsupportedError for the first thing the target cannot do."""
+    _refuse(program)
+    pool = MapPool()
+    tables = {t.name: layout_table(program, t, pool) for t in program.tables()}
+    layout = make_layout(program, max([8] + [t.key_size for t in tables.values()]))
+    _refuse_queue_reads(program, layout.usage.read)
+    counters = {
+        c.name: CounterLayout(c.name, pool.add(counter_map(c.name, c.size)), c.size)
+        for c in program.counters.values()
+        if c.table is None
+    }
+    scratch = pool.add(MapSpec("scratch", MapType.PERCPU_ARRAY, 4, layout.size, 1, shared=True))
+    ports = pool.add(MapSpec("ports", MapType.ARRAY, 4, 4, PORTS))
+    ifindexes = pool.add(MapSpec("ifindexes", MapType.HASH, 4, 4, PORTS, NO_PREALLOC))
+    plan = Plan(tuple(pool.specs), tables, counters, {}, ports, ifindexes)
+
+    module = ir.Module(name="switch")
+    module.triple = "bpfel"
+    function = ir.Function(module, ir.FunctionType(I32, [PTR]), "switch")
+    function.section = SECTION
+    asm = Asm(module, function)
+    unit = _enter(program, layout, asm, function.args[0], tables, counters, plan, scratch)
+    _body(unit, plan)
+    return Translation(str(module), plan)
+
+
+def _refuse(program: Program) -> None:
+    for part in program.unread:
+        raise UnsupportedError(f"{part.what} {part.name}", str(part.source))
+    for register in program.registers.values():
+        raise UnsupportedError(f"register {register.name}", str(register.source))
+
+
+def _refuse_queue_reads(program: Program, reads: set[FieldRef]) -> None:
+    for name in _QUEUE_FIELDS:
+        if FieldRef(STANDARD, name) in reads:
+            raise UnsupportedError(f"queue metadata standard_metadata.{name}", program.name)
+
+
+def _enter(
+    program: Program,
+    layout: object,
+    asm: Asm,
+    ctx: Value,
+    tables: dict[str, TableLayout],
+    counters: dict[str, CounterLayout],
+    plan: Plan,
+    scratch_map: int,
+) -> Unit:
+    """Entry code: the frame's length and port, scratch memory cleared, intrinsic metadata set."""
+    from switches.ebpf.layout import Layout
+
+    assert isinstance(layout, Layout)
+    b = asm.b
+    # Each field of the context is read once, here: loads in several places get merged into one with a
+    # computed address, which the verifier refuses.
+    length = asm.load(asm.at(ctx, _LEN), 32, 4)
+    ifindex = asm.load(asm.at(ctx, _IFINDEX), 32, 4)
+    zero, index = key_cell(asm, 0), key_cell(asm, None)
+    port_key = key_cell(asm, None)
+    asm.store(ifindex, port_key, 4)
+    drop, known, ready = asm.block("drop"), asm.block("known.port"), asm.block("ready")
+    port_cell = asm.helper(Helper.MAP_LOOKUP_ELEM, asm.map_ptr(plan.ifindex_map), port_key)
+    b.cbranch(asm.is_null(port_cell), drop, known)
+    asm.enter(drop)
+    b.ret(const(32, SHOT))
+    asm.enter(known)
+    port = asm.load(port_cell, 32, 4)
+    scratch = asm.helper(Helper.MAP_LOOKUP_ELEM, asm.map_ptr(scratch_map), zero)
+    b.cbranch(asm.is_null(scratch), drop, ready)
+    asm.enter(ready)
+    asm.zero(scratch, 0, layout.zeroed)
+    machine = Machine(program, layout, asm, scratch)
+    unit = Unit(program, layout, asm, machine, ctx, length, port, zero, index, drop, MapPool(), tables, counters)
+    unit.set_standard("ingress_port", port)
+    unit.set_standard("packet_length", length)
+    return unit
+
+
+def _body(u: Unit, plan: Plan) -> None:
+    asm, b = u.asm, u.asm.b
+    if u.has_standard("ingress_global_timestamp"):
+        u.set_standard("ingress_global_timestamp", _microseconds(u))
+    parsed = asm.block("parsed")
+    ParserWriter(u, parsed).run()
+    _control(u, u.program.ingress, "ingress")
+
+    spec = u.machine.read(FieldRef(STANDARD, "egress_spec"), Source())
+    port = asm.fit(spec, 32)
+    egress, sent, out = asm.block("egress"), asm.block("sent"), asm.block("out")
+    b.cbranch(b.icmp_unsigned("==", port, const(32, DROP_PORT)), u.drop, egress)
+    asm.enter(egress)
+    u.set_standard("egress_port", port)
+    u.set_standard("egress_spec", const(32, 0))  # anything but the drop port
+    if u.has_standard("egress_global_timestamp"):
+        u.set_standard("egress_global_timestamp", _microseconds(u))
+    _control(u, u.program.egress, "egress")
+    spec = u.machine.read(FieldRef(STANDARD, "egress_spec"), Source())
+    b.cbranch(b.icmp_unsigned("==", asm.fit(spec, 32), const(32, DROP_PORT)), u.drop, sent)
+
+    asm.enter(sent)
+    deparse = ActionWriter(u, out)
+    for p in u.program.deparser.primitives:
+        deparse.statement(p)
+    DeparserWriter(u).run()
+    asm.store(port, u.index_key, 4)
+    cell = asm.helper(Helper.MAP_LOOKUP_ELEM, asm.map_ptr(plan.port_map), u.index_key)
+    b.cbranch(asm.is_null(cell), u.drop, out)
+    asm.enter(out)
+    ifindex = asm.load(cell, 32, 4)
+    send = asm.block("send")
+    # redirect() to interface 0 would still say that all is well.
+    b.cbranch(b.icmp_unsigned("==", ifindex, const(32, 0)), u.drop, send)
+    asm.enter(send)
+    b.ret(asm.fit(asm.helper(Helper.REDIRECT, ifindex, const(64, 0)), 32))
+
+
+def _microseconds(u: Unit) -> Value:
+    now = u.asm.helper(Helper.KTIME_GET_NS)
+    return u.asm.b.udiv(now, const(64, 1000))
+
+
+def _control(u: Unit, pipeline: Pipeline, name: str) -> None:
+    """Write a control: one block per node, joined by their `next`. Ends in the block behind it."""
+    asm, b = u.asm, u.asm.b
+    done = asm.block(f"{name}.done")
+    nodes: dict[str | None, object] = {None: done}
+    for node in pipeline.nodes:
+        nodes[node] = asm.block(f"{name}.{node}")
+    b.branch(nodes[pipeline.start])
+    actions = ActionWriter(u, done)
+    tables = TableWriter(u, actions, nodes)
+    for key, node in pipeline.nodes.items():
+        asm.enter(nodes[key])
+        match node:
+            case Table():
+                tables.run(node)
+            case Conditional():
+                truth = Evaluator(u.machine, node.source).truth(node.expr)
+                b.cbranch(truth, nodes[node.true_next], nodes[node.false_next])
+            case ActionCall():
+                actions.run(u.program.actions[node.action_id], [])
+                asm.goto(nodes[node.next])
+    asm.enter(done)

@@ -1,0 +1,248 @@
+"""Tables: how a key becomes a map look-up, and an entry's value the action that runs."""
+
+from __future__ import annotations
+
+from switches.bmv2_json import Action, FieldRef, KeyField, Program, Table
+from switches.ebpf.actions import ActionWriter
+from switches.ebpf.expr import Evaluator
+from switches.ebpf.llvm import Helper, MapPool, Value, const
+from switches.ebpf.plan import (
+    NO_PREALLOC,
+    SCAN_LIMIT,
+    VALUE_HEADER,
+    ActionLayout,
+    KeySlot,
+    MapSpec,
+    MapType,
+    ParamSlot,
+    TableLayout,
+    counter_map,
+    round8,
+)
+from switches.ebpf.unit import Unit
+from switches.errors import UnsupportedError
+
+
+def _kind(table: Table) -> str:
+    matches = [k.match for k in table.key]
+    if not matches:
+        return "none"
+    if all(m in ("exact", "valid") for m in matches):
+        return "hash"
+    if matches.count("lpm") == 1 and all(m in ("exact", "valid", "lpm") for m in matches) and table.match == "lpm":
+        return "lpm"
+    if all(m in ("exact", "valid", "lpm", "ternary", "optional", "range") for m in matches):
+        return "scan"
+    raise UnsupportedError(f"table {table.name} with match kinds {', '.join(matches)}", str(table.source))
+
+
+def _refuse(table: Table) -> None:
+    where = str(table.source)
+    if table.kind != "simple":
+        kind = "action selector" if table.kind == "indirect_ws" else "action profile"
+        raise UnsupportedError(f"{kind} {table.profile} of table {table.name}", where)
+    if table.support_timeout:
+        raise UnsupportedError(f"idle timeout of table {table.name}", where)
+    if table.direct_meters:
+        raise UnsupportedError(f"direct meter {table.direct_meters} of table {table.name}", where)
+
+
+def _keys(program: Program, table: Table, kind: str) -> tuple[KeySlot, ...]:
+    # A trie matches from the first bit on: what is matched exactly goes before the prefix.
+    order = sorted(table.key, key=lambda k: k.match == "lpm") if kind == "lpm" else list(table.key)
+    offset = 4 if kind == "lpm" else 0
+    slots = {}
+    for k in order:
+        width = program.field(k.target).width
+        if width > 128:
+            raise UnsupportedError(f"key {k.name} of {width} bits in table {table.name}", str(table.source))
+        size = (width + 7) // 8
+        if kind == "scan":  # compared in whole words
+            size = max(8, round8(size))
+        slots[k.name, k.target] = KeySlot(k.name, k.match, width, offset, size)
+        offset += size
+    return tuple(slots[k.name, k.target] for k in table.key)
+
+
+def _action(action: Action, number: int, table: Table) -> ActionLayout:
+    params, offset = [], VALUE_HEADER
+    for p in action.params:
+        if p.width > 128:
+            what = f"parameter {p.name} of {p.width} bits in action {action.name}"
+            raise UnsupportedError(what, str(table.source))
+        size = 8 if p.width <= 64 else 16
+        params.append(ParamSlot(p.name, p.width, offset, size))
+        offset += size
+    return ActionLayout(action.name, action.id, number, tuple(params))
+
+
+def layout_table(program: Program, table: Table, pool: MapPool) -> TableLayout:
+    """Decide on a table's maps and the layout of its entries. Raises UnsupportedError."""
+    _refuse(table)
+    kind = _kind(table)
+    key = _keys(program, table, kind)
+    key_size = max((s.offset + s.size for s in key), default=0)
+    actions = tuple(_action(program.actions[a], n + 1, table) for n, a in enumerate(table.action_ids))
+    value_size = max([VALUE_HEADER] + [p.offset + p.size for a in actions for p in a.params])
+    capacity = max(table.size, len(table.entries), 1)
+    if kind == "scan":
+        capacity = min(capacity, SCAN_LIMIT)
+        if len(table.entries) > capacity:
+            what = f"table {table.name} with more than {SCAN_LIMIT} ternary or range entries"
+            raise UnsupportedError(what, str(table.source))
+    draft = TableLayout(table.name, kind, None, None, None, key, key_size, value_size, capacity, actions)
+    entries = None
+    if kind == "hash":
+        entries = MapSpec(table.name, MapType.HASH, key_size, value_size, capacity, NO_PREALLOC)
+    elif kind == "lpm":
+        entries = MapSpec(table.name, MapType.LPM_TRIE, key_size, value_size, capacity, NO_PREALLOC)
+    elif kind == "scan":
+        # A hash of one element: replacing it swaps the whole table at once.
+        entries = MapSpec(table.name, MapType.HASH, 4, draft.cell_size * capacity, 1, NO_PREALLOC)
+    default = None
+    if table.default is None or not table.default.const:
+        default = MapSpec(f"{table.name}.default", MapType.HASH, 4, value_size, 1, NO_PREALLOC)
+    counts = counter_map(f"{table.name}.counter", capacity) if table.with_counters and kind != "none" else None
+    entries_index, default_index, counter_index = (
+        None if spec is None else pool.add(spec) for spec in (entries, default, counts)
+    )
+    return TableLayout(
+        table.name,
+        kind,
+        entries_index,
+        default_index,
+        counter_index,
+        key,
+        key_size,
+        value_size,
+        capacity,
+        actions,
+    )
+
+
+class TableWriter:
+    """Writes the application of tables into a unit; `nodes` maps node names to blocks, None to the end."""
+
+    def __init__(self, unit: Unit, actions: ActionWriter, nodes: dict[str | None, object]) -> None:
+        self.u = unit
+        self.asm = unit.asm
+        self.actions = actions
+        self.nodes = nodes
+
+    def run(self, table: Table) -> None:
+        """Write a table: look up, run the action, go on to the next node."""
+        layout = self.u.tables[table.name]
+        asm, b = self.asm, self.asm.b
+        miss = asm.block("miss")
+        value = self._look_up(table, layout, miss)
+        if value is not None:
+            self._count(layout, value)
+            self._dispatch(table, layout, value, hit=True)
+        asm.enter(miss)
+        if layout.default_map is not None:
+            found, nothing = asm.block("default"), asm.block("no.default")
+            value = asm.helper(Helper.MAP_LOOKUP_ELEM, asm.map_ptr(layout.default_map), self.u.zero_key)
+            b.cbranch(asm.is_null(value), nothing, found)
+            asm.enter(found)
+            self._dispatch(table, layout, value, hit=False)
+            asm.enter(nothing)
+            b.branch(self.nodes[table.base_default_next])
+        elif table.default is not None:
+            action = self.u.program.actions[table.default.action_id]
+            data = zip(action.params, table.default.data, strict=True)
+            self.actions.run(action, [(p.width, const(p.width, v)) for p, v in data])
+            asm.goto(self.nodes[self._next(table, action.name, hit=False)])
+
+    def _next(self, table: Table, action: str, hit: bool) -> str | None:
+        choice = "__HIT__" if hit else "__MISS__"
+        if choice in table.next_by_action:
+            return table.next_by_action[choice]
+        return table.next_by_action.get(action, table.base_default_next)
+
+    def _dispatch(self, table: Table, layout: TableLayout, value: Value, hit: bool) -> None:
+        asm, b = self.asm, self.asm.b
+        number = asm.load(value, 32, 4)
+        unknown = asm.block("unknown.action")
+        choose = b.switch(number, unknown)
+        for a in layout.actions:
+            block = asm.block(f"run.{a.number}")
+            choose.add_case(const(32, a.number), block)
+            asm.enter(block)
+            params = [
+                (p.width, asm.fit(asm.load(asm.at(value, p.offset), p.size * 8, 8), p.width)) for p in a.params
+            ]
+            self.actions.run(self.u.program.actions[a.id], params)
+            asm.goto(self.nodes[self._next(table, a.name, hit)])
+        asm.enter(unknown)
+        b.branch(self.nodes[table.base_default_next])
+
+    def _count(self, layout: TableLayout, value: Value) -> None:
+        # As in BMv2, a direct counter counts hits; the default entry has none.
+        if layout.counter_map is not None:
+            cell = self.asm.load(self.asm.at(value, 4), 32, 4)
+            self.u.count(layout.counter_map, layout.capacity, cell)
+
+    def _key_value(self, table: Table, k: KeyField) -> Value:
+        target = FieldRef(k.target.header, k.target.field)
+        bits = Evaluator(self.u.machine, table.source).value(target, self.u.program.field(target).width)
+        return bits if k.mask is None else self.asm.b.and_(bits, const(bits.type.width, k.mask))
+
+    def _look_up(self, table: Table, layout: TableLayout, miss: object) -> Value | None:
+        """Write the look-up; ends in the block of a hit and returns the entry's value."""
+        asm, b, memory = self.asm, self.asm.b, self.u.machine.scratch
+        if layout.kind == "none" or layout.map is None:
+            b.branch(miss)
+            return None
+        if layout.kind == "scan":
+            return self._scan(table, layout, miss)
+        base = self.u.layout.key
+        if layout.kind == "lpm":
+            asm.store(const(32, (layout.key_size - 4) * 8), asm.at(memory, base), 4)
+        for k, slot in zip(table.key, layout.key, strict=True):
+            asm.store_be(self._key_value(table, k), memory, base + slot.offset, slot.size)
+        value = asm.helper(Helper.MAP_LOOKUP_ELEM, asm.map_ptr(layout.map), asm.at(memory, base))
+        hit = asm.block("hit")
+        b.cbranch(asm.is_null(value), miss, hit)
+        asm.enter(hit)
+        return value
+
+    def _scan(self, table: Table, layout: TableLayout, miss: object) -> Value:
+        """Compare cell after cell, in order of priority, until one matches or the used ones end."""
+        asm, b = self.asm, self.asm.b
+        keys = [self._key_value(table, k) for k in table.key]
+        assert layout.map is not None
+        all_cells = asm.helper(Helper.MAP_LOOKUP_ELEM, asm.map_ptr(layout.map), self.u.zero_key)
+        start, loop, test, following, hit = (
+            asm.block(f"scan.{n}") for n in ("start", "loop", "test", "following", "hit")
+        )
+        b.cbranch(asm.is_null(all_cells), miss, start)
+        asm.enter(start)
+        b.branch(loop)
+        asm.enter(loop)
+        from switches.ebpf.llvm import I64
+
+        index = b.phi(I64)
+        index.add_incoming(const(64, 0), start)
+        cell = asm.at(all_cells, b.mul(index, const(64, layout.cell_size)))
+        b.cbranch(b.icmp_unsigned("==", asm.load(cell, 64, 8), const(64, 0)), miss, test)
+        asm.enter(test)
+        low = 8 + layout.value_size
+        high = low + round8(layout.key_size)
+        fits = const(1, 1)
+        for bits, slot in zip(keys, layout.key, strict=True):
+            width = slot.size * 8
+            key = asm.fit(bits, width)
+            a = asm.load(asm.at(cell, low + slot.offset), width, 8)
+            z = asm.load(asm.at(cell, high + slot.offset), width, 8)
+            if slot.match == "range":
+                inside = b.and_(b.icmp_unsigned(">=", key, a), b.icmp_unsigned("<=", key, z))
+                fits = b.and_(fits, inside)
+            else:
+                fits = b.and_(fits, b.icmp_unsigned("==", b.and_(key, z), a))
+        b.cbranch(fits, hit, following)
+        asm.enter(following)
+        succ = b.add(index, const(64, 1))
+        index.add_incoming(succ, following)
+        b.cbranch(b.icmp_unsigned("<", succ, const(64, layout.capacity)), loop, miss)
+        asm.enter(hit)
+        return asm.at(cell, 8)

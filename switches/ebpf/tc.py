@@ -1,0 +1,117 @@
+"""Attaching a program to interfaces: rtnetlink messages for clsact and its BPF filter (tc-bpf(8)).
+
+A filter holds its program, and the program its maps. So nothing has to be pinned, and all is gone with the
+interface or its clsact qdisc.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import struct
+from types import TracebackType
+
+from switches.errors import BadInputError, MachineError
+
+_NEWQDISC, _DELQDISC, _NEWTFILTER = 36, 37, 44
+_REQUEST, _ACK, _EXCL, _CREATE = 1, 4, 0x200, 0x400
+_TCA_KIND, _TCA_OPTIONS = 1, 2
+_BPF_FD, _BPF_NAME, _BPF_FLAGS = 6, 7, 8
+_DIRECT_ACTION = 1
+_CLSACT = 0xFFFFFFF1
+_CLSACT_HANDLE = 0xFFFF0000
+_INGRESS = 0xFFFFFFF2
+_ETH_P_ALL = 0x0300  # in network order
+
+
+def _attribute(kind: int, data: bytes) -> bytes:
+    return struct.pack("=HH", 4 + len(data), kind) + data + b"\0" * (-len(data) % 4)
+
+
+class TrafficControl:
+    """A netlink socket of the network namespace in which it was opened."""
+
+    def __init__(self) -> None:
+        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
+        self._socket.bind((0, 0))
+        self._sequence = 0
+
+    def __enter__(self) -> TrafficControl:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the socket; what was attached stays."""
+        self._socket.close()
+
+    def _ask(self, kind: int, flags: int, body: bytes) -> None:
+        self._sequence += 1
+        head = struct.pack("=IHHII", 16 + len(body), kind, flags | _REQUEST | _ACK, self._sequence, 0)
+        self._socket.send(head + body)
+        while True:
+            data = self._socket.recv(65536)
+            _, reply, _, sequence, _ = struct.unpack_from("=IHHII", data)
+            if reply == 2 and sequence == self._sequence:  # NLMSG_ERROR, also the acknowledgement
+                (code,) = struct.unpack_from("=i", data, 16)
+                if code:
+                    raise OSError(-code, os.strerror(-code))
+                return
+
+    def add_clsact(self, ifindex: int) -> None:
+        """Give an interface a fresh clsact qdisc; a stale one goes first, with its filters."""
+        body = struct.pack("=BxxxiIII", 0, ifindex, _CLSACT_HANDLE, _CLSACT, 0)
+        body += _attribute(_TCA_KIND, b"clsact\0")
+        try:
+            self._ask(_NEWQDISC, _CREATE | _EXCL, body)
+        except OSError as exc:
+            if exc.errno != errno.EEXIST:
+                raise _explain(exc, ifindex, "clsact", "CONFIG_NET_SCH_INGRESS (module sch_ingress)") from exc
+            self.remove_clsact(ifindex)
+            self._ask(_NEWQDISC, _CREATE | _EXCL, body)
+
+    def remove_clsact(self, ifindex: int) -> None:
+        """Take the clsact qdisc from an interface; does nothing when either is not there."""
+        body = struct.pack("=BxxxiIII", 0, ifindex, _CLSACT_HANDLE, _CLSACT, 0)
+        try:
+            self._ask(_DELQDISC, 0, body + _attribute(_TCA_KIND, b"clsact\0"))
+        except OSError as exc:
+            if exc.errno not in (errno.ENOENT, errno.ENODEV, errno.EINVAL):
+                raise
+
+    def add_filter(self, ifindex: int, program_fd: int, name: str) -> None:
+        """Run a program for every frame that comes in on an interface; replaces the one before, if any."""
+        options = (
+            _attribute(_BPF_FD, struct.pack("=I", program_fd))
+            + _attribute(_BPF_NAME, name.encode() + b"\0")
+            + _attribute(_BPF_FLAGS, struct.pack("=I", _DIRECT_ACTION))
+        )
+        # handle 1, priority 1: the same filter each time, so that a new program takes the old one's place
+        body = struct.pack("=BxxxiIII", 0, ifindex, 1, _INGRESS, 1 << 16 | _ETH_P_ALL)
+        body += _attribute(_TCA_KIND, b"bpf\0") + _attribute(_TCA_OPTIONS, options)
+        try:
+            self._ask(_NEWTFILTER, _CREATE, body)
+        except OSError as exc:
+            raise _explain(exc, ifindex, "cls_bpf", "CONFIG_NET_CLS_BPF (module cls_bpf)") from exc
+
+
+def _explain(exc: OSError, ifindex: int, what: str, option: str) -> Exception:
+    if exc.errno in (errno.EPERM, errno.EACCES):
+        return MachineError(f"attaching {what} is not permitted: run as root (CAP_NET_ADMIN)")
+    if exc.errno in (errno.ENOENT, errno.EOPNOTSUPP):
+        return MachineError(f"the kernel has no {what}: it needs {option}")
+    if exc.errno == errno.ENODEV:
+        return BadInputError(f"interface {ifindex} is gone")
+    return exc
+
+
+def ifindex_of(name: str) -> int:
+    """The index of an interface of this namespace. Raises BadInputError when there is none of that name."""
+    try:
+        return socket.if_nametoindex(name)
+    except OSError as exc:
+        raise BadInputError(f"no interface {name} in this network namespace") from exc

@@ -1,0 +1,82 @@
+"""What the passes share while one program is being translated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from switches.bmv2_json import FieldRef, Program
+from switches.ebpf.expr import Machine
+from switches.ebpf.layout import Layout
+from switches.ebpf.llvm import I32, Asm, Helper, MapPool, Value, const
+from switches.ebpf.plan import COUNTER_BYTES, CounterLayout, TableLayout, counter_chunk
+
+STANDARD = "standard_metadata"
+
+
+@dataclass
+class Unit:
+    """One function under construction: its code, its maps, and values read once at its start."""
+
+    program: Program
+    layout: Layout
+    asm: Asm
+    machine: Machine
+    ctx: Value
+    length: Value  # i32, bytes on the wire when the frame came in
+    ingress_port: Value  # i32
+    zero_key: Value  # address of a u32 0
+    index_key: Value  # address of a u32 to write a map index to
+    drop: object  # the block that drops the frame
+    pool: MapPool
+    tables: dict[str, TableLayout] = field(default_factory=dict)
+    counters: dict[str, CounterLayout] = field(default_factory=dict)
+    refused_reads: frozenset[FieldRef] = frozenset()
+
+    def count(self, map_index: int, cells: int, index: Value) -> None:
+        """Add this frame to a counter cell; an index outside the array counts nothing."""
+        asm = self.asm
+        b = asm.b
+        chunk = counter_chunk(cells)
+        inside, found, done = (asm.block(n) for n in ("count.inside", "count.found", "count.done"))
+        width = index.type.width
+        if (1 << width) <= cells:
+            b.branch(inside)
+        else:
+            b.cbranch(b.icmp_unsigned("<", index, const(width, cells)), inside, done)
+        asm.enter(inside)
+        key = self.zero_key
+        index = asm.fit(index, 64)
+        if cells > chunk:
+            key = self.index_key
+            asm.store(asm.fit(b.lshr(index, const(64, chunk.bit_length() - 1)), 32), key, 4)
+        base = asm.helper(Helper.MAP_LOOKUP_ELEM, asm.map_ptr(map_index), key)
+        b.cbranch(asm.is_null(base), done, found)
+        asm.enter(found)
+        cell = asm.at(base, b.mul(b.and_(index, const(64, chunk - 1)), const(64, COUNTER_BYTES)))
+        asm.store(b.add(asm.load(cell, 64, 8), const(64, 1)), cell, 8)
+        total = asm.at(cell, 8)
+        asm.store(b.add(asm.load(total, 64, 8), asm.fit(self.length, 64)), total, 8)
+        b.branch(done)
+        asm.enter(done)
+
+    def set_standard(self, name: str, value: Value) -> None:
+        """Set a field of the standard metadata if the program has any use for it."""
+        ref = FieldRef(STANDARD, name)
+        if ref in self.layout.slots:
+            width = self.program.field(ref).width
+            slot = self.layout.slots[ref]
+            bits = self.asm.fit(self.asm.fit(value, width), slot.size * 8)
+            self.asm.store(bits, self.asm.at(self.machine.scratch, slot.offset), min(slot.size, 8))
+
+    def has_standard(self, name: str) -> bool:
+        """Whether any statement names this field of the standard metadata."""
+        return FieldRef(STANDARD, name) in self.layout.slots
+
+
+def key_cell(asm: Asm, value: int | None) -> Value:
+    """A u32 on the stack; only to be called in the entry block."""
+    cell = asm.b.alloca(I32)
+    cell.align = 4
+    if value is not None:
+        asm.store(const(32, value), cell, 4)
+    return cell
