@@ -12,9 +12,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 
-from hosts.mrc import Endpoint, Event, MrcConfig
-from hosts.mrc.paths import PortAddress
-from hosts.ports import Buffers, PacketPort, sharpen_timers
+from hosts.mrc import Endpoint, MrcConfig, PortAddress
+from hosts.mrc.events import Event
+from hosts.ports import PacketPort, sharpen_timers
 
 Clock = Callable[[], int]
 
@@ -44,7 +44,7 @@ class Device:
         }
         self._clock = clock
         self._by_fd = {port.fileno(): port for port in self.ports.values()}
-        self._waiting: dict[int, deque[Buffers]] = {plane: deque() for plane in self.ports}
+        self._waiting: dict[int, deque[bytes]] = {plane: deque() for plane in self.ports}
         sharpen_timers()
 
     def close(self) -> None:
@@ -58,13 +58,10 @@ class Device:
 
     def events(self) -> list[Event]:
         """What the core has to tell since the last call, in order."""
-        found = []
-        while (event := self.endpoint.next_event()) is not None:
-            found.append(event)
-        return found
+        return list(self.endpoint.events())
 
     def turn(self, until_ns: int | None = None, others: Collection[int] = ()) -> Collection[int]:
-        """Waits for something to do, does it, and returns those of ``others`` (descriptors) that are readable.
+        """Waits for something to do, does it, and returns which of ``others`` (descriptors) are readable.
 
         Returns at ``until_ns`` at the latest; None waits without end.
         """

@@ -7,7 +7,7 @@ import ctypes
 import errno
 import socket
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 ETH_P_IPV6 = 0x86DD
@@ -19,8 +19,6 @@ RECEIVE_BUFFER_BYTES = 16 << 20
 # Less than a port's qdisc holds, so that a full link is seen as "not free" here and never as a drop there.
 SEND_BUFFER_BYTES = 256 << 10
 MAX_FRAME_BYTES = 9216
-
-Buffers = Sequence[bytes | bytearray | memoryview]
 
 
 @dataclass(slots=True)
@@ -46,7 +44,7 @@ class PacketPort:
         self._socket.setsockopt(socket.SOL_SOCKET, SO_SNDBUF, SEND_BUFFER_BYTES)
         self._socket.bind((ifname, ETH_P_IPV6))
         self._receive = self._socket.recv_into
-        self._sendmsg = self._socket.sendmsg
+        self._send = self._socket.send
 
     def fileno(self) -> int:
         """The socket's descriptor."""
@@ -56,10 +54,10 @@ class PacketPort:
         """Closes the socket."""
         self._socket.close()
 
-    def send(self, frame: Buffers) -> bool:
-        """Sends a frame given as its pieces. False means that the link is busy: try again when writable."""
+    def send(self, frame: bytes) -> bool:
+        """Sends a frame. False means that the link is busy: try again when the port is writable."""
         try:
-            self._sendmsg(frame)
+            self._send(frame)
         except BlockingIOError:
             return False
         except OSError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import subprocess
 import sys
 
@@ -15,7 +16,6 @@ from testbed.doctor import require_machine
 from testbed.errors import MachineError
 from testbed.names import Names
 from testbed.network import attach
-from testbed.processes import Process, wait
 from topologies import InputError, load_fabric
 
 DOWN_TIMEOUT_S = 60.0
@@ -65,14 +65,15 @@ def down() -> int:
 
 
 def _take_down(names: Names) -> str:
-    """Has the testbed's daemon take it down, and removes what then is left (all of it, if the daemon is dead)."""
+    """Has the daemon take its testbed down, and removes what then is left: all of it, if the daemon is dead."""
     asked = ""
     try:
-        daemon = Process.of(ask(names, {"do": "down"})["pid"])
+        daemon = os.pidfd_open(ask(names, {"do": "down"})["pid"])
     except (InputError, OSError):
         pass
     else:
-        wait([daemon], DOWN_TIMEOUT_S)
+        with os.fdopen(daemon):
+            select.select([daemon], [], [], DOWN_TIMEOUT_S)
         asked = "the testbed ended by itself"
     removed = cleaning.clean(names)
     return f"{asked}, {removed}" if asked and removed else asked or str(removed)

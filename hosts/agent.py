@@ -1,0 +1,190 @@
+"""The agent: the process on a host that owns its NIC and runs a stream over it.
+
+Started in the host's namespace as ``python -m hosts.agent CONTROL_FD`` with one end of a socket pair, over
+which whoever runs the experiment commands it: a JSON object per line each way, answered in order.
+
+    open      which host of which fabric, with which options      -> the queue pair's attributes
+    receive   get ready to check a stream                         -> where the sender may write
+    send      prepare a stream to a peer
+    connect   the peer's attributes
+    start     begin to post
+    status    progress and counters
+    stop      post no more
+    log       write the event log to a file
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import logging
+import os
+import random
+import socket
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from hosts.attributes import attributes_from_dict, attributes_to_dict
+from hosts.device import Device
+from hosts.eventlog import write_log
+from hosts.mrc import EvState, MrcConfig
+from hosts.mrc.events import Event
+from hosts.routes import nic_addresses, remote_paths
+from hosts.stream import RemoteRegion, StreamPlan, StreamReceiver, StreamSender
+from topologies import Fabric, build_fabric
+
+LOGGER = logging.getLogger(__name__)
+NICENESS = -15
+
+
+class Agent:
+    """One NIC with one queue pair, and a stream over it in one direction."""
+
+    def __init__(self) -> None:
+        self.running = True
+        self._fabric: Fabric | None = None
+        self._device: Device | None = None
+        self._host = ""
+        self._qpn = 0
+        self._sender: StreamSender | None = None
+        self._receiver: StreamReceiver | None = None
+        self._events: list[Event] = []
+        self._operations: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
+            "open": self._open,
+            "receive": self._receive,
+            "send": self._send,
+            "connect": self._connect,
+            "start": self._start,
+            "status": self._status,
+            "stop": self._stop,
+            "log": self._log,
+        }
+
+    def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Carries out one command."""
+        return self._operations[request["do"]](request)
+
+    @property
+    def device(self) -> Device:
+        """The NIC. Raises RuntimeError before it is opened."""
+        if self._device is None:
+            raise RuntimeError("'open' comes first")
+        return self._device
+
+    def turn(self, control_fd: int) -> bool:
+        """Waits for something, does it, and returns whether a command has come."""
+        if self._device is None:
+            return True
+        if self._sender is not None:
+            self._sender.tick()
+        due = self._sender.next_due() if self._sender is not None else None
+        commanded = self._device.turn(due, [control_fd])
+        for event in self._device.events():
+            self._events.append(event)
+            if self._receiver is not None:
+                self._receiver.on_event(event)
+            if self._sender is not None:
+                self._sender.on_event(event)
+        return bool(commanded)
+
+    def _open(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        self._fabric = build_fabric(request["topology_yaml"], request["topology"])
+        self._host = request["host"]
+        ports = self._fabric.host(self._host).ports
+        self._device = Device(
+            nic_addresses(self._fabric, self._host),
+            [port.ifname for port in ports],
+            MrcConfig(**request["config"]),
+            random.Random(request["seed"]),
+        )
+        self._qpn = self._device.endpoint.create_qp()
+        return attributes_to_dict(self._device.endpoint.local_attributes(self._qpn))
+
+    def _receive(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        self._receiver = StreamReceiver(self.device, StreamPlan(**request["plan"]))
+        return asdict(self._receiver.remote)
+
+    def _send(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        remote = RemoteRegion(**request["remote"])
+        self._sender = StreamSender(self.device, self._qpn, remote, StreamPlan(**request["plan"]))
+        return {}
+
+    def _connect(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        if self._fabric is None:
+            raise RuntimeError("'open' comes first")
+        peer = attributes_from_dict(request["attributes"])
+        paths = remote_paths(self._fabric, self._host, request["peer"])
+        self.device.endpoint.connect(self._qpn, peer, paths)
+        # What exists by now stays: a full garbage collection in the middle of a run would stall the NIC.
+        gc.collect()
+        gc.freeze()
+        return {}
+
+    def _start(self, _request: Mapping[str, Any]) -> dict[str, Any]:
+        if self._sender is None:
+            raise RuntimeError("'send' comes before 'start'")
+        self._sender.start()
+        return {}
+
+    def _stop(self, _request: Mapping[str, Any]) -> dict[str, Any]:
+        if self._sender is not None:
+            self._sender.stop()
+        return {}
+
+    def _status(self, _request: Mapping[str, Any]) -> dict[str, Any]:
+        endpoint = self.device.endpoint
+        answer: dict[str, Any] = {
+            "counters": asdict(endpoint.qp_counters(self._qpn)),
+            "bad_evs": [ev.ev for ev in endpoint.ev_counters(self._qpn) if ev.state is EvState.ASSUMED_BAD],
+            "socket_drops": sum(port.drops() for port in self.device.ports.values()),
+            "frame_drops": endpoint.drops.total(),
+        }
+        if self._sender is not None:
+            answer["posted"] = self._sender.posted
+            answer["completed"] = self._sender.completed
+            answer["drained"] = self._sender.drained
+            answer["failed"] = self._sender.failed
+        if self._receiver is not None:
+            answer["received"] = self._receiver.received
+            answer["bytes_delivered"] = self._receiver.bytes_delivered
+            answer["problem"] = self._receiver.problem
+        return answer
+
+    def _log(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        write_log(self._events, Path(request["path"]))
+        return {"events": len(self._events)}
+
+
+def serve(control: socket.socket) -> None:
+    """Runs an agent until the other end of the control socket closes."""
+    agent = Agent()
+    with control, control.makefile("rb", buffering=0) as commands:
+        while True:
+            if not agent.turn(control.fileno()):
+                continue
+            line = commands.readline()
+            if not line:
+                return
+            try:
+                answer = agent.answer(json.loads(line))
+            except Exception as error:
+                LOGGER.exception("command failed: %s", line)
+                answer = {"error": f"{type(error).__name__}: {error}"}
+            control.sendall(json.dumps(answer).encode() + b"\n")
+
+
+def main() -> None:
+    """Entry point of the process."""
+    logging.basicConfig(level=logging.WARNING)
+    try:
+        os.nice(NICENESS)
+    except PermissionError:
+        LOGGER.warning("not allowed to raise the agent's priority: expect longer stalls")
+    serve(socket.socket(fileno=int(sys.argv[1])))
+
+
+if __name__ == "__main__":
+    main()

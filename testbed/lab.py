@@ -1,0 +1,102 @@
+"""A fabric that is up, its switches running and programmed: what experiments and ``mrclab up`` work on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+
+from controller.faults import FaultInjector
+from controller.thread import ControllerThread
+from switches.select import select_target
+from switches.target import RunningSwitch, SwitchSpec, SwitchTarget
+from testbed import namespaces
+from testbed.names import Names, switch_ports
+from testbed.network import FabricNetwork
+from topologies import Fabric
+
+PROGRAM_TIMEOUT_S = 120.0
+
+Say = Callable[[str], None]
+
+
+class Lab:
+    """Network, switches, controller and fault injector of one fabric. A context manager that takes all down.
+
+    Made by ``up``, which moves the calling thread into the switches' namespace for good: P4Runtime listens on
+    that namespace's loopback, and gRPC's threads live where their first user did.
+    """
+
+    def __init__(
+        self,
+        network: FabricNetwork,
+        target: SwitchTarget,
+        switches: Sequence[RunningSwitch],
+        controller: ControllerThread,
+    ) -> None:
+        self.network = network
+        self.fabric: Fabric = network.fabric
+        self.target = target
+        self.switches = tuple(switches)
+        self.controller = controller
+        self.faults = FaultInjector(self.fabric, switches, controller.election_ids)
+
+    @classmethod
+    def up(
+        cls,
+        fabric: Fabric,
+        target_name: str,
+        log_dir: Path,
+        *,
+        names: Names | None = None,
+        say: Say = lambda _: None,
+    ) -> Lab:
+        """Brings everything up and waits until every switch holds its entries, read back.
+
+        ``say`` is told each step. Raises InputError or MachineError as FabricNetwork.up and select_target do,
+        ProgrammingError where a switch does not take its entries; nothing is left behind then.
+        """
+        target = select_target(target_name)
+        started = time.monotonic()
+        network = FabricNetwork.up(fabric, names=names, target=target.name)
+        network.__enter__()
+        controller: ControllerThread | None = None
+        try:
+            say(f"{len(fabric.links)} links, {len(fabric.hosts)} hosts ({_since(started)})")
+            namespaces.enter(network.names.fabric)
+            specs = [SwitchSpec(s.name, s.device_id, switch_ports(fabric)[s.name]) for s in fabric.switches]
+            switches = target.start(specs, netns=network.names.fabric, log_dir=log_dir)
+            for pid in target.pids():
+                network.record_process(pid, f"{target.name} switches")
+            say(f"{len(switches)} switches on {target.name} ({_since(started)})")
+            controller = ControllerThread(fabric, switches)
+            controller.start()
+            controller.programmed(timeout_s=PROGRAM_TIMEOUT_S)
+            say(f"programmed and read back ({_since(started)})")
+            return cls(network, target, switches, controller)
+        except BaseException:
+            if controller is not None:
+                controller.stop()
+            target.stop()
+            network.__exit__(None, None, None)
+            raise
+
+    def __enter__(self) -> Lab:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.down()
+
+    def down(self) -> None:
+        """Takes everything down. Again is harmless."""
+        self.faults.close()
+        self.controller.stop()
+        self.target.stop()
+        self.network.__exit__(None, None, None)
+
+
+def _since(started: float) -> str:
+    return f"{time.monotonic() - started:.1f} s"

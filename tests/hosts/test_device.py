@@ -1,0 +1,129 @@
+"""Two NICs wired back to back, plane by plane, in namespaces of their own: real sockets, no switch."""
+
+import os
+import random
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from hosts.device import Device
+from hosts.mrc import MrcConfig, Path, PlanePaths, PortAddress, RemotePaths
+from hosts.stream import StreamPlan, StreamReceiver, StreamSender
+from testbed.namespaces import inside
+
+pytestmark = pytest.mark.root
+
+PLANES = 2
+DEADLINE_S = 20
+
+
+@dataclass
+class Pair:
+    sender: Device
+    receiver: Device
+    qpn: int
+    namespaces: tuple[str, str]
+
+
+def address(host: int, plane: int) -> PortAddress:
+    return PortAddress(plane, bytes((2, 0, 0, 0, host, plane)), bytes((0xFD, *[0] * 13, plane, host + 1)))
+
+
+def route(src: int, dst: int) -> RemotePaths:
+    return RemotePaths(
+        tuple(
+            PlanePaths(
+                port=plane,
+                src_mac=address(src, plane).mac,
+                dst_mac=address(dst, plane).mac,
+                src=address(src, plane).address,
+                dst=address(dst, plane).address,
+                paths=tuple(Path(plane << 16 | t1, bytes(16)) for t1 in range(4)),
+            )
+            for plane in range(PLANES)
+        )
+    )
+
+
+def ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True)
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    names = tuple(f"t{os.getpid()}{end}" for end in "ab")
+    try:
+        for name in names:
+            ip("netns", "add", name)
+        for plane in range(PLANES):
+            ip("-n", names[0], "link", "add", f"eth{plane}", "mtu", "4500", "type", "veth")
+            ip("-n", names[0], "link", "set", "veth0", "name", f"peer{plane}", "mtu", "4500")
+            ip("-n", names[0], "link", "set", f"peer{plane}", "netns", names[1], "name", f"eth{plane}")
+            for host, name in enumerate(names):
+                mac = address(host, plane).mac.hex(":")
+                ip("-n", name, "link", "set", f"eth{plane}", "address", mac, "up")
+        devices = []
+        for host, name in enumerate(names):
+            with inside(name):
+                devices.append(
+                    Device(
+                        [address(host, plane) for plane in range(PLANES)],
+                        [f"eth{plane}" for plane in range(PLANES)],
+                        MrcConfig(),
+                        random.Random(host),
+                    )
+                )
+        a, b = devices
+        qa, qb = a.endpoint.create_qp(), b.endpoint.create_qp()
+        a.endpoint.connect(qa, b.endpoint.local_attributes(qb), route(0, 1))
+        b.endpoint.connect(qb, a.endpoint.local_attributes(qa), route(1, 0))
+        yield Pair(a, b, qa, (names[0], names[1]))
+        a.close()
+        b.close()
+    finally:
+        for name in names:
+            subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
+
+
+def run_until_drained(pair: Pair, sender: StreamSender, receiver: StreamReceiver, messages: int) -> None:
+    sender.start()
+    deadline = time.monotonic() + DEADLINE_S
+    while not (sender.posted >= messages and sender.drained):
+        assert time.monotonic() < deadline, "the stream did not end"
+        if sender.posted >= messages:
+            sender.stop()
+        sender.tick()
+        for device in (pair.sender, pair.receiver):
+            device.turn(device.now() + 100_000)
+        for event in pair.sender.events():
+            sender.on_event(event)
+        for event in pair.receiver.events():
+            receiver.on_event(event)
+
+
+def stream(pair: Pair, rate_bps: int = 100_000_000) -> tuple[StreamSender, StreamReceiver]:
+    plan = StreamPlan(message_bytes=20_000, rate_bps=rate_bps, seed=3)
+    receiver = StreamReceiver(pair.receiver, plan)
+    return StreamSender(pair.sender, pair.qpn, receiver.remote, plan), receiver
+
+
+def test_a_stream_arrives_whole_over_every_plane(pair: Pair) -> None:
+    sender, receiver = stream(pair)
+    run_until_drained(pair, sender, receiver, messages=200)
+    assert receiver.problem is None
+    assert sender.failed is None
+    assert receiver.received == sender.posted >= 200
+    assert all(port.counters.tx_frames > 100 for port in pair.sender.ports.values())
+
+
+def test_a_stream_survives_a_dead_plane(pair: Pair) -> None:
+    sender, receiver = stream(pair)
+    run_until_drained(pair, sender, receiver, messages=20)
+    ip("-n", pair.namespaces[0], "link", "set", "eth1", "down")
+    run_until_drained(pair, sender, receiver, messages=100)
+    assert receiver.problem is None
+    assert receiver.received == sender.posted >= 100
+    assert pair.sender.endpoint.qp_counters(pair.qpn).lost > 0
