@@ -1,0 +1,107 @@
+"""From a run's directory to its result: the last step of a run, and of looking at an old one again.
+
+The directory holds ``sender.pcap``, ``receiver.pcap``, ``recording.json`` (the recorder's),
+``sender.jsonl`` and ``receiver.jsonl`` (the agents' events) and ``faults.json``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from experiments.analysis import Trial, analyse
+from experiments.clock import STEP_NS
+from experiments.events import EventLog, load_events
+from experiments.faults import FaultRecord, load_faults
+from experiments.pcap import Packets, read_pcap
+from experiments.recorder import RECEIVER, SENDER, Recording
+from experiments.trace import Trace, build_trace
+from experiments.validity import Validity, judge
+from topologies import Fabric, InputError
+
+# A failed check that makes the times themselves doubtful, and what to say then.
+_SPOILING = {
+    "fault_effective": "packets came through a link that was cut: the fault was none",
+    "rtx_not_before_detect": "a retransmission was captured before its loss was detected: stamps disagree",
+}
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A run, read and understood: for the result and for the plots."""
+
+    trace: Trace
+    trials: tuple[Trial, ...]
+    sender_events: EventLog
+    validity: Validity
+
+
+def examine(
+    directory: Path,
+    fabric: Fabric,
+    src: str,
+    dst: str,
+    *,
+    integrity: str | Sequence[str] = "ok",
+    notes: Sequence[str] = (),
+) -> Evidence:
+    """Reads a run's directory and analyses it. ``src`` and ``dst`` are the hosts that sent and received.
+
+    ``integrity`` is the receiver's verdict for the run or one for each fault. Raises InputError on a file
+    that is missing or not what it should be.
+    """
+    recording = load_recording(directory / "recording.json")
+    faults = load_faults(directory / "faults.json")
+    sender, receiver = read_pcap(directory / f"{SENDER}.pcap"), read_pcap(directory / f"{RECEIVER}.pcap")
+    sender_events = load_events(directory / f"{SENDER}.jsonl")
+    receiver_events = load_events(directory / f"{RECEIVER}.jsonl")
+    trace = build_trace(sender, receiver, fabric.paths(src, dst), recording.clock)
+    trials = analyse(trace, faults, sender_events, receiver_events, integrity)
+    captures = {SENDER: sender, RECEIVER: receiver}
+    validity = _validity(recording, captures, faults, trials, notes)
+    return Evidence(trace, trials, sender_events, validity)
+
+
+def load_recording(path: Path) -> Recording:
+    """Reads recording.json. Raises InputError."""
+    try:
+        data: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return Recording.from_dict(data)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"not a recording: {error}", where=str(path)) from None
+
+
+def _validity(
+    recording: Recording,
+    captures: Mapping[str, Packets],
+    faults: Sequence[FaultRecord],
+    trials: Sequence[Trial],
+    notes: Sequence[str],
+) -> Validity:
+    also = [
+        f"the capture at the {name} is cut short" for name, packets in captures.items() if packets.truncated
+    ]
+    also += [
+        f"the capture at the {name} holds no MRC"
+        for name, packets in captures.items()
+        if not len(packets.rows)
+    ]
+    if not faults:
+        also.append("no fault was made")
+    for check, text in _SPOILING.items():
+        failed = sum(c.ok is False for trial in trials for c in trial.checks if c.name == check)
+        if failed:
+            also.append(f"in {failed} of {len(trials)} trials {text}")
+    if trials and all(trial.lost_packets == 0 for trial in trials):
+        also.append("no fault hit a packet")
+    return judge(
+        recording.loads,
+        capture_drops=recording.drops,
+        clock_change_ns=recording.clock.max_change_ns,
+        clock_limit_ns=STEP_NS,
+        also=also,
+        notes=notes,
+    )

@@ -1,0 +1,320 @@
+"""What an experiment does, read from short YAML: workload, fault, times, trials.
+
+A scenario may differ by topology (``topologies: {wide: {hold: 400 ms}}``), and the command line may set any
+key (``--set workload.rate="50 Mbit/s"``). Every mistake is one line that names the file, the line and the
+key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from topologies import Fabric, InputError
+from topologies.yamlfile import Value, YamlMap, parse_yaml
+
+Target = Literal["auto", "ebpf", "bmv2"]
+Operation = Literal["write", "write_imm"]
+FaultDirection = Literal["both", "up", "down"]
+
+TARGETS: tuple[Target, ...] = ("auto", "ebpf", "bmv2")
+OPERATIONS: tuple[Operation, ...] = ("write", "write_imm")
+FAULT_KINDS = ("blackhole",)
+DIRECTIONS: tuple[FaultDirection, ...] = ("both", "up", "down")
+AUTO, RANDOM = "auto", "random"
+
+_TOP = (
+    "name",
+    "description",
+    "topology",
+    "target",
+    "workload",
+    "fault",
+    "warmup",
+    "hold",
+    "settle",
+    "trials",
+    "seed",
+)
+_WORKLOAD = ("src", "dst", "operation", "message_bytes", "payload_bytes", "rate", "window", "queue_pairs")
+_FAULT = ("kind", "where", "direction")
+_MAX_TIME_NS = 3600 * 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A steady, paced stream of writes from one host to another; ``rate_bps`` counts payload."""
+
+    src: str = AUTO
+    dst: str = AUTO
+    operation: Operation = "write_imm"
+    message_bytes: int = 16384
+    payload_bytes: int = 4096
+    rate_bps: int = 150_000_000
+    window: int = 256
+    queue_pairs: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class FaultPlan:
+    """What each trial breaks: ``where`` is a link's name, or ``random``: seeded, of the links on the way."""
+
+    kind: str = "blackhole"
+    where: str = RANDOM
+    direction: FaultDirection = "both"
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """An experiment, complete: nothing is left to default once this exists."""
+
+    name: str
+    description: str
+    topology: str
+    target: Target
+    workload: Workload
+    fault: FaultPlan
+    warmup_ns: int
+    hold_ns: int
+    settle_ns: int
+    trials: int
+    seed: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """As it goes into result.json."""
+        return asdict(self)
+
+    def endpoints(self, fabric: Fabric) -> tuple[str, str]:
+        """The names of the sending and the receiving host, ``auto`` resolved.
+
+        Raises InputError on a host that the fabric does not have and on two in one rack.
+        """
+        last_rack = max(host.rack for host in fabric.hosts)
+        first_rack = min(host.rack for host in fabric.hosts)
+        src = self._host(fabric, "src", self.workload.src, first_rack)
+        dst = self._host(fabric, "dst", self.workload.dst, last_rack)
+        if fabric.host(src).rack == fabric.host(dst).rack:
+            raise InputError(
+                f"{src} and {dst} are in one rack of {fabric.name}, so no T0-T1 link lies between them",
+                where=f"scenario {self.name}",
+            )
+        return src, dst
+
+    def _host(self, fabric: Fabric, key: str, name: str, rack: int) -> str:
+        names = [host.name for host in fabric.hosts]
+        if name == AUTO:
+            return next(host.name for host in fabric.hosts if host.rack == rack)
+        if name not in names:
+            raise InputError(
+                f"workload.{key}: {fabric.name} has no host '{name}' (it has {names[0]} to {names[-1]})",
+                where=f"scenario {self.name}",
+            )
+        return name
+
+    def check_against(self, fabric: Fabric) -> None:
+        """Raises InputError where the scenario names a host or a link that the fabric lacks."""
+        src, dst = self.endpoints(fabric)
+        on_path = {link for path in fabric.paths(src, dst) for link in path.links}
+        if self.fault.where != RANDOM and self.fault.where not in on_path:
+            raise InputError(
+                f"fault.where: '{self.fault.where}' is on no path from {src} to {dst} in {fabric.name}",
+                where=f"scenario {self.name}",
+            )
+
+
+def shipped_scenarios() -> tuple[str, ...]:
+    """The names of the scenarios that come with mrclab."""
+    entries = files("experiments").joinpath("scenarios").iterdir()
+    return tuple(sorted(f.name.removesuffix(".yaml") for f in entries if f.name.endswith(".yaml")))
+
+
+def load_scenario(
+    name_or_file: str,
+    *,
+    topology: str | None = None,
+    target: str | None = None,
+    trials: int | None = None,
+    seed: int | None = None,
+    settings: Sequence[str] = (),
+) -> Scenario:
+    """The scenario of a shipped name or of a YAML file, with the command line's wishes on top.
+
+    ``settings`` are the KEY=VALUE of ``--set``. What is asked for directly (``topology`` to ``seed``) wins
+    over them, they win over the part for the topology, and that over the rest of the file. Raises
+    InputError.
+    """
+    if name_or_file in shipped_scenarios():
+        where = f"{name_or_file}.yaml"
+        text = files("experiments").joinpath("scenarios", where).read_text(encoding="utf-8")
+    else:
+        where = name_or_file
+        try:
+            text = Path(name_or_file).read_text(encoding="utf-8")
+        except (FileNotFoundError, NotADirectoryError):
+            known = ", ".join(shipped_scenarios())
+            raise InputError(f"no scenario '{name_or_file}': give a file or one of {known}") from None
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+            raise InputError(f"cannot read scenario '{name_or_file}': {reason}") from None
+    options = {"topology": topology, "target": target, "trials": trials, "seed": seed}
+    wishes = [parse_setting(setting) for setting in settings]
+    for key, wish in options.items():
+        if wish is not None:
+            wishes.append(_nest((key,), Value(wish, f"--{key}", None)))  # type: ignore[arg-type]
+    return parse_scenario(text, where, wishes)
+
+
+def parse_scenario(text: str, where: str, wishes: Sequence[YamlMap] = ()) -> Scenario:
+    """The scenario of a YAML text; ``wishes`` are laid over it, the last one on top. Raises InputError."""
+    doc = parse_yaml(text, where)
+    base = YamlMap({key: value for key, value in doc.items() if key != "topologies"}, where, doc.line)
+    _known_keys(base)
+    chosen = base.require("topology", "a scenario")
+    for wish in wishes:
+        _known_keys(wish)
+        chosen = wish.get("topology", chosen)
+    if "topologies" in doc:
+        for name, value in doc["topologies"].as_map("topologies").items():
+            part = value.as_map(f"topologies.{name}")
+            _known_keys(part)
+            if "topology" in part:
+                raise part["topology"].error("topologies cannot choose another topology")
+            if name in (chosen.data, Path(str(chosen.data)).stem):
+                base = _merge(base, part)
+    for wish in wishes:
+        base = _merge(base, wish)
+    return _scenario(base)
+
+
+def parse_setting(setting: str) -> YamlMap:
+    """``workload.rate=50 Mbit/s`` as a mapping to lay over a scenario. Raises InputError."""
+    key, equals, text = setting.partition("=")
+    where = f"--set {key.strip()}"
+    keys = tuple(part.strip() for part in key.split("."))
+    if not equals or not all(keys):
+        raise InputError(
+            f"'{setting}' is not KEY=VALUE, such as trials=5 or workload.rate='50 Mbit/s'", where="--set"
+        )
+    value = parse_yaml(f"value: {text}", where)["value"]
+    return _nest(keys, _place(value, where))
+
+
+def _nest(keys: Sequence[str], value: Value) -> YamlMap:
+    for key in reversed(keys[1:]):
+        value = Value(YamlMap({key: value}, value.where, value.line), value.where, value.line)
+    return YamlMap({keys[0]: value}, value.where, value.line)
+
+
+def _place(value: Value, where: str) -> Value:
+    """The same value without a line, which means nothing on a command line."""
+    data = value.data
+    if isinstance(data, YamlMap):
+        data = YamlMap({key: _place(item, where) for key, item in data.items()}, where, _NO_LINE)
+    elif isinstance(data, list):
+        data = [_place(item, where) for item in data]
+    return Value(data, where, _NO_LINE)
+
+
+_NO_LINE = cast(int, None)  # the model's line is an int, its errors leave out a None
+
+
+def _merge(base: YamlMap, over: YamlMap) -> YamlMap:
+    merged = dict(base.items())
+    for key, value in over.items():
+        old = merged.get(key)
+        if old is not None and isinstance(old.data, YamlMap) and isinstance(value.data, YamlMap):
+            value = Value(_merge(old.data, value.data), value.where, value.line)
+        merged[key] = value
+    return YamlMap(merged, base.where, base.line)
+
+
+def _known_keys(part: YamlMap) -> None:
+    part.only(_TOP, "a scenario")
+    for key, allowed in (("workload", _WORKLOAD), ("fault", _FAULT)):
+        if key in part:
+            part[key].as_map(key).only(allowed, key)
+
+
+def _choice(value: Value, what: str, allowed: Sequence[str]) -> str:
+    word = value.as_str(what)
+    if word not in allowed:
+        raise value.error(f"{what} must be {' or '.join(allowed)}, not '{word}'")
+    return word
+
+
+def _time(doc: YamlMap, key: str, default_ns: int, *, low_ns: int) -> int:
+    if key not in doc:
+        return default_ns
+    time_ns = doc[key].as_time_ns(key)
+    if not low_ns <= time_ns <= _MAX_TIME_NS:
+        raise doc[key].error(f"{key} must be from {low_ns / 1e6:g} ms to 1 hour, not '{doc[key].data}'")
+    return time_ns
+
+
+def _scenario(doc: YamlMap) -> Scenario:
+    name = doc.require("name", "a scenario").as_str("name")
+    description = doc["description"].as_str("description") if "description" in doc else ""
+    target = _choice(doc["target"], "target", TARGETS) if "target" in doc else AUTO
+    return Scenario(
+        name=name,
+        description=description,
+        topology=doc.require("topology", "a scenario").as_str("topology"),
+        target=cast(Target, target),
+        workload=_workload(doc),
+        fault=_fault(doc),
+        warmup_ns=_time(doc, "warmup", 500_000_000, low_ns=0),
+        hold_ns=_time(doc, "hold", 100_000_000, low_ns=1_000_000),
+        settle_ns=_time(doc, "settle", 150_000_000, low_ns=0),
+        trials=doc["trials"].as_int("trials", low=1, high=100_000) if "trials" in doc else 20,
+        seed=doc["seed"].as_int("seed", low=0, high=2**63 - 1) if "seed" in doc else 1,
+    )
+
+
+def _workload(doc: YamlMap) -> Workload:
+    base = Workload()
+    if "workload" not in doc:
+        return base
+    part = doc["workload"].as_map("workload")
+
+    def whole(key: str, default: int, low: int, high: int) -> int:
+        return part[key].as_int(f"workload.{key}", low=low, high=high) if key in part else default
+
+    def text(key: str, default: str) -> str:
+        return part[key].as_str(f"workload.{key}") if key in part else default
+
+    operation: str = base.operation
+    if "operation" in part:
+        operation = _choice(part["operation"], "workload.operation", OPERATIONS)
+    rate = base.rate_bps
+    if "rate" in part:
+        rate = part["rate"].as_rate_bps("workload.rate")
+        if not 10**5 <= rate <= 10**11:
+            raise part["rate"].error("workload.rate must be from 100 kbit/s to 100 Gbit/s")
+    return Workload(
+        src=text("src", base.src),
+        dst=text("dst", base.dst),
+        operation=cast(Operation, operation),
+        message_bytes=whole("message_bytes", base.message_bytes, 1, 1 << 30),
+        payload_bytes=whole("payload_bytes", base.payload_bytes, 256, 4096),
+        rate_bps=rate,
+        window=whole("window", base.window, 1, 4096),
+        queue_pairs=whole("queue_pairs", base.queue_pairs, 1, 1024),
+    )
+
+
+def _fault(doc: YamlMap) -> FaultPlan:
+    base = FaultPlan()
+    if "fault" not in doc:
+        return base
+    part = doc["fault"].as_map("fault")
+    direction: str = base.direction
+    if "direction" in part:
+        direction = _choice(part["direction"], "fault.direction", DIRECTIONS)
+    return FaultPlan(
+        kind=_choice(part["kind"], "fault.kind", FAULT_KINDS) if "kind" in part else base.kind,
+        where=part["where"].as_str("fault.where") if "where" in part else base.where,
+        direction=cast(FaultDirection, direction),
+    )

@@ -1,0 +1,230 @@
+"""Whether the machine kept up: CPU, steal, waiting for a CPU and throttling, and what of it spoils a run.
+
+A snapshot reads /proc and the cgroup; the difference of two says what happened between. Of a thread's
+waiting the kernel tells in /proc/PID/task/TID/schedstat, so even single late wake-ups add up here, and no
+sampling is needed.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+# A run above any of these is not to be trusted: the queue for a CPU is then part of what was measured.
+MAX_BUSY = 0.95  # of all CPUs, over a trial
+MAX_STEAL = 0.05  # of all CPUs, over a trial
+MAX_WAIT = 0.25  # of the time that one thread of an agent wanted to run, over a trial
+MAX_THROTTLED = 0.0  # any throttling by a cgroup's quota stops the world for tens of milliseconds
+MIN_WANTED = 0.01  # a thread that wanted less than this of the time says nothing about waiting
+MIN_TICKS = 10  # fewer scheduler ticks than this say nothing about a share
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadTimes:
+    """Of one thread since its start: ns on a CPU and ns waiting for one."""
+
+    run_ns: int
+    wait_ns: int
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The machine's counters at monotonic ``t_ns``.
+
+    ``busy``, ``steal`` and ``total`` are ticks of all CPUs together; ``threads`` holds (process name given by
+    the caller, thread id) -> times; ``throttled_us`` is the cgroup's; ``pressure_us`` the time in which
+    some task waited for a CPU (PSI). None where the kernel does not tell.
+    """
+
+    t_ns: int
+    busy: int
+    steal: int
+    total: int
+    threads: Mapping[tuple[str, int], ThreadTimes] = field(default_factory=dict)
+    throttled_us: int | None = None
+    pressure_us: int | None = None
+
+
+def take_snapshot(pids: Mapping[str, int] | None = None, root: Path = Path("/")) -> Snapshot:
+    """Reads the counters now; ``pids`` names the processes to watch. One that is gone is left out."""
+    fields = [int(word) for word in (root / "proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    user, nice, system, idle, iowait, irq, softirq, steal = fields
+    threads: dict[tuple[str, int], ThreadTimes] = {}
+    for name, pid in (pids or {}).items():
+        threads |= {(name, tid): times for tid, times in _threads(root, pid)}
+    return Snapshot(
+        t_ns=time.monotonic_ns(),
+        busy=user + nice + system + irq + softirq,
+        steal=steal,
+        total=user + nice + system + idle + iowait + irq + softirq + steal,
+        threads=threads,
+        throttled_us=_throttled_us(root),
+        pressure_us=_pressure_us(root),
+    )
+
+
+def _threads(root: Path, pid: int) -> Iterable[tuple[int, ThreadTimes]]:
+    try:
+        tids = os.listdir(root / "proc" / str(pid) / "task")
+    except OSError:
+        return
+    for tid in tids:
+        try:
+            run, wait, _ = (root / "proc" / str(pid) / "task" / tid / "schedstat").read_text().split()
+        except (OSError, ValueError):
+            continue
+        yield int(tid), ThreadTimes(int(run), int(wait))
+
+
+def _throttled_us(root: Path) -> int | None:
+    """Throttled time of this process's cgroup (version 2, or the mount of version 1's cpu controller)."""
+    for name, unit in (
+        ("sys/fs/cgroup/cpu.stat", "throttled_usec"),
+        ("sys/fs/cgroup/cpu/cpu.stat", "throttled_time"),
+    ):
+        try:
+            lines = (root / name).read_text().splitlines()
+        except OSError:
+            continue
+        values = dict(line.split(" ", 1) for line in lines if " " in line)
+        if unit in values:
+            return int(values[unit]) // (1000 if unit == "throttled_time" else 1)
+    return None
+
+
+def _pressure_us(root: Path) -> int | None:
+    try:
+        words = (root / "proc/pressure/cpu").read_text().split("\n", 1)[0].split()
+    except OSError:
+        return None
+    return int(words[-1].removeprefix("total=")) if words and words[0] == "some" else None
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What happened between two snapshots, as shares from 0 to 1 (None where it cannot be told).
+
+    ``wait`` is of the worst watched thread: of the time in which it wanted to run, the share that it waited;
+    ``worst_thread`` is its process. ``wait_ns`` is that thread's waiting. ``pressure`` is the share of the
+    time in which some task of the machine waited for a CPU.
+    """
+
+    duration_ns: int
+    busy: float | None
+    steal: float | None
+    wait: float | None
+    wait_ns: int | None
+    worst_thread: str | None
+    throttled_us: int | None
+    pressure: float | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As it goes into result.json."""
+        return asdict(self)
+
+
+def load_between(before: Snapshot, after: Snapshot) -> Load:
+    """The load from one snapshot to a later one."""
+    total = after.total - before.total
+    known = total >= MIN_TICKS
+    duration = after.t_ns - before.t_ns
+    wait: float | None = None
+    wait_ns: int | None = None
+    worst: str | None = None
+    for key, now in after.threads.items():
+        then = before.threads.get(key)
+        if then is None:
+            continue
+        ran, waited = now.run_ns - then.run_ns, now.wait_ns - then.wait_ns
+        if ran + waited <= duration * MIN_WANTED:
+            continue
+        share = waited / (ran + waited)
+        if wait is None or share > wait:
+            wait, wait_ns, worst = share, waited, key[0]
+    throttled = None
+    if before.throttled_us is not None and after.throttled_us is not None:
+        throttled = after.throttled_us - before.throttled_us
+    pressure = None
+    if before.pressure_us is not None and after.pressure_us is not None and duration > 0:
+        pressure = (after.pressure_us - before.pressure_us) * 1000 / duration
+    return Load(
+        duration_ns=duration,
+        busy=(after.busy - before.busy) / total if known else None,
+        steal=(after.steal - before.steal) / total if known else None,
+        wait=wait,
+        wait_ns=wait_ns,
+        worst_thread=worst,
+        throttled_us=throttled,
+        pressure=pressure,
+    )
+
+
+@dataclass(frozen=True)
+class Validity:
+    """The verdict on a run: ``reasons`` is empty where it is valid; ``loads`` are per trial, in order."""
+
+    reasons: tuple[str, ...]
+    loads: tuple[Load, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def valid(self) -> bool:
+        """Whether the times of this run may be believed."""
+        return not self.reasons
+
+    def to_dict(self) -> dict[str, Any]:
+        """As it goes into result.json, with the rules that were applied."""
+        rules = {
+            "max_busy": MAX_BUSY,
+            "max_steal": MAX_STEAL,
+            "max_wait": MAX_WAIT,
+            "max_throttled_us": MAX_THROTTLED,
+        }
+        loads = [load.to_dict() for load in self.loads]
+        return {"reasons": list(self.reasons), "notes": list(self.notes), "rules": rules, "loads": loads}
+
+
+def judge(
+    loads: Sequence[Load],
+    *,
+    capture_drops: Mapping[str, int] | None = None,
+    clock_change_ns: int = 0,
+    clock_limit_ns: int = 20_000,
+    also: Sequence[str] = (),
+    notes: Sequence[str] = (),
+) -> Validity:
+    """Applies the rules to the load of every trial and to the recorder's own troubles.
+
+    ``capture_drops`` counts, for each capture, packets that the kernel dropped: one is enough, since the
+    missing one might be the one that decides. ``also`` are reasons found elsewhere (a failed check of a
+    trial).
+    """
+    reasons: list[str] = []
+    for name, dropped in (capture_drops or {}).items():
+        if dropped:
+            reasons.append(f"the capture at the {name} lost {dropped} packets (dropped by kernel)")
+    if clock_change_ns > clock_limit_ns:
+        reasons.append(f"the clock was set during the run: realtime moved by {clock_change_ns / 1000:.0f} us")
+    reasons += _over(loads, "busy", MAX_BUSY, "the CPUs were {value:.0%} busy (limit {limit:.0%})")
+    reasons += _over(
+        loads, "steal", MAX_STEAL, "the hypervisor took {value:.0%} of the CPUs (limit {limit:.0%})"
+    )
+    reasons += _over(
+        loads, "wait", MAX_WAIT, "{who} waited for a CPU {value:.0%} of its time (limit {limit:.0%})"
+    )
+    reasons += _over(loads, "throttled_us", MAX_THROTTLED, "a cgroup quota stopped us for {value:.0f} us")
+    return Validity((*reasons, *also), tuple(loads), tuple(notes))
+
+
+def _over(loads: Sequence[Load], key: str, limit: float, text: str) -> list[str]:
+    """One reason at most for a rule: in how many trials it was broken, and the worst of them."""
+    broken = [(getattr(load, key), load) for load in loads if (getattr(load, key) or 0) > limit]
+    if not broken:
+        return []
+    value, load = max(broken, key=lambda item: float(item[0]))
+    worst = text.format(value=value, limit=limit, who=load.worst_thread)
+    return [f"in {len(broken)} of {len(loads)} trials {worst}"]
