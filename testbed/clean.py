@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from testbed import links, namespaces, processes, state
 from testbed.names import Names
 from testbed.namespaces import Markers
 from testbed.processes import Process
 
-
+OWNER_GRACE_S = 15.0  # it may have processes of its own to wait for
 ROUNDS = 3  # a process that is ended may have started another just before
 
 
@@ -40,8 +41,21 @@ def clean(names: Names) -> Removed:
     """
     if not names.state_dir.exists() and not any(processes.ours(names, ())):
         return Removed()
+    owner = end_owner(names)
     with state.locked(names):
-        return remove(names)
+        removed = remove(names)
+    return replace(removed, processes=(*owner, *removed.processes))
+
+
+def end_owner(names: Names) -> list[Process]:
+    """Ends the process that a testbed belongs to, unless that is the caller or an ancestor.
+
+    The caller must not hold the lock: an owner that is told to end takes its testbed down itself.
+    """
+    found = state.read(names)
+    if found is None or found.owner is None or found.owner.pid in processes.ancestors(os.getpid()):
+        return []
+    return processes.end([found.owner], OWNER_GRACE_S)
 
 
 def remove(names: Names, *, keep_lock: bool = False) -> Removed:

@@ -8,13 +8,13 @@ import signal
 import subprocess
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from testbed import links, namespaces, state
-from testbed.clean import Removed, remove, removed_on_error
+from testbed.clean import Removed, end_owner, remove, removed_on_error
 from testbed.doctor import require_machine
 from testbed.errors import MachineError
 from testbed.names import RUN_VARIABLE, Names, switch_ports
@@ -25,6 +25,8 @@ from topologies import Fabric, InputError
 
 if TYPE_CHECKING:
     from testbed.nodes import FabricMininet
+
+REAP_S = 5.0
 
 
 class FabricNetwork:
@@ -102,21 +104,28 @@ class FabricNetwork:
     def down(self) -> Removed:
         """Takes the testbed down: every process in it and of its run, namespaces, cables, record.
 
-        Again is harmless.
+        A process that owns it, such as an experiment in another terminal, is ended first. Again is harmless.
         """
         with _uninterrupted():
             if self._mininet is not None:
                 self._mininet.stop()
                 self._mininet = None
+            if self._is_current():
+                end_owner(self.names)
             with state.locked(self.names):
                 found = state.read(self.names)
                 if found is not None and found.run_id != self.run_id:
                     return Removed()  # ours is gone and somebody has brought up another since
                 removed = remove(self.names)
             for child in self._children:
-                child.wait()
+                with suppress(subprocess.TimeoutExpired):
+                    child.wait(REAP_S)
             self._children.clear()
             return removed
+
+    def _is_current(self) -> bool:
+        found = state.read(self.names)
+        return found is not None and found.run_id == self.run_id
 
     def detach(self) -> None:
         """Leaves the testbed running after this process ends, until somebody takes it down."""
@@ -234,9 +243,7 @@ def _uninterrupted() -> Iterator[None]:
     before: dict[signal.Signals, Any] = {}
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         handler = signal.getsignal(number)
-        if (
-            handler is not None and handler is not signal.SIG_IGN
-        ):  # None: not Python's, so not ours to put back
+        if handler not in (None, signal.SIG_IGN):  # None: not set from Python, so not ours to put back
             before[number] = signal.signal(number, lambda number, _frame: came.append(number))
     try:
         yield

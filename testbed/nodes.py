@@ -15,7 +15,7 @@ from typing import Any
 
 from mininet.cli import CLI
 from mininet.link import Intf, Link
-from mininet.log import error
+from mininet.log import error, output
 from mininet.net import Mininet
 from mininet.node import Host, Node, Switch
 from mininet.topo import Topo
@@ -235,3 +235,14 @@ class FabricCLI(CLI):  # type: ignore[misc]
         """The names that ``py`` knows: the nodes', with '_' for '-', and ``net``."""
         self.locals.update({name.replace("-", "_"): self.mn[name] for name in self.mn})
         return dict(self.locals)
+
+    def waitForNode(self, node: Node) -> None:  # noqa: N802
+        """Prints a command's output until it ends.
+
+        At a terminal, what is typed meanwhile goes to the command; a script's next lines do not.
+        """
+        if self.isatty():
+            super().waitForNode(node)
+            return
+        while node.waiting:
+            output(node.monitor())

@@ -15,6 +15,8 @@ from testbed.names import RUN_VARIABLE, Names
 from testbed.namespaces import Identity
 
 GRACE_S = 2.0
+EXEC_TRIES = 20
+KTHREADD = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +70,23 @@ def ancestors(pid: int) -> set[int]:
 def run_id_of(pid: int) -> str | None:
     """The MRCLAB_RUN that a process was started with, or None."""
     key = f"{RUN_VARIABLE}=".encode()
-    with suppress(OSError):
-        for entry in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
-            if entry.startswith(key):
-                return entry[len(key) :].decode(errors="replace")
+    for entry in _environ(pid).split(b"\0"):
+        if entry.startswith(key):
+            return entry[len(key) :].decode(errors="replace")
     return None
+
+
+def _environ(pid: int) -> bytes:
+    """A process's environment. For some microseconds of its exec it looks empty; then this asks again."""
+    with suppress(OSError):
+        for _ in range(EXEC_TRIES):
+            if data := Path(f"/proc/{pid}/environ").read_bytes():
+                return data
+            fields = _stat(pid)
+            if fields is None or KTHREADD in (pid, int(fields[1])):
+                break  # gone, or the kernel's own, which has none
+            os.sched_yield()
+    return b""
 
 
 def ours(names: Names, spaces: Iterable[Identity], run_id: str | None = None) -> Iterator[Process]:

@@ -73,8 +73,8 @@ def state_file(names: Names) -> Path:
 def read(names: Names) -> State | None:
     """The recorded testbed, or None where there is none or its record cannot be read."""
     try:
-        data: dict[str, Any] = json.loads(state_file(names).read_text(encoding="utf-8"))
-        if data.pop("schema") != SCHEMA:
+        data: Any = json.loads(state_file(names).read_text(encoding="utf-8"))
+        if not isinstance(data, dict) or data.pop("schema") != SCHEMA:
             return None
         owner = data.pop("owner")
         processes = tuple(Process(**process) for process in data.pop("processes"))
@@ -109,7 +109,9 @@ def locked(names: Names) -> Iterator[None]:
         try:
             names.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except FileNotFoundError:
+        except (FileNotFoundError, FileExistsError):
+            if names.state_dir.exists() and not names.state_dir.is_dir():
+                raise
             continue  # the directory was just cleaned away
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)

@@ -1,0 +1,139 @@
+"""The cables of a fabric in real namespaces."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+
+import pytest
+
+from testbed import namespaces
+from testbed.doctor import doctor
+from testbed.errors import MachineError
+from testbed.ethtool import Ethtool
+from testbed.links import Cable, cables
+from testbed.names import Names
+from testbed.network import FabricNetwork
+from topologies import Fabric, build_fabric
+
+pytestmark = pytest.mark.root
+
+ETHER_TYPE = 0x88B5  # IEEE 802's for local experiments
+SLOW = "name: slow\nplanes: 1\nt0: 1\nt1: 0\nhosts: 2\nlinks: {host: {rate: 100 Mbit/s}}\n"
+FAR = "name: far\nplanes: 1\nt0: 1\nt1: 0\nhosts: 2\nlinks: {host: {delay: 5 ms}}\n"
+
+
+@pytest.fixture
+def network(tiny: Fabric, names: Names) -> Iterator[FabricNetwork]:
+    with FabricNetwork.up(tiny, names=names) as network:
+        yield network
+
+
+def _socket(namespace: str, ifname: str) -> socket.socket:
+    with namespaces.inside(namespace):
+        opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+    opened.setsockopt(socket.SOL_SOCKET, 33, 1 << 24)  # SO_RCVBUFFORCE
+    opened.settimeout(5)
+    opened.bind((ifname, ETHER_TYPE))
+    return opened
+
+
+def _frame(cable: Cable, payload: bytes) -> bytes:
+    return cable.b.mac + cable.a.mac + ETHER_TYPE.to_bytes(2, "big") + payload
+
+
+def test_a_frame_crosses_every_link_both_ways_at_once(network: FabricNetwork) -> None:
+    for cable in cables(network.fabric, network.names):
+        largest = _frame(cable, bytes(cable.link.profile.mtu_bytes))
+        with (
+            _socket(cable.a.namespace, cable.a.ifname) as a,
+            _socket(cable.b.namespace, cable.b.ifname) as b,
+        ):
+            a.send(largest)
+            assert b.recv(1 << 16) == largest
+            b.send(largest[:60])
+            assert a.recv(1 << 16) == largest[:60]
+            with pytest.raises(OSError, match="too long"):
+                a.send(largest + b"x")
+
+
+def test_every_interface_is_as_the_fabric_says(network: FabricNetwork) -> None:
+    for cable in cables(network.fabric, network.names):
+        for end in (cable.a, cable.b):
+            with namespaces.inside(end.namespace), Ethtool() as ethtool:
+                assert socket.if_nametoindex(end.ifname) == end.index
+                assert ethtool.offloads_on(end.ifname) == ()
+                assert ethtool.settle(end.ifname)
+                facts = _facts(end.ifname)
+            assert facts["mtu"] == str(cable.link.profile.mtu_bytes)
+            assert facts["link/ether"] == end.mac.hex(":")
+            assert facts["state"] == "UP"
+            assert facts["qdisc"] == "tbf"
+            assert "inet" not in facts
+            assert "inet6" not in facts
+
+
+def _facts(ifname: str) -> dict[str, str]:
+    words = subprocess.check_output(["ip", "addr", "show", "dev", ifname], text=True).split()
+    return dict(pairwise(words))
+
+
+def test_the_kernel_itself_sends_nothing(network: FabricNetwork) -> None:
+    with namespaces.inside(network.names.fabric):
+        ipv6 = subprocess.check_output(["ip", "-6", "addr"], text=True)
+        with open("/proc/thread-self/net/dev") as file:
+            counters = {
+                line.split(":")[0].strip(): line.split(":")[1].split() for line in file if ":" in line
+            }
+    assert ipv6 == ""
+    assert len(counters) > 20
+    assert {name: found[1] for name, found in counters.items() if found[1] != "0"} == {}
+
+
+def test_a_link_keeps_its_rate(names: Names) -> None:
+    fabric = build_fabric(SLOW, "slow.yaml")
+    with FabricNetwork.up(fabric, names=names):
+        cable = cables(fabric, names)[0]
+        frame = _frame(cable, bytes(4200))
+        with (
+            _socket(cable.a.namespace, cable.a.ifname) as a,
+            _socket(cable.b.namespace, cable.b.ifname) as b,
+        ):
+            count = 300
+            started = time.monotonic()
+            for _ in range(count):
+                a.send(frame)
+            for _ in range(count):
+                b.recv(1 << 16)
+            rate = count * len(frame) * 8 / (time.monotonic() - started)
+    assert 0.8 < rate / cable.link.profile.rate_bps < 1.1
+
+
+def _has_netem() -> bool:
+    return next(check.ok for check in doctor() if check.name == "link delays (netem)")
+
+
+def test_a_delay_that_the_kernel_cannot_make_is_refused_in_one_line(names: Names) -> None:
+    if _has_netem():
+        pytest.skip("this kernel has sch_netem")
+    with pytest.raises(MachineError, match=r"^the kernel has no sch_netem.*CONFIG_NET_SCH_NETEM[^\n]*$"):
+        FabricNetwork.up(build_fabric(FAR, "far.yaml"), names=names)
+
+
+def test_a_delay_is_kept(names: Names) -> None:
+    if not _has_netem():
+        pytest.skip("needs sch_netem (CONFIG_NET_SCH_NETEM)")
+    fabric = build_fabric(FAR, "far.yaml")
+    with FabricNetwork.up(fabric, names=names):
+        cable = cables(fabric, names)[0]
+        with (
+            _socket(cable.a.namespace, cable.a.ifname) as a,
+            _socket(cable.b.namespace, cable.b.ifname) as b,
+        ):
+            started = time.monotonic()
+            a.send(_frame(cable, bytes(100)))
+            b.recv(1 << 16)
+            assert 0.005 <= time.monotonic() - started < 0.1
