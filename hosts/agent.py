@@ -10,6 +10,8 @@ which whoever runs the experiment commands it: a JSON object per line each way, 
     start     begin to post
     status    progress and counters
     stop      post no more
+    wait      answers when something holds, or when its time is over: `restored`, no EV is assumed bad;
+              `drained`, all that was posted is acknowledged
     log       write the event log to a file
 """
 
@@ -23,7 +25,7 @@ import random
 import socket
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -40,11 +42,18 @@ LOGGER = logging.getLogger(__name__)
 NICENESS = -15
 
 
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """A `wait` command that is not answered yet."""
+
+    holds: Callable[[], bool]
+    deadline_ns: int
+
+
 class Agent:
     """One NIC with one queue pair, and a stream over it in one direction."""
 
     def __init__(self) -> None:
-        self.running = True
         self._fabric: Fabric | None = None
         self._device: Device | None = None
         self._host = ""
@@ -52,6 +61,7 @@ class Agent:
         self._sender: StreamSender | None = None
         self._receiver: StreamReceiver | None = None
         self._events: list[Event] = []
+        self._wait: Wait | None = None
         self._operations: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
             "open": self._open,
             "receive": self._receive,
@@ -62,10 +72,28 @@ class Agent:
             "stop": self._stop,
             "log": self._log,
         }
+        self._conditions: dict[str, Callable[[], bool]] = {
+            "restored": lambda: not self._bad_evs(),
+            "drained": lambda: self._sender is None or self._sender.drained,
+        }
 
-    def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Carries out one command."""
+    def answer(self, request: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Carries out one command. None where the answer is to come later, from ``waited``."""
+        if request["do"] == "wait":
+            deadline_ns = self.device.now() + round(request["timeout_s"] * 1e9)
+            self._wait = Wait(self._conditions[request["what"]], deadline_ns)
+            return self.waited()
         return self._operations[request["do"]](request)
+
+    def waited(self) -> dict[str, Any] | None:
+        """The answer to a `wait` that is over, once."""
+        if self._wait is None:
+            return None
+        holds = self._wait.holds()
+        if not holds and self.device.now() < self._wait.deadline_ns:
+            return None
+        self._wait = None
+        return {"holds": holds}
 
     @property
     def device(self) -> Device:
@@ -80,8 +108,9 @@ class Agent:
             return True
         if self._sender is not None:
             self._sender.tick()
-        due = self._sender.next_due() if self._sender is not None else None
-        commanded = self._device.turn(due, [control_fd])
+        due = [self._sender.next_due() if self._sender is not None else None]
+        due.append(self._wait.deadline_ns if self._wait is not None else None)
+        commanded = self._device.turn(min((t for t in due if t is not None), default=None), [control_fd])
         for event in self._device.events():
             self._events.append(event)
             if self._receiver is not None:
@@ -138,7 +167,7 @@ class Agent:
         endpoint = self.device.endpoint
         answer: dict[str, Any] = {
             "counters": asdict(endpoint.qp_counters(self._qpn)),
-            "bad_evs": [ev.ev for ev in endpoint.ev_counters(self._qpn) if ev.state is EvState.ASSUMED_BAD],
+            "bad_evs": self._bad_evs(),
             "socket_drops": sum(port.drops() for port in self.device.ports.values()),
             "frame_drops": endpoint.drops.total(),
         }
@@ -153,6 +182,10 @@ class Agent:
             answer["problem"] = self._receiver.problem
         return answer
 
+    def _bad_evs(self) -> list[int]:
+        evs = self.device.endpoint.ev_counters(self._qpn)
+        return [ev.ev for ev in evs if ev.state is EvState.ASSUMED_BAD]
+
     def _log(self, request: Mapping[str, Any]) -> dict[str, Any]:
         write_log(self._events, Path(request["path"]))
         return {"events": len(self._events)}
@@ -163,17 +196,23 @@ def serve(control: socket.socket) -> None:
     agent = Agent()
     with control, control.makefile("rb", buffering=0) as commands:
         while True:
-            if not agent.turn(control.fileno()):
-                continue
-            line = commands.readline()
-            if not line:
-                return
-            try:
-                answer = agent.answer(json.loads(line))
-            except Exception as error:
-                LOGGER.exception("command failed: %s", line)
-                answer = {"error": f"{type(error).__name__}: {error}"}
-            control.sendall(json.dumps(answer).encode() + b"\n")
+            commanded = agent.turn(control.fileno())
+            answer = agent.waited()
+            if commanded:
+                line = commands.readline()
+                if not line:
+                    return
+                answer = _answer(agent, line)
+            if answer is not None:
+                control.sendall(json.dumps(answer).encode() + b"\n")
+
+
+def _answer(agent: Agent, line: bytes) -> dict[str, Any] | None:
+    try:
+        return agent.answer(json.loads(line))
+    except Exception as error:
+        LOGGER.exception("command failed: %s", line)
+        return {"error": f"{type(error).__name__}: {error}"}
 
 
 def main() -> None:

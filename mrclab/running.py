@@ -65,7 +65,7 @@ def down() -> int:
 
 
 def _take_down(names: Names) -> str:
-    """Has the daemon take its testbed down, and removes what then is left: all of it, if the daemon is dead."""
+    """Has the daemon take its testbed down, and removes what then is left: all, if the daemon is dead."""
     asked = ""
     try:
         daemon = os.pidfd_open(ask(names, {"do": "down"})["pid"])

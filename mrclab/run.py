@@ -1,0 +1,69 @@
+"""``mrclab run``: from a scenario to a result directory and a table."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from datetime import datetime
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from experiments.link_kill import run_link_kill
+from experiments.scenario import load_scenario
+from experiments.table import print_result
+from switches.select import select_target
+from testbed.doctor import require_machine
+from testbed.errors import MachineError
+from topologies import InputError, load_fabric
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs a scenario. Everything that can be wrong with the input is found before anything is touched."""
+    scenario = load_scenario(
+        args.scenario,
+        topology=args.topology,
+        target=args.target,
+        trials=args.trials,
+        seed=args.seed,
+        settings=args.set,
+    )
+    fabric = load_fabric(scenario.topology)
+    scenario.check_against(fabric)
+    select_target(scenario.target)
+    require_machine()
+    out = _directory(args.out, scenario.name)
+
+    console = Console()
+    console.print(f"[bold]{scenario.name}[/bold] on {fabric.name}: {scenario.description}")
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    try:
+        with Progress(*columns, console=console, transient=not console.is_terminal) as progress:
+            trials = progress.add_task("trials", total=scenario.trials)
+            result = run_link_kill(
+                scenario,
+                fabric,
+                scenario.target,
+                out,
+                say=progress.console.print,
+                step=lambda done: progress.update(trials, completed=done),
+            )
+    except (InputError, MachineError):
+        shutil.rmtree(out)  # nothing was measured
+        raise
+    print_result(result, console)
+    console.print(f"results: {out}")
+    return 0 if result["integrity"] == "ok" else 1
+
+
+def _directory(wish: str | None, scenario: str) -> Path:
+    """The run's directory, which must not hold another run. Raises InputError."""
+    out = Path(wish) if wish else Path("results") / scenario / datetime.now().strftime("%Y%m%d-%H%M%S")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        if any(out.iterdir()):
+            raise InputError(f"--out: '{out}' is not empty: give a new directory")
+    except OSError as error:
+        raise InputError(f"--out: cannot use '{out}': {error.strerror}") from None
+    return out
