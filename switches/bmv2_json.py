@@ -484,7 +484,11 @@ def _const_entry(obj: Mapping[str, Any]) -> ConstEntry:
             continue
         raw = k["key"]
         mask = _number(k["mask"]) if k.get("mask") is not None else 0
-        keys.append(ConstMatch(kind, int(raw) if isinstance(raw, bool) else _number(raw), mask, k.get("prefix_length", 0)))
+        keys.append(
+            ConstMatch(
+                kind, int(raw) if isinstance(raw, bool) else _number(raw), mask, k.get("prefix_length", 0)
+            )
+        )
     action = obj["action_entry"]
     data = tuple(_number(d) for d in action["action_data"])
     return ConstEntry(tuple(keys), action["action_id"], data, obj.get("priority", 0))
@@ -566,7 +570,9 @@ def read_program(data: bytes | str) -> Program:
     try:
         raw = json.loads(data)
         types = {t["name"]: _header_type(t) for t in raw["header_types"]}
-        headers = {h["name"]: Header(h["name"], types[h["header_type"]], h["metadata"]) for h in raw["headers"]}
+        headers = {
+            h["name"]: Header(h["name"], types[h["header_type"]], h["metadata"]) for h in raw["headers"]
+        }
         by_id = {h["id"]: h["name"] for h in raw["headers"]}
         pipelines = {p["name"]: _pipeline(p) for p in raw["pipelines"]}
         actions = {
@@ -602,7 +608,7 @@ def read_program(data: bytes | str) -> Program:
                 r["name"]: RegisterArray(r["name"], r["size"], r["bitwidth"], _source(r))
                 for r in raw.get("register_arrays", [])
             },
-            errors={name: number for name, number in raw.get("errors", [])},
+            errors=dict(raw.get("errors", [])),
             unread=_unread(raw),
             aliases={name: FieldRef(*ref) for name, ref in raw.get("field_aliases", [])},
         )

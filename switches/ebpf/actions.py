@@ -214,7 +214,9 @@ def check_write(target: FieldRef, primitive: Primitive) -> None:
         return
     if isinstance(primitive.args[1], Const) and primitive.args[1].value == 0:
         return
-    raise UnsupportedError(f"{_SPECIAL[target.field]} (standard_metadata.{target.field})", str(primitive.source))
+    raise UnsupportedError(
+        f"{_SPECIAL[target.field]} (standard_metadata.{target.field})", str(primitive.source)
+    )
 
 
 def _target(p: Primitive) -> int:

@@ -23,16 +23,21 @@ _TEST_RUN = 10
 _SCHED_CLS = 3
 _LOG_SIZE = 16 << 20
 _LD_IMM64 = 0x18
+_MEND = "run as root (CAP_BPF and CAP_NET_ADMIN; a container needs --privileged)"
 ANY, NOEXIST, EXIST = 0, 1, 2
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
+_NUMBER = _SYSCALL.get(platform.machine(), -1)
+
+
 def _bpf(command: int, attr: ctypes.Array[ctypes.c_char]) -> int:
-    number = _SYSCALL.get(platform.machine())
-    if number is None:
-        raise MachineError(f"no bpf(2) on {platform.machine()}: the ebpf target runs on {', '.join(_SYSCALL)}")
-    result: int = _libc.syscall(number, command, attr, len(attr))
+    if _NUMBER < 0:
+        raise MachineError(
+            f"no bpf(2) on {platform.machine()}: the ebpf target runs on {', '.join(_SYSCALL)}"
+        )
+    result: int = _libc.syscall(_NUMBER, command, attr, len(attr))
     if result < 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
@@ -55,11 +60,11 @@ def create_map(spec: MapSpec) -> int:
         return _bpf(_MAP_CREATE, attr)
     except OSError as exc:
         if exc.errno in (errno.EPERM, errno.EACCES):
-            raise MachineError(
-                "bpf(2) is not permitted: run as root (CAP_BPF and CAP_NET_ADMIN; a container needs --privileged)"
-            ) from exc
+            raise MachineError(f"bpf(2) is not permitted: {_MEND}") from exc
         if exc.errno == errno.ENOSYS:
-            raise MachineError("this kernel has no bpf(2): it needs CONFIG_BPF_SYSCALL, from 5.15 on") from exc
+            raise MachineError(
+                "this kernel has no bpf(2): it needs CONFIG_BPF_SYSCALL, from 5.15 on"
+            ) from exc
         raise
 
 
@@ -99,7 +104,7 @@ class Map:
         _bpf(_DELETE, self._attr[ANY])
 
     def lookup(self, key: bytes) -> bytes | None:
-        """The value of an entry, of all possible CPUs one after the other for a per-CPU map; None if absent."""
+        """The value of an entry, None if absent; in a per-CPU map, those of all possible CPUs in a row."""
         self._key.raw = key
         try:
             _bpf(_LOOKUP, self._attr[ANY])
@@ -149,10 +154,8 @@ def load_program(code: bytes, name: str) -> int:
     try:
         return _load(code, name, None)
     except OSError as exc:
-        if exc.errno in (errno.EPERM,):
-            raise MachineError(
-                "loading BPF is not permitted: run as root (CAP_BPF and CAP_NET_ADMIN; a container needs --privileged)"
-            ) from exc
+        if exc.errno == errno.EPERM:
+            raise MachineError(f"loading BPF is not permitted: {_MEND}") from exc
     log = ctypes.create_string_buffer(_LOG_SIZE)
     try:
         return _load(code, name, log)
@@ -189,11 +192,11 @@ def _load(code: bytes, name: str, log: ctypes.Array[ctypes.c_char] | None) -> in
     return _bpf(_PROG_LOAD, attr)
 
 
-def test_run(fd: int, frame: bytes, ifindex: int = 0, repeat: int = 1) -> tuple[int, bytes, int]:
+def run_once(fd: int, frame: bytes, ifindex: int = 0, repeat: int = 1) -> tuple[int, bytes, int]:
     """Run a program on a frame (BPF_PROG_TEST_RUN): (return code, frame after it, ns per run).
 
-    The kernel takes frames of 15 to some 3,500 bytes, and gives the program a linear buffer. `ifindex` must be
-    an interface of this network namespace, or 0 for its loopback.
+    The kernel takes frames of 15 to some 3,500 bytes, and gives the program a linear buffer. `ifindex` must
+    be an interface of this network namespace, or 0 for its loopback.
     """
     source = ctypes.create_string_buffer(frame, len(frame))
     out = ctypes.create_string_buffer(16384)

@@ -22,8 +22,9 @@ class DeparserWriter:
         offset: Value = const(32, 0)
         valid, starts = {}, {}
         for h in order:
-            valid[h] = self.u.machine.read(FieldRef(h, "$valid$"), self.u.program.parser.states[
-                self.u.program.parser.start].source)
+            valid[h] = self.u.machine.read(
+                FieldRef(h, "$valid$"), self.u.program.parser.states[self.u.program.parser.start].source
+            )
             starts[h] = offset
             offset = b.add(offset, b.select(valid[h], const(32, sizes[h]), const(32, 0)))
         parsed = asm.load(asm.at(self.u.machine.scratch, self.u.layout.parsed), 32, 4)

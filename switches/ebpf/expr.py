@@ -49,7 +49,7 @@ class Machine:
             return asm.fit(asm.load(asm.at(self.scratch, self.layout.valid[ref.header]), 8), 1)
         slot = self.layout.slots.get(ref)
         if slot is None:
-            self.refuse(f"field {ref.header}.{ref.field} of more than {WIDEST} bits", where)
+            raise UnsupportedError(f"field {ref.header}.{ref.field} of more than {WIDEST} bits", str(where))
         pointer = asm.at(self.scratch, slot.offset)
         return asm.fit(asm.load(pointer, slot.size * 8, min(slot.size, 8)), self.program.field(ref).width)
 
@@ -57,17 +57,13 @@ class Machine:
         """Set a field to a value of its own width."""
         slot = self.layout.slots.get(ref)
         if slot is None:
-            self.refuse(f"writing {ref.header}.{ref.field}", where)
+            raise UnsupportedError(f"writing {ref.header}.{ref.field}", str(where))
         pointer = self.asm.at(self.scratch, slot.offset)
         self.asm.store(self.asm.fit(value, slot.size * 8), pointer, min(slot.size, 8))
 
     def set_valid(self, header: str, valid: bool) -> None:
         """Set or clear a header's validity."""
         self.asm.store(const(8, int(valid)), self.asm.at(self.scratch, self.layout.valid[header]))
-
-    def refuse(self, construct: str, where: Source) -> None:
-        """Refuse the program; never returns."""
-        raise UnsupportedError(construct, str(where))
 
 
 class Evaluator:

@@ -88,14 +88,18 @@ class Asm:
         have = value.type.width
         if have == width:
             return value
-        return self.b.zext(value, ir.IntType(width)) if have < width else self.b.trunc(value, ir.IntType(width))
+        return (
+            self.b.zext(value, ir.IntType(width)) if have < width else self.b.trunc(value, ir.IntType(width))
+        )
 
     def sext(self, value: Value, width: int) -> Value:
         """Sign-extend or cut a value to iN."""
         have = value.type.width
         if have == width:
             return value
-        return self.b.sext(value, ir.IntType(width)) if have < width else self.b.trunc(value, ir.IntType(width))
+        return (
+            self.b.sext(value, ir.IntType(width)) if have < width else self.b.trunc(value, ir.IntType(width))
+        )
 
     def at(self, base: Value, offset: int | Value) -> Value:
         """The address `offset` bytes beyond `base`."""

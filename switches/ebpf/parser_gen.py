@@ -146,7 +146,9 @@ class ParserWriter:
             ref = FieldRef(header, name)
             if ref in self.u.layout.slots:
                 bits = self._bits(raw * 8 + field.offset, field.width)
-                self.u.machine.write(ref, bits, self.u.program.parser.states[self.u.program.parser.start].source)
+                self.u.machine.write(
+                    ref, bits, self.u.program.parser.states[self.u.program.parser.start].source
+                )
 
     def _bits(self, offset: int, width: int) -> Value:
         """Bits of scratch memory, most significant first, as an integer of that width."""

@@ -10,7 +10,7 @@ from switches.bmv2_json import ActionCall, Conditional, FieldRef, Pipeline, Prog
 from switches.ebpf.actions import ActionWriter
 from switches.ebpf.deparse import DeparserWriter
 from switches.ebpf.expr import Evaluator, Machine
-from switches.ebpf.layout import make_layout
+from switches.ebpf.layout import Layout, make_layout
 from switches.ebpf.llvm import I32, PTR, Asm, Helper, MapPool, Value, const
 from switches.ebpf.parser_gen import ParserWriter
 from switches.ebpf.plan import (
@@ -87,7 +87,7 @@ def _refuse_queue_reads(program: Program, reads: set[FieldRef]) -> None:
 
 def _enter(
     program: Program,
-    layout: object,
+    layout: Layout,
     asm: Asm,
     ctx: Value,
     tables: dict[str, TableLayout],
@@ -96,9 +96,6 @@ def _enter(
     scratch_map: int,
 ) -> Unit:
     """Entry code: the frame's length and port, scratch memory cleared, intrinsic metadata set."""
-    from switches.ebpf.layout import Layout
-
-    assert isinstance(layout, Layout)
     b = asm.b
     # Each field of the context is read once, here: loads in several places get merged into one with a
     # computed address, which the verifier refuses.
@@ -119,7 +116,9 @@ def _enter(
     asm.enter(ready)
     asm.zero(scratch, 0, layout.zeroed)
     machine = Machine(program, layout, asm, scratch)
-    unit = Unit(program, layout, asm, machine, ctx, length, port, zero, index, drop, MapPool(), tables, counters)
+    unit = Unit(
+        program, layout, asm, machine, ctx, length, port, zero, index, drop, MapPool(), tables, counters
+    )
     unit.set_standard("ingress_port", port)
     unit.set_standard("packet_length", length)
     return unit
@@ -173,8 +172,8 @@ def _control(u: Unit, pipeline: Pipeline, name: str) -> None:
     asm, b = u.asm, u.asm.b
     done = asm.block(f"{name}.done")
     nodes: dict[str | None, object] = {None: done}
-    for node in pipeline.nodes:
-        nodes[node] = asm.block(f"{name}.{node}")
+    for key in pipeline.nodes:
+        nodes[key] = asm.block(f"{name}.{key}")
     b.branch(nodes[pipeline.start])
     actions = ActionWriter(u, done)
     tables = TableWriter(u, actions, nodes)

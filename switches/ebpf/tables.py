@@ -5,7 +5,7 @@ from __future__ import annotations
 from switches.bmv2_json import Action, FieldRef, KeyField, Program, Table
 from switches.ebpf.actions import ActionWriter
 from switches.ebpf.expr import Evaluator
-from switches.ebpf.llvm import Helper, MapPool, Value, const
+from switches.ebpf.llvm import I64, Helper, MapPool, Value, const
 from switches.ebpf.plan import (
     NO_PREALLOC,
     SCAN_LIMIT,
@@ -29,7 +29,11 @@ def _kind(table: Table) -> str:
         return "none"
     if all(m in ("exact", "valid") for m in matches):
         return "hash"
-    if matches.count("lpm") == 1 and all(m in ("exact", "valid", "lpm") for m in matches) and table.match == "lpm":
+    if (
+        matches.count("lpm") == 1
+        and all(m in ("exact", "valid", "lpm") for m in matches)
+        and table.match == "lpm"
+    ):
         return "lpm"
     if all(m in ("exact", "valid", "lpm", "ternary", "optional", "range") for m in matches):
         return "scan"
@@ -102,7 +106,9 @@ def layout_table(program: Program, table: Table, pool: MapPool) -> TableLayout:
     default = None
     if table.default is None or not table.default.const:
         default = MapSpec(f"{table.name}.default", MapType.HASH, 4, value_size, 1, NO_PREALLOC)
-    counts = counter_map(f"{table.name}.counter", capacity) if table.with_counters and kind != "none" else None
+    counts = (
+        counter_map(f"{table.name}.counter", capacity) if table.with_counters and kind != "none" else None
+    )
     entries_index, default_index, counter_index = (
         None if spec is None else pool.add(spec) for spec in (entries, default, counts)
     )
@@ -169,7 +175,8 @@ class TableWriter:
             choose.add_case(const(32, a.number), block)
             asm.enter(block)
             params = [
-                (p.width, asm.fit(asm.load(asm.at(value, p.offset), p.size * 8, 8), p.width)) for p in a.params
+                (p.width, asm.fit(asm.load(asm.at(value, p.offset), p.size * 8, 8), p.width))
+                for p in a.params
             ]
             self.actions.run(self.u.program.actions[a.id], params)
             asm.goto(self.nodes[self._next(table, a.name, hit)])
@@ -219,8 +226,6 @@ class TableWriter:
         asm.enter(start)
         b.branch(loop)
         asm.enter(loop)
-        from switches.ebpf.llvm import I64
-
         index = b.phi(I64)
         index.add_incoming(const(64, 0), start)
         cell = asm.at(all_cells, b.mul(index, const(64, layout.cell_size)))

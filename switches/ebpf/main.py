@@ -1,0 +1,168 @@
+"""`simple_switch_ebpf`: the software target behind the command line of simple_switch_grpc.
+
+The switch runs in the network namespace it is started in. SIGTERM and SIGINT take it off its ports. After
+SIGKILL the filters stay on the interfaces and forward with the entries they had, until the interfaces go or
+the next start replaces them.
+
+Exit codes: 0 after a signal, 2 for bad input, 3 when the machine lacks something, 1 otherwise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from switches.errors import BadInputError, SwitchError
+from switches.target import SwitchSpec
+
+READY = "READY"
+DEFAULT_ADDRESS = "127.0.0.1:9559"
+
+log = logging.getLogger("simple_switch_ebpf")
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line asks for."""
+
+    specs: tuple[SwitchSpec, ...]
+    json_file: Path | None
+    address: str
+
+
+def _port(text: str) -> tuple[int, str]:
+    number, at, interface = text.partition("@")
+    if not at or not number.isdigit() or not interface:
+        raise argparse.ArgumentTypeError(f"{text!r} is not PORT@INTERFACE")
+    return int(number), interface
+
+
+def loopback(address: str) -> str:
+    """An address to listen on, never beyond this machine: all interfaces becomes loopback.
+
+    Raises BadInputError for any other address that is not loopback.
+    """
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isdigit():
+        raise BadInputError(f"--grpc-server-addr {address}: expects HOST:PORT")
+    if host in ("", "0.0.0.0", "[::]"):
+        log.warning("listening on loopback only, not on %s", host or "all interfaces")
+        return f"127.0.0.1:{port}"
+    if host == "localhost" or host == "[::1]" or host.startswith("127."):
+        return address
+    raise BadInputError(f"--grpc-server-addr {address}: this server listens on loopback only")
+
+
+def read_specs(path: Path) -> tuple[SwitchSpec, ...]:
+    """Read a fabric: a JSON list of {"name", "device_id", "ports": {"1": "interface"}}.
+
+    Raises BadInputError.
+    """
+    try:
+        return tuple(
+            SwitchSpec(o["name"], int(o["device_id"]), {int(p): str(i) for p, i in o["ports"].items()})
+            for o in json.loads(path.read_text())
+        )
+    except OSError as exc:
+        raise BadInputError(f"{path}: {exc.strerror}") from exc
+    except (ValueError, KeyError, TypeError, AttributeError) as exc:
+        raise BadInputError(f"{path}: not a list of switches: {exc}") from exc
+
+
+def parse(argv: Sequence[str]) -> Options:
+    """Read the command line. Raises BadInputError; exits for --help."""
+    target = argparse.ArgumentParser(prog="simple_switch_ebpf -- ", add_help=False, exit_on_error=False)
+    target.add_argument("--grpc-server-addr", default=DEFAULT_ADDRESS)
+    target.add_argument("--cpu-port", type=int)
+    parser = argparse.ArgumentParser(
+        prog="simple_switch_ebpf",
+        description="Runs a v1model program (BMv2 JSON) in the kernel, with P4Runtime.",
+        epilog=f"After --: --grpc-server-addr HOST:PORT (loopback, default {DEFAULT_ADDRESS}), --cpu-port PORT",
+        exit_on_error=False,
+    )
+    parser.add_argument(
+        "-i", "--interface", type=_port, action="append", default=[], metavar="PORT@INTERFACE"
+    )
+    parser.add_argument("--device-id", type=int, default=0, help="P4Runtime device id (default 0)")
+    parser.add_argument("--no-p4", action="store_true", help="start without a program")
+    parser.add_argument("--fabric", type=Path, help="a JSON list of switches to run in this one process")
+    parser.add_argument("--log-console", action="store_true", help="accepted; the log always goes to stderr")
+    parser.add_argument("--thrift-port", type=int, help="accepted; there is no Thrift server")
+    parser.add_argument("json", type=Path, nargs="?", help="BMv2 JSON to run until a client sets a pipeline")
+    before, after = list(argv), []
+    if "--" in before:
+        cut = before.index("--")
+        before, after = before[:cut], before[cut + 1 :]
+    try:
+        options, unknown = parser.parse_known_args(before)
+        target_options, more = target.parse_known_args(after)
+    except argparse.ArgumentError as exc:
+        raise BadInputError(str(exc)) from exc
+    if unknown or more:
+        raise BadInputError(f"unknown option {' '.join(unknown + more)}")
+    if target_options.cpu_port is not None:
+        log.warning("--cpu-port: a program with packet I/O is refused by this target")
+    if options.fabric is not None:
+        if options.interface:
+            raise BadInputError("--fabric and -i exclude each other")
+        specs = read_specs(options.fabric)
+    else:
+        ports = dict(options.interface)
+        if len(ports) != len(options.interface):
+            raise BadInputError("a port is given twice")
+        specs = (SwitchSpec(f"s{options.device_id}", options.device_id, ports),)
+    if not options.no_p4 and options.json is None and options.fabric is None:
+        raise BadInputError("give a JSON file, or --no-p4 to start without a program")
+    return Options(specs, None if options.no_p4 else options.json, loopback(target_options.grpc_server_addr))
+
+
+async def serve(options: Options) -> None:
+    """Run the switches until a signal comes. Raises SwitchError when they cannot start."""
+    from switches.ebpf.p4rt.server import P4RuntimeServer
+    from switches.ebpf.probe import check_machine
+    from switches.ebpf.tc import ifindex_of
+
+    check_machine()
+    for spec in options.specs:
+        for interface in spec.ports.values():
+            ifindex_of(interface)
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    async with P4RuntimeServer(options.specs, options.address) as server:
+        if options.json_file is not None:
+            try:
+                data = options.json_file.read_bytes()
+            except OSError as exc:
+                raise BadInputError(f"{options.json_file}: {exc.strerror}") from exc
+            for spec in options.specs:
+                await server.load_json(spec.device_id, data)
+        host = options.address.rpartition(":")[0]
+        print(f"{READY} {host}:{server.port}", flush=True)
+        log.info("serving %d switches on %s:%d", len(options.specs), host, server.port)
+        await stop.wait()
+        log.info("stopping")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point of `simple_switch_ebpf`."""
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    try:
+        asyncio.run(serve(parse(sys.argv[1:] if argv is None else argv)))
+    except SwitchError as exc:
+        print(f"simple_switch_ebpf: {exc}", file=sys.stderr)
+        return exc.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

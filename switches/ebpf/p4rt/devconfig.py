@@ -1,0 +1,47 @@
+"""The device config of a pipeline: BMv2 JSON, bare or in the wrapper that older clients put around it."""
+
+from __future__ import annotations
+
+from switches.errors import BadInputError
+
+_DEVICE_DATA = 3  # field of p4.tmp.P4DeviceConfig, as the p4lang tutorials send it
+
+
+def json_of(config: bytes) -> bytes:
+    """The JSON in a device config. Raises BadInputError when there is none."""
+    if config.lstrip()[:1] == b"{":
+        return config
+    try:
+        data = _length_delimited(config, _DEVICE_DATA)
+    except (IndexError, ValueError):
+        data = None
+    if data is None or data.lstrip()[:1] != b"{":
+        raise BadInputError("the device config is not BMv2 JSON")
+    return data
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[at]
+        value |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 0x80:
+            return value, at
+
+
+def _length_delimited(data: bytes, wanted: int) -> bytes | None:
+    """The content of a length-delimited field of a protobuf message."""
+    at = 0
+    while at < len(data):
+        tag, at = _varint(data, at)
+        if tag & 7 == 0:
+            _, at = _varint(data, at)
+        elif tag & 7 == 2:
+            size, at = _varint(data, at)
+            if tag >> 3 == wanted:
+                return data[at : at + size]
+            at += size
+        else:
+            raise ValueError("not a field of this message")
+    return None

@@ -1,0 +1,262 @@
+"""What the ids of a P4Info mean in a compiled program, and entries from and to their messages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from finsy.proto import p4i, p4r
+
+from switches.bmv2_json import Table
+from switches.ebpf.compiled import Compiled
+from switches.ebpf.entries import Action, Entry, Match, full_mask
+from switches.ebpf.p4rt.status import Code, P4RuntimeError
+from switches.ebpf.p4rt.values import decode, encode
+from switches.ebpf.plan import ActionLayout, CounterLayout, KeySlot, TableLayout
+
+_KINDS = {
+    p4i.MatchField.EXACT: "exact",
+    p4i.MatchField.LPM: "lpm",
+    p4i.MatchField.TERNARY: "ternary",
+    p4i.MatchField.RANGE: "range",
+    p4i.MatchField.OPTIONAL: "optional",
+}
+# What p4c writes into the JSON for a match kind, where that is another.
+_IN_JSON = {"exact": ("exact", "valid"), "optional": ("optional", "ternary"), "lpm": ("lpm", "ternary")}
+
+
+def _bad(message: str) -> P4RuntimeError:
+    return P4RuntimeError(Code.INVALID_ARGUMENT, message)
+
+
+@dataclass(frozen=True)
+class ActionSchema:
+    """An action of a table; scope says whether entries, the default or both may use it."""
+
+    id: int
+    name: str
+    layout: ActionLayout
+    param_ids: tuple[int, ...]
+    scope: int
+
+
+@dataclass(frozen=True)
+class TableSchema:
+    """A table: its key elements by id and place, its actions by id, its direct counter."""
+
+    id: int
+    name: str
+    layout: TableLayout
+    source: Table
+    fields: tuple[p4i.MatchField, ...]
+    actions: dict[int, ActionSchema]
+    by_number: dict[int, ActionSchema]
+    counter_id: int
+    const_default: bool
+    const_table: bool
+
+    @property
+    def prioritised(self) -> bool:
+        """Whether entries carry a priority (ternary, range, optional)."""
+        kinds = {f.match_type for f in self.fields}
+        return bool(kinds & {p4i.MatchField.TERNARY, p4i.MatchField.RANGE, p4i.MatchField.OPTIONAL})
+
+    def read_match(self, matches: list[p4r.FieldMatch]) -> tuple[Match, ...]:
+        """Key elements from a message, in the order of the key."""
+        by_id: dict[int, p4r.FieldMatch] = {}
+        known = {f.id for f in self.fields}
+        for m in matches:
+            if m.field_id not in known:
+                raise _bad(f"table {self.name} has no match field {m.field_id}")
+            if m.field_id in by_id:
+                raise _bad(f"table {self.name}: match field {m.field_id} given twice")
+            by_id[m.field_id] = m
+        return tuple(
+            self._element(f, slot, by_id.get(f.id))
+            for f, slot in zip(self.fields, self.layout.key, strict=True)
+        )
+
+    def _element(self, f: p4i.MatchField, slot: KeySlot, m: p4r.FieldMatch | None) -> Match:
+        kind, what, full = _KINDS[f.match_type], f"{self.name}, {f.name}", full_mask(slot.width)
+        if m is None:
+            if kind == "exact":
+                raise _bad(f"{what}: an exact match field cannot be left out")
+            return (0, full) if slot.match == "range" else (0, 0)
+        if m.WhichOneof("field_match_type") != kind:
+            raise _bad(f"{what}: expects a match of type {kind}")
+        match kind:
+            case "exact":
+                return decode(m.exact.value, slot.width, what), full
+            case "optional":
+                return decode(m.optional.value, slot.width, what), full
+            case "lpm":
+                length = m.lpm.prefix_len
+                if not 0 < length <= slot.width:
+                    raise _bad(f"{what}: prefix length {length} is not in 1..{slot.width}")
+                value, mask = decode(m.lpm.value, slot.width, what), full ^ (full >> length)
+            case "range":
+                low, high = (decode(v, slot.width, what) for v in (m.range.low, m.range.high))
+                if low > high:
+                    raise _bad(f"{what}: range from {low} to {high}")
+                if (low, high) == (0, full):
+                    raise _bad(f"{what}: a range over all values must be left out")
+                return low, high
+            case _:
+                value = decode(m.ternary.value, slot.width, what)
+                mask = decode(m.ternary.mask, slot.width, what)
+                if mask == 0:
+                    raise _bad(f"{what}: a match on nothing must be left out")
+        if value & ~mask:
+            raise _bad(f"{what}: value {value:#x} has bits outside its mask {mask:#x}")
+        return value, mask
+
+    def write_match(self, match: tuple[Match, ...], to: p4r.TableEntry) -> None:
+        """Key elements into a message; elements that match everything are left out."""
+        for f, slot, (a, z) in zip(self.fields, self.layout.key, match, strict=True):
+            kind, full = _KINDS[f.match_type], full_mask(slot.width)
+            if kind != "exact" and (a, z) == ((0, full) if kind == "range" else (0, 0)):
+                continue
+            m = to.match.add(field_id=f.id)
+            match kind:
+                case "exact":
+                    m.exact.value = encode(a)
+                case "optional":
+                    m.optional.value = encode(a)
+                case "lpm":
+                    m.lpm.value, m.lpm.prefix_len = encode(a), z.bit_count()
+                case "range":
+                    m.range.low, m.range.high = encode(a), encode(z)
+                case _:
+                    m.ternary.value, m.ternary.mask = encode(a), encode(z)
+
+    def read_action(self, action: p4r.TableAction, default: bool) -> Action:
+        """An action with its arguments from a message."""
+        if action.WhichOneof("type") != "action":
+            raise _bad(f"table {self.name} takes plain actions only")
+        wanted = action.action
+        known = self.actions.get(wanted.action_id)
+        if known is None:
+            raise _bad(f"table {self.name} has no action {wanted.action_id}")
+        barred = p4i.ActionRef.TABLE_ONLY if default else p4i.ActionRef.DEFAULT_ONLY
+        if known.scope == barred:
+            place = "the default" if default else "an entry"
+            raise P4RuntimeError(
+                Code.PERMISSION_DENIED, f"action {known.name} is not for {place} of {self.name}"
+            )
+        given: dict[int, bytes] = {}
+        for p in wanted.params:
+            if p.param_id in given or p.param_id not in known.param_ids:
+                raise _bad(f"action {known.name}: parameter {p.param_id} is unknown or given twice")
+            given[p.param_id] = p.value
+        missing = [i for i in known.param_ids if i not in given]
+        if missing:
+            raise _bad(f"action {known.name}: parameter {missing[0]} is missing")
+        args = tuple(
+            decode(given[i], slot.width, f"{known.name}, {slot.name}")
+            for i, slot in zip(known.param_ids, known.layout.params, strict=True)
+        )
+        return Action(known.layout, args)
+
+    def write_action(self, action: Action, to: p4r.TableEntry) -> None:
+        """An action with its arguments into a message."""
+        known = self.by_number[action.layout.number]
+        to.action.action.action_id = known.id
+        for i, arg in zip(known.param_ids, action.args, strict=True):
+            to.action.action.params.add(param_id=i, value=encode(arg))
+
+    def read_entry(self, message: p4r.TableEntry, with_action: bool) -> Entry:
+        """An entry from a message."""
+        match = self.read_match(list(message.match))
+        if self.prioritised and message.priority <= 0:
+            raise _bad(f"table {self.name}: an entry needs a priority above 0")
+        if not self.prioritised and message.priority != 0:
+            raise _bad(f"table {self.name}: an entry takes no priority")
+        if message.idle_timeout_ns:
+            raise _bad(f"table {self.name} has no idle timeout")
+        action = self.read_action(message.action, default=False) if with_action else _NO_ACTION
+        return Entry(match, message.priority, action, metadata=message.metadata)
+
+    def write_entry(self, entry: Entry) -> p4r.TableEntry:
+        """An entry as a message, without its counter."""
+        out = p4r.TableEntry(table_id=self.id, priority=entry.priority, metadata=entry.metadata)
+        self.write_match(entry.match, out)
+        self.write_action(entry.action, out)
+        return out
+
+
+_NO_ACTION = Action(ActionLayout("", -1, 0, ()), ())
+
+
+@dataclass(frozen=True)
+class Schema:
+    """A P4Info bound to a compiled program, by id."""
+
+    tables: dict[int, TableSchema]
+    counters: dict[int, CounterLayout]
+    direct_counters: dict[int, int]  # counter id -> table id
+
+    def table(self, table_id: int) -> TableSchema:
+        """A table by id. Raises P4RuntimeError NOT_FOUND."""
+        if table_id not in self.tables:
+            raise P4RuntimeError(Code.NOT_FOUND, f"no table {table_id}")
+        return self.tables[table_id]
+
+
+def bind(info: p4i.P4Info, compiled: Compiled) -> Schema:
+    """Find everything that a P4Info names in the compiled program.
+
+    Raises P4RuntimeError INVALID_ARGUMENT when the two are not of the same program.
+    """
+    if info.controller_packet_metadata:
+        name = info.controller_packet_metadata[0].preamble.name
+        raise _bad(f"packet I/O ({name}) is not supported by this target")
+    if info.externs:
+        raise _bad(f"extern {info.externs[0].extern_type_name} is not supported by this target")
+    actions = {a.preamble.id: a for a in info.actions}
+    sources = {t.name: t for t in compiled.program.tables()}
+    tables = {}
+    for t in info.tables:
+        name = t.preamble.name
+        if name not in compiled.plan.tables:
+            raise _bad(f"P4Info and device config differ: the config has no table {name}")
+        tables[t.preamble.id] = _table(t, compiled.plan.tables[name], sources[name], actions)
+    counters = {}
+    for c in info.counters:
+        if c.preamble.name not in compiled.plan.counters:
+            raise _bad(f"P4Info and device config differ: the config has no counter {c.preamble.name}")
+        counters[c.preamble.id] = compiled.plan.counters[c.preamble.name]
+    direct = {c.preamble.id: c.direct_table_id for c in info.direct_counters}
+    return Schema(tables, counters, direct)
+
+
+def _table(t: p4i.Table, layout: TableLayout, source: Table, actions: dict[int, p4i.Action]) -> TableSchema:
+    name = t.preamble.name
+    if len(t.match_fields) != len(layout.key):
+        raise _bad(f"P4Info and device config differ in the key of table {name}")
+    for f, slot in zip(t.match_fields, layout.key, strict=True):
+        kind = _KINDS.get(f.match_type)
+        if kind is None or slot.match not in _IN_JSON.get(kind, (kind,)) or f.bitwidth not in (0, slot.width):
+            raise _bad(f"P4Info and device config differ in match field {f.name} of table {name}")
+    by_name = {a.name: a for a in layout.actions}
+    bound: dict[int, ActionSchema] = {}
+    for ref in t.action_refs:
+        action = actions.get(ref.id)
+        if action is None or action.preamble.name not in by_name:
+            raise _bad(f"P4Info and device config differ in the actions of table {name}")
+        place = by_name[action.preamble.name]
+        if [p.bitwidth for p in action.params] != [p.width for p in place.params]:
+            raise _bad(f"P4Info and device config differ in the parameters of action {action.preamble.name}")
+        ids = tuple(p.id for p in action.params)
+        bound[ref.id] = ActionSchema(ref.id, action.preamble.name, place, ids, ref.scope)
+    counter = next((r for r in t.direct_resource_ids if r >> 24 == p4i.P4Ids.DIRECT_COUNTER), 0)
+    return TableSchema(
+        id=t.preamble.id,
+        name=name,
+        layout=layout,
+        source=source,
+        fields=tuple(t.match_fields),
+        actions=bound,
+        by_number={a.layout.number: a for a in bound.values()},
+        counter_id=counter,
+        const_default=bool(t.const_default_action_id) or layout.default_map is None,
+        const_table=t.is_const_table,
+    )

@@ -1,0 +1,338 @@
+"""The P4Runtime service for all switches of a process, on one loopback address."""
+
+# ruff: noqa: N802 (the methods bear the names of the remote procedures)
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import grpc
+import grpc.aio
+from finsy.proto import p4r, p4r_grpc
+
+from switches.ebpf.compiled import Compiled, compile_json
+from switches.ebpf.datapath import SharedMaps
+from switches.ebpf.p4rt.arbitration import Arbiter, Client
+from switches.ebpf.p4rt.devconfig import json_of
+from switches.ebpf.p4rt.device import Config, Device
+from switches.ebpf.p4rt.schema import bind
+from switches.ebpf.p4rt.status import DETAILS_KEY, Code, P4RuntimeError, batch_status
+from switches.ebpf.tc import TrafficControl
+from switches.errors import BadInputError, SwitchError
+from switches.target import SwitchSpec
+
+log = logging.getLogger(__name__)
+
+API_VERSION = "1.4.1"
+BEFORE_KEY = "mrclab-t-before-ns"
+AFTER_KEY = "mrclab-t-after-ns"
+_MESSAGE_LIMIT = 64 << 20
+_ENTITIES_PER_MESSAGE = 512
+
+_Request = p4r.SetForwardingPipelineConfigRequest
+Context = Any  # grpc.aio.ServicerContext, generic in types that the stubs do not carry
+
+
+class Programs:
+    """Compiled programs by the digest of their JSON: a fabric compiles its program once."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, asyncio.Future[Compiled]] = {}
+
+    async def get(self, data: bytes) -> Compiled:
+        """The compiled program; concurrent callers share one compilation. Raises SwitchError."""
+        digest = hashlib.sha256(data).digest()
+        if digest not in self._known:
+            self._known[digest] = asyncio.ensure_future(asyncio.to_thread(compile_json, data))
+        task = self._known[digest]
+        try:
+            return await asyncio.shield(task)
+        except SwitchError:
+            self._known.pop(digest, None)
+            raise
+
+
+class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
+    """Serves P4Runtime for a set of switches that are told apart by their device ids.
+
+    Needs the network namespace that has the interfaces, in which it must be created. Use as an asynchronous
+    context manager, or `start` and `stop`. Raises BadInputError for specs that contradict each other.
+    """
+
+    def __init__(self, specs: Sequence[SwitchSpec], address: str) -> None:
+        ids = [s.device_id for s in specs]
+        if len(set(ids)) != len(ids):
+            raise BadInputError("two switches have the same device id")
+        used: dict[str, str] = {}
+        for spec in specs:
+            for port, interface in spec.ports.items():
+                if not 0 <= port < 511:
+                    raise BadInputError(f"{spec.name}: port {port} is not in 0..510")
+                if interface in used:
+                    raise BadInputError(
+                        f"{spec.name}: interface {interface} is also a port of {used[interface]}"
+                    )
+                used[interface] = spec.name
+        self.address = address
+        self.port = 0
+        self._shared = SharedMaps()
+        self._tc = TrafficControl()
+        self.devices = {s.device_id: Device(s, self._shared) for s in specs}
+        self._arbiters = {i: Arbiter(i) for i in self.devices}
+        self._locks = {i: asyncio.Lock() for i in self.devices}
+        self.programs = Programs()
+        self._messages: dict[bytes, p4r.ForwardingPipelineConfig] = {}
+        self._sessions: set[_Session] = set()
+        self._server: grpc.aio.Server | None = None
+
+    async def start(self) -> None:
+        """Begin to listen; `port` then is the one that was bound. Raises BadInputError if it cannot be."""
+        self._server = grpc.aio.server(
+            options=[
+                ("grpc.max_receive_message_length", _MESSAGE_LIMIT),
+                ("grpc.max_send_message_length", _MESSAGE_LIMIT),
+                ("grpc.so_reuseport", 0),
+            ]
+        )
+        p4r_grpc.add_P4RuntimeServicer_to_server(self, self._server)
+        try:
+            self.port = self._server.add_insecure_port(self.address)
+        except RuntimeError as exc:
+            raise BadInputError(f"cannot listen on {self.address}: is it in use?") from exc
+        await self._server.start()
+
+    async def stop(self) -> None:
+        """Stop listening, take every program off its ports, and leave nothing behind."""
+        for session in self._sessions:
+            session.end()
+        if self._server is not None:
+            await self._server.stop(grace=0.2)
+            self._server = None
+        for device in self.devices.values():
+            device.unload(self._tc)
+        self._shared.close()
+        self._tc.close()
+
+    async def __aenter__(self) -> P4RuntimeServer:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def load_json(self, device_id: int, data: bytes) -> None:
+        """Run a program before any client has set a pipeline, as simple_switch_grpc does with a JSON file."""
+        self.devices[device_id].load(await self.programs.get(data), self._tc)
+
+    # -- requests ------------------------------------------------------------------------------------------
+
+    def _device(self, device_id: int) -> Device:
+        device = self.devices.get(device_id)
+        if device is None:
+            raise P4RuntimeError(Code.NOT_FOUND, f"no device {device_id}")
+        return device
+
+    async def Capabilities(
+        self, request: p4r.CapabilitiesRequest, context: Context
+    ) -> p4r.CapabilitiesResponse:
+        """Say which version of the API this is."""
+        return p4r.CapabilitiesResponse(p4runtime_api_version=API_VERSION)
+
+    async def SetForwardingPipelineConfig(
+        self, request: _Request, context: Context
+    ) -> p4r.SetForwardingPipelineConfigResponse:
+        """Verify, save or commit a pipeline configuration (specification, section 14.1)."""
+        try:
+            device = self._device(request.device_id)
+            self._arbiters[request.device_id].check(request.role, request.election_id)
+            async with self._locks[request.device_id]:
+                await self._set_pipeline(device, request)
+        except P4RuntimeError as exc:
+            await context.abort(exc.code, exc.message)
+        except SwitchError as exc:
+            log.warning("%s", exc)
+            code = Code.INVALID_ARGUMENT if isinstance(exc, BadInputError) else Code.INTERNAL
+            await context.abort(code, str(exc))
+        return p4r.SetForwardingPipelineConfigResponse()
+
+    async def _set_pipeline(self, device: Device, request: _Request) -> None:
+        action = request.action
+        if action == _Request.COMMIT:
+            if device.saved is None:
+                raise P4RuntimeError(Code.FAILED_PRECONDITION, "no saved pipeline config to commit")
+            config, device.saved = device.saved, None
+            device.commit(config, self._tc)
+            return
+        if action == _Request.UNSPECIFIED:
+            raise P4RuntimeError(Code.INVALID_ARGUMENT, "an action is needed")
+        if not request.HasField("config"):
+            raise P4RuntimeError(Code.INVALID_ARGUMENT, "a pipeline config is needed")
+        compiled = await self.programs.get(json_of(request.config.p4_device_config))
+        config = Config(self._intern(request.config), bind(request.config.p4info, compiled), compiled)
+        match action:
+            case _Request.VERIFY:
+                pass
+            case _Request.VERIFY_AND_SAVE:
+                device.saved = config
+            case _Request.VERIFY_AND_COMMIT:
+                device.saved = None
+                device.commit(config, self._tc)
+                log.info("%s: pipeline set on %d ports", device.spec.name, len(device.spec.ports))
+            case _Request.RECONCILE_AND_COMMIT:
+                self._reconcile(device, config)
+            case _:
+                raise P4RuntimeError(Code.UNIMPLEMENTED, f"action {action} is not supported")
+
+    def _reconcile(self, device: Device, config: Config) -> None:
+        """Change the pipeline and keep what is in its tables; only a config that is the same allows it."""
+        old = device.config
+        if (
+            old is not None
+            and old.compiled is config.compiled
+            and old.message.p4info == config.message.p4info
+        ):
+            device.config = config
+            return
+        if old is None:
+            device.commit(config, self._tc)
+            return
+        raise P4RuntimeError(
+            Code.UNIMPLEMENTED, "cannot reconcile with another program: use VERIFY_AND_COMMIT"
+        )
+
+    def _intern(self, message: p4r.ForwardingPipelineConfig) -> p4r.ForwardingPipelineConfig:
+        """One copy of a configuration for all switches that have it."""
+        digest = hashlib.sha256(message.SerializeToString(deterministic=True)).digest()
+        return self._messages.setdefault(digest, message)
+
+    async def GetForwardingPipelineConfig(
+        self, request: p4r.GetForwardingPipelineConfigRequest, context: Context
+    ) -> p4r.GetForwardingPipelineConfigResponse:
+        """Return the pipeline configuration, or the parts that are asked for."""
+        response = p4r.GetForwardingPipelineConfigResponse()
+        try:
+            device = self._device(request.device_id)
+            if device.config is None:
+                raise P4RuntimeError(
+                    Code.FAILED_PRECONDITION, "No forwarding pipeline config set for this device"
+                )
+        except P4RuntimeError as exc:
+            await context.abort(exc.code, exc.message)
+            raise
+        message, wanted = device.config.message, request.response_type
+        if message.HasField("cookie"):
+            response.config.cookie.CopyFrom(message.cookie)
+        if wanted in (request.ALL, request.P4INFO_AND_COOKIE):
+            response.config.p4info.CopyFrom(message.p4info)
+        if wanted in (request.ALL, request.DEVICE_CONFIG_AND_COOKIE):
+            response.config.p4_device_config = message.p4_device_config
+        response.config.SetInParent()
+        return response
+
+    async def Write(self, request: p4r.WriteRequest, context: Context) -> p4r.WriteResponse:
+        """Do updates in order; trailing metadata tells when the maps were changed."""
+        try:
+            device = self._device(request.device_id)
+            self._arbiters[request.device_id].check(request.role, request.election_id)
+            if request.atomicity != p4r.WriteRequest.CONTINUE_ON_ERROR:
+                raise P4RuntimeError(Code.UNIMPLEMENTED, "only CONTINUE_ON_ERROR is supported")
+            result = device.write(request.updates)
+        except P4RuntimeError as exc:
+            await context.abort(exc.code, exc.message)
+            raise
+        stamps = ((BEFORE_KEY, str(result.before_ns)), (AFTER_KEY, str(result.after_ns)))
+        if any(result.errors):
+            failed = next(e for e in result.errors if e is not None)
+            trailing = (*stamps, (DETAILS_KEY, batch_status(result.errors)))
+            await context.abort(Code.UNKNOWN, f"Write failure: {failed.message}", trailing_metadata=trailing)
+        context.set_trailing_metadata(stamps)
+        return p4r.WriteResponse()
+
+    async def Read(self, request: p4r.ReadRequest, context: Context) -> AsyncIterator[p4r.ReadResponse]:
+        """Return entries, defaults and counters."""
+        response = p4r.ReadResponse()
+        try:
+            for entity in self._device(request.device_id).read(request.entities):
+                response.entities.append(entity)
+                if len(response.entities) == _ENTITIES_PER_MESSAGE:
+                    yield response
+                    response = p4r.ReadResponse()
+        except P4RuntimeError as exc:
+            await context.abort(exc.code, exc.message)
+        yield response
+
+    async def StreamChannel(
+        self, request_iterator: AsyncIterator[p4r.StreamMessageRequest], context: Context
+    ) -> AsyncIterator[p4r.StreamMessageResponse]:
+        """A client's session: arbitration."""
+        queue: asyncio.Queue[p4r.StreamMessageResponse | P4RuntimeError | None] = asyncio.Queue()
+        session = _Session(self, Client(queue.put_nowait), queue)
+        reader = asyncio.ensure_future(session.read(request_iterator))
+        self._sessions.add(session)
+        try:
+            while (item := await queue.get()) is not None:
+                if isinstance(item, P4RuntimeError):
+                    await context.abort(item.code, item.message)
+                else:
+                    yield item
+        finally:
+            self._sessions.discard(session)
+            session.leave()
+            reader.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await reader
+
+
+class _Session:
+    """One StreamChannel: reads what the client sends, and takes part in the election for it."""
+
+    def __init__(self, server: P4RuntimeServer, client: Client, queue: asyncio.Queue[Any]) -> None:
+        self._server = server
+        self._client = client
+        self._queue = queue
+        self._arbiter: Arbiter | None = None
+
+    async def read(self, messages: AsyncIterator[p4r.StreamMessageRequest]) -> None:
+        """Handle messages until the client is done, or an error ends the session."""
+        try:
+            async for message in messages:
+                self._handle(message)
+        except P4RuntimeError as exc:
+            self._queue.put_nowait(exc)
+        finally:
+            self._queue.put_nowait(None)
+
+    def _handle(self, message: p4r.StreamMessageRequest) -> None:
+        match message.WhichOneof("update"):
+            case "arbitration":
+                device_id = message.arbitration.device_id
+                self._server._device(device_id)
+                arbiter = self._server._arbiters[device_id]
+                if self._arbiter not in (None, arbiter):
+                    raise P4RuntimeError(Code.FAILED_PRECONDITION, "one stream is for one device")
+                self._arbiter = arbiter
+                arbiter.update(self._client, message.arbitration)
+            case other:
+                if self._arbiter is None:
+                    raise P4RuntimeError(Code.FAILED_PRECONDITION, "a stream begins with arbitration")
+                error = p4r.StreamError(
+                    canonical_code=Code.UNIMPLEMENTED.value[0],
+                    message=f"stream message {other} is not supported by this target",
+                )
+                if other == "packet":
+                    error.packet_out.packet_out.CopyFrom(message.packet)
+                self._queue.put_nowait(p4r.StreamMessageResponse(error=error))
+
+    def end(self) -> None:
+        """End the stream from this side."""
+        self._queue.put_nowait(None)
+
+    def leave(self) -> None:
+        """End the client's part in the election."""
+        if self._arbiter is not None:
+            self._arbiter.leave(self._client)

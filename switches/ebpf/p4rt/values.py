@@ -1,0 +1,23 @@
+"""Numbers as P4Runtime's byte strings (specification, section 8.4)."""
+
+from __future__ import annotations
+
+from switches.ebpf.p4rt.status import Code, P4RuntimeError
+
+
+def encode(value: int) -> bytes:
+    """The canonical form: big-endian and as short as can be, but one byte for zero."""
+    return value.to_bytes(max(1, (value.bit_length() + 7) // 8), "big")
+
+
+def decode(data: bytes, width: int, what: str) -> int:
+    """Read a byte string of any length that a bit<width> can hold.
+
+    Raises P4RuntimeError: INVALID_ARGUMENT for an empty one, OUT_OF_RANGE for one that is too large.
+    """
+    if not data:
+        raise P4RuntimeError(Code.INVALID_ARGUMENT, f"{what}: empty byte string")
+    value = int.from_bytes(data, "big")
+    if value >> width:
+        raise P4RuntimeError(Code.OUT_OF_RANGE, f"{what}: {value:#x} does not fit {width} bits")
+    return value

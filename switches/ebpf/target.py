@@ -1,0 +1,84 @@
+"""The software target as the testbed starts it: one process for all switches."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from switches.ebpf.main import READY
+from switches.ebpf.probe import check_machine
+from switches.errors import BadInputError, MachineError, SwitchError
+from switches.processes import Process, inside, python
+from switches.target import RunningSwitch, SwitchSpec
+
+START_TIMEOUT_S = 60.0
+
+
+class EbpfTarget:
+    """Runs all switches in one `simple_switch_ebpf --fabric` process."""
+
+    name = "ebpf"
+
+    def __init__(self) -> None:
+        self._process: Process | None = None
+
+    def available(self) -> str | None:
+        """Why the target cannot run here; None when it can."""
+        try:
+            check_machine()
+        except SwitchError as exc:
+            return str(exc)
+        return None
+
+    def start(
+        self, specs: Sequence[SwitchSpec], *, netns: str | None = None, log_dir: Path
+    ) -> list[RunningSwitch]:
+        """Start the switches; see `SwitchTarget`."""
+        if self._process is not None:
+            raise BadInputError("this target has been started already")
+        log_dir.mkdir(parents=True, exist_ok=True)
+        fabric = log_dir / "switches.json"
+        fabric.write_text(
+            json.dumps(
+                [
+                    {
+                        "name": s.name,
+                        "device_id": s.device_id,
+                        "ports": {str(p): i for p, i in s.ports.items()},
+                    }
+                    for s in specs
+                ]
+            )
+        )
+        command = python(
+            "switches.ebpf.main", "--fabric", str(fabric), "--", "--grpc-server-addr", "127.0.0.1:0"
+        )
+        process = Process(inside(netns, command), log_dir / "switches.log", pipe_stdout=True)
+        self._process = process
+        try:
+            line = process.read_line(START_TIMEOUT_S)
+        except SwitchError:
+            self.stop()
+            raise
+        if line is None or not line.startswith(READY):
+            code, words = process.exit_code(START_TIMEOUT_S), process.last_words()
+            self.stop()
+            kind = {2: BadInputError, 3: MachineError}.get(code, SwitchError)
+            raise kind(words.removeprefix("simple_switch_ebpf: "))
+        address = line.split()[1]
+        return [RunningSwitch(s.name, s.device_id, address) for s in specs]
+
+    def alive(self) -> bool:
+        """Whether the process runs."""
+        return self._process is not None and self._process.alive()
+
+    def pids(self) -> list[int]:
+        """Its process id."""
+        return [] if self._process is None else [self._process.pid]
+
+    def stop(self) -> None:
+        """End the process; it takes its programs off the interfaces."""
+        if self._process is not None:
+            self._process.stop()
+            self._process = None

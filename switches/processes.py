@@ -1,0 +1,119 @@
+"""Switch processes: started in a network namespace and a session of their own, watched, and ended by pid."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import IO
+
+from switches.errors import BadInputError, MachineError, SwitchError
+from switches.target import NETNS_DIR
+
+
+def inside(netns: str | None, command: Sequence[str]) -> list[str]:
+    """A command that runs in a named network namespace; the process keeps the pid it is started with."""
+    if netns is None:
+        return list(command)
+    path = NETNS_DIR / netns
+    if not path.exists():
+        raise BadInputError(f"no network namespace {netns} ({path})")
+    nsenter = shutil.which("nsenter")
+    if nsenter is None:
+        raise MachineError("nsenter is not installed: it comes with util-linux")
+    return [nsenter, f"--net={path}", *command]
+
+
+def python(module: str, *args: str) -> list[str]:
+    """A command that runs one of our modules with this interpreter."""
+    return [sys.executable, "-m", module, *args]
+
+
+def environment() -> dict[str, str]:
+    """The environment of a child: ours (MRCLAB_RUN with it), and where our packages are."""
+    env = dict(os.environ)
+    root = str(Path(__file__).resolve().parent.parent)
+    env["PYTHONPATH"] = os.pathsep.join(p for p in (root, env.get("PYTHONPATH", "")) if p)
+    return env
+
+
+class Process:
+    """A child in a session of its own, with its output in a log file."""
+
+    def __init__(self, command: Sequence[str], log: Path, *, pipe_stdout: bool = False) -> None:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        self.log = log
+        with log.open("ab") as sink:
+            self._child = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE if pipe_stdout else sink,
+                stderr=sink,
+                env=environment(),
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._child.pid
+
+    def alive(self) -> bool:
+        """Whether it still runs."""
+        return self._child.poll() is None
+
+    def read_line(self, timeout: float) -> str | None:
+        """The next line of its standard output; None at its end. Raises SwitchError after `timeout` s."""
+        stream: IO[bytes] | None = self._child.stdout
+        assert stream is not None
+        line = bytearray()
+        deadline = time.monotonic() + timeout
+        while not line.endswith(b"\n"):
+            ready, _, _ = select.select([stream], [], [], max(0.0, deadline - time.monotonic()))
+            if not ready:
+                raise SwitchError(f"process {self.pid} is not ready after {timeout:g} s, see {self.log}")
+            part = os.read(stream.fileno(), 1)
+            if not part:
+                return None
+            line += part
+        return line.decode().rstrip("\n")
+
+    def last_words(self) -> str:
+        """The last line of its log."""
+        lines = self.log.read_text(errors="replace").strip().splitlines()
+        return lines[-1] if lines else "it said nothing"
+
+    def exit_code(self, timeout: float) -> int:
+        """Wait for its end."""
+        return self._child.wait(timeout)
+
+    def stop(self, timeout: float = 5.0) -> None:
+        """End it: SIGTERM, and SIGKILL when that does not help in time."""
+        if self.alive():
+            self._child.terminate()
+        try:
+            self._child.wait(timeout)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+            self._child.wait()
+        if self._child.stdout is not None:
+            self._child.stdout.close()
+
+
+def stop_all(processes: Iterable[Process]) -> None:
+    """End several processes at the same time."""
+    running = list(processes)
+    for p in running:
+        if p.alive():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(p.pid, signal.SIGTERM)
+    for p in running:
+        p.stop()

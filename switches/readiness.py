@@ -1,0 +1,54 @@
+"""Waiting until P4Runtime servers answer.
+
+`python -m switches.readiness TIMEOUT HOST:PORT...` does so as a process, which may be started inside another
+network namespace; it exits 1 and names the first address that did not answer.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+
+import grpc
+from finsy.proto import p4r, p4r_grpc
+
+from switches.errors import SwitchError
+
+
+def wait_ready(addresses: Sequence[str], timeout: float) -> None:
+    """Return when every address answers Capabilities. Raises SwitchError after `timeout` seconds."""
+    deadline = time.monotonic() + timeout
+    # A fresh channel backs off for a second after a refused connection, which is longer than a start takes.
+    options = [
+        ("grpc.initial_reconnect_backoff_ms", 50),
+        ("grpc.min_reconnect_backoff_ms", 50),
+        ("grpc.max_reconnect_backoff_ms", 200),
+    ]
+    channels = [grpc.insecure_channel(a, options=options) for a in addresses]
+    try:
+        for address, channel in zip(addresses, channels, strict=True):
+            left = max(0.0, deadline - time.monotonic())
+            try:
+                p4r_grpc.P4RuntimeStub(channel).Capabilities(
+                    p4r.CapabilitiesRequest(), wait_for_ready=True, timeout=left
+                )
+            except grpc.RpcError as exc:
+                raise SwitchError(f"no P4Runtime answer from {address} within {timeout:g} s") from exc
+    finally:
+        for channel in channels:
+            channel.close()
+
+
+def main() -> int:
+    """Entry point of the module run as a program."""
+    try:
+        wait_ready(sys.argv[2:], float(sys.argv[1]))
+    except SwitchError as exc:
+        print(exc, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,78 @@
+"""The one interface for the targets that run the switch program, and the choice between them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from switches.errors import BadInputError
+
+NETNS_DIR = Path("/run/netns")
+
+
+@dataclass(frozen=True)
+class SwitchSpec:
+    """A switch to run: its name, its P4Runtime device id, and interface names by port number (0..510)."""
+
+    name: str
+    device_id: int
+    ports: Mapping[int, str]
+
+
+@dataclass(frozen=True)
+class RunningSwitch:
+    """A running switch. `grpc_address` (host:port, loopback) is that of the namespace it runs in."""
+
+    name: str
+    device_id: int
+    grpc_address: str
+
+
+class SwitchTarget(Protocol):
+    """Something that runs switches. One object runs one set of switches once."""
+
+    @property
+    def name(self) -> str:
+        """`ebpf` or `bmv2`."""
+
+    def available(self) -> str | None:
+        """Why this target cannot run here, as one line that names the mend; None when it can."""
+
+    def start(
+        self, specs: Sequence[SwitchSpec], *, netns: str | None = None, log_dir: Path
+    ) -> list[RunningSwitch]:
+        """Start the switches and return when all of them answer P4Runtime; they have no pipeline yet.
+
+        `netns` is the name of a network namespace (/run/netns) that has the interfaces of all ports; the
+        P4Runtime addresses are then reachable inside it only. Logs go to files in `log_dir`.
+        Raises MachineError, BadInputError, or SwitchError when a switch does not come up.
+        """
+
+    def alive(self) -> bool:
+        """Whether every process that was started still runs."""
+
+    def pids(self) -> list[int]:
+        """The process ids of what was started."""
+
+    def stop(self) -> None:
+        """Stop everything that was started; harmless when nothing is."""
+
+
+def select_target(choice: str = "auto") -> SwitchTarget:
+    """The target named `ebpf` or `bmv2`; `auto` is bmv2 where simple_switch_grpc is on PATH, else ebpf.
+
+    Raises BadInputError for any other name.
+    """
+    from switches.bmv2.target import BMV2_PROGRAM, Bmv2Target
+    from switches.ebpf.target import EbpfTarget
+
+    if choice == "auto":
+        choice = "bmv2" if shutil.which(BMV2_PROGRAM) else "ebpf"
+    if choice == "bmv2":
+        return Bmv2Target()
+    if choice == "ebpf":
+        return EbpfTarget()
+    raise BadInputError(f"no switch target {choice!r}: choose auto, ebpf or bmv2")
