@@ -1,1 +1,28 @@
-"""."""
+"""The MRC protocol core: a state machine without I/O, clock or randomness of its own.
+
+Start reading at `endpoint.Endpoint`, then `requester`, `responder`, `ev` and `loss`.
+"""
+
+from hosts.mrc.config import DscpMap, MrcConfig
+from hosts.mrc.endpoint import Completion, Drops, Endpoint, EvCounters, QpCounters
+from hosts.mrc.ev import EvState
+from hosts.mrc.memory import Access, MemoryRegion
+from hosts.mrc.paths import Path, PlanePaths, PortAddress, QpAttributes, RemotePaths
+
+__all__ = [
+    "Access",
+    "Completion",
+    "Drops",
+    "DscpMap",
+    "Endpoint",
+    "EvCounters",
+    "EvState",
+    "MemoryRegion",
+    "MrcConfig",
+    "Path",
+    "PlanePaths",
+    "PortAddress",
+    "QpAttributes",
+    "QpCounters",
+    "RemotePaths",
+]

@@ -1,0 +1,112 @@
+"""All options of an endpoint, in one place, with units and the reason for each default."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hosts.mrc.wire import UDP_PORT
+
+
+@dataclass(frozen=True, slots=True)
+class DscpMap:
+    """DSCP code points of the traffic classes [SPEC, class names]; values are a deployment's choice."""
+
+    no_trim: int = 0
+    """Data that switches may drop but not trim."""
+    trimmable: int = 4
+    trimmable_retx: int = 8
+    trimmed: int = 12
+    """Set by a switch that cut the payload off."""
+    trimmed_lasthop: int = 16
+    """Set by the last switch, whose congestion is incast and no fault of the path."""
+    control: int = 46
+    """SACK, NACK, transport ACK, endpoint responses."""
+
+
+@dataclass(frozen=True, slots=True)
+class MrcConfig:
+    """Options of one endpoint and of every QP on it."""
+
+    # Frames
+    mtu_bytes: int = 4096
+    """Largest payload of one data packet (PMTU), bytes."""
+    udp_port: int = UDP_PORT
+    """UDP destination port; 4971 is the other reading of the specification."""
+    ev_low_half_in_udp: bool = True
+    """EV bits 15:0 travel in the UDP source port and 31:16 in the flow label; False swaps them."""
+    dscp: DscpMap = DscpMap()
+    hop_limit: int = 64
+    pkey: int = 0xFFFF
+    timestamps: bool = False
+    """Put a TSETH (units of 128 ns) into data packets; the responder echoes it."""
+    trim: bool = True
+    """Mark data as trimmable and answer trimmed packets with NACKs."""
+
+    # Windows
+    mpr: int = 1024
+    """Receive window in PSNs, a multiple of 128 up to 4096; the specification demands 1024."""
+    cwnd_bytes: int = 64 * 4096
+    """Payload bytes in flight allowed by the fixed window."""
+
+    # EVs
+    max_active_evs: int = 256
+    """EVs a QP sprays over, all planes together; a random subset of the paths when there are more [P1 §2.1].
+    """
+    spare_evs_per_plane: int = 0
+    """EVs a plane keeps in reserve for those it retires."""
+    probe_interval_ns: int = 10_000_000
+    """First wait between probes of an ASSUMED_BAD EV; unanswered probes double it."""
+    probe_interval_max_ns: int = 160_000_000
+    probe_successes: int = 2
+    """Consecutive answers that make an ASSUMED_BAD EV GOOD again."""
+
+    # SACK
+    sack_threshold_bytes: int = 4096
+    """A SACK is due when more than this arrived since the last; each packet counts as max(payload, 1024) B.
+    """
+    sack_coalesce: int = 16
+    """SACK triggers that one SACK may answer when the responder is read out in batches; 1 answers each alone.
+    """
+    imm_waits_for_earlier: bool = True
+    """Deliver a WRITE_IMM only after all earlier writes of its QP are placed, as RDMA programs expect.
+
+    False delivers as soon as the message itself is whole, in RQMSN order.
+    """
+
+    # Loss
+    initial_rtt_ns: int = 1_000_000
+    """Stands in for the smoothed RTT until the first sample."""
+    min_reorder_ns: int = 50_000
+    """Floor of the reordering guard; see `hosts.mrc.loss`."""
+    reorder_rtt_fraction: float = 0.5
+    """Part of the smoothed RTT in the reordering guard."""
+    reorder_rttvar_factor: float = 2.0
+    """Multiple of the RTT's mean deviation in the reordering guard; paths of unequal queues widen it."""
+    max_reorder_ns: int = 4_000_000
+    """Ceiling of the reordering guard."""
+    tail_probe_max_ns: int = 4_000_000
+    """Longest wait before a tail probe."""
+    ack_timeout_exponent: int = 13
+    """ACK timeout is 1.024 us * 2^n [SPEC Table 7-1]; 13 is 8.4 ms, above the hiccups of a shared 2-core
+    machine.
+    """
+    linear_retries: int = 3
+    """Timeouts at the base interval, before it starts to double."""
+    exponential_retries: int = 7
+    """Timeouts after those, each twice as long; 25 means without end. The next one is an error of the QP."""
+    stall_grace_ns: int = 1_000_000
+    """A timer served later than this says that we stalled, not the network: what arrived meanwhile is read
+    first.
+    """
+
+    def __post_init__(self) -> None:
+        if self.mpr % 128 or not 128 <= self.mpr <= 4096:
+            raise ValueError(f"mpr must be a multiple of 128 up to 4096, not {self.mpr}")
+        if not 1 <= self.mtu_bytes <= 9000:
+            raise ValueError(f"mtu_bytes must be in 1..9000, not {self.mtu_bytes}")
+        if not 0 <= self.ack_timeout_exponent <= 24:
+            raise ValueError(f"ack_timeout_exponent must be in 0..24, not {self.ack_timeout_exponent}")
+        if self.max_active_evs < 1 or self.spare_evs_per_plane < 0 or self.probe_successes < 1:
+            raise ValueError("max_active_evs and probe_successes must be positive, spares not negative")
+        if self.cwnd_bytes < 1 or self.sack_coalesce < 1:
+            raise ValueError("cwnd_bytes and sack_coalesce must be positive")

@@ -1,0 +1,645 @@
+"""One NIC: ports, memory and queue pairs behind five verbs, without I/O, clock or randomness of its own.
+
+The driver, whoever it is (sockets, a simulated network, a discrete-event simulator), does this round after
+round:
+
+    for each frame that came in:    endpoint.receive(port, frame, now_ns)
+    when next_timer() has passed:   endpoint.handle_timer(now_ns)
+    until it returns nothing:       endpoint.frames_to_send(now_ns)
+    for event in endpoint.events(): tell the application
+
+and sleeps until a frame arrives or `next_timer()`. Read what has arrived before handling timers: a timer that
+fires over unread acknowledgements would see losses that are none.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from zlib import crc32
+
+from hosts.mrc.config import MrcConfig
+from hosts.mrc.congestion import CongestionControl, FixedWindow
+from hosts.mrc.ev import Ev, EvSet, EvState
+from hosts.mrc.events import Event, QpError, ReceiveCompleted, SendCompleted, Status
+from hosts.mrc.frames import CE, Flow, FlowCache, FrameOptions, traffic_class
+from hosts.mrc.icrc import RESIDUE
+from hosts.mrc.memory import Access, MemoryRegion, MemoryTable
+from hosts.mrc.paths import PortAddress, QpAttributes, RemotePaths
+from hosts.mrc.psn import PSN_MASK
+from hosts.mrc.requester import Frame, Requester
+from hosts.mrc.responder import Responder
+from hosts.mrc.wire import (
+    BTH_LEN,
+    BTH_OFFSET,
+    BTH_STRUCT,
+    DATA_STRUCT,
+    ENDPOINT_QPN,
+    FIRST_WRITE_OPCODE,
+    ICRC_LEN,
+    INNER_OFFSET,
+    LAST_WRITE_OPCODE,
+    NETH_STRUCT,
+    NEXT_IPV6,
+    SETH_STRUCT,
+    UDP_LEN,
+    EndpointOp,
+    EndpointRequest,
+    EndpointResponse,
+    Opcode,
+    WireError,
+    timestamp,
+)
+
+Completion = SendCompleted | ReceiveCompleted
+
+_MIN_FRAME = BTH_OFFSET + BTH_LEN + ICRC_LEN
+_SACK_END = BTH_OFFSET + BTH_LEN + SETH_STRUCT.size
+_NACK_END = BTH_OFFSET + BTH_LEN + NETH_STRUCT.size
+_DATA_END = BTH_OFFSET + DATA_STRUCT.size
+_EXTENSION = BTH_OFFSET + BTH_LEN
+_RESERVED_BYTE = BTH_OFFSET + 4
+_SACK, _NACK, _PROBE = int(Opcode.SACK), int(Opcode.NACK), int(Opcode.PROBE_REQUEST)
+_EVENT_LIMIT = 1 << 16
+
+
+@dataclass(slots=True)
+class Drops:
+    """Frames that came in and were dropped, by cause."""
+
+    too_short: int = 0
+    not_mrc: int = 0
+    """Not IPv6 in IPv6 with UDP to our port inside."""
+    bad_length: int = 0
+    bad_icrc: int = 0
+    wrong_port: int = 0
+    """Inner destination is not the address of the port it came in on, or the port is down."""
+    unknown_qp: int = 0
+    wrong_source: int = 0
+    unknown_opcode: int = 0
+    malformed: int = 0
+    """Headers do not fit the packet."""
+
+    def total(self) -> int:
+        """Return the sum over all causes."""
+        return sum(getattr(self, field.name) for field in fields(self))
+
+
+@dataclass(frozen=True, slots=True)
+class EvCounters:
+    """A snapshot of one EV."""
+
+    ev: int
+    plane: int
+    state: EvState
+    active: bool
+    sent: int
+    acked: int
+    lost: int
+    ecn_marked: int
+    trimmed: int
+    retired: int
+
+
+@dataclass(frozen=True, slots=True)
+class QpCounters:
+    """A snapshot of one QP. Packets unless the name says otherwise."""
+
+    qpn: int
+    sent: int
+    retransmitted: int
+    lost: int
+    spurious: int
+    bytes_acked: int
+    sacks_received: int
+    nacks_received: int
+    placed: int
+    bytes_placed: int
+    duplicates: int
+    out_of_window: int
+    ce_received: int
+    trims_received: int
+    sacks_sent: int
+    nacks_sent: int
+    srtt_ns: int
+    rttvar_ns: int
+    guard_ns: int
+    inflight_bytes: int
+    cwnd_bytes: int
+
+
+class QueuePair:
+    """A requester and a responder that share the EVs towards one peer."""
+
+    __slots__ = ("connected", "evs", "peers", "psn", "qpn", "queued", "remote", "requester", "responder")
+
+    def __init__(self, qpn: int, psn: int, requester: Requester, responder: Responder) -> None:
+        self.qpn = qpn
+        self.psn = psn
+        self.requester = requester
+        self.responder = responder
+        self.connected = False
+        self.queued = False
+        """In the endpoint's list of QPs that may have something to send."""
+        self.evs: EvSet
+        self.remote: QpAttributes
+        self.peers: frozenset[bytes] = frozenset()
+
+
+class Endpoint:
+    """One NIC with its ports (one per plane), memory regions and queue pairs."""
+
+    def __init__(
+        self,
+        ports: Sequence[PortAddress],
+        config: MrcConfig | None = None,
+        rng: random.Random | None = None,
+        congestion: Callable[[MrcConfig], CongestionControl] | None = None,
+    ) -> None:
+        """Make a NIC with these ports.
+
+        `rng` is the only source of randomness: give a seeded one to replay a run. `congestion` makes the
+        controller of each QP; the default is a fixed window.
+        """
+        self.config = config or MrcConfig()
+        self.ports = tuple(ports)
+        self._rng = rng or random.Random()
+        self._congestion = congestion or (lambda cfg: FixedWindow(cfg.cwnd_bytes))
+        self._options = FrameOptions(
+            self.config.udp_port, self.config.hop_limit, self.config.ev_low_half_in_udp
+        )
+        self._cache = FlowCache(self._options)
+        self._flows = self._cache.flows
+        self._addresses: dict[int, bytes] = {port.port: port.address for port in self.ports}
+        self._port_up: dict[int, bool] = dict.fromkeys(self._addresses, True)
+        self._listening: dict[int, bytes] = dict(self._addresses)
+        self._trimmed = (self.config.dscp.trimmed, self.config.dscp.trimmed_lasthop)
+        self.memory = MemoryTable(self._rng)
+        self.qps: dict[int, QueuePair] = {}
+        self._next_qpn = 0x10 + self._rng.getrandbits(12)
+        self._answering: deque[QueuePair] = deque()
+        self._sending: deque[QueuePair] = deque()
+        self._other: deque[Frame] = deque()
+        self._request_id = 0
+        self._events: deque[Event] = deque(maxlen=_EVENT_LIMIT)
+        self._completions: deque[Completion] = deque()
+        self._now_ns = 0
+        self.drops = Drops()
+        self.frames_received: dict[int, int] = dict.fromkeys(self._addresses, 0)
+        self.frames_sent: dict[int, int] = dict.fromkeys(self._addresses, 0)
+
+    # Verbs
+
+    def register_memory(
+        self, buffer: bytearray | memoryview, access: Access = Access.REMOTE_WRITE
+    ) -> MemoryRegion:
+        """Let peers write into `buffer`; tell them the region's `address` and `rkey`."""
+        return self.memory.register(buffer, access)
+
+    def deregister_memory(self, region: MemoryRegion) -> None:
+        """Close a region; a write that still arrives for it is an access error."""
+        self.memory.deregister(region)
+
+    def create_qp(self) -> int:
+        """Create a queue pair and return its number."""
+        qpn = self._next_qpn
+        self._next_qpn = qpn + 1 & 0xFFFFFF or 0x10
+        psn = self._rng.getrandbits(24)
+        requester = Requester(qpn, psn, self.config, self._options, self._emit, self._congestion(self.config))
+        responder = Responder(
+            qpn, self.config, self._options, self.memory, self._emit, lambda: self._answering.append(qp)
+        )
+        qp = QueuePair(qpn, psn, requester, responder)
+        self.qps[qpn] = qp
+        return qpn
+
+    def local_attributes(self, qpn: int) -> QpAttributes:
+        """Return what the peer needs to know of this QP to connect to it."""
+        qp = self.qps[qpn]
+        config = self.config
+        return QpAttributes(
+            qpn, qp.psn, config.mtu_bytes, config.mpr, config.udp_port, self.ports, config.trim
+        )
+
+    def connect(self, qpn: int, remote: QpAttributes, paths: RemotePaths) -> None:
+        """Connect a QP to the peer's one, over these paths. Both ends must do so before data flows."""
+        qp = self.qps[qpn]
+        if qp.connected:
+            raise ValueError(f"QP {qpn:#x} is connected already")
+        if remote.udp_port != self.config.udp_port:
+            raise ValueError(f"the peer uses UDP port {remote.udp_port}, we use {self.config.udp_port}")
+        for plane in paths.planes:
+            if plane.port not in self._addresses:
+                raise ValueError(f"paths name port {plane.port}, which this NIC has not got")
+        qp.remote = remote
+        qp.peers = frozenset(port.address for port in remote.ports)
+        qp.evs = EvSet(qpn, paths, self.config, self._rng, self._emit)
+        for port, up in self._port_up.items():
+            if not up:
+                qp.evs.set_plane(self._now_ns, port, False, remote=False)
+        qp.requester.connect(remote.qpn, remote.mtu_bytes, remote.mpr, remote.trim_nack, qp.evs)
+        qp.responder.connect(remote.qpn, remote.psn, qp.evs)
+        qp.connected = True
+
+    def destroy_qp(self, qpn: int) -> None:
+        """Forget a QP; frames for it are dropped from now on."""
+        qp = self.qps.pop(qpn)
+        for waiting in (self._answering, self._sending):
+            while qp in waiting:
+                waiting.remove(qp)
+
+    def post_write(
+        self,
+        qpn: int,
+        wr_id: int,
+        data: bytes | bytearray | memoryview,
+        remote_va: int,
+        rkey: int,
+        imm: int | None = None,
+        now_ns: int | None = None,
+    ) -> None:
+        """Queue an RDMA WRITE, with `imm` a WRITE_WITH_IMM. `data` must not change until it completes.
+
+        `now_ns` only dates the completion of a request that fails at once, on a QP in error.
+        """
+        qp = self.qps[qpn]
+        if not qp.connected:
+            raise ValueError(f"QP {qpn:#x} is not connected")
+        view = memoryview(data)
+        if view.format != "B" or view.ndim != 1:
+            view = view.cast("B")
+        if len(view) > 0x7FFFFFFF:
+            raise ValueError("a message has at most 2^31 - 1 bytes")
+        if imm is not None and not 0 <= imm <= 0xFFFFFFFF:
+            raise ValueError(f"immediate data has 32 bits, not {imm}")
+        qp.requester.post(self._now_ns if now_ns is None else now_ns, wr_id, view, remote_va, rkey, imm)
+        self._queue(qp)
+
+    def poll_cq(self, limit: int = 64) -> list[Completion]:
+        """Take up to `limit` completions, of all QPs, in the order they came about."""
+        return [self._completions.popleft() for _ in range(min(limit, len(self._completions)))]
+
+    def next_event(self) -> Event | None:
+        """Take the oldest event, completions among them; None when there is none."""
+        if self._completions and (not self._events or self._completions[0].t_ns < self._events[0].t_ns):
+            return self._completions.popleft()
+        return self._events.popleft() if self._events else None
+
+    def events(self) -> Iterator[Event]:
+        """Take all events, completions among them, oldest first. Each is handed out once, here or by
+        `poll_cq`.
+        """
+        while (event := self.next_event()) is not None:
+            yield event
+
+    # Administration
+
+    def deny(self, evs: Iterable[int], now_ns: int, qpn: int | None = None) -> None:
+        """Put EVs on the denylist, of one QP or of all [P1 §2.4]."""
+        for ev_set, ev in self._find(evs, qpn):
+            ev_set.deny(now_ns, ev)
+
+    def allow(self, evs: Iterable[int], now_ns: int, qpn: int | None = None) -> None:
+        """Take EVs off the denylist."""
+        for ev_set, ev in self._find(evs, qpn):
+            ev_set.allow(now_ns, ev)
+
+    def _find(self, evs: Iterable[int], qpn: int | None) -> list[tuple[EvSet, Ev]]:
+        qps = self.qps.values() if qpn is None else [self.qps[qpn]]
+        return [
+            (qp.evs, qp.evs.by_value[v]) for v in evs for qp in qps if qp.connected and v in qp.evs.by_value
+        ]
+
+    def set_port_state(self, port: int, up: bool, now_ns: int) -> None:
+        """Tell the NIC that one of its ports went down or came up.
+
+        All EVs of that plane leave the rotation at once, what is in flight there goes again on other planes,
+        and the peers are told with a PORT_STATUS_UPDATE so that they stop sending to it [P1 §3, SPEC §7.4.8].
+        """
+        if self._port_up[port] == up:
+            return
+        self._port_up[port] = up
+        if up:
+            self._listening[port] = self._addresses[port]
+        else:
+            del self._listening[port]
+        told: set[frozenset[bytes]] = set()
+        for qp in self.qps.values():
+            if not qp.connected:
+                continue
+            qp.evs.set_plane(now_ns, port, up, remote=False)
+            if not up:
+                qp.requester.on_port_down(now_ns, port)
+            self._queue(qp)
+            if qp.peers not in told:
+                told.add(qp.peers)
+                self._announce_ports(qp, now_ns)
+
+    def port_mask(self) -> int:
+        """Return the mask of ports that are up, as PORT_STATUS_UPDATE carries it."""
+        return sum(1 << port for port, up in self._port_up.items() if up)
+
+    def _announce_ports(self, qp: QueuePair, now_ns: int) -> None:
+        # One copy per plane: requests are never repeated, and any one plane may be the broken one.
+        request = EndpointRequest(EndpointOp.PORT_STATUS_UPDATE, self.port_mask(), timestamp(now_ns))
+        for plane in qp.evs.planes:
+            if plane.up and plane.active:
+                self._request_id = self._request_id + 1 & 0xFFFF
+                self._send_other(
+                    self._rng.choice(plane.active), Opcode.ENDPOINT_REQUEST, self._request_id, request.pack()
+                )
+
+    def _send_other(self, ev: Ev, opcode: Opcode, request_id: int, extension: bytes) -> None:
+        middle = BTH_STRUCT.pack(int(opcode), 0, self.config.pkey, ENDPOINT_QPN, request_id) + extension
+        tclass = traffic_class(self.config.dscp.control, ecn_capable=False)
+        head, crc = ev.head(self._options, tclass, UDP_LEN + len(middle) + ICRC_LEN)
+        self._other.append((ev.port, b"".join((head, middle, crc32(middle, crc).to_bytes(4, "little")))))
+
+    # The driver's side
+
+    def receive(self, port: int, frame: bytes | bytearray | memoryview, now_ns: int) -> None:
+        """Take in a whole Ethernet frame that came in on `port`. The core keeps no reference to it."""
+        self._now_ns = now_ns
+        if len(frame) < _MIN_FRAME:
+            self.drops.too_short += 1
+            return
+        key = bytes(frame[INNER_OFFSET:BTH_OFFSET])
+        flow = self._flows.get(key)
+        if flow is None:
+            flow = self._cache.check(key)
+            if flow is None:
+                self.drops.not_mrc += 1
+                return
+        if frame[12] != 0x86 or frame[13] != 0xDD or frame[14] >> 4 != 6 or frame[20] != NEXT_IPV6:
+            self.drops.not_mrc += 1
+            return
+        if self._listening.get(port) != flow.dst:
+            self.drops.wrong_port += 1
+            return
+        # Congestion is marked where switches can reach it: on the outer header.
+        low = frame[15]
+        ce = low >> 4 & 3 == CE
+        dscp = (frame[14] & 15) << 2 | low >> 6
+        if dscp in self._trimmed:
+            self._receive_trimmed(port, frame, now_ns, flow, dscp)
+            return
+        view = memoryview(frame)
+        size = flow.frame_length
+        if len(frame) != size:
+            if len(frame) < size or size < _MIN_FRAME:
+                self.drops.bad_length += 1
+                return
+            view = view[:size]
+        if crc32(view[BTH_OFFSET:], flow.crc) != RESIDUE and not self._odd_reserved_byte(view, flow):
+            self.drops.bad_icrc += 1
+            return
+        self.frames_received[port] += 1
+        opcode = view[BTH_OFFSET]
+        if FIRST_WRITE_OPCODE <= opcode <= LAST_WRITE_OPCODE:
+            if size - ICRC_LEN < _DATA_END:
+                self.drops.malformed += 1
+                return
+            data = DATA_STRUCT.unpack_from(view, BTH_OFFSET)
+            qp = self.qps.get(data[3] & 0xFFFFFF)
+            if qp is None or not qp.connected:
+                self.drops.unknown_qp += 1
+            elif flow.src not in qp.peers:
+                self.drops.wrong_source += 1
+            else:
+                qp.requester.heard_ns = now_ns
+                qp.responder.on_data(now_ns, view, size - ICRC_LEN, flow, port, ce, data)
+            return
+        self._receive_control(port, view, now_ns, flow, ce, opcode)
+
+    def _odd_reserved_byte(self, view: memoryview, flow: Flow) -> bool:
+        """Whether the ICRC is right after all: only the BTH's reserved byte, which does not count, is not
+        zero.
+        """
+        if view[_RESERVED_BYTE] == 0:
+            return False
+        copy = bytearray(view[BTH_OFFSET:])
+        copy[4] = 0
+        return crc32(copy, flow.crc) == RESIDUE
+
+    def _receive_trimmed(
+        self, port: int, frame: bytes | bytearray | memoryview, now_ns: int, flow: Flow, dscp: int
+    ) -> None:
+        # Neither lengths nor ICRC hold after trimming; a NACK is all that can come of it.
+        _, _, _, qpn, last = BTH_STRUCT.unpack_from(frame, BTH_OFFSET)
+        qp = self.qps.get(qpn & 0xFFFFFF)
+        if not FIRST_WRITE_OPCODE <= frame[BTH_OFFSET] <= LAST_WRITE_OPCODE:
+            self.drops.unknown_opcode += 1
+        elif qp is None or not qp.connected:
+            self.drops.unknown_qp += 1
+        elif flow.src not in qp.peers:
+            self.drops.wrong_source += 1
+        else:
+            self.frames_received[port] += 1
+            qp.requester.heard_ns = now_ns
+            last_hop = dscp == self.config.dscp.trimmed_lasthop
+            qp.responder.on_trimmed(last & PSN_MASK, flow.ev, port, last_hop)
+
+    def _receive_control(
+        self, port: int, view: memoryview, now_ns: int, flow: Flow, ce: bool, opcode: int
+    ) -> None:
+        _, _, _, qpn, last = BTH_STRUCT.unpack_from(view, BTH_OFFSET)
+        qpn &= 0xFFFFFF
+        if opcode in (Opcode.ENDPOINT_REQUEST, Opcode.ENDPOINT_RESPONSE):
+            if qpn == ENDPOINT_QPN:
+                self._receive_endpoint_op(port, view, now_ns, flow, opcode, last & 0xFFFF)
+            else:
+                self.drops.unknown_qp += 1
+            return
+        qp = self.qps.get(qpn)
+        if qp is None or not qp.connected:
+            self.drops.unknown_qp += 1
+            return
+        if flow.src not in qp.peers:
+            self.drops.wrong_source += 1
+            return
+        end = len(view) - ICRC_LEN
+        if opcode == _SACK:
+            if end < _SACK_END:
+                self.drops.malformed += 1
+                return
+            qp.requester.heard_ns = now_ns
+            qp.requester.on_sack(now_ns, SETH_STRUCT.unpack_from(view, _EXTENSION))
+        elif opcode == _NACK:
+            if end < _NACK_END:
+                self.drops.malformed += 1
+                return
+            qp.requester.heard_ns = now_ns
+            _, reason, _, entropy, _, _, psn, _, _, _ = NETH_STRUCT.unpack_from(view, _EXTENSION)
+            qp.requester.on_nack(now_ns, reason, entropy, psn & PSN_MASK)
+        elif opcode == _PROBE:
+            qp.requester.heard_ns = now_ns
+            qp.responder.on_probe(view[:end], flow.ev, port, ce)
+        else:
+            self.drops.unknown_opcode += 1
+            return
+        if not qp.queued:
+            self._queue(qp)
+
+    def _receive_endpoint_op(
+        self, port: int, view: memoryview, now_ns: int, flow: Flow, opcode: int, request_id: int
+    ) -> None:
+        peers = [qp for qp in self.qps.values() if qp.connected and flow.src in qp.peers]
+        if not peers:
+            self.drops.wrong_source += 1
+            return
+        body = view[: len(view) - ICRC_LEN]
+        try:
+            if opcode == Opcode.ENDPOINT_RESPONSE:
+                EndpointResponse.unpack(body, _EXTENSION)
+                return
+            request = EndpointRequest.unpack(body, _EXTENSION)
+        except WireError:
+            self.drops.malformed += 1
+            return
+        if request.op == EndpointOp.PORT_STATUS_UPDATE:
+            for qp in peers:
+                for plane in qp.evs.planes:
+                    up = bool(request.port_status_mask >> plane.port & 1)
+                    if plane.peer_up != up:
+                        qp.evs.set_plane(now_ns, plane.port, up, remote=True)
+                        if not up:
+                            qp.requester.on_port_down(now_ns, plane.port)
+                        self._queue(qp)
+        ev = peers[0].evs.reverse(flow.ev, port)
+        if ev is not None:
+            response = EndpointResponse(request.op, flow.ev, self.port_mask(), request.tx_timestamp)
+            self._send_other(ev, Opcode.ENDPOINT_RESPONSE, request_id, response.pack())
+
+    def frames_to_send(
+        self, now_ns: int, free_ports: Collection[int] | None = None, limit: int = 32
+    ) -> list[Frame]:
+        """Return about `limit` frames at most, each with its port; an empty list says there is nothing to
+        send now.
+
+        `free_ports` are the ports that can take a frame; None means all. A QP hands out at most eight frames
+        before the next one has its turn; answers go before data.
+        """
+        self._now_ns = now_ns
+        out: list[Frame] = []
+        for _ in range(len(self._other)):
+            frame = self._other.popleft()
+            if free_ports is None or frame[0] in free_ports:
+                out.append(frame)
+            else:
+                self._other.append(frame)
+        for _ in range(len(self._answering)):
+            if len(out) >= limit:
+                break
+            qp = self._answering.popleft()
+            qp.responder.emit_frames(out, limit - len(out), free_ports)
+            if qp.responder.answering:
+                self._answering.append(qp)
+        sending = self._sending
+        blocked = 0
+        while sending and len(out) < limit and blocked < len(sending):
+            qp = sending.popleft()
+            requester = qp.requester
+            if requester.emit_frames(now_ns, out, min(8, limit - len(out)), free_ports):
+                blocked = 0
+            else:
+                blocked += 1
+            if requester.wants_to_send():
+                sending.append(qp)
+            else:
+                qp.queued = False
+        sent = self.frames_sent
+        for frame in out:
+            sent[frame[0]] += 1
+        return out
+
+    def next_timer(self) -> int | None:
+        """Return the absolute time, ns, at which `handle_timer` should be called; None when nothing waits."""
+        now_ns = self._now_ns
+        due: int | None = None
+        for qp in self.qps.values():
+            if qp.connected:
+                mine = qp.requester.next_timer(now_ns)
+                if mine is not None and (due is None or mine < due):
+                    due = mine
+        return due
+
+    def handle_timer(self, now_ns: int) -> None:
+        """Do what is due at `now_ns`; harmless when nothing is."""
+        self._now_ns = now_ns
+        for qp in self.qps.values():
+            if qp.connected:
+                qp.requester.handle_timer(now_ns)
+                if not qp.queued:
+                    self._queue(qp)
+
+    def _queue(self, qp: QueuePair) -> None:
+        if not qp.queued and qp.requester.wants_to_send():
+            qp.queued = True
+            self._sending.append(qp)
+
+    def _emit(self, event: Event) -> None:
+        if isinstance(event, SendCompleted | ReceiveCompleted):
+            self._completions.append(event)
+            return
+        self._events.append(event)
+        if isinstance(event, QpError):
+            qp = self.qps.get(event.qpn)
+            if qp is not None:
+                # One half's error is the whole QP's.
+                qp.responder.error = True
+                qp.requester.fail(event.t_ns, Status.FLUSHED, event.detail, None)
+
+    # Observation
+
+    def qp_counters(self, qpn: int) -> QpCounters:
+        """Return a snapshot of a QP's counters."""
+        qp = self.qps[qpn]
+        q, r = qp.requester, qp.responder
+        return QpCounters(
+            qpn=qpn,
+            sent=q.packets_sent,
+            retransmitted=q.packets_retransmitted,
+            lost=q.packets_lost,
+            spurious=q.packets_spurious,
+            bytes_acked=q.bytes_acked,
+            sacks_received=q.sacks_received,
+            nacks_received=q.nacks_received,
+            placed=r.packets_placed,
+            bytes_placed=r.bytes_placed,
+            duplicates=r.duplicates,
+            out_of_window=r.out_of_window,
+            ce_received=r.ce_received,
+            trims_received=r.trims_received,
+            sacks_sent=r.sacks_sent,
+            nacks_sent=r.nacks_sent,
+            srtt_ns=q.rtt.srtt_ns,
+            rttvar_ns=q.rtt.var_ns,
+            guard_ns=q.guard.ns(self._now_ns),
+            inflight_bytes=q.board.inflight_bytes,
+            cwnd_bytes=q.congestion.cwnd_bytes,
+        )
+
+    def ev_counters(self, qpn: int) -> list[EvCounters]:
+        """Return a snapshot of all EVs of a QP."""
+        return [
+            EvCounters(
+                ev.value,
+                ev.port,
+                ev.state,
+                ev.active,
+                ev.sent,
+                ev.acked,
+                ev.lost,
+                ev.ecn_marked,
+                ev.trimmed,
+                ev.retired,
+            )
+            for plane in self.qps[qpn].evs.planes
+            for ev in plane.evs
+        ]
+
+    def active_per_plane(self, qpn: int) -> Mapping[int, int]:
+        """Return how many EVs each plane has in the rotation."""
+        return {plane.port: len(plane.active) for plane in self.qps[qpn].evs.planes}

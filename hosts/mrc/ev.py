@@ -1,0 +1,506 @@
+"""Entropy values: their states as a table, and the set a QP sprays over.
+
+States and events are those of the MRC specification [SPEC Fig 5, P1 §2.1]; `TRANSITIONS` is the whole
+machine. A set keeps per plane which EVs are active (in the rotation) and which are spare, and holds to these
+rules:
+
+* A packet takes the next EV of a rotation: planes in turn, and inside a plane its active EVs in an order that
+  is shuffled anew each time round [P1 §2.1, SPEC §9.3.1].
+* An EV marked SKIP sits out one turn of its plane and is GOOD again.
+* A retired EV's place is taken by a spare of the same plane [P1 §4]. Where a plane has none left, the other
+  planes lay some of theirs aside, so that the numbers of active EVs stay equal within one over the planes in
+  service.
+* A plane is in service while both ports are up and it has an EV that is neither ASSUMED_BAD nor DENIED.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Collection, Iterable
+from enum import IntEnum
+
+from hosts.mrc.config import MrcConfig
+from hosts.mrc.events import (
+    Event,
+    EvReplaced,
+    EvRestored,
+    EvRetired,
+    EvSkipped,
+    PlaneDown,
+    PlaneUp,
+    RetireReason,
+)
+from hosts.mrc.frames import FrameOptions, prefix
+from hosts.mrc.paths import Path, PlanePaths, RemotePaths
+
+
+class EvState(IntEnum):
+    """What is known of an EV; values up to GOOD may be sent on."""
+
+    UNKNOWN = 0
+    GOOD = 1
+    SKIP = 2
+    ASSUMED_BAD = 3
+    DENIED = 4
+
+
+class EvInput(IntEnum):
+    """What can happen to an EV."""
+
+    ACKED = 0
+    ECN = 1
+    TRIMMED = 2
+    TRIMMED_LASTHOP = 3
+    NACKED = 4
+    TURN_SKIPPED = 5
+    LOST = 6
+    ALWAYS_SKIP = 7
+    PROBES_PASSED = 8
+    PROBES_PASSED_MARKED = 9
+    DENY = 10
+    ALLOW = 11
+
+
+def _table() -> dict[tuple[EvState, EvInput], EvState]:
+    s, i = EvState, EvInput
+    rows: dict[EvState, dict[EvInput, EvState]] = {
+        s.UNKNOWN: {
+            i.ACKED: s.GOOD,
+            i.ECN: s.SKIP,
+            i.TRIMMED: s.SKIP,
+            i.LOST: s.ASSUMED_BAD,
+            i.ALWAYS_SKIP: s.ASSUMED_BAD,
+            i.PROBES_PASSED: s.GOOD,
+            i.PROBES_PASSED_MARKED: s.SKIP,
+            i.DENY: s.DENIED,
+        },
+        s.GOOD: {
+            i.ECN: s.SKIP,
+            i.TRIMMED: s.SKIP,
+            i.LOST: s.ASSUMED_BAD,
+            i.ALWAYS_SKIP: s.ASSUMED_BAD,
+            i.PROBES_PASSED_MARKED: s.SKIP,
+            i.DENY: s.DENIED,
+        },
+        s.SKIP: {
+            i.TURN_SKIPPED: s.GOOD,
+            i.LOST: s.ASSUMED_BAD,
+            i.ALWAYS_SKIP: s.ASSUMED_BAD,
+            i.DENY: s.DENIED,
+        },
+        s.ASSUMED_BAD: {i.PROBES_PASSED: s.GOOD, i.PROBES_PASSED_MARKED: s.SKIP, i.DENY: s.DENIED},
+        s.DENIED: {i.ALLOW: s.UNKNOWN},
+    }
+    return {(state, event): rows[state].get(event, state) for state in s for event in i}
+
+
+TRANSITIONS: dict[tuple[EvState, EvInput], EvState] = _table()
+"""The state machine, total: every event has an outcome in every state."""
+
+_SENDABLE = (EvState.UNKNOWN, EvState.GOOD)
+_USABLE = (EvState.UNKNOWN, EvState.GOOD, EvState.SKIP)
+
+
+class Ev:
+    """One entropy value towards one peer: its path, its state and its counters."""
+
+    __slots__ = (
+        "acked",
+        "active",
+        "ecn_marked",
+        "failed_ns",
+        "heads",
+        "index",
+        "lost",
+        "path",
+        "plane",
+        "port",
+        "probe_due_ns",
+        "probe_id",
+        "probe_wait_ns",
+        "probes_passed",
+        "ready",
+        "retired",
+        "sent",
+        "state",
+        "trimmed",
+        "value",
+    )
+
+    def __init__(self, plane: Plane, path: Path, index: int) -> None:
+        self.plane = plane
+        self.port = plane.port
+        self.path = path
+        self.value = path.ev
+        self.index = index
+        self.state = EvState.UNKNOWN
+        self.active = False
+        self.ready = False
+        """In the rotation and may be sent on; kept in step with `active` and `state`."""
+        self.heads: dict[int, tuple[bytes, int]] = {}
+        self.sent = self.acked = self.lost = self.trimmed = self.ecn_marked = self.retired = 0
+        self.failed_ns = 0
+        self.probe_due_ns = 0
+        self.probe_wait_ns = 0
+        self.probe_id: int | None = None
+        self.probes_passed = 0
+
+    def head(self, options: FrameOptions, tclass: int, udp_length: int) -> tuple[bytes, int]:
+        """Return what `frames.prefix` makes for this path, building it once."""
+        found = self.heads.get(udp_length << 8 | tclass)
+        if found is None:
+            if len(self.heads) >= 64:
+                self.heads.clear()
+            found = prefix(self.plane.paths, self.path, options, tclass, udp_length)
+            self.heads[udp_length << 8 | tclass] = found
+        return found
+
+
+class Plane:
+    """The EVs of one plane."""
+
+    __slots__ = (
+        "active",
+        "cursor",
+        "evs",
+        "local_up",
+        "order",
+        "paths",
+        "peer_up",
+        "port",
+        "quota",
+        "spares",
+    )
+
+    def __init__(self, paths: PlanePaths) -> None:
+        self.paths = paths
+        self.port = paths.port
+        self.evs: list[Ev] = []
+        self.active: list[Ev] = []
+        self.spares: list[Ev] = []
+        self.order: list[Ev] = []
+        self.cursor = 0
+        self.quota = 0
+        self.local_up = True
+        self.peer_up = True
+
+    @property
+    def up(self) -> bool:
+        """Both ends' ports into this plane are up."""
+        return self.local_up and self.peer_up
+
+    @property
+    def usable(self) -> int:
+        """Number of EVs that are neither ASSUMED_BAD nor DENIED."""
+        return len(self.active) + len(self.spares)
+
+
+class EvSet:
+    """The EVs of one QP: picks one per packet, retires and restores them."""
+
+    _ROUNDS = 8
+    """Turns of every plane laid out in advance; planes keep one order for that long."""
+
+    def __init__(
+        self,
+        qpn: int,
+        remote: RemotePaths,
+        config: MrcConfig,
+        rng: random.Random,
+        emit: Callable[[Event], None],
+    ) -> None:
+        self._qpn = qpn
+        self._config = config
+        self._random = rng.random
+        self._rng = rng
+        self._emit = emit
+        self.planes = [Plane(paths) for paths in remote.planes]
+        self.by_value: dict[int, Ev] = {}
+        self.bad: list[Ev] = []
+        """EVs in state ASSUMED_BAD, which wait for probes."""
+        share, extra = divmod(config.max_active_evs, len(self.planes))
+        for number, plane in enumerate(rng.sample(self.planes, len(self.planes))):
+            plane.quota = min(len(plane.paths.paths), max(1, share + (number < extra)))
+            chosen = min(len(plane.paths.paths), plane.quota + config.spare_evs_per_plane)
+            for index in sorted(rng.sample(range(len(plane.paths.paths)), chosen)):
+                ev = Ev(plane, plane.paths.paths[index], index)
+                plane.evs.append(ev)
+                self.by_value[ev.value] = ev
+            plane.spares = list(plane.evs)
+        self._schedule: list[Ev] = []
+        self._position = 0
+        self._balance()
+
+    # Picking
+
+    def pick(self, free_ports: Collection[int] | None = None, avoid: Ev | None = None) -> Ev | None:
+        """Return the EV for the next packet, or None when no usable one has its port among `free_ports`.
+
+        `avoid` is the EV a packet was just lost on or refused on; it comes back only if there is no other.
+        When no EV of any plane is usable the one that failed longest ago is taken, so that a QP never stands
+        still for good.
+        """
+        for _ in range(4 * len(self.planes) + 4):
+            if self._position >= len(self._schedule) and not self._refill():
+                break
+            ev: Ev | None = self._schedule[self._position]
+            self._position += 1
+            if not ev.ready:  # type: ignore[union-attr]
+                ev = self._substitute(ev)  # type: ignore[arg-type]
+                if ev is None:
+                    continue
+            if free_ports is not None and ev.port not in free_ports:  # type: ignore[union-attr]
+                continue
+            if ev is avoid:
+                ev = self._next(ev.plane)  # type: ignore[union-attr]
+                if ev is None or ev is avoid:
+                    continue
+            return ev
+        return self._last_resort(free_ports, avoid)
+
+    def _refill(self) -> bool:
+        planes = [plane for plane in self.planes if plane.active and plane.up]
+        planes.sort(key=self._key)
+        schedule: list[Ev] = []
+        for _ in range(self._ROUNDS):
+            for plane in planes:
+                ev = self._next(plane)
+                if ev is not None:
+                    schedule.append(ev)
+        self._schedule = schedule
+        self._position = 0
+        return bool(schedule)
+
+    def _next(self, plane: Plane) -> Ev | None:
+        """Return the plane's next EV in its own rotation, letting those marked SKIP sit out."""
+        for _ in range(2 * len(plane.active) + len(plane.order) + 1):
+            if plane.cursor >= len(plane.order):
+                if not plane.active:
+                    return None
+                plane.order = plane.active.copy()
+                plane.order.sort(key=self._key)
+                plane.cursor = 0
+            ev = plane.order[plane.cursor]
+            plane.cursor += 1
+            if ev.ready:
+                return ev
+            self._sit_out(ev)
+        return None
+
+    def _substitute(self, ev: Ev) -> Ev | None:
+        """Return another EV of the same plane for one that was scheduled and has changed since."""
+        self._sit_out(ev)
+        return self._next(ev.plane) if ev.plane.up else None
+
+    def _sit_out(self, ev: Ev) -> None:
+        if ev.state is EvState.SKIP:
+            self._move(ev, EvInput.TURN_SKIPPED)
+
+    def _last_resort(self, free_ports: Collection[int] | None, avoid: Ev | None) -> Ev | None:
+        candidates = [
+            ev
+            for plane in self.planes
+            if plane.up
+            for ev in (plane.active or [ev for ev in plane.evs if ev.state is not EvState.DENIED])
+        ]
+        if any(ev.active and ev is not avoid for ev in candidates):
+            if free_ports is None:
+                candidates = [ev for ev in candidates if ev.active and ev is not avoid]
+            else:
+                candidates = [
+                    ev for ev in candidates if ev.active and ev is not avoid and ev.port in free_ports
+                ]
+        elif free_ports is not None:
+            candidates = [ev for ev in candidates if ev.port in free_ports]
+        if not candidates:
+            return None
+        return min(candidates, key=lambda ev: (ev is avoid, ev.failed_ns, self._random()))
+
+    def _key(self, _: object) -> float:
+        return self._random()
+
+    def reverse(self, value: int, port: int, free_ports: Collection[int] | None = None) -> Ev | None:
+        """Return the EV for an answer to a packet that came in on `port` with EV `value`.
+
+        The same way back where we know it and believe in it, else another EV of that plane, else any [P1
+        §2.4].
+        """
+        ev = self.by_value.get(value)
+        if ev is not None and ev.state <= EvState.SKIP and ev.plane.up:
+            if free_ports is None or ev.port in free_ports:
+                return ev
+        else:
+            for plane in self.planes:
+                if plane.port == port and plane.up and (free_ports is None or port in free_ports):
+                    ev = self._next(plane)
+                    if ev is not None:
+                        return ev
+        return self.pick(free_ports)
+
+    # What happens to EVs
+
+    def on_acked(self, ev: Ev) -> None:
+        """A packet on this EV was acknowledged; only the first one changes anything."""
+        if ev.state is EvState.UNKNOWN:
+            self._move(ev, EvInput.ACKED)
+
+    def on_congestion(self, now_ns: int, ev: Ev, event: EvInput) -> None:
+        """A CE mark or a trim was reported for this EV."""
+        trimmed = event is not EvInput.ECN
+        if trimmed:
+            ev.trimmed += 1
+        else:
+            ev.ecn_marked += 1
+        before = ev.state
+        if self._move(ev, event) is EvState.SKIP and before is not EvState.SKIP:
+            self._emit(EvSkipped(now_ns, self._qpn, ev.value, ev.port, trimmed))
+
+    def on_lost(self, now_ns: int, ev: Ev, psn: int, reason: RetireReason) -> None:
+        """A packet vanished on this EV: retire it at once [P1 §2.1]."""
+        ev.lost += 1
+        ev.failed_ns = now_ns
+        ev.probes_passed = 0
+        self._retire(now_ns, ev, EvInput.LOST, psn, reason)
+
+    def on_always_skip(self, now_ns: int, ev: Ev) -> None:
+        """The receiver asks for this EV to be dropped."""
+        ev.failed_ns = now_ns
+        self._retire(now_ns, ev, EvInput.ALWAYS_SKIP, None, RetireReason.ALWAYS_SKIP)
+
+    def deny(self, now_ns: int, ev: Ev) -> None:
+        """An administrator's denylist names this EV [P1 §2.4]."""
+        self._retire(now_ns, ev, EvInput.DENY, None, RetireReason.DENIED)
+
+    def allow(self, now_ns: int, ev: Ev) -> None:
+        """Take an EV off the denylist."""
+        if ev.state is EvState.DENIED:
+            self._restore(now_ns, ev, EvInput.ALLOW)
+
+    def on_probe_answer(self, now_ns: int, ev: Ev, marked: bool) -> None:
+        """A probe on this EV came back; enough in a row restore it."""
+        if ev.state is not EvState.ASSUMED_BAD:
+            return
+        ev.probes_passed += 1
+        ev.probe_id = None
+        ev.probe_wait_ns = self._config.probe_interval_ns
+        ev.probe_due_ns = now_ns + ev.probe_wait_ns
+        if ev.probes_passed >= self._config.probe_successes:
+            self._restore(now_ns, ev, EvInput.PROBES_PASSED_MARKED if marked else EvInput.PROBES_PASSED)
+
+    def on_late_arrival(self, now_ns: int, ev: Ev) -> None:
+        """A packet thought lost on this EV arrived after all: ask the path at once instead of waiting."""
+        if ev.state is EvState.ASSUMED_BAD:
+            ev.probe_wait_ns = self._config.probe_interval_ns
+            ev.probe_due_ns = min(ev.probe_due_ns, now_ns)
+
+    # Probing
+
+    def next_probe_ns(self) -> int | None:
+        """Return when the next probe of an ASSUMED_BAD EV is due."""
+        return min((ev.probe_due_ns for ev in self.bad if ev.plane.up), default=None)
+
+    def due_probes(self, now_ns: int) -> Iterable[Ev]:
+        """Return EVs to probe now, and set their next times: an unanswered probe doubles the wait."""
+        due = [ev for ev in self.bad if ev.probe_due_ns <= now_ns and ev.plane.up]
+        for ev in due:
+            if ev.probe_id is not None:
+                ev.probes_passed = 0
+                ev.probe_wait_ns = min(2 * ev.probe_wait_ns, self._config.probe_interval_max_ns)
+            ev.probe_due_ns = now_ns + ev.probe_wait_ns
+        return due
+
+    # Planes
+
+    def set_plane(self, now_ns: int, port: int, up: bool, *, remote: bool) -> None:
+        """Take a plane out of service or put it back, for our own port or for the peer's."""
+        for plane in self.planes:
+            if plane.port != port or (plane.peer_up if remote else plane.local_up) == up:
+                continue
+            if remote:
+                plane.peer_up = up
+            else:
+                plane.local_up = up
+            self._emit((PlaneUp if up else PlaneDown)(now_ns, self._qpn, port, remote))
+            self._refresh(plane.evs)
+            self._schedule, self._position = [], 0
+            self._balance()
+
+    # The machine
+
+    def _move(self, ev: Ev, event: EvInput) -> EvState:
+        ev.state = TRANSITIONS[ev.state, event]
+        ev.ready = ev.active and ev.state <= EvState.GOOD and ev.plane.up
+        return ev.state
+
+    def _refresh(self, evs: Iterable[Ev]) -> None:
+        for ev in evs:
+            ev.ready = ev.active and ev.state <= EvState.GOOD and ev.plane.up
+
+    def _retire(self, now_ns: int, ev: Ev, event: EvInput, psn: int | None, reason: RetireReason) -> None:
+        before = ev.state
+        state = self._move(ev, event)
+        if state is before:
+            return
+        if before is EvState.ASSUMED_BAD:
+            self.bad.remove(ev)
+        if state is EvState.ASSUMED_BAD:
+            self.bad.append(ev)
+            ev.probe_wait_ns = self._config.probe_interval_ns
+            ev.probe_due_ns = now_ns + ev.probe_wait_ns
+            ev.probe_id = None
+            ev.probes_passed = 0
+        if before not in _USABLE:
+            return
+        ev.retired += 1
+        was_active = ev.active
+        ev.active = ev.ready = False
+        (ev.plane.active if was_active else ev.plane.spares).remove(ev)
+        self._emit(EvRetired(now_ns, self._qpn, ev.value, ev.port, reason, psn))
+        promoted = self._balance()
+        for new in promoted:
+            if was_active and new.plane is ev.plane:
+                self._emit(EvReplaced(now_ns, self._qpn, ev.value, new.value, ev.port))
+                break
+
+    def _restore(self, now_ns: int, ev: Ev, event: EvInput) -> None:
+        before = ev.state
+        if self._move(ev, event) not in _USABLE or before in _USABLE:
+            return
+        if before is EvState.ASSUMED_BAD:
+            self.bad.remove(ev)
+        ev.plane.spares.append(ev)
+        self._emit(EvRestored(now_ns, self._qpn, ev.value, ev.port))
+        self._balance()
+
+    def _balance(self) -> list[Ev]:
+        """Make the numbers of active EVs equal within one; return the EVs that became active."""
+        serving = [plane for plane in self.planes if plane.up and plane.usable]
+        promoted: list[Ev] = []
+        if not serving:
+            return promoted
+        floor = min(min(plane.quota, plane.usable) for plane in serving)
+        for plane in serving:
+            want = min(plane.quota, plane.usable, floor + 1)
+            while len(plane.active) > want:
+                self._lay_aside(plane)
+            while len(plane.active) < want:
+                promoted.append(self._promote(plane))
+        return promoted
+
+    def _lay_aside(self, plane: Plane) -> None:
+        skipping = [ev for ev in plane.active if ev.state is EvState.SKIP]
+        ev = self._rng.choice(skipping or plane.active)
+        plane.active.remove(ev)
+        plane.spares.append(ev)
+        ev.active = ev.ready = False
+
+    def _promote(self, plane: Plane) -> Ev:
+        sendable = [ev for ev in plane.spares if ev.state in _SENDABLE]
+        ev = self._rng.choice(sendable or plane.spares)
+        plane.spares.remove(ev)
+        plane.active.append(ev)
+        # At the end of the current round, so that those who wait in it keep their turn.
+        plane.order.append(ev)
+        ev.active = True
+        ev.ready = ev.state <= EvState.GOOD and plane.up
+        return ev

@@ -1,0 +1,130 @@
+"""When does a packet count as lost? RTT, the reordering guard, and the timers of the tail.
+
+The rule is RACK's [RFC 8985], adapted to spraying. A packet is lost when another one, SENT at least the guard
+later, on whatever path, has been acknowledged:
+
+    sent_ns(newest acknowledged) - sent_ns(packet) > guard
+
+Both ends of that comparison are send times. A receiver or a machine that stalls delays all acknowledgements
+alike and therefore declares nothing lost; only evidence that something later overtook the packet does. The
+guard is
+
+    min(max_reorder, widening * max(min_reorder, fraction * srtt, factor * rttvar))
+
+since what can make a later packet overtake an earlier one is the difference of queues between paths, and that
+is what the RTT's deviation over all paths measures. `widening` starts at 1, doubles whenever a packet counted
+as lost turns out to have arrived, and halves again in quiet times.
+
+Nothing is sent after the last packets of a burst, so a tail probe supplies the later-sent packet: it goes out
+2 * srtt + guard after the last sign of life, and its answer, with the bitmap, settles what was sent before
+it. Only when probes stay unanswered too does the ACK timer of the specification count down to the error.
+"""
+
+from __future__ import annotations
+
+from hosts.mrc.config import MrcConfig
+
+
+class RttEstimator:
+    """Smoothed RTT and mean deviation [RFC 6298], in integer ns."""
+
+    __slots__ = ("latest_ns", "min_ns", "samples", "srtt_ns", "var_ns")
+
+    def __init__(self, initial_ns: int) -> None:
+        self.srtt_ns = initial_ns
+        self.var_ns = initial_ns // 2
+        self.min_ns = initial_ns
+        self.latest_ns = initial_ns
+        self.samples = 0
+
+    def sample(self, rtt_ns: int) -> None:
+        """Take in one unambiguous measurement."""
+        self.latest_ns = rtt_ns
+        if self.samples == 0:
+            self.srtt_ns, self.var_ns, self.min_ns = rtt_ns, rtt_ns // 2, rtt_ns
+        else:
+            self.var_ns += (abs(rtt_ns - self.srtt_ns) - self.var_ns) >> 2
+            self.srtt_ns += (rtt_ns - self.srtt_ns) >> 3
+            if rtt_ns < self.min_ns:
+                self.min_ns = rtt_ns
+        self.samples += 1
+
+
+class ReorderGuard:
+    """How much later something must have been sent, to prove by its acknowledgement that a packet is lost."""
+
+    __slots__ = ("_config", "_rtt", "_widened_ns", "widening")
+
+    _MAX_WIDENING = 16
+    _QUIET_NS = 1_000_000_000
+
+    def __init__(self, config: MrcConfig, rtt: RttEstimator) -> None:
+        self._config = config
+        self._rtt = rtt
+        self.widening = 1
+        self._widened_ns = 0
+
+    def ns(self, now_ns: int) -> int:
+        """Return the guard at this time."""
+        config, rtt = self._config, self._rtt
+        if self.widening > 1 and now_ns - self._widened_ns > self._QUIET_NS:
+            self.widening //= 2
+            self._widened_ns = now_ns
+        guard = max(
+            config.min_reorder_ns,
+            int(rtt.srtt_ns * config.reorder_rtt_fraction),
+            int(rtt.var_ns * config.reorder_rttvar_factor),
+        )
+        return min(guard * self.widening, config.max_reorder_ns)
+
+    def on_spurious(self, now_ns: int) -> None:
+        """A packet that counted as lost had arrived."""
+        self.widening = min(2 * self.widening, self._MAX_WIDENING)
+        self._widened_ns = now_ns
+
+
+class TailTimer:
+    """When to send a probe for the sake of packets nothing was sent after."""
+
+    __slots__ = ("_config", "_rtt", "probes", "since_ns")
+
+    def __init__(self, config: MrcConfig, rtt: RttEstimator) -> None:
+        self._config = config
+        self._rtt = rtt
+        self.since_ns = 0
+        """Last transmission or last progress."""
+        self.probes = 0
+
+    def due_ns(self, guard_ns: int) -> int:
+        """Return when the next probe is due; each unanswered one doubles the wait."""
+        wait = 2 * self._rtt.srtt_ns + guard_ns << min(self.probes, 10)
+        return self.since_ns + min(wait, self._config.tail_probe_max_ns)
+
+
+class AckTimer:
+    """The ACK timeout: 1.024 us * 2^n, some tries at that, then doubling [SPEC Table 7-1]."""
+
+    __slots__ = ("_config", "_rtt", "retries", "since_ns")
+
+    def __init__(self, config: MrcConfig, rtt: RttEstimator) -> None:
+        self._config = config
+        self._rtt = rtt
+        self.since_ns = 0
+        """Last progress, or the moment something became outstanding."""
+        self.retries = 0
+
+    def timeout_ns(self) -> int:
+        """Return the present timeout; never below four smoothed RTTs."""
+        base = max(1024 << self._config.ack_timeout_exponent, 4 * self._rtt.srtt_ns)
+        return base << max(0, min(self.retries - self._config.linear_retries + 1, 24))
+
+    def due_ns(self) -> int:
+        """Return when the timer runs out."""
+        return self.since_ns + self.timeout_ns()
+
+    @property
+    def exhausted(self) -> bool:
+        """All retries are used up."""
+        if self._config.exponential_retries >= 25:
+            return False
+        return self.retries > self._config.linear_retries + self._config.exponential_retries

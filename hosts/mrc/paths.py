@@ -1,0 +1,84 @@
+"""What the core needs to know about the network: for each destination, its planes and the paths in each.
+
+The core never computes a segment list. Whoever knows the fabric fills these in; the core only picks EVs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """One way through one plane."""
+
+    ev: int
+    """Entropy value, 32 bits: with SRv6 it embeds the choices the path makes [P1 §2.3]."""
+    outer_dst: bytes
+    """Destination of the outer IPv6 header: the uSID container, 16 bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanePaths:
+    """One plane: the local port into it, the addresses of both ends in it, and its paths."""
+
+    port: int
+    """NIC port, which is the plane's number (SPEC §11.5: port = plane)."""
+    src_mac: bytes
+    dst_mac: bytes
+    """MAC of the T0 this port is wired to."""
+    src: bytes
+    """Inner source: our address in this plane, 16 bytes. Also the outer source."""
+    dst: bytes
+    """Inner destination: the peer's address in this plane, 16 bytes."""
+    paths: tuple[Path, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RemotePaths:
+    """All the ways to one peer."""
+
+    planes: tuple[PlanePaths, ...]
+
+    def __post_init__(self) -> None:
+        ports = [plane.port for plane in self.planes]
+        if len(set(ports)) != len(ports) or not ports:
+            raise ValueError("each plane needs a port of its own, and there must be one plane at least")
+        evs = [path.ev for plane in self.planes for path in plane.paths]
+        if len(set(evs)) != len(evs) or not evs:
+            raise ValueError("EVs must be unique over all planes, and there must be one at least")
+        for plane in self.planes:
+            if len(plane.src_mac) != 6 or len(plane.dst_mac) != 6:
+                raise ValueError(f"port {plane.port}: a MAC address has 6 bytes")
+            if len(plane.src) != 16 or len(plane.dst) != 16:
+                raise ValueError(f"port {plane.port}: an IPv6 address has 16 bytes")
+            for path in plane.paths:
+                if not 0 <= path.ev < 1 << 32 or len(path.outer_dst) != 16:
+                    raise ValueError(f"port {plane.port}: bad path {path}")
+
+
+@dataclass(frozen=True, slots=True)
+class PortAddress:
+    """One port of a NIC."""
+
+    port: int
+    mac: bytes
+    address: bytes
+    """IPv6, 16 bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class QpAttributes:
+    """What two ends tell each other out of band before a QP carries data [SPEC §10, Table 10-1]."""
+
+    qpn: int
+    psn: int
+    """First PSN this end will send, 24 bits."""
+    mtu_bytes: int
+    """Largest payload of one packet this end accepts."""
+    mpr: int
+    """Receive window of this end in PSNs."""
+    udp_port: int
+    ports: tuple[PortAddress, ...]
+    trim_nack: bool = True
+    """This end answers trimmed packets with NACKs."""

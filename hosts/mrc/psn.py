@@ -1,0 +1,40 @@
+"""Packet sequence numbers: 24 bits on the wire, unbounded integers inside.
+
+A PSN counts data packets of one direction of one queue pair, whatever path each took [SPEC §7.4.4]. The wire
+carries its low 24 bits. Inside the core PSNs are plain integers that never wrap, so ordinary comparison and
+subtraction are right everywhere; only the edges (`wire_psn`, `expand`) know about 24 bits.
+"""
+
+PSN_BITS = 24
+PSN_MASK = (1 << PSN_BITS) - 1
+PSN_HALF = 1 << (PSN_BITS - 1)
+
+
+def wire_psn(psn: int) -> int:
+    """Return the 24 bits of `psn` that go on the wire."""
+    return psn & PSN_MASK
+
+
+def distance(new: int, old: int) -> int:
+    """Return the signed serial distance new - old of two wire PSNs, in [-2^23, 2^23) [RFC 1982]."""
+    return ((new - old + PSN_HALF) & PSN_MASK) - PSN_HALF
+
+
+def expand(wire: int, near: int) -> int:
+    """Return the unbounded PSN whose low 24 bits are `wire` and which lies closest to `near`."""
+    return near + ((wire - near + PSN_HALF) & PSN_MASK) - PSN_HALF
+
+
+def trailing_ones(bits: int) -> int:
+    """Return how many of the lowest bits of `bits` are set without a gap."""
+    return ((bits + 1) & ~bits).bit_length() - 1
+
+
+def iter_bits(bits: int) -> list[int]:
+    """Return the indices of the set bits of `bits`, ascending; the cost follows the set bits, not the width."""
+    found: list[int] = []
+    while bits:
+        low = bits & -bits
+        found.append(low.bit_length() - 1)
+        bits ^= low
+    return found

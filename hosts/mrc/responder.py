@@ -1,0 +1,353 @@
+"""The receiving half of a queue pair: places payloads, keeps the bitmap, answers with SACKs and NACKs.
+
+A packet is placed the moment it arrives and is never held for order [P1 §2.1]. A PSN that arrived before is
+answered but neither placed nor counted again. Answers are decided on arrival and built when the driver next
+asks for frames, so that one SACK can answer a batch; every trigger that carries news of its own (CE mark,
+probe) keeps its own SACK.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from zlib import crc32
+
+from hosts.mrc.config import MrcConfig
+from hosts.mrc.ev import EvSet
+from hosts.mrc.events import Event, QpError, ReceiveCompleted, Status
+from hosts.mrc.frames import Flow, FrameOptions, traffic_class
+from hosts.mrc.memory import MemoryTable
+from hosts.mrc.psn import PSN_BITS, PSN_MASK
+from hosts.mrc.requester import Frame
+from hosts.mrc.sack import ReceiverBitmap
+from hosts.mrc.wire import (
+    BTH_ACK_REQUEST,
+    BTH_OFFSET,
+    BTH_RETRANSMISSION,
+    BTH_STRUCT,
+    BTH_TIMESTAMP,
+    CC_TYPE_SACK,
+    DATA_STRUCT,
+    DATA_TS_STRUCT,
+    ICRC_LEN,
+    IMM_LEN,
+    IMM_STRUCT,
+    SACK_STRUCT,
+    SETH_MARK_SHIFT,
+    SETH_PROBE_REPLY,
+    UDP_LEN,
+    EvMark,
+    Nack,
+    NackReason,
+    Opcode,
+    Probe,
+    WireError,
+)
+
+_LAST, _LAST_IMM = int(Opcode.WRITE_LAST), int(Opcode.WRITE_LAST_IMM)
+_ONLY, _ONLY_IMM = int(Opcode.WRITE_ONLY), int(Opcode.WRITE_ONLY_IMM)
+_SINGLE = (_ONLY, _ONLY_IMM)
+_WITH_IMM = (_LAST_IMM, _ONLY_IMM)
+_ASKED = (BTH_ACK_REQUEST | BTH_RETRANSMISSION) << 24
+_TS_BIT = BTH_TIMESTAMP << 24
+_DATA_END = BTH_OFFSET + DATA_STRUCT.size
+_DATA_TS_END = BTH_OFFSET + DATA_TS_STRUCT.size
+_SACK_UDP_LENGTH = UDP_LEN + SACK_STRUCT.size + ICRC_LEN
+
+_Trigger = tuple[int, int, int, int, int, bool]
+"""EV, arrival port, mark, PSN or probe id, timestamp, whether it answers a probe."""
+
+
+class Messages:
+    """Which messages are whole, by MSN, and which WRITE_IMMs may be delivered, by RQMSN [P1 §2.1].
+
+    Used when WRITE_IMM completions need not wait for earlier writes; otherwise the cumulative PSN says it
+    all.
+    """
+
+    def __init__(self) -> None:
+        self._missing: dict[int, int] = {}
+        self._immediates: dict[int, tuple[int, int, int]] = {}
+        self._whole: dict[int, tuple[int, int]] = {}
+        self._next_rqmsn = 0
+
+    def add(
+        self, msn: int, rqmsn: int, length: int, dma_length: int, single: bool, imm: int | None
+    ) -> list[tuple[int, int, int]]:
+        """Count one packet; return the (imm, length, rqmsn) that may be delivered now."""
+        missing = self._missing.pop(msn, dma_length) - length
+        if imm is not None:
+            self._immediates[msn] = (imm, dma_length, rqmsn)
+        if missing > 0:
+            self._missing[msn] = missing
+            return []
+        if single and imm is None:
+            return []
+        done = self._immediates.pop(msn, None)
+        if done is None:
+            return []
+        self._whole[done[2]] = (done[0], done[1])
+        ready: list[tuple[int, int, int]] = []
+        while (entry := self._whole.pop(self._next_rqmsn, None)) is not None:
+            ready.append((entry[0], entry[1], self._next_rqmsn))
+            self._next_rqmsn = (self._next_rqmsn + 1) & 0xFFFF
+        return ready
+
+
+class Responder:
+    """The receiving half of one QP."""
+
+    def __init__(
+        self,
+        qpn: int,
+        config: MrcConfig,
+        options: FrameOptions,
+        memory: MemoryTable,
+        emit: Callable[[Event], None],
+        wake: Callable[[], None],
+    ) -> None:
+        self.qpn = qpn
+        self._config = config
+        self._options = options
+        self._regions = memory.regions
+        self._emit = emit
+        self._wake = wake
+        """Tells the endpoint that there is something to answer."""
+        self._tclass = traffic_class(config.dscp.control, ecn_capable=False)
+        self._threshold = config.sack_threshold_bytes
+        self._coalesce = config.sack_coalesce
+        # Set by connect().
+        self.evs: EvSet
+        self._remote_qpn = 0
+        self.bitmap = ReceiverBitmap(1 << PSN_BITS, config.mpr)
+
+        self.error = False
+        self._since_sack = 0
+        self._plain: _Trigger | None = None
+        self._merged = 0
+        self._asked = -1
+        """Highest PSN with BTH.a that the cumulative PSN has not reached: reaching it is news, too."""
+        self._own: list[_Trigger] = []
+        self._nacks: list[tuple[int, int, Nack]] = []
+        self.answering = False
+        """Something waits to be answered; the endpoint keeps us in its list while this is so."""
+        self._immediates: dict[int, tuple[int, int, int]] = {}
+        self._messages = None if config.imm_waits_for_earlier else Messages()
+        self.bytes_placed = self.packets_placed = self.duplicates = self.out_of_window = 0
+        self.ce_received = self.trims_received = self.sacks_sent = self.nacks_sent = self.malformed = 0
+
+    def connect(self, remote_qpn: int, first_psn: int, evs: EvSet) -> None:
+        """Learn the peer's side of the connection."""
+        self._remote_qpn = remote_qpn
+        self.bitmap = ReceiverBitmap(first_psn + (1 << PSN_BITS), self._config.mpr)
+        self.evs = evs
+
+    # What arrives
+
+    def on_data(
+        self,
+        now_ns: int,
+        frame: memoryview,
+        end: int,
+        flow: Flow,
+        port: int,
+        ce: bool,
+        fields: tuple[int, ...],
+    ) -> None:
+        """Take in a data packet whose ICRC was right.
+
+        `end` is where the ICRC starts; `fields` are those of `wire.DATA_STRUCT`, read at the BTH.
+        """
+        opcode, second, _, _, last, rqmsn, msn, va, rkey, dma_length = fields
+        start = _DATA_END
+        stamp = 0
+        if last & _TS_BIT:
+            if end < _DATA_TS_END:
+                self.malformed += 1
+                return
+            _, _, _, _, _, _, _, stamp, _, va, rkey, dma_length = DATA_TS_STRUCT.unpack_from(
+                frame, BTH_OFFSET
+            )
+            start = _DATA_TS_END
+        imm: int | None = None
+        if opcode in _WITH_IMM:
+            if end - start < IMM_LEN:
+                self.malformed += 1
+                return
+            (imm,) = IMM_STRUCT.unpack_from(frame, start)
+            start += IMM_LEN
+        end -= second >> 4 & 3
+        length = end - start
+        if length < 0 or length > dma_length or (opcode in _SINGLE and length != dma_length):
+            self.malformed += 1
+            return
+        bitmap = self.bitmap
+        psn = bitmap.locate(last & PSN_MASK)
+        if psn >= bitmap.expected + bitmap.mpr:
+            # Dropped in silence [SPEC §6.3.1 rule 6]: the sender knows our window.
+            self.out_of_window += 1
+            return
+        ev = flow.ev
+        if self.error:
+            self._refuse(ev, port, psn, NackReason.UNEXP_EVENT)
+            return
+        offset = psn - bitmap.expected
+        if offset < 0 or bitmap.bits >> offset & 1:
+            self.duplicates += 1
+            self._trigger(ev, port, EvMark.SKIP_ONCE if ce else EvMark.NONE, psn, stamp)
+            return
+        if length:
+            region = self._regions.get(rkey)
+            at = -1 if region is None else va - region.address
+            if region is None or at < 0 or at + length > region.length or not region.writable:
+                self.error = True
+                self._refuse(ev, port, psn, NackReason.UNEXP_EVENT)
+                detail = f"write of {length} B at {va:#x} with rkey {rkey:#x}"
+                self._emit(QpError(now_ns, self.qpn, Status.REMOTE_ACCESS_ERROR, detail))
+                return
+            region.view[at : at + length] = frame[start:end]
+            self.bytes_placed += length
+        self.packets_placed += 1
+        bitmap.add(psn)
+        if self._messages is not None:
+            single = opcode in _SINGLE
+            for value, size, number in self._messages.add(msn, rqmsn, length, dma_length, single, imm):
+                self._emit(ReceiveCompleted(now_ns, self.qpn, value, size, number))
+        else:
+            if imm is not None:
+                self._immediates[psn] = (imm, dma_length, rqmsn)
+            if self._immediates and offset == 0:
+                self._deliver(now_ns)
+        since = self._since_sack + (length if length > 1024 else 1024)
+        due = since > self._threshold or ce
+        if last & _ASKED:
+            due = True
+            if psn > self._asked:
+                self._asked = psn
+        if 0 <= self._asked < bitmap.expected:
+            # Stragglers that close the last gap would otherwise wait for a trigger of their own.
+            due = True
+            self._asked = -1
+        if due:
+            self._since_sack = 0
+            if ce:
+                self.ce_received += 1
+            self._trigger(ev, port, EvMark.SKIP_ONCE if ce else EvMark.NONE, psn, stamp)
+        else:
+            self._since_sack = since
+
+    def _deliver(self, now_ns: int) -> None:
+        expected = self.bitmap.expected
+        for psn in sorted(psn for psn in self._immediates if psn < expected):
+            imm, length, rqmsn = self._immediates.pop(psn)
+            self._emit(ReceiveCompleted(now_ns, self.qpn, imm, length, rqmsn))
+
+    def on_trimmed(self, psn24: int, ev: int, port: int, last_hop: bool) -> None:
+        """Take in a packet whose payload a switch cut off: ask for it again at once [P1 §2.1]."""
+        self.trims_received += 1
+        psn = self.bitmap.locate(psn24)
+        if psn >= self.bitmap.expected + self.bitmap.mpr:
+            self.out_of_window += 1
+        elif self.error:
+            self._refuse(ev, port, psn, NackReason.UNEXP_EVENT)
+        elif not self.bitmap.is_new(psn):
+            self._trigger(ev, port, EvMark.NONE, psn, 0)
+        else:
+            self._refuse(ev, port, psn, NackReason.TRIMMED_LASTHOP if last_hop else NackReason.TRIMMED)
+
+    def on_probe(self, frame: memoryview, ev: int, port: int, ce: bool) -> None:
+        """Take in a reliability probe: answer with a SACK that carries its id [SPEC §7.4.6]."""
+        try:
+            probe = Probe.unpack(frame, BTH_OFFSET + BTH_STRUCT.size)
+        except WireError:
+            self.malformed += 1
+            return
+        if len(self._own) < 256:
+            mark = EvMark.SKIP_ONCE if ce else EvMark.NONE
+            self._own.append((ev, port, mark, probe.probe_id, probe.tx_timestamp, True))
+            self._answer()
+
+    def _trigger(self, ev: int, port: int, mark: int, psn: int, stamp: int) -> None:
+        trigger = (ev, port, mark, psn, stamp, False)
+        if mark:
+            self._own.append(trigger)
+        else:
+            if self._plain is not None:
+                self._merged += 1
+                if self._merged >= self._coalesce:
+                    self._own.append(self._plain)
+                    self._merged = 0
+            self._plain = trigger
+        if not self.answering:
+            self._answer()
+
+    def _refuse(self, ev: int, port: int, psn: int, reason: NackReason) -> None:
+        self._nacks.append((ev, port, Nack(reason, ev, psn & PSN_MASK)))
+        self._answer()
+
+    def _answer(self) -> None:
+        if not self.answering:
+            self.answering = True
+            self._wake()
+
+    # What goes back
+
+    def emit_frames(self, out: list[Frame], limit: int, free_ports: Collection[int] | None) -> None:
+        """Append answers to `out`, up to about `limit`; `answering` stays set while some remain."""
+        start = len(out)
+        while self._nacks and len(out) - start < limit:
+            ev_value, port, nack = self._nacks[0]
+            ev = self.evs.reverse(ev_value, port, free_ports)
+            if ev is None:
+                return
+            del self._nacks[0]
+            middle = (
+                BTH_STRUCT.pack(int(Opcode.NACK), 0, self._config.pkey, self._remote_qpn, nack.nack_psn)
+                + nack.pack()
+            )
+            head, crc = ev.head(self._options, self._tclass, UDP_LEN + len(middle) + ICRC_LEN)
+            out.append((ev.port, b"".join((head, middle, crc32(middle, crc).to_bytes(4, "little")))))
+            self.nacks_sent += 1
+        if self._plain is not None:
+            self._own.append(self._plain)
+            self._plain = None
+            self._merged = 0
+        while self._own and len(out) - start < limit:
+            trigger = self._own[0]
+            ev = self.evs.reverse(trigger[0], trigger[1], free_ports)
+            if ev is None:
+                return
+            del self._own[0]
+            head, crc = ev.head(self._options, self._tclass, _SACK_UDP_LENGTH)
+            for sack_offset, bits in self.bitmap.windows():
+                middle = self._sack(trigger, sack_offset, bits)
+                out.append((ev.port, b"".join((head, middle, crc32(middle, crc).to_bytes(4, "little")))))
+                self.sacks_sent += 1
+        if not self._own and not self._nacks:
+            self.answering = False
+
+    def _sack(self, trigger: _Trigger, sack_offset: int, bits: int) -> bytes:
+        ev, _, mark, number, stamp, probe = trigger
+        bitmap = self.bitmap
+        cack = bitmap.expected - 1
+        offset = number if probe else number - cack
+        offset &= 0xFFFF
+        return SACK_STRUCT.pack(
+            int(Opcode.SACK),
+            0,
+            self._config.pkey,
+            self._remote_qpn,
+            cack & PSN_MASK,
+            mark << SETH_MARK_SHIFT | (SETH_PROBE_REPLY if probe else 0),
+            offset - 0x10000 if offset & 0x8000 else offset,
+            ev,
+            0,
+            0,
+            cack & PSN_MASK,
+            CC_TYPE_SACK << 4,
+            0,
+            sack_offset,
+            bits,
+            stamp,
+            bitmap.bits.bit_count() & 0x7FFF,
+            (self.bytes_placed + 255 >> 8) & 0xFFFFFF,
+        )

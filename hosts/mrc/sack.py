@@ -1,0 +1,224 @@
+"""Acknowledgement state at both ends: the receiver's bitmap and the sender's scoreboard.
+
+The receiver keeps one integer as bitmap, the sender a ring of send records. Both sides' work follows what
+changed, not the width of the window.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, NamedTuple
+
+from hosts.mrc.psn import expand, trailing_ones
+
+if TYPE_CHECKING:
+    from hosts.mrc.ev import Ev
+    from hosts.mrc.requester import WorkRequest
+
+
+class ReceiverBitmap:
+    """Which PSNs have arrived, and which of those the sender has not been told yet."""
+
+    __slots__ = ("_unreported", "bits", "expected", "highest", "mpr")
+
+    def __init__(self, first_psn: int, mpr: int) -> None:
+        self.mpr = mpr
+        self.expected = first_psn
+        """Lowest PSN that has not arrived: cack + 1."""
+        self.bits = 0
+        """Bit i set: `expected` + i has arrived."""
+        self.highest = first_psn - 1
+        self._unreported = 0
+
+    def locate(self, wire_psn: int) -> int:
+        """Return the unbounded PSN of one from the wire."""
+        return expand(wire_psn, self.expected)
+
+    def is_new(self, psn: int) -> bool:
+        """Whether a PSN inside the window has not arrived before."""
+        return psn >= self.expected and not self.bits >> (psn - self.expected) & 1
+
+    def in_window(self, psn: int) -> bool:
+        """Whether a PSN is in [cack + 1, cack + MPR]; lower ones are duplicates [SPEC §6.3.1]."""
+        return psn < self.expected + self.mpr
+
+    def add(self, psn: int) -> None:
+        """Note the arrival of a new PSN inside the window."""
+        bit = 1 << (psn - self.expected)
+        bits = self.bits | bit
+        if psn > self.highest:
+            self.highest = psn
+        if bits & 1:
+            run = trailing_ones(bits)
+            self.expected += run
+            self.bits = bits >> run
+            self._unreported >>= run
+            if psn >= self.expected:
+                self._unreported |= bit >> run
+        else:
+            self.bits = bits
+            self._unreported |= bit
+
+    @property
+    def out_of_order(self) -> int:
+        """Number of PSNs above the cumulative acknowledgement that have arrived."""
+        return self.bits.bit_count()
+
+    def windows(self) -> list[tuple[int, int]]:
+        """Return (sack_offset, bitmap) of the SACKs that tell the sender all it does not know; at least one.
+
+        The usual one ends at the highest PSN, so consecutive SACKs overlap and the loss of one loses no news.
+        What lies below it and was never reported gets SACKs of its own.
+        """
+        base = max(self.expected, self.highest - 63)
+        low = base - self.expected
+        result = [(low + 1, self.bits >> low & 0xFFFFFFFFFFFFFFFF)]
+        rest = self._unreported & ((1 << low) - 1)
+        while rest:
+            start = (rest & -rest).bit_length() - 1
+            result.append((start + 1, self.bits >> start & 0xFFFFFFFFFFFFFFFF))
+            rest = rest >> (start + 64) << (start + 64)
+        self._unreported = 0
+        return result
+
+
+class SentPacket(NamedTuple):
+    """One transmission of one PSN."""
+
+    psn: int
+    sent_ns: int
+    ev: Ev
+    request: WorkRequest
+    offset: int
+    """Of its payload in the message, bytes."""
+    length: int
+    """Of its payload, bytes."""
+    tries: int
+    """Transmissions before this one."""
+    previous_ev: Ev | None
+    """EV of the transmission before this one."""
+
+
+class Scoreboard:
+    """The sender's view: what is in flight, what is acknowledged, what is lost and waits to go again."""
+
+    __slots__ = (
+        "_heap",
+        "_mask",
+        "_ring",
+        "_sacked",
+        "inflight_bytes",
+        "inflight_packets",
+        "lost",
+        "next_psn",
+        "una",
+    )
+
+    def __init__(self, first_psn: int, mpr: int) -> None:
+        size = 1 << (mpr - 1).bit_length()
+        self._ring: list[SentPacket | None] = [None] * size
+        self._mask = size - 1
+        self._sacked = 0
+        self._heap: list[int] = []
+        self.lost: dict[int, SentPacket] = {}
+        """Lost packets that wait for retransmission, by PSN."""
+        self.una = first_psn
+        """Lowest PSN not acknowledged."""
+        self.next_psn = first_psn
+        self.inflight_bytes = 0
+        self.inflight_packets = 0
+
+    def current(self, psn: int) -> SentPacket | None:
+        """Return the transmission of `psn` that is in flight, if there is one."""
+        if self.una <= psn < self.next_psn:
+            return self._ring[psn & self._mask]
+        return None
+
+    def on_sent(self, packet: SentPacket) -> None:
+        """Note a transmission, first or repeated."""
+        psn = packet[0]
+        self._ring[psn & self._mask] = packet
+        if psn >= self.next_psn:
+            self.next_psn = psn + 1
+        self.inflight_bytes += packet[5]
+        self.inflight_packets += 1
+
+    def on_lost(self, packet: SentPacket) -> None:
+        """Take a packet out of flight and queue it for retransmission."""
+        psn = packet[0]
+        self._ring[psn & self._mask] = None
+        self.inflight_bytes -= packet[5]
+        self.inflight_packets -= 1
+        self.lost[psn] = packet
+        heappush(self._heap, psn)
+
+    def oldest_lost(self) -> SentPacket | None:
+        """Return the lost packet with the lowest PSN."""
+        while self._heap:
+            packet = self.lost.get(self._heap[0])
+            if packet is not None:
+                return packet
+            heappop(self._heap)
+        return None
+
+    def take_lost(self, packet: SentPacket) -> None:
+        """Remove what `oldest_lost` returned, because it is being sent."""
+        heappop(self._heap)
+        del self.lost[packet[0]]
+
+    def digest(self, cack: int, base: int, bitmap: int) -> tuple[list[SentPacket], list[SentPacket]]:
+        """Take in a SACK (unbounded PSNs); return packets newly acknowledged in flight, and those thought
+        lost.
+        """
+        ring, mask = self._ring, self._mask
+        acked: list[SentPacket] = []
+        found: list[SentPacket] = []
+        una = self.una
+        if cack >= una:
+            advance = cack + 1 - una
+            for psn in range(una, cack + 1):
+                packet = ring[psn & mask]
+                if packet is not None:
+                    ring[psn & mask] = None
+                    acked.append(packet)
+            if self.lost:
+                found = [self.lost.pop(psn) for psn in sorted(self.lost) if psn <= cack]
+            self._sacked >>= advance
+            self.una = una = cack + 1
+        if bitmap:
+            shift = base - una
+            bits = bitmap << shift if shift >= 0 else bitmap >> -shift
+            new = bits & ~self._sacked & ((1 << (self.next_psn - una)) - 1)
+            self._sacked |= new
+            while new:
+                low = new & -new
+                new ^= low
+                psn = una + low.bit_length() - 1
+                packet = ring[psn & mask]
+                if packet is not None:
+                    ring[psn & mask] = None
+                    acked.append(packet)
+                elif psn in self.lost:
+                    found.append(self.lost.pop(psn))
+        if acked:
+            total = 0
+            for packet in acked:
+                total += packet[5]
+            self.inflight_bytes -= total
+            self.inflight_packets -= len(acked)
+        return acked, found
+
+    def in_flight(self) -> list[SentPacket]:
+        """Return what is in flight, by PSN."""
+        return [
+            p for psn in range(self.una, self.next_psn) if (p := self._ring[psn & self._mask]) is not None
+        ]
+
+    def clear(self) -> None:
+        """Forget everything, as a QP in error does."""
+        self._ring = [None] * len(self._ring)
+        self._heap.clear()
+        self.lost.clear()
+        self._sacked = 0
+        self.una = self.next_psn
+        self.inflight_bytes = self.inflight_packets = 0

@@ -1,0 +1,473 @@
+"""MRC headers to the bit: what each one holds, how to write it, how to read it.
+
+Layouts follow the tables of the MRC specification, 1.0 (sections 6.2.2, 7.3, 7.5.5, 7.5.6), as known from
+independent implementations of it. All integers are big endian. Every `unpack` takes a buffer and an offset
+and raises `WireError`, never anything else, when the bytes end too early.
+
+The `Struct` objects are public because the fast paths of requester and responder write and read whole stacks
+of headers with one call; the dataclasses are for everything that is not per packet, and to read this page by.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+
+Buffer = bytes | bytearray | memoryview
+
+UDP_PORT = 4791
+"""RoCEv2's port, used by default; some sources of the MRC specification say 4971."""
+
+ETH_LEN = 14
+IPV6_LEN = 40
+UDP_LEN = 8
+OUTER_OFFSET = ETH_LEN
+INNER_OFFSET = ETH_LEN + IPV6_LEN
+UDP_OFFSET = INNER_OFFSET + IPV6_LEN
+BTH_OFFSET = UDP_OFFSET + UDP_LEN
+BTH_LEN = 12
+METH_LEN = 4
+TSETH_LEN = 4
+RETH_LEN = 16
+IMM_LEN = 4
+ICRC_LEN = 4
+
+ETHERTYPE_IPV6 = 0x86DD
+NEXT_IPV6 = 41
+NEXT_UDP = 17
+
+
+class WireError(ValueError):
+    """Bytes that are no MRC header."""
+
+
+class Opcode(IntEnum):
+    """BTH opcodes of MRC: class 0b110 [SPEC §6.2.2]."""
+
+    WRITE_FIRST = 0xC6
+    WRITE_MIDDLE = 0xC7
+    WRITE_LAST = 0xC8
+    WRITE_LAST_IMM = 0xC9
+    WRITE_ONLY = 0xCA
+    WRITE_ONLY_IMM = 0xCB
+    ACKNOWLEDGE = 0xD1
+    ENDPOINT_REQUEST = 0xD8
+    ENDPOINT_RESPONSE = 0xD9
+    SACK = 0xDC
+    NACK = 0xDD
+    PROBE_REQUEST = 0xDE
+
+
+FIRST_WRITE_OPCODE = Opcode.WRITE_FIRST.value
+LAST_WRITE_OPCODE = Opcode.WRITE_ONLY_IMM.value
+
+ENDPOINT_QPN = 2
+"""Destination QP of endpoint operations, which belong to no connection [SPEC §6.5]."""
+
+# Byte 8 of the BTH.
+BTH_ACK_REQUEST = 0x80
+BTH_RETRANSMISSION = 0x20
+BTH_TIMESTAMP = 0x10
+
+
+class EvMark(IntEnum):
+    """The M field of a SACK: what its entropy value should expect [SPEC Table 7-12]."""
+
+    NONE = 0
+    SKIP_ONCE = 1
+    ALWAYS_SKIP = 2
+
+
+class NackReason(IntEnum):
+    """Why a data packet was refused [SPEC Table 7-3]."""
+
+    TRIMMED = 0x01
+    TRIMMED_LASTHOP = 0x02
+    NO_BITMAP = 0x06
+    NO_PKT_BUFFER = 0x07
+    NO_RESOURCE = 0x0A
+    PSN_OOR_WINDOW = 0x0B
+    UNEXP_EVENT = 0x19
+    """Fatal: the QP goes to its error state."""
+
+
+class EndpointOp(IntEnum):
+    """Operations between endpoints rather than queue pairs [SPEC §7.4.7, §7.4.8]."""
+
+    PORT_STATUS_UPDATE = 0
+    EV_PROBE = 1
+
+
+# One call per stack of headers. In all of them BTH is B flags, B pad/version, H P_Key, I QPN, I byte 8 and
+# PSN.
+BTH_STRUCT = struct.Struct(">BBHII")
+DATA_STRUCT = struct.Struct(">BBHIIHHQII")
+"""BTH, METH, RETH."""
+DATA_TS_STRUCT = struct.Struct(">BBHIIHHHHQII")
+"""BTH, METH, TSETH, RETH."""
+IMM_STRUCT = struct.Struct(">I")
+SETH_STRUCT = struct.Struct(">HhIHHIBBhQHHI")
+"""SETH and CC_STATE, 36 bytes."""
+SACK_STRUCT = struct.Struct(">BBHIIHhIHHIBBhQHHI")
+"""BTH, SETH, CC_STATE."""
+NETH_STRUCT = struct.Struct(">HBBIHHIBBH")
+PETH_STRUCT = struct.Struct(">HBBHHHHHH")
+ERTH_STRUCT = struct.Struct(">HBBIIHH")
+EETH_STRUCT = struct.Struct(">HBBII16xHHI")
+
+SETH_MARK_SHIFT = 5
+SETH_PROBE_REPLY = 0x0002
+TSETH_FTYPE = 1
+CC_TYPE_SACK = 1
+CC_TYPE_NACK = 2
+TIMESTAMP_UNIT_NS = 128
+
+
+def timestamp(now_ns: int) -> int:
+    """Return the 16-bit TSETH timestamp of a time: units of 128 ns, tsr = 0 [SPEC Table 6-7]."""
+    return (now_ns // TIMESTAMP_UNIT_NS) & 0xFFFF
+
+
+@dataclass(frozen=True, slots=True)
+class Bth:
+    """Base transport header, 12 bytes [SPEC §6.2.2]."""
+
+    opcode: int
+    dest_qpn: int
+    psn: int
+    ack_request: bool = False
+    retransmission: bool = False
+    timestamp: bool = False
+    pad_count: int = 0
+    pkey: int = 0xFFFF
+    solicited: bool = False
+    migration: bool = False
+
+    def pack(self) -> bytes:
+        """Return the header's bytes."""
+        flags = (
+            (BTH_ACK_REQUEST if self.ack_request else 0)
+            | (BTH_RETRANSMISSION if self.retransmission else 0)
+            | (BTH_TIMESTAMP if self.timestamp else 0)
+        )
+        second = (0x80 if self.migration else 0) | (0x40 if self.solicited else 0) | (self.pad_count & 3) << 4
+        return BTH_STRUCT.pack(
+            self.opcode, second, self.pkey, self.dest_qpn & 0xFFFFFF, flags << 24 | self.psn & 0xFFFFFF
+        )
+
+    @classmethod
+    def unpack(cls, buffer: Buffer, offset: int = 0) -> Bth:
+        """Read the header at `offset`."""
+        opcode, second, pkey, qpn, last = _unpack(BTH_STRUCT, buffer, offset)
+        flags = last >> 24
+        return cls(
+            opcode=opcode,
+            dest_qpn=qpn & 0xFFFFFF,
+            psn=last & 0xFFFFFF,
+            ack_request=bool(flags & BTH_ACK_REQUEST),
+            retransmission=bool(flags & BTH_RETRANSMISSION),
+            timestamp=bool(flags & BTH_TIMESTAMP),
+            pad_count=second >> 4 & 3,
+            pkey=pkey,
+            solicited=bool(second & 0x40),
+            migration=bool(second & 0x80),
+        )
+
+
+_METH = struct.Struct(">HH")
+_TSETH = struct.Struct(">HH")
+_RETH = struct.Struct(">QII")
+
+
+@dataclass(frozen=True, slots=True)
+class Meth:
+    """Message header, 4 bytes: which message, and which of those that consume a receive [SPEC Table 6-8]."""
+
+    rqmsn: int
+    msn: int
+
+    def pack(self) -> bytes:
+        """Return the header's bytes."""
+        return _METH.pack(self.rqmsn & 0xFFFF, self.msn & 0xFFFF)
+
+    @classmethod
+    def unpack(cls, buffer: Buffer, offset: int = 0) -> Meth:
+        """Read the header at `offset`."""
+        return cls(*_unpack(_METH, buffer, offset))
+
+
+@dataclass(frozen=True, slots=True)
+class Tseth:
+    """Transmit timestamp, 4 bytes, present when BTH.ts is set [SPEC Table 6-6]."""
+
+    tx_timestamp: int
+    tsr: int = 0
+
+    def pack(self) -> bytes:
+        """Return the header's bytes."""
+        return _TSETH.pack(self.tx_timestamp & 0xFFFF, (self.tsr & 1) << 15 | TSETH_FTYPE)
+
+    @classmethod
+    def unpack(cls, buffer: Buffer, offset: int = 0) -> Tseth:
+        """Read the header at `offset`."""
+        stamp, rest = _unpack(_TSETH, buffer, offset)
+        return cls(stamp, rest >> 15)
+
+
+@dataclass(frozen=True, slots=True)
+class Reth:
+    """RDMA header, 16 bytes, in every data packet: where this very packet's payload goes [P1 §2.1]."""
+
+    virtual_address: int
+    rkey: int
+    dma_length: int
+    """Length of the whole message, in bytes."""
+
+    def pack(self) -> bytes:
+        """Return the header's bytes."""
+        return _RETH.pack(self.virtual_address & (1 << 64) - 1, self.rkey & 0xFFFFFFFF, self.dma_length)
+
+    @classmethod
+    def unpack(cls, buffer: Buffer, offset: int = 0) -> Reth:
+        """Read the header at `offset`."""
+        return cls(*_unpack(_RETH, buffer, offset))
+
+
+@dataclass(frozen=True, slots=True)
+class Aeth:
+    """Transport ACK, 4 bytes; the credit field is the constant 0x1F [SPEC §6.2.2]."""
+
+    msn: int
+    syndrome: int = 0x1F
+
+    def pack(self) -> bytes:
+        """Return the header's bytes."""
+        return IMM_STRUCT.pack(self.syndrome << 24 | self.msn & 0xFFFFFF)
+
+    @classmethod
+    def unpack(cls, buffer: Buffer, offset: int = 0) -> Aeth:
+        """Read the header at `offset`."""
+        (word,) = _unpack(IMM_STRUCT, buffer, offset)
+        return cls(word & 0xFFFFFF, word >> 24)
+
+
+@dataclass(frozen=True, slots=True)
+class Sack:
+    """SETH and CC_STATE, 36 bytes [SPEC Tables 7-12 to 7-15]."""
+
+    cack_psn: int
+    """Every PSN up to and including this one has arrived."""
+    entropy: int
+    """EV of the packet that triggered this SACK."""
+    ack_psn_offset: int = 0
+    """PSN of that packet less cack_psn; the probe id (read it modulo 2^16) when `probe_reply`."""
+    mark: int = EvMark.NONE
+    probe_reply: bool = False
+    sack_offset: int = 1
+    bitmap: int = 0
+    """Bit i set: PSN cack_psn + sack_offset + i has arrived."""
+    spdcid: int = 0
+    dpdcid: int = 0
+    cc_type: int = CC_TYPE_SACK
+    cc_flags: int = 0
+    mpr: int = 0
+    """Receive window in units of 128 PSNs; 0 says it never changes."""
+    tx_timestamp: int = 0
+    ooo_count: int = 0
+    restore_cwnd: bool = False
+    rcv_cwnd_pen: int = 0
+    rcvd_units: int = 0
+    """Bytes received on this QP in units of 256 B, rounded up, modulo 2^24."""
+
+    def pack(self) -> bytes:
+        """Return the header's bytes."""
+        offset = self.ack_psn_offset & 0xFFFF
+        return SETH_STRUCT.pack(
+            self.mark << SETH_MARK_SHIFT | (SETH_PROBE_REPLY if self.probe_reply else 0),
+            offset - 0x10000 if offset & 0x8000 else offset,
+            self.entropy,
+            self.spdcid,
+            self.dpdcid,
+            self.cack_psn & 0xFFFFFF,
+            self.cc_type << 4 | self.cc_flags & 15,
+            self.mpr,
+            self.sack_offset,
+            self.bitmap,
+            self.tx_timestamp & 0xFFFF,
+            self.ooo_count & 0x7FFF,
+            (0x80 if self.restore_cwnd else 0) << 24
+            | (self.rcv_cwnd_pen & 0x7F) << 24
+            | self.rcvd_units & 0xFFFFFF,
+        )
+
+    @classmethod
+    def unpack(cls, buffer: Buffer, offset: int = 0) -> Sack:
+        """Read the headers at `offset`."""
+        head, ack, entropy, spdc, dpdc, cack, cc, mpr, base, bitmap, stamp, ooo, tail = _unpack(
+            SETH_STRUCT, buffer, offset
+        )
+        return cls(
+            cack_psn=cack & 0xFFFFFF,
+            entropy=entropy,
+            ack_psn_offset=ack,
+            mark=head >> SETH_MARK_SHIFT & 3,
+            probe_reply=bool(head & SETH_PROBE_REPLY),
+            sack_offset=base,
+            bitmap=bitmap,
+            spdcid=spdc,
+            dpdcid=dpdc,
+            cc_type=cc >> 4,
+            cc_flags=cc & 15,
+            mpr=mpr,
+            tx_timestamp=stamp,
+            ooo_count=ooo & 0x7FFF,
+            restore_cwnd=bool(tail >> 31),
+            rcv_cwnd_pen=tail >> 24 & 0x7F,
+            rcvd_units=tail & 0xFFFFFF,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Nack:
+    """NETH, 20 bytes: one data packet, refused [SPEC Table 7-16]."""
+
+    reason: int
+    entropy: int
+    nack_psn: int
+    spdcid: int = 0
+    dpdcid: int = 0
+    cc_flags: int = 0
+    tx_timestamp: int = 0
+    vendor: int = 0
+
+    def pack(self) -> bytes:
+        """Return the header's bytes."""
+        return NETH_STRUCT.pack(
+            0,
+            self.reason,
+            self.vendor,
+            self.entropy,
+            self.spdcid,
+            self.dpdcid,
+            self.nack_psn & 0xFFFFFF,
+            CC_TYPE_NACK << 4 | self.cc_flags & 15,
+            0,
+            self.tx_timestamp & 0xFFFF,
+        )
+
+    @classmethod
+    def unpack(cls, buffer: Buffer, offset: int = 0) -> Nack:
+        """Read the header at `offset`."""
+        _, reason, vendor, entropy, spdc, dpdc, psn, cc, _, stamp = _unpack(NETH_STRUCT, buffer, offset)
+        return cls(reason, entropy, psn & 0xFFFFFF, spdc, dpdc, cc & 15, stamp, vendor)
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """PETH, 16 bytes: asks for a SACK, answered with pr = 1 and this probe_id [SPEC Table 7-18]."""
+
+    probe_id: int
+    spdcid: int = 0
+    dpdcid: int = 0
+    tx_timestamp: int = 0
+    vendor: int = 0
+
+    def pack(self) -> bytes:
+        """Return the header's bytes."""
+        return PETH_STRUCT.pack(
+            0,
+            0,
+            self.vendor,
+            self.probe_id & 0xFFFF,
+            0,
+            self.spdcid,
+            self.dpdcid,
+            self.tx_timestamp,
+            TSETH_FTYPE,
+        )
+
+    @classmethod
+    def unpack(cls, buffer: Buffer, offset: int = 0) -> Probe:
+        """Read the header at `offset`."""
+        _, _, vendor, probe_id, _, spdc, dpdc, stamp, _ = _unpack(PETH_STRUCT, buffer, offset)
+        return cls(probe_id, spdc, dpdc, stamp, vendor)
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointRequest:
+    """ERTH, 16 bytes; its request id travels in BTH.PSN[15:0] [SPEC Table 7-20]."""
+
+    op: int
+    port_status_mask: int = 0
+    """Bit p set: the sender's port p is reachable (PORT_STATUS_UPDATE)."""
+    tx_timestamp: int = 0
+    vendor: int = 0
+
+    def pack(self) -> bytes:
+        """Return the header's bytes."""
+        return ERTH_STRUCT.pack(
+            self.op & 3, 0, self.vendor, self.port_status_mask, 0, self.tx_timestamp, TSETH_FTYPE
+        )
+
+    @classmethod
+    def unpack(cls, buffer: Buffer, offset: int = 0) -> EndpointRequest:
+        """Read the header at `offset`."""
+        head, _, vendor, mask, _, stamp, _ = _unpack(ERTH_STRUCT, buffer, offset)
+        return cls(head & 3, mask, stamp, vendor)
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointResponse:
+    """EETH, 36 bytes [SPEC Table 7-22].
+
+    Sources agree on the length and on the timestamp at bytes 28-29, and differ on the op's position; we put
+    it in bits 3:2 of byte 1. Entropy at 4, port mask at 8 and service time at 32 are our own choice.
+    """
+
+    op: int
+    entropy: int = 0
+    port_status_mask: int = 0
+    tx_timestamp: int = 0
+    service_time_ns: int = 0
+    vendor: int = 0
+
+    def pack(self) -> bytes:
+        """Return the header's bytes."""
+        return EETH_STRUCT.pack(
+            (self.op & 3) << 2,
+            0,
+            self.vendor,
+            self.entropy,
+            self.port_status_mask,
+            self.tx_timestamp,
+            TSETH_FTYPE,
+            min(self.service_time_ns, 0xFFFFFFFF),
+        )
+
+    @classmethod
+    def unpack(cls, buffer: Buffer, offset: int = 0) -> EndpointResponse:
+        """Read the header at `offset`."""
+        head, _, vendor, entropy, mask, stamp, _, service = _unpack(EETH_STRUCT, buffer, offset)
+        return cls(head >> 2 & 3, entropy, mask, stamp, service, vendor)
+
+
+def split_ev(ev: int, *, low_half_in_udp: bool = True) -> tuple[int, int]:
+    """Return (UDP source port, low 16 bits of the flow label) of a 32-bit EV [P1 §2.1].
+
+    Sources differ on which half goes where; it matters to interworking only.
+    """
+    low, high = ev & 0xFFFF, ev >> 16 & 0xFFFF
+    return (low, high) if low_half_in_udp else (high, low)
+
+
+def join_ev(udp_source: int, flow_label: int, *, low_half_in_udp: bool = True) -> int:
+    """Return the EV that `split_ev` took apart; bits above the label's low 16 are ignored."""
+    flow = flow_label & 0xFFFF
+    return flow << 16 | udp_source if low_half_in_udp else udp_source << 16 | flow
+
+
+def _unpack(layout: struct.Struct, buffer: Buffer, offset: int) -> tuple[int, ...]:
+    if offset < 0 or len(buffer) - offset < layout.size:
+        raise WireError(f"{len(buffer) - offset} bytes where {layout.size} are needed")
+    return layout.unpack_from(buffer, offset)

@@ -1,0 +1,238 @@
+"""Two MRC endpoints in memory: virtual clock, one network between them that can do every mischief a fabric
+can.
+
+Everything follows from the seed, so a failing run replays exactly.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from hosts.mrc import Endpoint, MrcConfig, Path, PlanePaths, PortAddress, RemotePaths
+from hosts.mrc.events import Event
+from hosts.mrc.wire import BTH_OFFSET, UDP_OFFSET
+
+TRIMMED_LENGTH = BTH_OFFSET + 36
+
+
+def mac(node: int, port: int) -> bytes:
+    return bytes([2, 0, 0, 0, node, port])
+
+
+def address(node: int, port: int) -> bytes:
+    return bytes.fromhex("fd00000000000000") + bytes([0, 0, 0, port, 0, 0, 0, node])
+
+
+def ev_value(plane: int, path: int) -> int:
+    return plane << 16 | 0x4000 | path
+
+
+def port_addresses(node: int, planes: int) -> list[PortAddress]:
+    return [PortAddress(p, mac(node, p), address(node, p)) for p in range(planes)]
+
+
+def remote_paths(src: int, dst: int, planes: int, paths: int) -> RemotePaths:
+    return RemotePaths(
+        tuple(
+            PlanePaths(
+                port=p,
+                src_mac=mac(src, p),
+                dst_mac=mac(0xF0, p),
+                src=address(src, p),
+                dst=address(dst, p),
+                paths=tuple(
+                    Path(
+                        ev_value(p, k),
+                        bytes.fromhex("5f000000") + bytes([p, 1, p, k, p, 2, p, dst]) + bytes(4),
+                    )
+                    for k in range(paths)
+                ),
+            )
+            for p in range(planes)
+        )
+    )
+
+
+def frame_ev(frame: bytes) -> int:
+    return int.from_bytes(frame[56:58], "big") << 16 | int.from_bytes(
+        frame[UDP_OFFSET : UDP_OFFSET + 2], "big"
+    )
+
+
+def opcode(frame: bytes) -> int:
+    return frame[BTH_OFFSET]
+
+
+def frame_psn(frame: bytes) -> int:
+    return int.from_bytes(frame[BTH_OFFSET + 9 : BTH_OFFSET + 12], "big")
+
+
+def is_data(frame: bytes) -> bool:
+    return 0xC6 <= opcode(frame) <= 0xCB
+
+
+def mark_ce(frame: bytes) -> bytes:
+    changed = bytearray(frame)
+    changed[15] |= 0x30
+    return bytes(changed)
+
+
+def trim(frame: bytes, *, last_hop: bool = False) -> bytes:
+    changed = bytearray(frame[:TRIMMED_LENGTH])
+    dscp = 16 if last_hop else 12
+    changed[14] = 0x60 | dscp >> 2
+    changed[15] = changed[15] & 0x3F | (dscp & 3) << 6
+    return bytes(changed)
+
+
+@dataclass
+class Network:
+    """Mischief of the fabric; probabilities are per frame, times in ns."""
+
+    delay_ns: int = 20_000
+    jitter_ns: int = 5_000
+    """Uniform; what reorders packets of different paths, and of one path too."""
+    path_delay_ns: dict[int, int] = field(default_factory=dict)
+    """More delay on an EV."""
+    loss: float = 0.0
+    duplicate: float = 0.0
+    corrupt: float = 0.0
+    ce: float = 0.0
+    trim: float = 0.0
+    trim_last_hop: float = 0.0
+    control_loss: float = 0.0
+    dead: set[int] = field(default_factory=set)
+    """EVs that swallow all, in both directions."""
+    dead_planes: set[int] = field(default_factory=set)
+
+
+@dataclass(frozen=True)
+class Sighting:
+    """One frame given to the network."""
+
+    t_ns: int
+    source: int
+    port: int
+    frame: bytes
+
+
+class Sim:
+    """Endpoints 0 and 1 with a QP between them."""
+
+    def __init__(
+        self,
+        seed: int = 1,
+        planes: int = 4,
+        paths: int = 8,
+        config: MrcConfig | None = None,
+        network: Network | None = None,
+        keep_frames: bool = False,
+    ) -> None:
+        self.now_ns = 1_000_000
+        self.rng = random.Random(seed)
+        self.network = network or Network()
+        self.planes, self.paths = planes, paths
+        config = config or MrcConfig()
+        self.ends = [
+            Endpoint(port_addresses(n, planes), config, random.Random(self.rng.getrandbits(64)))
+            for n in (0, 1)
+        ]
+        self.qpns = [end.create_qp() for end in self.ends]
+        for me in (0, 1):
+            remote = self.ends[1 - me].local_attributes(self.qpns[1 - me])
+            self.ends[me].connect(self.qpns[me], remote, remote_paths(me, 1 - me, planes, paths))
+        self.events: list[list[Event]] = [[], []]
+        self.sightings: list[Sighting] = []
+        self.keep_frames = keep_frames
+        self.frames = 0
+        self.unpredictable: Callable[[int, int, bytes], bool] | None = None
+        """Extra drop rule: (source, port, frame) -> drop it."""
+        self._heap: list[tuple[int, int, int, int, bytes]] = []
+        self._actions: list[tuple[int, int, Callable[[], None]]] = []
+        self._count = 0
+
+    def at(self, t_ns: int, action: Callable[[], None]) -> None:
+        """Do something at a time of the virtual clock."""
+        self._count += 1
+        heapq.heappush(self._actions, (t_ns, self._count, action))
+
+    def _put(self, target: int, port: int, frame: bytes) -> None:
+        net, rng = self.network, self.rng
+        extra = net.path_delay_ns.get(frame_ev(frame), 0)
+        when = self.now_ns + net.delay_ns + extra + (rng.randrange(net.jitter_ns) if net.jitter_ns else 0)
+        self._count += 1
+        heapq.heappush(self._heap, (when, self._count, target, port, frame))
+
+    def _transmit(self, source: int, port: int, frame: bytes) -> None:
+        net, rng = self.network, self.rng
+        self.frames += 1
+        if self.keep_frames:
+            self.sightings.append(Sighting(self.now_ns, source, port, frame))
+        if frame_ev(frame) in net.dead or port in net.dead_planes:
+            return
+        if self.unpredictable is not None and self.unpredictable(source, port, frame):
+            return
+        if is_data(frame):
+            if rng.random() < net.loss:
+                return
+            if rng.random() < net.trim:
+                frame = trim(frame)
+            elif rng.random() < net.trim_last_hop:
+                frame = trim(frame, last_hop=True)
+            if rng.random() < net.ce:
+                frame = mark_ce(frame)
+        elif rng.random() < net.control_loss:
+            return
+        if rng.random() < net.corrupt:
+            broken = bytearray(frame)
+            broken[rng.randrange(len(broken))] ^= 1 << rng.randrange(8)
+            frame = bytes(broken)
+        self._put(1 - source, port, frame)
+        if rng.random() < net.duplicate:
+            self._put(1 - source, port, frame)
+
+    def _drain(self) -> None:
+        for n, end in enumerate(self.ends):
+            while batch := end.frames_to_send(self.now_ns):
+                for port, frame in batch:
+                    self._transmit(n, port, frame)
+            self.events[n].extend(end.events())
+
+    def step(self, until_ns: int) -> bool:
+        """Advance to the next thing that happens; False when nothing does before `until_ns`."""
+        self._drain()
+        times = [t for end in self.ends if (t := end.next_timer()) is not None]
+        if self._heap:
+            times.append(self._heap[0][0])
+        if self._actions:
+            times.append(self._actions[0][0])
+        if not times or min(times) > until_ns:
+            self.now_ns = max(self.now_ns, until_ns)
+            return False
+        self.now_ns = max(self.now_ns, min(times))
+        while self._actions and self._actions[0][0] <= self.now_ns:
+            heapq.heappop(self._actions)[2]()
+        while self._heap and self._heap[0][0] <= self.now_ns:
+            _, _, target, port, frame = heapq.heappop(self._heap)
+            self.ends[target].receive(port, frame, self.now_ns)
+        for end in self.ends:
+            due = end.next_timer()
+            if due is not None and due <= self.now_ns:
+                end.handle_timer(self.now_ns)
+        self._drain()
+        return True
+
+    def run(self, duration_ns: int = 5_000_000_000, until: Callable[[], bool] | None = None) -> None:
+        """Run for a time, or until something is true."""
+        end_ns = self.now_ns + duration_ns
+        while not (until is not None and until()):
+            if not self.step(end_ns):
+                break
+        self._drain()
+
+    def of(self, end: int, kind: type[Event]) -> list[Event]:
+        """Return the events of one kind at one end."""
+        return [event for event in self.events[end] if isinstance(event, kind)]
