@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 
-from testbed.errors import MachineError
+from switches.errors import BadInputError, MachineError
 from topologies import InputError
 
 BAD_INPUT, MACHINE_LACKS, FAILED, INTERRUPTED = 2, 3, 1, 130
@@ -163,7 +163,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     command: Command = args.do
     try:
         return command(args)
-    except InputError as error:
+    except (InputError, BadInputError) as error:
         return _fail(error, BAD_INPUT)
     except MachineError as error:
         return _fail(error, MACHINE_LACKS)

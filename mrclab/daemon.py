@@ -20,7 +20,7 @@ from typing import Any
 
 from controller.faults import LinkFault
 from mrclab.control import control_socket
-from testbed.errors import MachineError
+from switches.errors import BadInputError, MachineError
 from testbed.lab import Lab
 from testbed.names import Names
 from topologies import InputError, load_fabric
@@ -138,7 +138,7 @@ def main(topology: str, target: str, status_fd: int) -> int:
             lab = Lab.up(
                 load_fabric(topology), target, log_dir, names=names, say=lambda text: report(say=text)
             )
-        except InputError as error:
+        except (InputError, BadInputError) as error:
             report(refused=str(error))
             return 2
         except MachineError as error:

@@ -13,9 +13,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from experiments.link_kill import run_link_kill
 from experiments.scenario import load_scenario
 from experiments.table import print_result
-from switches.select import select_target
+from switches.errors import MachineError
+from switches.target import select_target
 from testbed.doctor import require_machine
-from testbed.errors import MachineError
 from topologies import InputError, load_fabric
 
 

@@ -9,11 +9,11 @@ import subprocess
 import sys
 
 from mrclab.control import ask
-from switches.select import select_target
+from switches.errors import MachineError
+from switches.target import select_target
 from testbed import clean as cleaning
 from testbed import state
 from testbed.doctor import require_machine
-from testbed.errors import MachineError
 from testbed.names import Names
 from testbed.network import attach
 from topologies import InputError, load_fabric
@@ -115,7 +115,7 @@ def _tell_moment(what: str, moment: dict[str, int]) -> None:
 def clean() -> int:
     """Removes what is left of testbeds that died, and one that is up."""
     if os.geteuid() != 0:
-        raise MachineError("not root", "run it as root: sudo mrclab clean")
+        raise MachineError("not root: run it as root (sudo mrclab clean)")
     names = Names.from_environment()
     found = state.read(names)
     if found is not None and found.alive(names):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import switches.errors
 
-class MachineError(RuntimeError):
+
+class MachineError(switches.errors.MachineError):
     """The machine lacks something: one line with what, and how to mend it. The command line exits with 3."""
 
     def __init__(self, missing: str, mend: str) -> None:

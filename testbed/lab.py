@@ -9,7 +9,7 @@ from types import TracebackType
 
 from controller.faults import FaultInjector
 from controller.thread import ControllerThread
-from switches.select import select_target
+from switches.target import select_target
 from switches.target import RunningSwitch, SwitchSpec, SwitchTarget
 from testbed import namespaces
 from testbed.names import Names, switch_ports

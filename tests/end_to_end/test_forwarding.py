@@ -1,0 +1,169 @@
+"""Real frames over a running fabric: what each hop makes of the segment list, and what a cut does."""
+
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+from scapy.layers.inet import UDP
+from scapy.layers.inet6 import IPv6
+from scapy.layers.l2 import Ether
+
+from testbed.namespaces import inside
+from tests.end_to_end.conftest import Up
+from topologies import Path
+
+pytestmark = [pytest.mark.root, pytest.mark.slow]
+
+ETH_P_ALL = 3
+ETH_P_IPV6 = 0x86DD
+SOL_PACKET = 263
+PACKET_IGNORE_OUTGOING = 23
+PATIENCE_S = 5.0
+SRC, DST = "h0", "h3"
+
+
+class Ears:
+    """A socket on every port of the fabric, which hears what comes in there."""
+
+    def __init__(self, up: Up, stack: ExitStack) -> None:
+        self._sockets: dict[str, socket.socket] = {}
+        for switch in up.fabric.switches:
+            for port in switch.ports:
+                self._open(up.switch_namespace(), port.ifname, stack)
+        for host in up.fabric.hosts:
+            for nic in host.ports:
+                self._open(up.host_namespace(host.name), nic.ifname, stack)
+
+    def _open(self, namespace: str, ifname: str, stack: ExitStack) -> None:
+        with inside(namespace):
+            ear = stack.enter_context(socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0))
+        ear.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
+        with inside(namespace):
+            ear.bind((ifname, ETH_P_ALL))  # a tap: it hears a frame before the switch program does
+        self._sockets[ifname] = ear
+
+    def wait(self, ifname: str) -> Ether:
+        self._sockets[ifname].settimeout(PATIENCE_S)
+        return Ether(self._sockets[ifname].recv(9216))
+
+    def heard(self) -> set[str]:
+        """The ports at which something has come in, now; takes it away."""
+        found = set()
+        for ifname, ear in self._sockets.items():
+            ear.setblocking(False)
+            while True:
+                try:
+                    ear.recv(9216)
+                except BlockingIOError:
+                    break
+                found.add(ifname)
+        return found
+
+
+@pytest.fixture
+def ears(tiny: Up) -> Iterator[Ears]:
+    with ExitStack() as stack:
+        yield Ears(tiny, stack)
+
+
+def frame(up: Up, path: Path, payload: bytes = b"x" * 4096) -> bytes:
+    source = up.fabric.host(path.src).ports[path.plane]
+    destination = up.fabric.host(path.dst).ports[path.plane]
+    return bytes(
+        Ether(src=source.mac.hex(":"), dst=source.t0_mac.hex(":"))
+        / IPv6(src=str(source.address), dst=str(path.outer_dst), hlim=64, nh=41)
+        / IPv6(src=str(source.address), dst=str(destination.address))
+        / UDP(sport=0xC000, dport=4791)
+        / payload
+    )
+
+
+def send(up: Up, path: Path, data: bytes) -> None:
+    with inside(up.host_namespace(path.src)), socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as out:
+        out.bind((up.fabric.host(path.src).ports[path.plane].ifname, ETH_P_IPV6))
+        out.send(data)
+
+
+def arrivals(up: Up, path: Path) -> list[str]:
+    """The interfaces at which a frame comes in on its way along a path."""
+    names = []
+    for before, node in zip(path.nodes, path.nodes[1:], strict=False):
+        if node == path.dst:
+            names.append(up.fabric.host(node).ports[path.plane].ifname)
+        else:
+            names.append(up.fabric.switch(node).port_to(before).ifname)
+    return names
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_the_segment_list_shifts_hop_by_hop(tiny: Up, ears: Ears, number: int) -> None:
+    path = tiny.fabric.paths(SRC, DST)[number]
+    sent = Ether(frame(tiny, path))
+    send(tiny, path, bytes(sent))
+    container = path.outer_dst
+    for hop, ifname in enumerate(arrivals(tiny, path)):
+        got = ears.wait(ifname)
+        assert got[IPv6].dst == str(container), f"arriving at {ifname}"
+        assert got[IPv6].hlim == 64 - hop
+        assert bytes(got[IPv6].payload) == bytes(sent[IPv6].payload)
+        container = tiny.fabric.plan.shift(container)
+    assert got.dst == tiny.fabric.host(DST).ports[path.plane].mac.hex(":")
+    assert ears.heard() == set()
+
+
+def test_a_cut_link_drops_and_nothing_is_rerouted(tiny: Up, ears: Ears) -> None:
+    path = tiny.fabric.paths(SRC, DST)[1]
+    t0, t1 = path.nodes[1], path.nodes[2]
+    tiny.mrclab.ok("fault", t0, t1)
+    try:
+        before = tiny.mrclab.status()["switches"]
+        data = frame(tiny, path)
+        send(tiny, path, data)
+        send(tiny, path, data)
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            after = tiny.mrclab.status()["switches"]
+            dropped = after[t0]["counters"]["drops"].get("fault_egress", {"packets": 0})["packets"]
+            if dropped >= 2:
+                break
+            assert time.monotonic() < deadline, "the frames were not counted as dropped"
+        assert dropped == 2
+        assert ears.heard() == {arrivals(tiny, path)[0]}
+        for name in before:
+            assert after[name]["counters"]["tx"] == before[name]["counters"]["tx"], f"{name} sent something"
+            assert after[name]["drift"] is None
+        other = tiny.fabric.paths(SRC, DST)[0]
+        send(tiny, other, frame(tiny, other))
+        assert ears.wait(arrivals(tiny, other)[-1])[IPv6].hlim == 61
+    finally:
+        tiny.mrclab.ok("restore", t0, t1)
+    ears.heard()
+    send(tiny, path, data)
+    assert ears.wait(arrivals(tiny, path)[-1])[IPv6].hlim == 61
+
+
+@pytest.mark.parametrize(
+    ("reason", "change"),
+    [
+        ("hop_limit", lambda f: f.__setitem__(IPv6, f[IPv6]) or setattr(f[IPv6], "hlim", 1)),
+        ("not_our_sid", lambda f: setattr(f[IPv6], "dst", "fcbb:bb00:f400::")),
+        ("no_route", lambda f: setattr(f[IPv6], "dst", "fcbb:bb00:400:ffff::")),
+        ("not_ipv6", lambda f: setattr(f, "type", 0x88B5)),
+    ],
+)
+def test_what_cannot_be_forwarded_is_counted_by_reason(tiny: Up, reason: str, change: object) -> None:
+    path = tiny.fabric.paths(SRC, DST)[0]
+    bad = Ether(frame(tiny, path, b"y" * 64))
+    change(bad)  # type: ignore[operator]
+
+    def count() -> int:
+        drops = tiny.mrclab.status()["switches"][path.nodes[1]]["counters"]["drops"]
+        return int(drops.get(reason, {"packets": 0})["packets"])
+
+    before = count()
+    send(tiny, path, bytes(bad))
+    deadline = time.monotonic() + PATIENCE_S
+    while count() != before + 1:
+        assert time.monotonic() < deadline

@@ -1,0 +1,86 @@
+"""Bad input at the command line: one clear line, the contract's exit code, nothing left behind."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BAD_TOPOLOGY = "name: bad\nplanes: 1\nt0: 2\nt1: 0\nhosts: 2\n"
+
+
+def mrclab(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "mrclab", *words]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, check=False, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["run", "no-such-scenario"], "no scenario 'no-such-scenario': give a file or one of"),
+        (["run", "link-kill", "--topology", "no-such"], "no topology 'no-such': give a file or one of"),
+        (["run", "link-kill", "--topology", "bad.yaml"], "bad.yaml:4: t1 is 0, so no T0 has an uplink"),
+        (["run", "bad.yaml"], "bad.yaml:2"),
+        (["run", "link-kill", "--trials", "0"], "trials must be from 1"),
+        (["run", "link-kill", "--trials", "many"], "invalid int value"),
+        (["run", "link-kill", "--set", "workload.rate=fast"], "must be a rate such as"),
+        (["run", "link-kill", "--set", "no_such_key=1"], "has no key 'no_such_key'"),
+        (["run", "link-kill", "--set", "nonsense"], "--set"),
+        (["run", "link-kill", "--set", "fault.where=p0-t0-0:p9-t1-9"], "is on no path"),
+        (["run", "link-kill", "--target", "tofino"], "invalid choice: 'tofino'"),
+        (["run", "link-kill", "--out", "full"], "'full' is not empty"),
+        (["run", "link-kill", "--out", "bad.yaml"], "cannot use 'bad.yaml'"),
+        (["up", "--topology", "bad.yaml"], "bad.yaml:4"),
+        (["no-such-command"], "invalid choice"),
+        ([], "required: COMMAND"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(words: list[str], says: str, tmp_path: Path) -> None:
+    (tmp_path / "bad.yaml").write_text(BAD_TOPOLOGY)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "result.json").write_text("{}")
+    before = sorted(tmp_path.rglob("*"))
+    done = mrclab(*words, cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert says in done.stderr
+    assert done.stderr.startswith("mrclab: ")
+    assert done.stderr.count("\n") == 1
+    assert done.stdout == ""
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_help_names_every_command(tmp_path: Path) -> None:
+    done = mrclab("--help", cwd=tmp_path)
+    assert done.returncode == 0
+    for command in ("run", "up", "down", "status", "cli", "fault", "restore", "clean", "doctor"):
+        assert f"\n    {command} " in done.stdout
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("words", [["run", "link-kill"], ["up"], ["clean"]])
+def test_without_root_one_line_says_so(words: list[str], tmp_path: Path) -> None:
+    """In a user namespace where nobody is root: the files stay readable, every privilege is gone."""
+    done = subprocess.run(
+        ["unshare", "--user", sys.executable, "-m", "mrclab", *words],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 3, done.stderr
+    assert "root" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_version_is_that_of_the_package(tmp_path: Path) -> None:
+    done = mrclab("--version", cwd=tmp_path)
+    assert done.stdout.startswith("mrclab ")
+
+
+def test_result_schema_is_json() -> None:
+    from experiments.result import result_schema
+
+    assert json.loads(json.dumps(result_schema()))["type"] == "object"
