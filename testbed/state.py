@@ -109,10 +109,12 @@ def locked(names: Names) -> Iterator[None]:
         try:
             names.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except (FileNotFoundError, FileExistsError):
-            if names.state_dir.exists() and not names.state_dir.is_dir():
-                raise
+        except FileNotFoundError:
             continue  # the directory was just cleaned away
+        except FileExistsError:
+            if names.state_dir.is_file():  # asked once: others may be cleaning it away and making it again
+                raise
+            continue
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
             held, named = os.fstat(fd), None

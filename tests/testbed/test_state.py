@@ -66,7 +66,7 @@ def test_the_lock_is_held_by_one_at_a_time_and_may_be_cleaned_away(names: Names)
 
     def work() -> None:
         nonlocal inside, most, finished
-        for _ in range(50):
+        for _ in range(100):
             with state.locked(names):
                 inside += 1
                 most = max(most, inside)
