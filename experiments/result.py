@@ -23,6 +23,7 @@ SCHEMA = "mrclab.result/1"
 
 METHOD = {
     "zero": "middle of [t_before_ns, t_after_ns], the stamps around the call that makes the fault",
+    "first_hit": "first packet that the fault took was sent; 0 where one was in flight (both captures)",
     "detect": "first EvRetired of an EV whose path the fault breaks (sender's event log)",
     "switch": "last data packet sent onto a path that it breaks, before the repair (capture at the sender)",
     "whole": "first copy of the last PSN that it took comes in at the receiver (captures at both ends)",
@@ -68,7 +69,10 @@ def result_of(run: Run, finished: datetime | None = None) -> dict[str, Any]:
         "integrity": _integrity(run.trials),
         "bytes_delivered": run.bytes_delivered,
         "trials": [trial_dict(trial) for trial in run.trials],
-        "summary": {f"{name}_us": _summary([t.times()[name] for t in run.trials]) for name in TIMES},
+        "summary": {
+            "first_hit_us": _summary([Measured(trial.first_hit_ns) for trial in run.trials]),
+            **{f"{name}_us": _summary([trial.times()[name] for trial in run.trials]) for name in TIMES},
+        },
         "method": METHOD,
         **(run.extra or {}),
     }

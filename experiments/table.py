@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -27,28 +28,30 @@ def render_result(result: Mapping[str, Any]) -> RenderableType:
     return Group(*parts)
 
 
+def _table(title: str | None = None) -> Table:
+    """Narrow enough for a terminal of 80 columns."""
+    return Table(title=title, title_justify="left", header_style="bold", box=box.SIMPLE_HEAD, padding=0)
+
+
 def _trials(result: Mapping[str, Any]) -> Table:
-    table = Table(title=_title(result), title_justify="left", header_style="bold", pad_edge=False)
+    table = _table(_title(result))
     table.add_column("#", justify="right")
     table.add_column("link cut", no_wrap=True)
-    for name in ("detect us", "switch us", "whole us", "+- us", "RTT us", "lost", "rtx", "gap ms"):
+    for name in ("hit", "detect", "switch", "whole", "RTT", "lost", "rtx", "gap ms"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("integrity")
+    table.add_column("data")
     for trial in result["trials"]:
-        errors = [trial[f"{name}_error_us"] for _, name in _TIMES if trial[f"{name}_error_us"] is not None]
         gap = trial["app_gap_us"]["longest"]
         table.add_row(
             str(trial["trial"] + 1),
             trial["fault"]["where"],
+            us(trial["first_hit_us"]),
             *(us(trial[key]) for key, _ in _TIMES),
-            us(max(errors)) if errors else "-",
             us(trial["rtt_us"]),
             str(trial["lost_packets"]),
             str(trial["retransmitted_packets"]),
             "-" if gap is None else f"{gap / 1000:.1f}",
-            Text("ok", style="green")
-            if trial["integrity"] == "ok"
-            else Text(trial["integrity"], style="bold red"),
+            Text("ok", style="green") if trial["integrity"] == "ok" else Text("BAD", style="bold red"),
         )
     return table
 
@@ -56,33 +59,35 @@ def _trials(result: Mapping[str, Any]) -> Table:
 def _title(result: Mapping[str, Any]) -> str:
     return (
         f"{result['scenario']} on {result['topology']}, target {result['target']}, "
-        f"{len(result['trials'])} trials, seed {result['seed']}"
+        f"{len(result['trials'])} trials, seed {result['seed']}; times in us after the cut"
     )
 
 
+_MEANINGS = (
+    ("first_hit_us", "hit     first packet lost"),
+    ("detect_us", "detect  first EV retired"),
+    ("switch_us", "switch  last packet onto it"),
+    ("whole_us", "whole   all delivered"),
+)
+
+
 def _summary(result: Mapping[str, Any]) -> Table:
-    table = Table(header_style="bold", pad_edge=False)
-    table.add_column("from the cut, in us")
-    for name in ("n", "min", "median", "95 % of it", "p90", "p99", "max", "+- at most"):
+    table = _table()
+    table.add_column("us after the cut", no_wrap=True)
+    for name in ("n", "min", "median", "(95 %)", "p90", "p99", "max"):
         table.add_column(name, justify="right", no_wrap=True)
-    meanings = {
-        "detect_us": "detect: first EV retired",
-        "switch_us": "switch: last packet onto it",
-        "whole_us": "whole: all it took delivered",
-    }
-    for key, _ in _TIMES:
+    for key, meaning in _MEANINGS:
         row = result["summary"][key]
         between = row["ci95_p50"]
         table.add_row(
-            meanings[key],
+            meaning,
             str(row["n"]),
             us(row["min"]),
             us(row["p50"]),
-            f"{us(between[0])} - {us(between[1])}" if between else "-",
+            f"{us(between[0])}-{us(between[1])}" if between else "-",
             us(row["p90"]),
             us(row["p99"]),
             us(row["max"]),
-            us(row["max_error"]),
         )
     return table
 
@@ -97,7 +102,8 @@ def verdict(result: Mapping[str, Any]) -> Text:
         text.append(f"Whole again after {us(whole['p50'])} us in the median", style="bold")
         if rtts:
             text.append(f" ({sorted(rtts)[len(rtts) // 2]:.1f} RTTs)")
-        text.append(f", {us(whole['max'])} us at worst, in {whole['n']} of {trials} trials.\n")
+        text.append(f", {us(whole['max'])} us at worst, in {whole['n']} of {trials} trials")
+        text.append(f"; each +- {us(whole['max_error'])} us or better.\n")
     else:
         text.append("No trial gave a recovery time.\n", style="bold yellow")
     text.append(*_belief(result))

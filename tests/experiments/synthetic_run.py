@@ -34,7 +34,7 @@ def ipv6(
 
 @dataclass(frozen=True)
 class Mrc:
-    """One MRC packet. ``outer`` None leaves out the outer header; ``trim`` cuts the payload off on the wire."""
+    """One MRC packet. ``outer`` None leaves out the outer header; ``trim`` cuts the payload off."""
 
     opcode: int = WRITE_ONLY_IMM
     psn: int = 0
@@ -67,9 +67,9 @@ class Mrc:
             body += bytes(self.payload)
         elif self.opcode == SACK:
             body += struct.pack(
-                "!BBhIIII", 0, 2 * self.probe_reply, self.ack_offset, self.echo_ev, 0, 0, self.cack
+                "!BBhIII", 0, 2 * self.probe_reply, self.ack_offset, self.echo_ev, 0, self.cack
             )
-            body += bytes(16)
+            body += bytes(20)
         body += bytes(4)  # ICRC
         udp = struct.pack("!HHHH", self.ev & 0xFFFF, self.dport, 8 + len(body), 0) + body
         packet = ipv6(
@@ -220,18 +220,19 @@ def tell(
 ) -> Story:
     """A paced spray between the first and the last rack, each link cut and healed in turn.
 
-    The sender finds out ``reaction_ns`` after the first packet that was lost, retires the EV, and sends what was
-    lost again at once, 2 us apart, on other paths; a probe brings the EV back 30 ms after the repair.
+    The sender finds out ``reaction_ns`` after the first packet that was lost, retires the EV, and sends what
+    was lost again at once, 2 us apart, on other paths; a probe brings the EV back 30 ms after the repair.
     """
     chooser = random.Random(seed)
     src = fabric.hosts[0].name
     dst = next(host.name for host in fabric.hosts if host.rack == fabric.hosts[-1].rack)
     paths = fabric.paths(src, dst)
     wire, events, done = Wire(fabric), [], []
-    faults = [
-        FaultRecord("blackhole", link, t := start_ns + 100_000_000 + i * period_ns, t + 4_000, t + hold_ns, t + hold_ns + 4_000)
-        for i, link in enumerate(links)
-    ]  # fmt: skip
+    faults = []
+    for i, link in enumerate(links):
+        cut = start_ns + 100_000_000 + i * period_ns
+        heal = cut + hold_ns
+        faults.append(FaultRecord("blackhole", link, cut, cut + 4_000, heal, heal + 4_000))
     state: dict[int, list[tuple[int, int]]] = {i: [] for i in range(len(faults))}
     detected: dict[int, int] = {}
     switched: dict[int, int] = {}
@@ -257,23 +258,18 @@ def tell(
                 wire.send(again, lost, path, rtx=True)
                 events.append(Event(again, "Retransmitted", {"psn": lost % (1 << 24), "new_ev": path.ev}))
                 whole[i] = again + ONE_WAY_NS
-        usable = [
-            path for path in paths
-            if not any(
-                f.breaks(path) and i in detected and t < f.restore_after_ns + 30_000_000 for i, f in enumerate(faults)
-            )
-        ]  # fmt: skip
-        path = chooser.choice(usable)
-        cut = next(
+        out = [f for i, f in enumerate(faults) if i in detected and t < f.restore_after_ns + 30_000_000]
+        path = chooser.choice([path for path in paths if not any(f.breaks(path) for f in out)])
+        hit = next(
             (i for i, f in enumerate(faults) if f.breaks(path) and f.t_before_ns <= t < f.restore_after_ns),
             None,
         )
-        if cut is None:
+        if hit is None:
             wire.send(t, psn, path)
             done.append(Event(t + ONE_WAY_NS, "ReceiveCompleted", {"wr_id": psn}))
         else:
-            state[cut].append((t, psn))
-            switched[cut] = t
+            state[hit].append((t, psn))
+            switched[hit] = t
             wire.send(t, psn, path, arrives_ns=None)
         psn += 1
         t += interval_ns

@@ -1,0 +1,352 @@
+"""The pictures of a run: what was delivered around the fault, which EVs were in use, how the times spread.
+
+Every picture is written twice, as SVG for a page and as PNG for a quick look. Colours are of the Okabe-Ito
+palette, which colour-blind readers can tell apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import FuncFormatter
+
+from experiments.analysis import TIMES, Trial
+from experiments.events import EventLog
+from experiments.trace import BoolArray, Trace
+from topologies import Path as NetworkPath
+
+_BLUE, _ORANGE, _GREEN, _RED, _PURPLE = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7"
+_GREY, _DARK = "#999999", "#333333"
+_TIME_COLOURS = {"detect": _ORANGE, "switch": _PURPLE, "whole": _GREEN}
+_TIME_STYLES = {"detect": (0, (4, 2)), "switch": (0, (1, 1.2)), "whole": "-"}
+_STYLE: dict[Any, Any] = {
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 10,
+    "axes.titlelocation": "left",
+    "legend.frameon": False,
+    "legend.fontsize": 8,
+    "svg.hashsalt": "mrclab",  # the same run gives the same SVG
+}
+_BINS = 60
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture's name and the files that show it."""
+
+    name: str
+    files: tuple[Path, ...]
+
+
+def draw_all(
+    directory: Path, trace: Trace, trials: Sequence[Trial], events: EventLog, title: str
+) -> tuple[Picture, ...]:
+    """Draws every picture that the trials allow into the directory and says which.
+
+    ``events`` are the sender's; ``title`` says what was run, such as ``link-kill on lab (ebpf)``.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    timed = [trial for trial in trials if trial.whole.ns is not None]
+    pictures = []
+    with mpl.rc_context(_STYLE):
+        if timed:
+            middle = representative(timed)
+            pictures.append(_save(directory, "recovery", draw_recovery(trace, middle, title)))
+            pictures.append(_save(directory, "delivered-rate", draw_rate(trace, timed, title)))
+            pictures.append(_save(directory, "times-cdf", draw_cdf(timed, title)))
+        if trials:
+            shown = representative(timed) if timed else trials[0]
+            pictures.append(_save(directory, "ev-activity", draw_ev_activity(trace, shown, events, title)))
+    return tuple(pictures)
+
+
+def representative(trials: Sequence[Trial]) -> Trial:
+    """The trial with the median ``whole`` of those that have one. Raises ValueError where none has."""
+    timed = sorted((t for t in trials if t.whole.ns is not None), key=lambda t: t.whole.ns or 0)
+    if not timed:
+        raise ValueError("no trial gave a recovery time")
+    return timed[len(timed) // 2]
+
+
+def _save(directory: Path, name: str, figure: Figure) -> Picture:
+    files = tuple(directory / f"{name}.{kind}" for kind in ("svg", "png"))
+    figure.savefig(files[0], metadata={"Date": None})
+    figure.savefig(files[1], dpi=150)
+    return Picture(name, files)
+
+
+def _figure(width: float = 7.2, height: float = 4.0) -> Figure:
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def _reach_ns(trials: Sequence[Trial]) -> tuple[int, int]:
+    """How far around the fault to look so that the slowest recovery is seen with room on either side."""
+    whole = max((trial.whole.ns or 0) for trial in trials)
+    return -max(whole // 2, 300_000), max(2 * whole, 1_000_000)
+
+
+def _mark_fault(axes: Axes, label: str = "link cut") -> None:
+    axes.axvline(0, color=_RED, linewidth=1.4, label=label, zorder=1)
+
+
+def _thousands(value: float, _: int) -> str:
+    return f"{value:,.0f}".replace(",", " ").replace("-", "\N{MINUS SIGN}")
+
+
+def draw_recovery(trace: Trace, trial: Trial, title: str) -> Figure:
+    """One trial as a time-sequence diagram: every packet as it left and as it came in, PSN over time."""
+    figure = _figure(7.2, 4.4)
+    axes = figure.subplots()
+    zero = trial.fault.middle_ns
+    low, high = _reach_ns([trial])
+    sent, received = trace.sent, trace.received
+    out = (sent.t_ns >= zero + low) & (sent.t_ns <= zero + high)
+    base = int(sent.psn[out].min()) if out.any() else 0
+    arrived = (received.t_ns >= zero + low) & (received.t_ns <= zero + high) & received.first
+
+    def show(mask: BoolArray, colour: str, marker: str, label: str, size: float, filled: bool) -> None:
+        if mask.any():
+            x, y = (sent.t_ns[mask] - zero) / 1000, sent.psn[mask] - base
+            face = colour if filled else "none"
+            axes.scatter(
+                x, y, s=size, marker=marker, edgecolors=colour, facecolors=face, linewidths=0.9, label=label
+            )
+
+    show(out & ~sent.rtx & ~sent.lost, _BLUE, "o", "sent", 10, False)
+    again = np.isin(received.tx, np.flatnonzero(sent.rtx))
+    for mask, colour, label in (
+        (arrived & ~again, _BLUE, "delivered"),
+        (arrived & again, _GREEN, "delivered, retransmitted"),
+    ):
+        if mask.any():
+            x, y = (received.t_ns[mask] - zero) / 1000, received.psn[mask] - base
+            axes.scatter(x, y, s=8, color=colour, label=label, linewidths=0, zorder=3)
+    lost = out & sent.lost
+    if lost.any():
+        axes.scatter(
+            (sent.t_ns[lost] - zero) / 1000,
+            sent.psn[lost] - base,
+            s=30,
+            marker="x",
+            color=_RED,
+            label="lost",
+            zorder=4,
+        )
+    show(out & sent.rtx, _GREEN, "^", "retransmission sent", 22, False)
+    _mark_fault(axes)
+    for name, measured in trial.times().items():
+        if measured.us is not None:
+            axes.axvline(
+                measured.us,
+                color=_TIME_COLOURS[name],
+                linestyle=_TIME_STYLES[name],
+                linewidth=1.2,
+                label=f"{name} {_thousands(measured.us, 0)} \N{MICRO SIGN}s",
+                zorder=1,
+            )
+    axes.set_xlim(low / 1000, high / 1000)
+    axes.set_xlabel("time since the link was cut (\N{MICRO SIGN}s)")
+    axes.set_ylabel("packet number (PSN, from the first shown)")
+    axes.xaxis.set_major_formatter(FuncFormatter(_thousands))
+    place = f"{trial.fault.where}, trial {trial.index + 1}"
+    axes.set_title(f"{title}: the median recovery, packet by packet\n{place}")
+    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    return figure
+
+
+def draw_rate(trace: Trace, trials: Sequence[Trial], title: str) -> Figure:
+    """Delivered payload over time around the fault: each trial, and the mean of them all."""
+    figure = _figure()
+    axes = figure.subplots()
+    low, high = _reach_ns(trials)
+    edges = np.linspace(low, high, _BINS + 1)
+    width_s = (edges[1] - edges[0]) / 1e9
+    received = trace.received
+    rates = []
+    for trial in trials:
+        shown = received.first & (received.t_ns >= trial.fault.middle_ns + low)
+        shown &= received.t_ns < trial.fault.middle_ns + high
+        since = received.t_ns[shown] - trial.fault.middle_ns
+        got, _ = np.histogram(since, edges, weights=received.payload[shown])
+        rates.append(got * 8 / width_s / 1e6)
+    rate = np.array(rates)
+    middle = (edges[:-1] + edges[1:]) / 2000
+    for row in rate:
+        axes.step(middle, row, where="mid", color=_GREY, linewidth=0.5, alpha=0.35)
+    axes.step(
+        middle,
+        rate.mean(axis=0),
+        where="mid",
+        color=_BLUE,
+        linewidth=1.8,
+        label=f"mean of {len(rate)} trials",
+    )
+    _mark_fault(axes)
+    whole = float(np.median([trial.whole.us or 0 for trial in trials]))
+    text = f"whole, median {_thousands(whole, 0)} \N{MICRO SIGN}s"
+    axes.axvline(whole, color=_GREEN, linewidth=1.2, label=text)
+    axes.plot([], [], color=_GREY, linewidth=0.8, label="single trials")
+    axes.set_xlim(low / 1000, high / 1000)
+    axes.set_ylim(bottom=0, top=float(np.percentile(rate, 99.5)) * 1.35 or 1)
+    axes.set_xlabel("time since the link was cut (\N{MICRO SIGN}s)")
+    axes.set_ylabel("delivered payload (Mbit/s)")
+    axes.xaxis.set_major_formatter(FuncFormatter(_thousands))
+    axes.set_title(f"{title}: delivered rate around the cut ({width_s * 1e6:.0f} \N{MICRO SIGN}s bins)")
+    axes.legend(loc="upper right", ncols=2)
+    return figure
+
+
+def draw_ev_activity(trace: Trace, trial: Trial, events: EventLog, title: str) -> Figure:
+    """Which EVs a trial used, a row each, grouped by plane: packets sent, the cut, the time out of use."""
+    paths = trace.paths
+    rows = {index: row for row, index in enumerate(sorted(range(len(paths)), key=lambda i: paths[i].ev))}
+    height = min(1.8 + 0.16 * max(len(paths), 8), 9.0)
+    figure = _figure(7.2, height)
+    axes = figure.subplots()
+    fault, zero = trial.fault, trial.fault.middle_ns
+    healed = fault.restore_before_ns if fault.restore_before_ns is not None else trial.window_ns[1]
+    low, high = _activity_span(trial, events, healed)
+    sent = trace.sent
+    shown = (sent.t_ns >= zero + low) & (sent.t_ns < zero + high) & (sent.path >= 0)
+    row_of = np.array([rows[index] for index in range(len(paths))])
+    ticks = 0.42 if len(paths) <= 64 else 0.5
+    for mask, colour, line in (
+        (shown & ~sent.rtx & ~sent.lost, _BLUE, 0.5),
+        (shown & sent.rtx, _GREEN, 1.1),
+        (shown & sent.lost, _RED, 1.1),
+    ):
+        x, y = (sent.t_ns[mask] - zero) / 1e6, row_of[sent.path[mask]]
+        axes.add_collection(
+            LineCollection(
+                [((a, b - ticks), (a, b + ticks)) for a, b in zip(x, y, strict=True)],
+                colors=colour,
+                linewidths=line,
+            )
+        )
+    by_ev = {path.ev: rows[index] for index, path in enumerate(paths)}
+    for ev, start, end in _retired(events, zero + low, zero + high):
+        if ev in by_ev:
+            axes.barh(
+                by_ev[ev],
+                (end - start) / 1e6,
+                left=(start - zero) / 1e6,
+                height=0.96,
+                color="#DDDDDD",
+                zorder=0.5,
+            )
+    for index, path in enumerate(paths):
+        if fault.breaks(path):
+            row = rows[index]
+            axes.plot([0, (healed - zero) / 1e6], [row + 0.5] * 2, color=_RED, linewidth=1.6, zorder=3)
+            axes.plot([0, (healed - zero) / 1e6], [row - 0.5] * 2, color=_RED, linewidth=1.6, zorder=3)
+    axes.axvline(0, color=_RED, linewidth=0.9, zorder=0.8)
+    if low < healed - zero < high:
+        axes.axvline((healed - zero) / 1e6, color=_DARK, linewidth=0.9, linestyle="--", zorder=0.8)
+    _label_planes(axes, trace, rows)
+    axes.set_xlim(low / 1e6, high / 1e6)
+    axes.set_ylim(len(paths) - 0.4, -0.6)
+    axes.set_xlabel("time since the link was cut (ms)")
+    axes.set_title(f"{title}: EVs in use, a row each\n{fault.where} cut, trial {trial.index + 1}")
+    axes.legend(
+        handles=[
+            Line2D([], [], color=_BLUE, marker="|", linestyle="", label="packet sent"),
+            Line2D([], [], color=_RED, marker="|", linestyle="", label="lost"),
+            Line2D([], [], color=_GREEN, marker="|", linestyle="", label="retransmission"),
+            Patch(color="#DDDDDD", label="EV retired"),
+            Line2D([], [], color=_RED, linewidth=1.6, label="path cut"),
+            Line2D([], [], color=_DARK, linestyle="--", linewidth=0.9, label="link healed"),
+        ],
+        loc="upper left",
+        bbox_to_anchor=(1.0, 1.0),
+    )
+    return figure
+
+
+def _activity_span(trial: Trial, events: EventLog, healed_ns: int) -> tuple[int, int]:
+    """From a little before the cut until the EVs are back, in ns since the cut."""
+    zero = trial.fault.middle_ns
+    back = [event.t_ns for event in events.between("EvRestored", healed_ns, trial.window_ns[1])]
+    end = max([healed_ns, *back]) - zero
+    return -int(end * 0.2), int(end * 1.15)
+
+
+def _retired(events: EventLog, start_ns: int, end_ns: int) -> list[tuple[int, int, int]]:
+    """(EV, from, to) of the times out of use that touch the span, clipped to it."""
+    since: dict[int, int] = {}
+    spans = []
+    for event in events.events:
+        ev = event.int_field("ev")
+        if ev is None:
+            continue
+        if event.name == "EvRetired":
+            since.setdefault(ev, event.t_ns)
+        elif event.name == "EvRestored" and ev in since:
+            spans.append((ev, since.pop(ev), event.t_ns))
+    spans += [(ev, t_ns, end_ns) for ev, t_ns in since.items()]
+    return [(ev, max(a, start_ns), min(b, end_ns)) for ev, a, b in spans if a < end_ns and b > start_ns]
+
+
+def _label_planes(axes: Axes, trace: Trace, rows: dict[int, int]) -> None:
+    """Names the EVs where there is room for it, and the planes in any case."""
+    planes: dict[int, list[int]] = {}
+    for index, path in enumerate(trace.paths):
+        planes.setdefault(path.plane, []).append(rows[index])
+    for group in list(planes.values())[:-1]:
+        axes.axhline(max(group) + 0.5, color=_GREY, linewidth=0.6)
+    if len(rows) <= 40:
+        places = sorted((row, trace.paths[index]) for index, row in rows.items())
+        axes.set_yticks([row for row, _ in places])
+        axes.set_yticklabels([_row_label(path) for _, path in places], fontsize=7)
+    else:
+        axes.set_yticks([sum(group) / len(group) for group in planes.values()])
+        axes.set_yticklabels([f"plane {plane}" for plane in planes])
+    axes.tick_params(axis="y", length=0)
+
+
+def _row_label(path: NetworkPath) -> str:
+    return f"plane {path.plane}" if path.t1 is None else f"plane {path.plane}, T1 {path.t1}"
+
+
+def draw_cdf(trials: Sequence[Trial], title: str) -> Figure:
+    """How detect, switch and whole spread over the trials, on a logarithmic axis."""
+    figure = _figure(7.2, 3.8)
+    axes = figure.subplots()
+    smallest = 1.0  # us; a time of zero has no place on a logarithmic axis
+    for name in TIMES:
+        values = np.sort([us for trial in trials if (us := trial.times()[name].us) is not None])
+        if len(values) == 0:
+            continue
+        label = f"{name}: n {len(values)}, median {_thousands(float(np.median(values)), 0)} \N{MICRO SIGN}s"
+        x = np.concatenate([[max(values[0], smallest)], np.maximum(values, smallest)])
+        y = np.arange(len(values) + 1) / len(values)
+        axes.step(
+            x,
+            y,
+            where="post",
+            color=_TIME_COLOURS[name],
+            linestyle=_TIME_STYLES[name],
+            linewidth=1.8,
+            label=label,
+        )
+    axes.set_xscale("log")
+    axes.set_ylim(0, 1.02)
+    axes.set_xlabel("time since the link was cut (\N{MICRO SIGN}s, logarithmic)")
+    axes.set_ylabel("share of trials")
+    axes.xaxis.set_major_formatter(FuncFormatter(_thousands))
+    axes.grid(visible=True, which="both", color="#EEEEEE", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.set_title(f"{title}: recovery times")
+    axes.legend(loc="upper left")
+    return figure
