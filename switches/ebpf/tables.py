@@ -23,6 +23,9 @@ from switches.ebpf.unit import Unit
 from switches.errors import UnsupportedError
 
 
+_PREALLOCATE = 64 << 10  # bytes of entries up to which a table is allocated whole
+
+
 def _kind(table: Table) -> str:
     matches = [k.match for k in table.key]
     if not matches:
@@ -97,7 +100,10 @@ def layout_table(program: Program, table: Table, pool: MapPool) -> TableLayout:
     draft = TableLayout(table.name, kind, None, None, None, key, key_size, value_size, capacity, actions)
     entries = None
     if kind == "hash":
-        entries = MapSpec(table.name, MapType.HASH, key_size, value_size, capacity, NO_PREALLOC)
+        # Without allocation an update takes a microsecond or two; now and then an allocation takes twenty.
+        small = capacity * (64 + round8(key_size) + value_size) <= _PREALLOCATE
+        flags = 0 if small else NO_PREALLOC
+        entries = MapSpec(table.name, MapType.HASH, key_size, value_size, capacity, flags)
     elif kind == "lpm":
         entries = MapSpec(table.name, MapType.LPM_TRIE, key_size, value_size, capacity, NO_PREALLOC)
     elif kind == "scan":
