@@ -2,11 +2,11 @@
 
     python benchmarks/testbed_up.py [--topology lab] [-n 20] [--json]
 
-Times are wall clock around FabricNetwork.up and .down, in one process, nothing running in the switches: median
-and p90 of n trials. "namespaces" and "links" are the parts of "up"; "mininet" is making Mininet's objects over
-it. "first_mib" is by how much MemAvailable of /proc/meminfo fell as the topology came up the first time, once:
-the kernel's share and whatever else the machine did meanwhile. Later trials reuse what the kernel has not given
-back.
+Times are wall clock around FabricNetwork.up and .down, in one process, nothing running in the switches:
+median and p90 of n trials. "namespaces" and "links" are the parts of "up"; "mininet" is making Mininet's
+objects over it. "first_mib" is by how much MemAvailable of /proc/meminfo fell as the topology came up the
+first time, once: the kernel's share and whatever else the machine did meanwhile. Later trials reuse what
+the kernel has not given back.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from testbed.names import Names
 from testbed.namespaces import Markers
 from testbed.processes import Process
 
-OWNER_GRACE_S = 15.0  # it may have processes of its own to wait for
+KEEPER_GRACE_S = 15.0  # it may have processes of its own to wait for
 ROUNDS = 3  # a process that is ended may have started another just before
 
 
@@ -41,21 +41,24 @@ def clean(names: Names) -> Removed:
     """
     if not names.state_dir.exists() and not any(processes.ours(names, ())):
         return Removed()
-    owner = end_owner(names)
+    keepers = end_keepers(names)
     with state.locked(names):
         removed = remove(names)
-    return replace(removed, processes=(*owner, *removed.processes))
+    return replace(removed, processes=(*keepers, *removed.processes))
 
 
-def end_owner(names: Names) -> list[Process]:
-    """Ends the process that a testbed belongs to, unless that is the caller or an ancestor.
+def end_keepers(names: Names) -> list[Process]:
+    """Ends what a testbed lives by: its owner or, if it has none, the processes on record.
 
-    The caller must not hold the lock: an owner that is told to end takes its testbed down itself.
+    Not the caller or its ancestors. The caller must not hold the lock: one that is told to end may want to
+    take the testbed down itself.
     """
     found = state.read(names)
-    if found is None or found.owner is None or found.owner.pid in processes.ancestors(os.getpid()):
+    if found is None:
         return []
-    return processes.end([found.owner], OWNER_GRACE_S)
+    spared = processes.ancestors(os.getpid())
+    keepers = found.processes if found.owner is None else (found.owner,)
+    return processes.end([keeper for keeper in keepers if keeper.pid not in spared], KEEPER_GRACE_S)
 
 
 def remove(names: Names, *, keep_lock: bool = False) -> Removed:

@@ -82,7 +82,7 @@ def _root() -> Check:
             False,
             True,
             f"may not make network namespaces ({error.strerror or error})",
-            "give it CAP_SYS_ADMIN and CAP_NET_ADMIN (docker run --privileged)",
+            namespaces.PERMISSION,
         )
     return Check("root", True, True, "may make network namespaces")
 
@@ -219,7 +219,7 @@ def _jit() -> Check:
 
 def _tools() -> Check:
     try:
-        import mininet
+        import mininet.node  # which also needs distutils, from setuptools on Python 3.12 and later
 
         return Check("Mininet", True, True, str(Path(mininet.__file__).parent))
     except ImportError as error:

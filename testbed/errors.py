@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import switches.errors
+from switches import errors
 
 
-class MachineError(switches.errors.MachineError):
+class MachineError(errors.MachineError):
     """The machine lacks something: one line with what, and how to mend it. The command line exits with 3."""
 
     def __init__(self, missing: str, mend: str) -> None:

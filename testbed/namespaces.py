@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from testbed.errors import MachineError
 from testbed.netlink import Netlink, set_up
 from topologies import InputError
 
@@ -27,6 +28,7 @@ NETNS_DIR = Path("/var/run/netns")  # where iproute2 looks for names
 CLONE_NEWNET = 0x40000000
 MS_BIND, MS_REC, MS_SHARED = 1 << 12, 1 << 14, 1 << 20
 MNT_DETACH = 2
+PERMISSION = "run it as root with CAP_SYS_ADMIN and CAP_NET_ADMIN (docker run --privileged)"
 LO_INDEX = 1
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -35,6 +37,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 def _check(result: int, what: str) -> None:
     if result != 0:
         number = ctypes.get_errno()
+        if number in (errno.EPERM, errno.EACCES):
+            raise MachineError(f"{what}: {os.strerror(number)}", PERMISSION)
         raise OSError(number, f"{what}: {os.strerror(number)}")
 
 
@@ -200,7 +204,8 @@ class Markers:
 def create(name: str, markers: Markers) -> None:
     """Makes a namespace with its loopback up and IPv6 off, and marks it as ours.
 
-    Raises InputError where the name is taken, OSError where the kernel refuses.
+    Raises InputError where the name is taken, MachineError where we may not, OSError where the kernel
+    refuses.
     """
     path = NETNS_DIR / name
     if path.exists():

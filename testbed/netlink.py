@@ -1,7 +1,8 @@
 """Just enough route netlink to lay a fabric's cables in bulk.
 
-Messages go to the kernel dozens at a time and their acknowledgements are read together. ``wide`` needs some 2,700
-messages; one at a time through pyroute2 they take ten times as long (1.08 ms a veth pair, 0.36 ms a token bucket).
+Messages go to the kernel dozens at a time and their acknowledgements are read together. ``wide`` needs some
+2,700 messages; one at a time through pyroute2 they take ten times as long (1.08 ms a veth pair, 0.36 ms a
+token bucket).
 """
 
 from __future__ import annotations

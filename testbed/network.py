@@ -14,7 +14,7 @@ from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from testbed import links, namespaces, state
-from testbed.clean import Removed, end_owner, remove, removed_on_error
+from testbed.clean import Removed, end_keepers, remove, removed_on_error
 from testbed.doctor import require_machine
 from testbed.errors import MachineError
 from testbed.names import RUN_VARIABLE, Names, switch_ports
@@ -104,14 +104,13 @@ class FabricNetwork:
     def down(self) -> Removed:
         """Takes the testbed down: every process in it and of its run, namespaces, cables, record.
 
-        A process that owns it, such as an experiment in another terminal, is ended first. Again is harmless.
+        A process that keeps it, such as an experiment in another terminal, is ended first. Again is harmless.
         """
         with _uninterrupted():
             if self._mininet is not None:
                 self._mininet.stop()
                 self._mininet = None
-            if self._is_current():
-                end_owner(self.names)
+            keepers = end_keepers(self.names) if self._is_current() else []
             with state.locked(self.names):
                 found = state.read(self.names)
                 if found is not None and found.run_id != self.run_id:
@@ -121,7 +120,7 @@ class FabricNetwork:
                 with suppress(subprocess.TimeoutExpired):
                     child.wait(REAP_S)
             self._children.clear()
-            return removed
+            return replace(removed, processes=(*keepers, *removed.processes))
 
     def _is_current(self) -> bool:
         found = state.read(self.names)

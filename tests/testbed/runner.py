@@ -1,7 +1,12 @@
-"""A process that brings a testbed up and stays, to be killed by a test: PREFIX STATE_DIR [detach]."""
+"""A process that brings a testbed up for a test: PREFIX STATE_DIR [HOW].
+
+It stays and owns the testbed; with ``detach`` it ends and leaves it running, with ``daemon`` it leaves it
+running and stays; with ``hurry`` it says so, brings one up and takes it down at once.
+"""
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from pathlib import Path
@@ -13,7 +18,14 @@ from topologies import load_fabric
 
 def main(prefix: str, state_dir: str, *how: str) -> None:
     names = Names(prefix, Path(state_dir))
+    if "hurry" in how:
+        print("up", flush=True)
+        FabricNetwork.up(load_fabric("lab"), names=names).down()
+        return
     network = FabricNetwork.up(load_fabric("tiny"), names=names)
+    if "daemon" in how:
+        network.record_process(os.getpid(), "daemon")
+        network.detach()
     server = network.spawn_in_fabric(["sleep", "1000"])
     network.spawn("h3", ["sh", "-c", "sleep 1000 & wait"])
     network.record_process(server.pid, "switches")

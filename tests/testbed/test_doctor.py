@@ -2,6 +2,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -69,3 +72,16 @@ def test_what_the_kernel_refuses_becomes_a_check(monkeypatch: pytest.MonkeyPatch
     assert not found["BPF"].ok
     assert found["BPF"].found == "Operation not permitted"
     assert not found["tc BPF (cls_bpf)"].ok
+
+
+@pytest.mark.root
+def test_root_without_its_powers_is_told_what_to_give() -> None:
+    if shutil.which("setpriv") is None:
+        pytest.skip("needs setpriv (util-linux)")
+    code = "from testbed.doctor import require_machine; require_machine()"
+    drop = ["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin"]
+    root = Path(__file__).parents[2]
+    told = subprocess.run([*drop, sys.executable, "-c", code], capture_output=True, text=True, cwd=root)
+    assert told.returncode == 1
+    assert "may not make network namespaces" in told.stderr.splitlines()[-1]
+    assert "docker run --privileged" in told.stderr.splitlines()[-1]

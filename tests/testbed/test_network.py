@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -285,3 +286,22 @@ def test_down_leaves_a_successor_alone(tiny: Fabric, names: Names) -> None:
     with FabricNetwork.up(tiny, names=names):
         assert not first.down()
         assert namespaces.exists(names.fabric)
+
+
+def test_what_a_detached_testbed_lives_by_may_take_it_down_itself(names: Names) -> None:
+    with _runner(names, "daemon") as runner:
+        removed = clean(names)
+        assert runner.pid in [process.pid for process in removed.processes]
+        assert runner.wait(10) == 128 + signal.SIGTERM  # not killed while it waited for our lock
+    assert leftovers(names) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("delay_ms", range(0, 60, 4))
+def test_clean_mends_a_kill_at_any_moment(tmp_path: Path, delay_ms: int) -> None:
+    names = Names(f"t{os.urandom(4).hex()}", tmp_path / "state")
+    with _runner(names, "hurry") as runner:
+        time.sleep(delay_ms / 1000)  # to choose the moment, not to wait for anything
+        runner.kill()
+    clean(names)
+    assert leftovers(names) == []
