@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from testbed import namespaces
+from testbed.errors import MachineError
 from testbed.names import Names
+from testbed.errors import MachineError
 from testbed.namespaces import Markers
 from testbed.processes import Process
 from topologies import Fabric, InputError, build_fabric
@@ -71,7 +73,10 @@ def state_file(names: Names) -> Path:
 
 
 def read(names: Names) -> State | None:
-    """The recorded testbed, or None where there is none or its record cannot be read."""
+    """The recorded testbed, or None where there is none or its record makes no sense.
+
+    Raises MachineError without root, whose the record is.
+    """
     try:
         data: Any = json.loads(state_file(names).read_text(encoding="utf-8"))
         if not isinstance(data, dict) or data.pop("schema") != SCHEMA:
@@ -79,6 +84,8 @@ def read(names: Names) -> State | None:
         owner = data.pop("owner")
         processes = tuple(Process(**process) for process in data.pop("processes"))
         return State(owner=Process(**owner) if owner else None, processes=processes, **data)
+    except PermissionError:
+        raise MachineError(f"{state_file(names)} is root's", "run it as root (sudo)") from None
     except (OSError, ValueError, TypeError, KeyError):
         return None
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from testbed import state
+from testbed.errors import MachineError
 from testbed.names import Names
 from testbed.processes import Process
 from testbed.state import State
@@ -94,3 +95,14 @@ def test_forgetting_leaves_what_is_not_ours(names: Names, tiny: Fabric) -> None:
 def test_the_record_is_json_with_a_schema(names: Names, tiny: Fabric) -> None:
     state.write(names, _record(tiny, None))
     assert json.loads(state.state_file(names).read_text())["schema"] == 1
+
+
+def test_a_record_that_is_not_for_us_to_read_is_no_absence(
+    names: Names, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_args: object, **_kwargs: object) -> str:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_text", refuse)
+    with pytest.raises(MachineError, match=r"state.json is root's: run it as root \(sudo\)$"):
+        state.require(names)
