@@ -15,7 +15,6 @@ from typing import Any
 from testbed import namespaces
 from testbed.errors import MachineError
 from testbed.names import Names
-from testbed.errors import MachineError
 from testbed.namespaces import Markers
 from testbed.processes import Process
 from topologies import Fabric, InputError, build_fabric
