@@ -15,7 +15,7 @@ from topologies import Fabric, Switch
 
 MY_SID = "my_sid"
 NEXT_HOP = "next_hop"
-DESTINATION = "hdr.ipv6.dst_addr"
+DESTINATION = "dst_addr"  # finsy's short name for the key field hdr.ipv6.dst_addr
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -45,7 +45,8 @@ class Entry:
         """An entry as finsy read it from a switch."""
         if entry.match is None or not isinstance(entry.action, fy.P4TableAction):
             raise ValueError(f"not a static entry: {entry}")
-        prefix = str(IPv6Network(str(entry.match[DESTINATION])))
+        value, length = entry.match[DESTINATION]
+        prefix = str(IPv6Network((value, length)))
         params = tuple(sorted((name, int(value)) for name, value in entry.action.args.items()))
         return cls(entry.table_id, prefix, entry.action.name, params)
 

@@ -6,12 +6,12 @@ Exit codes (docs/contract): 0 success, 2 bad input, 3 the machine lacks somethin
 from __future__ import annotations
 
 import argparse
-import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 
+from mrclab.logs import set_up_logging
 from switches.errors import BadInputError, MachineError
 from topologies import InputError
 
@@ -154,12 +154,7 @@ def _version() -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns the process's exit code."""
     args = _parser().parse_args(argv)
-    logging.basicConfig(
-        level=logging.DEBUG if args.verbose else logging.WARNING,
-        format="%(asctime)s %(name)s %(levelname)s %(message)s",
-    )
-    if not args.verbose:
-        logging.getLogger("finsy").setLevel(logging.ERROR)
+    set_up_logging(verbose=args.verbose)
     command: Command = args.do
     try:
         return command(args)

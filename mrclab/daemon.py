@@ -20,6 +20,7 @@ from typing import Any
 
 from controller.faults import LinkFault
 from mrclab.control import control_socket
+from mrclab.logs import set_up_logging
 from switches.errors import BadInputError, MachineError
 from testbed.lab import Lab
 from testbed.names import Names
@@ -122,6 +123,7 @@ def serve(lab: Lab, listener: socket.socket, stop_fd: int) -> None:
 
 def main(topology: str, target: str, status_fd: int) -> int:
     """Brings the lab up, reports, serves until SIGTERM, takes the lab down."""
+    set_up_logging()
     names = Names.from_environment()
     stop_read, stop_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -90,6 +90,7 @@ class Map:
         self._value = ctypes.create_string_buffer(self._value_size)
         key, value = ctypes.addressof(self._key), ctypes.addressof(self._value)
         self._attr = {flag: _attr("I4xQQQ", self.fd, key, value, flag) for flag in (ANY, NOEXIST, EXIST)}
+        self._delete_attr = _attr("I4xQQQ", self.fd, key, 0, 0)  # EINVAL unless the rest is zero
         self._next_attr = _attr("I4xQQQ", self.fd, key, ctypes.addressof(self._next), 0)
         self._start_attr = _attr("I4xQQQ", self.fd, 0, ctypes.addressof(self._next), 0)
 
@@ -101,7 +102,7 @@ class Map:
     def delete(self, key: bytes) -> None:
         """Remove an entry."""
         self._key.raw = key
-        _bpf(_DELETE, self._attr[ANY])
+        _bpf(_DELETE, self._delete_attr)
 
     def lookup(self, key: bytes) -> bytes | None:
         """The value of an entry, None if absent; in a per-CPU map, those of all possible CPUs in a row."""

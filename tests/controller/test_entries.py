@@ -1,6 +1,10 @@
 import dataclasses
 
+import finsy as fy
+from finsy.p4schema import P4Schema
+
 from controller.entries import MY_SID, NEXT_HOP, Entry, find_drift, switch_entries
+from controller.pipeline import shipped_pipeline
 from topologies import load_fabric
 
 FABRIC = load_fabric("tiny")
@@ -34,9 +38,11 @@ def test_macs_are_those_of_the_link() -> None:
 
 
 def test_entries_survive_the_way_to_p4runtime_and_back() -> None:
+    schema = P4Schema(shipped_pipeline().p4info)
     for switch in FABRIC.switches:
         for entry in switch_entries(FABRIC, switch):
-            assert Entry.from_p4(entry.to_p4()) == entry
+            message = entry.to_p4().encode(schema)
+            assert Entry.from_p4(fy.P4TableEntry.decode(message, schema)) == entry
 
 
 def test_drift_tells_missing_unexpected_and_changed_apart() -> None:
