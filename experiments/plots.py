@@ -13,6 +13,7 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
+import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
@@ -24,6 +25,8 @@ from experiments.analysis import TIMES, Trial
 from experiments.events import EventLog
 from experiments.trace import BoolArray, Trace
 from topologies import Path as NetworkPath
+
+FloatArray = npt.NDArray[np.float64]
 
 _BLUE, _ORANGE, _GREEN, _RED, _PURPLE = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7"
 _GREY, _DARK = "#999999", "#333333"
@@ -39,7 +42,7 @@ _STYLE: dict[Any, Any] = {
     "legend.fontsize": 8,
     "svg.hashsalt": "mrclab",  # the same run gives the same SVG
 }
-_BINS = 60
+_POINTS = 500
 
 
 @dataclass(frozen=True)
@@ -92,9 +95,9 @@ def _figure(width: float = 7.2, height: float = 4.0) -> Figure:
 
 
 def _reach_ns(trials: Sequence[Trial]) -> tuple[int, int]:
-    """How far around the fault to look so that the slowest recovery is seen with room on either side."""
-    whole = max((trial.whole.ns or 0) for trial in trials)
-    return -max(whole // 2, 300_000), max(2 * whole, 1_000_000)
+    """How far around the fault to look so that most recoveries are seen, with room on either side."""
+    whole = int(np.percentile([trial.whole.ns or 0 for trial in trials], 75))
+    return -max(whole // 2, 300_000), max(int(2.5 * whole), 1_000_000)
 
 
 def _mark_fault(axes: Axes, label: str = "link cut") -> None:
@@ -167,45 +170,56 @@ def draw_recovery(trace: Trace, trial: Trial, title: str) -> Figure:
 
 
 def draw_rate(trace: Trace, trials: Sequence[Trial], title: str) -> Figure:
-    """Delivered payload over time around the fault: each trial, and the mean of them all."""
+    """Delivered payload over time around the fault: each trial, the median one, and the mean of them all.
+
+    Bins would beat against the paced packets, so each arrival is spread by a Gaussian, two packets wide.
+    """
     figure = _figure()
     axes = figure.subplots()
     low, high = _reach_ns(trials)
-    edges = np.linspace(low, high, _BINS + 1)
-    width_s = (edges[1] - edges[0]) / 1e9
-    received = trace.received
-    rates = []
-    for trial in trials:
-        shown = received.first & (received.t_ns >= trial.fault.middle_ns + low)
-        shown &= received.t_ns < trial.fault.middle_ns + high
-        since = received.t_ns[shown] - trial.fault.middle_ns
-        got, _ = np.histogram(since, edges, weights=received.payload[shown])
-        rates.append(got * 8 / width_s / 1e6)
-    rate = np.array(rates)
-    middle = (edges[:-1] + edges[1:]) / 2000
-    for row in rate:
-        axes.step(middle, row, where="mid", color=_GREY, linewidth=0.5, alpha=0.35)
-    axes.step(
-        middle,
-        rate.mean(axis=0),
-        where="mid",
-        color=_BLUE,
-        linewidth=1.8,
-        label=f"mean of {len(rate)} trials",
-    )
+    sigma = _sigma_ns(trials)
+    grid = np.linspace(low, high, _POINTS)
+    rates = {trial.index: _smooth_rate(trace, trial, grid, sigma) for trial in trials}
+    middle = representative(trials)
+    for rate in rates.values():
+        axes.plot(grid / 1000, rate, color=_GREY, linewidth=0.6, alpha=0.35)
+    axes.plot([], [], color=_GREY, linewidth=0.8, label="single trials")
+    label = f"median, trial {middle.index + 1}"
+    axes.plot(grid / 1000, rates[middle.index], color=_ORANGE, linewidth=1.3, label=label)
+    mean = np.mean(list(rates.values()), axis=0)
+    axes.plot(grid / 1000, mean, color=_BLUE, linewidth=1.8, label=f"mean of {len(rates)} trials")
     _mark_fault(axes)
     whole = float(np.median([trial.whole.us or 0 for trial in trials]))
     text = f"whole, median {_thousands(whole, 0)} \N{MICRO SIGN}s"
     axes.axvline(whole, color=_GREEN, linewidth=1.2, label=text)
-    axes.plot([], [], color=_GREY, linewidth=0.8, label="single trials")
     axes.set_xlim(low / 1000, high / 1000)
-    axes.set_ylim(bottom=0, top=float(np.percentile(rate, 99.5)) * 1.35 or 1)
+    axes.set_ylim(bottom=0, top=max(float(np.percentile(list(rates.values()), 99.5)) * 1.35, 1.0))
     axes.set_xlabel("time since the link was cut (\N{MICRO SIGN}s)")
     axes.set_ylabel("delivered payload (Mbit/s)")
     axes.xaxis.set_major_formatter(FuncFormatter(_thousands))
-    axes.set_title(f"{title}: delivered rate around the cut ({width_s * 1e6:.0f} \N{MICRO SIGN}s bins)")
-    axes.legend(loc="upper right", ncols=2)
+    smoothed = f"smoothed, \N{GREEK SMALL LETTER SIGMA} {sigma / 1000:.0f} \N{MICRO SIGN}s"
+    axes.set_title(f"{title}: delivered rate around the cut ({smoothed})")
+    axes.legend(loc="lower right", ncols=3, frameon=True, edgecolor="none")
     return figure
+
+
+def _sigma_ns(trials: Sequence[Trial]) -> float:
+    """Twice the usual time between two packets."""
+    span = sum(trial.window_ns[1] - trial.window_ns[0] for trial in trials)
+    return max(2.0 * span / max(sum(trial.packets_sent for trial in trials), 1), 1_000.0)
+
+
+def _smooth_rate(trace: Trace, trial: Trial, grid_ns: FloatArray, sigma_ns: float) -> FloatArray:
+    """Delivered Mbit/s at each point of the grid (ns since the fault). Shape of the grid."""
+    received, zero = trace.received, trial.fault.middle_ns
+    reach = 4 * sigma_ns
+    shown = received.first & (received.t_ns >= zero + grid_ns[0] - reach)
+    shown &= received.t_ns <= zero + grid_ns[-1] + reach
+    bits = received.payload[shown] * 8.0
+    away = (grid_ns[:, None] - (received.t_ns[shown] - zero)[None, :]) / sigma_ns
+    weight = np.exp(-0.5 * away**2) / (sigma_ns / 1e9 * np.sqrt(2 * np.pi))
+    rate: FloatArray = weight @ bits / 1e6
+    return rate
 
 
 def draw_ev_activity(trace: Trace, trial: Trial, events: EventLog, title: str) -> Figure:
@@ -323,26 +337,25 @@ def draw_cdf(trials: Sequence[Trial], title: str) -> Figure:
     """How detect, switch and whole spread over the trials, on a logarithmic axis."""
     figure = _figure(7.2, 3.8)
     axes = figure.subplots()
-    smallest = 1.0  # us; a time of zero has no place on a logarithmic axis
-    for name in TIMES:
-        values = np.sort([us for trial in trials if (us := trial.times()[name].us) is not None])
-        if len(values) == 0:
-            continue
-        label = f"{name}: n {len(values)}, median {_thousands(float(np.median(values)), 0)} \N{MICRO SIGN}s"
-        x = np.concatenate([[max(values[0], smallest)], np.maximum(values, smallest)])
-        y = np.arange(len(values) + 1) / len(values)
-        axes.step(
-            x,
-            y,
-            where="post",
-            color=_TIME_COLOURS[name],
-            linestyle=_TIME_STYLES[name],
-            linewidth=1.8,
-            label=label,
+    curves = {name: [us for trial in trials if (us := trial.times()[name].us) is not None] for name in TIMES}
+    hits = [trial.first_hit_ns / 1000 for trial in trials if trial.first_hit_ns is not None]
+    # a time of zero has no place on a logarithmic axis: what is below the decade of the fastest detection
+    # stands at the left edge
+    fastest = min(us for name in ("detect", "whole") for us in [*curves[name], np.inf])
+    left = 10.0 ** np.floor(np.log10(fastest)) if 1 < fastest < np.inf else 1.0
+    _cdf(axes, hits, left, "first packet lost", color=_GREY, linewidth=1.0)
+    for name, values in curves.items():
+        median = f"{_thousands(float(np.median(values)), 0)} \N{MICRO SIGN}s" if values else "-"
+        label = f"{name}: n {len(values)}, median {median}"
+        _cdf(
+            axes, values, left, label, color=_TIME_COLOURS[name], linestyle=_TIME_STYLES[name], linewidth=1.8
         )
     axes.set_xscale("log")
+    axes.set_xlim(left=left)
     axes.set_ylim(0, 1.02)
-    axes.set_xlabel("time since the link was cut (\N{MICRO SIGN}s, logarithmic)")
+    below = any(us < left for us in (*hits, *(us for values in curves.values() for us in values)))
+    note = f"; below {_thousands(left, 0)} at the left edge" if below else ""
+    axes.set_xlabel(f"time since the link was cut (\N{MICRO SIGN}s, logarithmic{note})")
     axes.set_ylabel("share of trials")
     axes.xaxis.set_major_formatter(FuncFormatter(_thousands))
     axes.grid(visible=True, which="both", color="#EEEEEE", linewidth=0.6)
@@ -350,3 +363,11 @@ def draw_cdf(trials: Sequence[Trial], title: str) -> Figure:
     axes.set_title(f"{title}: recovery times")
     axes.legend(loc="upper left")
     return figure
+
+
+def _cdf(axes: Axes, values: Sequence[float], left: float, label: str, **style: Any) -> None:
+    if not values:
+        return
+    x = np.maximum(np.sort(values), left)
+    y = np.arange(len(values) + 1) / len(values)
+    axes.step(np.concatenate([x[:1], x]), y, where="post", label=label, **style)

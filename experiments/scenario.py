@@ -198,7 +198,10 @@ def parse_setting(setting: str) -> YamlMap:
         raise InputError(
             f"'{setting}' is not KEY=VALUE, such as trials=5 or workload.rate='50 Mbit/s'", where="--set"
         )
-    value = parse_yaml(f"value: {text}", where)["value"]
+    try:
+        value = parse_yaml(f"value: {text}", where)["value"]
+    except InputError:
+        raise InputError(f"'{text}' is not a YAML value", where=where) from None
     return _nest(keys, _place(value, where))
 
 
