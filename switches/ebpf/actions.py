@@ -41,7 +41,7 @@ class ActionWriter:
         }
 
     def run(self, action: Action, params: Params) -> None:
-        """Write the body of an action. The builder ends in an open block, or behind an `exit`."""
+        """Write the body of an action. The builder ends in an open block."""
         jumps = {_target(p) for p in action.primitives if p.op in ("_jump", "_jump_if_zero")}
         blocks = {i: self.asm.block(f"{_plain(action.name)}.{i}") for i in sorted(jumps)}
         b = self.asm.b
@@ -58,6 +58,11 @@ class ActionWriter:
             else:
                 self.statement(p, params)
         self._place(blocks.get(len(action.primitives)))
+        if any(p.op == "exit" for p in action.primitives):
+            stay = self.asm.block(f"{_plain(action.name)}.stay")
+            flag = self.asm.load(self.asm.at(self.u.machine.scratch, self.u.layout.exited), 8)
+            b.cbranch(b.icmp_unsigned("==", flag, const(8, 0)), stay, self.leave)
+            self.asm.enter(stay)
 
     def statement(self, primitive: Primitive, params: Params = ()) -> None:
         """Write one statement."""
@@ -97,7 +102,18 @@ class ActionWriter:
         asm.copy(memory, layout.valid[to], memory, layout.valid[origin], 1)
 
     def _assign_header(self, e: Evaluator, p: Primitive) -> None:
-        self.copy_header(e.header(p.args[0]), e.header(p.args[1]))
+        """Copy a valid header; one that is not only makes the other invalid too."""
+        to, origin = e.header(p.args[0]), e.header(p.args[1])
+        asm = self.asm
+        copy, clear, done = asm.block("assign.copy"), asm.block("assign.clear"), asm.block("assign.done")
+        asm.b.cbranch(self.u.machine.read(FieldRef(origin, "$valid$"), p.source), copy, clear)
+        asm.enter(copy)
+        self.copy_header(to, origin)
+        asm.b.branch(done)
+        asm.enter(clear)
+        self.u.machine.set_valid(to, False)
+        asm.b.branch(done)
+        asm.enter(done)
 
     def _add_header(self, e: Evaluator, p: Primitive) -> None:
         """Make a header valid; one that was not gets all its fields zeroed, as BMv2 does."""
@@ -108,6 +124,7 @@ class ActionWriter:
         asm.enter(fresh)
         self.reset_header(header)
         self.u.machine.set_valid(header, True)
+        self.u.lengthen(self._bytes(header))
         b.branch(done)
         asm.enter(done)
 
@@ -120,7 +137,17 @@ class ActionWriter:
         asm.zero(memory, layout.raw[header], (self.u.program.headers[header].type.bits + 7) // 8)
 
     def _remove_header(self, e: Evaluator, p: Primitive) -> None:
-        self.u.machine.set_valid(e.header(p.args[0]), False)
+        header, asm = e.header(p.args[0]), self.asm
+        there, done = asm.block("remove.there"), asm.block("remove.done")
+        asm.b.cbranch(self.u.machine.read(FieldRef(header, "$valid$"), p.source), there, done)
+        asm.enter(there)
+        self.u.machine.set_valid(header, False)
+        self.u.lengthen(-self._bytes(header))
+        asm.b.branch(done)
+        asm.enter(done)
+
+    def _bytes(self, header: str) -> int:
+        return self.u.program.headers[header].type.bits // 8
 
     def _stack(self, e: Evaluator, p: Primitive) -> tuple[tuple[str, ...], int]:
         stack, count = p.args[0], p.args[1]
@@ -187,6 +214,10 @@ class ActionWriter:
             some = b.select(whole, const(64, 1), span)
             scaled = self._scale(draw, some, e.interval(high).bits)
             number = b.add(b.select(whole, draw, scaled), base)
+            # With the bounds the wrong way round, BMv2 leaves the field as it is.
+            ordered = b.icmp_unsigned("<=", base, e.value(high, 64))
+            kept = asm.fit(self.u.machine.read(target, p.source), 64)
+            number = b.select(ordered, number, kept)
         self.u.machine.write(target, asm.fit(number, field.width), p.source)
 
     def _scale(self, draw: Value, span: Value, bits: int) -> Value:
@@ -197,8 +228,8 @@ class ActionWriter:
         return b.urem(draw, span)
 
     def _exit(self, e: Evaluator, p: Primitive) -> None:
-        self.asm.b.branch(self.leave)
-        self.asm.enter(self.asm.block("behind.exit"))
+        # As in BMv2, what follows in the same action still runs; then the control ends.
+        self.asm.store(const(8, 1), self.asm.at(self.u.machine.scratch, self.u.layout.exited))
 
 
 # Writing one of these asks the target for something: a copy, a group, a queue.

@@ -2,9 +2,38 @@
 
 from __future__ import annotations
 
-from switches.bmv2_json import FieldRef
-from switches.ebpf.llvm import Helper, Value, const
+from switches.bmv2_json import NOWHERE, FieldRef, Name, Program
+from switches.ebpf.layout import CHUNK
+from switches.ebpf.llvm import I32, Helper, Value, const
 from switches.ebpf.unit import Unit
+
+_CHUNKS = 65536 // CHUNK  # no frame is longer
+
+
+_RESIZING = {"assign_header", "add_header", "remove_header", "push", "pop", "advance", "shift"}
+
+
+def keeps_length(program: Program) -> bool:
+    """Whether the headers that go out are always those that came in, so that a frame keeps its length."""
+    parser = program.parser
+    statements = [op for s in parser.states.values() for op in s.ops] + list(program.deparser.primitives)
+    statements += [p for a in program.actions.values() for p in a.primitives]
+    if any(p.op in _RESIZING for p in statements):
+        return False
+    targets = [op.args[0] for op in statements if op.op == "extract"]
+    names = [t.name for t in targets if isinstance(t, Name) and t.kind == "header"]
+    if len(names) != len(targets) or len(set(names)) != len(names):
+        return False
+    return set(names) <= set(program.deparser.order) and not _loops(program, parser.start, ())
+
+
+def _loops(program: Program, state: str | None, path: tuple[str, ...]) -> bool:
+    if state is None:
+        return False
+    if state in path or len(path) > 64:
+        return True
+    nexts = {t.next for t in program.parser.states[state].transitions}
+    return any(_loops(program, n, (*path, state)) for n in nexts)
 
 
 class DeparserWriter:
@@ -22,11 +51,17 @@ class DeparserWriter:
         offset: Value = const(32, 0)
         valid, starts = {}, {}
         for h in order:
-            valid[h] = self.u.machine.read(
-                FieldRef(h, "$valid$"), self.u.program.parser.states[self.u.program.parser.start].source
-            )
+            valid[h] = self.u.machine.read(FieldRef(h, "$valid$"), NOWHERE)
             starts[h] = offset
             offset = b.add(offset, b.select(valid[h], const(32, sizes[h]), const(32, 0)))
+        if not keeps_length(self.u.program):
+            self._fit(offset)
+        for h in order:
+            self._emit(h, valid[h], starts[h], sizes[h])
+
+    def _fit(self, offset: Value) -> None:
+        """Resize the frame where its headers now take more or less room than was parsed."""
+        asm, b = self.asm, self.asm.b
         parsed = asm.load(asm.at(self.u.machine.scratch, self.u.layout.parsed), 32, 4)
         same, other = asm.block("same.length"), asm.block("other.length")
         b.cbranch(b.icmp_unsigned("==", offset, parsed), same, other)
@@ -34,13 +69,73 @@ class DeparserWriter:
         self._resize(offset, parsed)
         b.branch(same)
         asm.enter(same)
-        for h in order:
-            self._emit(h, valid[h], starts[h], sizes[h])
 
     def _resize(self, want: Value, have: Value) -> None:
         """Give the frame room for `want` bytes before its payload, which begins at `have`."""
-        self.asm.b.branch(self.u.drop)
-        self.asm.enter(self.asm.block("behind.resize"))
+        asm, b = self.asm, self.asm.b
+        grow, shrink, done = asm.block("grow"), asm.block("shrink"), asm.block("resized")
+        b.cbranch(b.icmp_unsigned(">", want, have), grow, shrink)
+        asm.enter(grow)
+        failed = asm.helper(Helper.SKB_CHANGE_HEAD, self.u.ctx, b.sub(want, have), const(64, 0))
+        b.cbranch(b.icmp_unsigned("==", failed, const(64, 0)), done, self.u.drop)
+        asm.enter(shrink)
+        self._move_payload(want, have)
+        length = b.sub(b.add(self.u.length, want), have)
+        failed = asm.helper(Helper.SKB_CHANGE_TAIL, self.u.ctx, length, const(64, 0))
+        b.cbranch(b.icmp_unsigned("==", failed, const(64, 0)), done, self.u.drop)
+        asm.enter(done)
+
+    def _move_payload(self, to: Value, origin: Value) -> None:
+        """Move the payload towards the front: whole chunks first, then ever smaller powers of two.
+
+        bpf_skb_adjust_room() would do it at once, but for IP only. Sizes are constants: of a computed one
+        the verifier wants a proof.
+        """
+        asm, b = self.asm, self.asm.b
+        left = b.sub(self.u.length, origin)
+        start = b.block
+        loop, chunk, tail = asm.block("move.loop"), asm.block("move.chunk"), asm.block("move.tail")
+        b.branch(loop)
+        asm.enter(loop)
+        index = b.phi(I32)
+        index.add_incoming(const(32, 0), start)
+        done = b.mul(index, const(32, CHUNK))
+        more = b.icmp_unsigned(">=", left, b.add(done, const(32, CHUNK)))
+        b.cbranch(b.and_(more, b.icmp_unsigned("<", index, const(32, _CHUNKS))), chunk, tail)
+        asm.enter(chunk)
+        self._move(b.add(to, done), b.add(origin, done), CHUNK)
+        index.add_incoming(b.add(index, const(32, 1)), b.block)
+        b.branch(loop)
+        asm.enter(tail)
+        at = done
+        size = CHUNK // 2
+        while size:
+            before = b.block
+            move, after = asm.block(f"move.{size}"), asm.block(f"moved.{size}")
+            b.cbranch(b.icmp_unsigned("!=", b.and_(left, const(32, size)), const(32, 0)), move, after)
+            asm.enter(move)
+            self._move(b.add(to, at), b.add(origin, at), size)
+            further = b.add(at, const(32, size))
+            behind = b.block
+            b.branch(after)
+            asm.enter(after)
+            position = b.phi(I32)
+            position.add_incoming(at, before)
+            position.add_incoming(further, behind)
+            at = position
+            size //= 2
+
+    def _move(self, to: Value, origin: Value, size: int) -> None:
+        """Copy `size` bytes of the frame from one offset to another."""
+        asm, b = self.asm, self.asm.b
+        buffer = asm.at(self.u.machine.scratch, self.u.layout.buffer)
+        for step, offset in ((Helper.SKB_LOAD_BYTES, origin), (Helper.SKB_STORE_BYTES, to)):
+            fine = asm.block("moving")
+            args = [asm.fit(offset, 64), buffer, const(64, size)]
+            args += [const(64, 0)] if step is Helper.SKB_STORE_BYTES else []
+            failed = asm.helper(step, self.u.ctx, *args)
+            b.cbranch(b.icmp_unsigned("==", failed, const(64, 0)), fine, self.u.drop)
+            asm.enter(fine)
 
     def _emit(self, header: str, valid: Value, start: Value, size: int) -> None:
         asm, b = self.asm, self.asm.b
@@ -64,7 +159,7 @@ class DeparserWriter:
         asm, b, memory = self.asm, self.asm.b, self.u.machine.scratch
         field = self.u.program.field(ref)
         base = self.u.layout.raw[ref.header]
-        bits = self.u.machine.read(ref, self.u.program.parser.states[self.u.program.parser.start].source)
+        bits = self.u.machine.read(ref, NOWHERE)
         first, last = field.offset // 8, (field.offset + field.width - 1) // 8
         size = last - first + 1
         behind = (last + 1) * 8 - (field.offset + field.width)

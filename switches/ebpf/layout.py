@@ -119,8 +119,10 @@ class Layout:
     slots: dict[FieldRef, Slot]
     valid: dict[str, int]  # one byte per header, 0 or 1
     raw: dict[str, int]  # the header as it is on the wire
+    exited: int  # one byte: an action has said `exit`
     zeroed: int  # bytes from 0 that are cleared for every packet
     parsed: int  # 4 bytes: where the payload begins
+    length: int  # 4 bytes: packet_length as headers come and go
     key: int  # where table keys are put together
     buffer: int  # CHUNK bytes to move payload through
     size: int
@@ -164,7 +166,8 @@ def make_layout(program: Program, key_size: int) -> Layout:
     for h in wire:
         valid[h.name] = at
         at += 1
-    zeroed = at = round8(at)
+    exited = at
+    zeroed = at = round8(at + 1)
     parsed, at = at, at + 8
     raw = {}
     for h in wire:
@@ -172,4 +175,4 @@ def make_layout(program: Program, key_size: int) -> Layout:
         at += round8((h.type.bits + 7) // 8)
     key, at = at, at + round8(key_size)
     buffer, at = at, at + CHUNK
-    return Layout(slots, valid, raw, zeroed, parsed, key, buffer, at, usage)
+    return Layout(slots, valid, raw, exited, zeroed, parsed, parsed + 4, key, buffer, at, usage)

@@ -84,7 +84,7 @@ def parse(argv: Sequence[str]) -> Options:
     parser = argparse.ArgumentParser(
         prog="simple_switch_ebpf",
         description="Runs a v1model program (BMv2 JSON) in the kernel, with P4Runtime.",
-        epilog=f"After --: --grpc-server-addr HOST:PORT (loopback, default {DEFAULT_ADDRESS}), --cpu-port PORT",
+        epilog=f"After --: --grpc-server-addr HOST:PORT (default {DEFAULT_ADDRESS}), --cpu-port PORT",
         exit_on_error=False,
     )
     parser.add_argument(

@@ -10,7 +10,18 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from switches.bmv2_json import Const, Expr, FieldRef, Lookahead, Name, Op, ParserState, Primitive, StackField
+from switches.bmv2_json import (
+    NOWHERE,
+    Const,
+    Expr,
+    FieldRef,
+    Lookahead,
+    Name,
+    Op,
+    ParserState,
+    Primitive,
+    StackField,
+)
 from switches.ebpf.actions import ActionWriter
 from switches.ebpf.expr import Evaluator
 from switches.ebpf.llvm import Helper, Value, const
@@ -146,9 +157,7 @@ class ParserWriter:
             ref = FieldRef(header, name)
             if ref in self.u.layout.slots:
                 bits = self._bits(raw * 8 + field.offset, field.width)
-                self.u.machine.write(
-                    ref, bits, self.u.program.parser.states[self.u.program.parser.start].source
-                )
+                self.u.machine.write(ref, bits, NOWHERE)
 
     def _bits(self, offset: int, width: int) -> Value:
         """Bits of scratch memory, most significant first, as an integer of that width."""

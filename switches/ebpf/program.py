@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from llvmlite import ir
 
@@ -31,7 +32,8 @@ from switches.errors import UnsupportedError
 SECTION = "classifier"
 SHOT = 2  # TC_ACT_SHOT
 # Offsets in struct __sk_buff of linux/bpf.h.
-_LEN, _VLAN_PRESENT, _IFINDEX = 0, 20, 40
+_LEN, _VLAN_PRESENT, _VLAN_TCI, _VLAN_PROTO, _IFINDEX = 0, 20, 24, 28, 40
+_TAGS = 2  # VLAN tags that are put back into a frame; one with more is dropped
 
 # What only a target with queues could answer.
 _QUEUE_FIELDS = ("enq_timestamp", "enq_qdepth", "deq_timedelta", "deq_qdepth")
@@ -100,6 +102,7 @@ def _enter(
     # Each field of the context is read once, here: loads in several places get merged into one with a
     # computed address, which the verifier refuses.
     length = asm.load(asm.at(ctx, _LEN), 32, 4)
+    tagged = asm.load(asm.at(ctx, _VLAN_PRESENT), 32, 4)
     ifindex = asm.load(asm.at(ctx, _IFINDEX), 32, 4)
     zero, index = key_cell(asm, 0), key_cell(asm, None)
     port_key = key_cell(asm, None)
@@ -114,6 +117,7 @@ def _enter(
     scratch = asm.helper(Helper.MAP_LOOKUP_ELEM, asm.map_ptr(scratch_map), zero)
     b.cbranch(asm.is_null(scratch), drop, ready)
     asm.enter(ready)
+    length = _restore_tags(asm, layout, ctx, scratch, tagged, length, drop)
     asm.zero(scratch, 0, layout.zeroed)
     machine = Machine(program, layout, asm, scratch)
     unit = Unit(
@@ -121,7 +125,58 @@ def _enter(
     )
     unit.set_standard("ingress_port", port)
     unit.set_standard("packet_length", length)
+    if unit.has_standard("packet_length"):
+        asm.store(length, asm.at(scratch, layout.length), 4)
     return unit
+
+
+def _restore_tags(
+    asm: Asm, layout: Layout, ctx: Value, scratch: Value, tagged: Value, length: Value, drop: Any
+) -> Value:
+    """Put VLAN tags back where they were on the wire: the kernel takes them out of a frame on arrival.
+
+    Returns the length of the frame with its tags. Programs see what BMv2 sees, which gets them put back too.
+    """
+    b = asm.b
+    begin = b.block
+    plain = asm.block("untagged")
+    strip = asm.block("tag.0")
+    b.cbranch(b.icmp_unsigned("==", tagged, const(32, 0)), plain, strip)
+    asm.enter(plain)
+    total = b.phi(I32)
+    total.add_incoming(length, begin)
+    asm.enter(strip)
+    # The tags are collected behind the addresses that have to go in front of them.
+    buffer = layout.buffer
+    for i in range(_TAGS):
+        tci = asm.load(asm.at(ctx, _VLAN_TCI), 32, 4)
+        proto = asm.load(asm.at(ctx, _VLAN_PROTO), 32, 4)
+        asm.store(asm.fit(proto, 16), asm.at(scratch, buffer + 12 + 4 * i))
+        asm.store_be(asm.fit(tci, 16), scratch, buffer + 14 + 4 * i, 2)
+        popped, write, again = (asm.block(f"tag.{i}.{n}") for n in ("popped", "write", "again"))
+        failed = asm.helper(Helper.VLAN_POP, ctx)
+        b.cbranch(b.icmp_unsigned("==", failed, const(64, 0)), popped, drop)
+        asm.enter(popped)
+        more = asm.load(asm.at(ctx, _VLAN_PRESENT), 32, 4)
+        b.cbranch(b.icmp_unsigned("==", more, const(32, 0)), write, again)
+        asm.enter(write)
+        size = 4 * (i + 1)
+        to = asm.at(scratch, buffer)
+        for step, args in (
+            (Helper.SKB_CHANGE_HEAD, (const(64, size), const(64, 0))),
+            (Helper.SKB_LOAD_BYTES, (const(64, size), to, const(64, 12))),
+            (Helper.SKB_STORE_BYTES, (const(64, 0), to, const(64, 12 + size), const(64, 0))),
+        ):
+            fine = asm.block("tag.fine")
+            failed = asm.helper(step, ctx, *args)
+            b.cbranch(b.icmp_unsigned("==", failed, const(64, 0)), fine, drop)
+            asm.enter(fine)
+        total.add_incoming(b.add(length, const(32, size)), b.block)
+        b.branch(plain)
+        asm.enter(again)
+    b.branch(drop)
+    asm.enter(plain)
+    return total
 
 
 def _body(u: Unit, plan: Plan) -> None:
@@ -139,6 +194,8 @@ def _body(u: Unit, plan: Plan) -> None:
     asm.enter(egress)
     u.set_standard("egress_port", port)
     u.set_standard("egress_spec", const(32, 0))  # anything but the drop port
+    if u.has_standard("packet_length"):
+        u.set_standard("packet_length", asm.load(asm.at(u.machine.scratch, u.layout.length), 32, 4))
     if u.has_standard("egress_global_timestamp"):
         u.set_standard("egress_global_timestamp", _microseconds(u))
     _control(u, u.program.egress, "egress")
@@ -189,3 +246,5 @@ def _control(u: Unit, pipeline: Pipeline, name: str) -> None:
                 actions.run(u.program.actions[node.action_id], [])
                 asm.goto(nodes[node.next])
     asm.enter(done)
+    if any(p.op == "exit" for a in u.program.actions.values() for p in a.primitives):
+        asm.store(const(8, 0), asm.at(u.machine.scratch, u.layout.exited))

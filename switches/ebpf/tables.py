@@ -22,7 +22,6 @@ from switches.ebpf.plan import (
 from switches.ebpf.unit import Unit
 from switches.errors import UnsupportedError
 
-
 _PREALLOCATE = 64 << 10  # bytes of entries up to which a table is allocated whole
 
 

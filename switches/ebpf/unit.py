@@ -59,6 +59,13 @@ class Unit:
         b.branch(done)
         asm.enter(done)
 
+    def lengthen(self, by: int) -> None:
+        """Adding or removing a header changes what packet_length is in egress."""
+        if self.has_standard("packet_length"):
+            asm = self.asm
+            cell = asm.at(self.machine.scratch, self.layout.length)
+            asm.store(asm.b.add(asm.load(cell, 32, 4), const(32, by)), cell, 4)
+
     def set_standard(self, name: str, value: Value) -> None:
         """Set a field of the standard metadata if the program has any use for it."""
         ref = FieldRef(STANDARD, name)

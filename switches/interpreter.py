@@ -1,0 +1,533 @@
+"""A slow and readable interpreter of BMv2 JSON: what a frame becomes, written to be compared with targets.
+
+It shares nothing with the compiler but the reader of the JSON. Numbers are Python's, so expressions are
+evaluated as BMv2 does it: with whole numbers of any size, cut only when stored in a field.
+"""
+
+from __future__ import annotations
+
+import random as random_module
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from switches.bmv2_json import (
+    Action,
+    ActionCall,
+    BoolConst,
+    Conditional,
+    Const,
+    Expr,
+    FieldRef,
+    KeyField,
+    Lookahead,
+    Name,
+    Op,
+    Param,
+    Pipeline,
+    Primitive,
+    Program,
+    StackField,
+    Table,
+)
+from switches.errors import UnsupportedError
+
+DROP = 511
+_STANDARD = "standard_metadata"
+
+
+@dataclass(frozen=True)
+class Exact:
+    """Matches one value."""
+
+    value: int
+
+    def matches(self, number: int, width: int) -> bool:
+        """Whether a number of that width matches."""
+        return number == self.value
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """Matches the first `length` bits of a value."""
+
+    value: int
+    length: int
+
+    def matches(self, number: int, width: int) -> bool:
+        """Whether a number of that width matches."""
+        rest = width - self.length
+        return number >> rest == self.value >> rest
+
+
+@dataclass(frozen=True)
+class Masked:
+    """Matches the bits of a value that are set in the mask."""
+
+    value: int
+    mask: int
+
+    def matches(self, number: int, width: int) -> bool:
+        """Whether a number of that width matches."""
+        return number & self.mask == self.value & self.mask
+
+
+@dataclass(frozen=True)
+class Between:
+    """Matches low..high, both included."""
+
+    low: int
+    high: int
+
+    def matches(self, number: int, width: int) -> bool:
+        """Whether a number of that width matches."""
+        return self.low <= number <= self.high
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A table entry. Of several that match, the longest prefix wins, else the highest priority."""
+
+    key: tuple[Exact | Prefix | Masked | Between, ...]
+    action: str
+    args: tuple[int, ...] = ()
+    priority: int = 0
+
+
+@dataclass
+class Counts:
+    """A counter cell."""
+
+    packets: int = 0
+    bytes: int = 0
+
+
+class _ParserError(Exception):
+    def __init__(self, code: int) -> None:
+        self.code = code
+
+
+@dataclass
+class _State:
+    """One frame on its way."""
+
+    frame: bytes
+    fields: dict[FieldRef, int] = field(default_factory=dict)
+    valid: dict[str, bool] = field(default_factory=dict)
+    offset: int = 0
+    length: int = 0  # what packet_length will be in egress
+    exited: bool = False
+    extracted: dict[str, int] = field(default_factory=dict)
+
+
+class Interpreter:
+    """Runs frames through a program with given entries; counters and registers last from frame to frame.
+
+    `rules` maps table names to entries, `defaults` table names to (action, arguments) where the control plane
+    has changed them. `random` draws a number from low to high, `clock` gives microseconds.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        rules: Mapping[str, Sequence[Rule]] | None = None,
+        defaults: Mapping[str, tuple[str, tuple[int, ...]]] | None = None,
+        random: Callable[[int, int], int] = random_module.randint,
+        clock: Callable[[], int] = lambda: 0,
+    ) -> None:
+        self.program = program
+        self.rules = dict(rules or {})
+        self.defaults = dict(defaults or {})
+        self.counters: dict[tuple[str, int], Counts] = {}
+        self.direct: dict[tuple[str, Rule], Counts] = {}
+        self.registers: dict[tuple[str, int], int] = {}
+        self._random = random
+        self._clock = clock
+        self._s = _State(b"")
+
+    def run(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
+        """What goes out, as (port, frame), when a frame comes in on a port."""
+        self._s = s = _State(frame, length=len(frame))
+        self._set_standard("ingress_port", port)
+        self._set_standard("packet_length", len(frame))
+        self._set_standard("ingress_global_timestamp", self._clock())
+        self._parse()
+        self._control(self.program.ingress)
+        out = self._standard("egress_spec")
+        if out == DROP:
+            return []
+        self._set_standard("egress_port", out)
+        self._set_standard("egress_spec", 0)
+        self._set_standard("packet_length", s.length)
+        self._set_standard("egress_global_timestamp", self._clock())
+        self._control(self.program.egress)
+        if self._standard("egress_spec") == DROP:
+            return []
+        for p in self.program.deparser.primitives:
+            self._statement(p, ())
+        headers = b"".join(self._emit(h) for h in self.program.deparser.order if s.valid.get(h))
+        return [(out, headers + frame[s.offset :])]
+
+    # -- fields --------------------------------------------------------------------------------------------
+
+    def _standard(self, name: str) -> int:
+        return self._s.fields.get(FieldRef(_STANDARD, name), 0)
+
+    def _set_standard(self, name: str, value: int) -> None:
+        self._store(FieldRef(_STANDARD, name), value)
+
+    def _load(self, ref: FieldRef) -> int:
+        if ref.field == "$valid$":
+            return int(self._s.valid.get(ref.header, False))
+        raw, f = self._s.fields.get(ref, 0), self.program.field(ref)
+        return raw - (1 << f.width) if f.signed and raw >> (f.width - 1) else raw
+
+    def _store(self, ref: FieldRef, value: int) -> None:
+        self._s.fields[ref] = value % (1 << self.program.field(ref).width)
+
+    def _emit(self, header: str) -> bytes:
+        kind, value = self.program.headers[header].type, 0
+        for f in kind.fields:
+            value = value << f.width | self._s.fields.get(FieldRef(header, f.name), 0)
+        return value.to_bytes(kind.bits // 8, "big")
+
+    # -- parser --------------------------------------------------------------------------------------------
+
+    def _parse(self) -> None:
+        state: str | None = self.program.parser.start
+        try:
+            while state is not None:
+                current = self.program.parser.states[state]
+                for op in current.ops:
+                    self._parser_op(op)
+                state = None
+                key = [(self._bits(k) if isinstance(k, Lookahead) else self._value(k, ()), self._width(k))
+                       for k in current.key]  # fmt: skip
+                number = size = 0
+                for value, width in key:
+                    padded = -(-width // 8) * 8
+                    number, size = number << padded | value, size + padded
+                for t in current.transitions:
+                    mask = (1 << size) - 1 if t.mask is None else t.mask
+                    if t.kind == "default" or number & mask == t.value & mask:
+                        state = t.next
+                        break
+        except _ParserError as error:
+            self._set_standard("parser_error", error.code)
+
+    def _width(self, key: Expr) -> int:
+        match key:
+            case Lookahead(_, width):
+                return width
+            case FieldRef():
+                return self.program.field(key).width
+            case StackField(stack, name):
+                return self.program.field(FieldRef(self.program.stacks[stack].members[0], name)).width
+        raise UnsupportedError("a select on something other than fields and lookahead")
+
+    def _fail(self, name: str) -> _ParserError:
+        return _ParserError(self.program.errors.get(name, 0))
+
+    def _bits(self, look: Lookahead) -> int:
+        first = self._s.offset * 8 + look.offset
+        last = first + look.width
+        if last > len(self._s.frame) * 8:
+            raise self._fail("PacketTooShort")
+        whole = int.from_bytes(self._s.frame, "big")
+        return whole >> (len(self._s.frame) * 8 - last) & ((1 << look.width) - 1)
+
+    def _parser_op(self, op: Primitive) -> None:
+        s = self._s
+        match op.op:
+            case "extract":
+                target = op.args[0]
+                assert isinstance(target, Name)
+                header = target.name
+                if target.kind == "header_stack":
+                    members, index = self.program.stacks[header].members, s.extracted.get(header, 0)
+                    if index >= len(members):
+                        raise self._fail("StackOutOfBounds")
+                    header, stack = members[index], header
+                self._extract(header)
+                if target.kind == "header_stack":
+                    s.extracted[stack] = index + 1
+            case "set":
+                ref, origin = op.args
+                assert isinstance(ref, FieldRef)
+                value = self._bits(origin) if isinstance(origin, Lookahead) else self._value(origin, ())
+                self._store(ref, value)
+            case "verify":
+                if not self._truth(op.args[0], ()):
+                    raise _ParserError(self._value(op.args[1], ()))
+            case "advance" | "shift":
+                count = self._value(op.args[0], ()) // (8 if op.op == "advance" else 1)
+                if s.offset + count > len(s.frame):
+                    raise self._fail("PacketTooShort")
+                s.offset += count
+            case _:
+                self._statement(op, ())
+
+    def _extract(self, header: str) -> None:
+        s, kind = self._s, self.program.headers[header].type
+        size = kind.bits // 8
+        if s.offset + size > len(s.frame):
+            raise self._fail("PacketTooShort")
+        whole = int.from_bytes(s.frame[s.offset : s.offset + size], "big")
+        for f in kind.fields:
+            self._store(FieldRef(header, f.name), whole >> (kind.bits - f.offset - f.width))
+        s.valid[header] = True
+        s.offset += size
+
+    # -- controls ------------------------------------------------------------------------------------------
+
+    def _control(self, pipeline: Pipeline) -> None:
+        at = pipeline.start
+        while at is not None and not self._s.exited:
+            node = pipeline.nodes[at]
+            match node:
+                case Conditional():
+                    at = node.true_next if self._truth(node.expr, ()) else node.false_next
+                case Table():
+                    at = self._table(node)
+                case ActionCall():
+                    self._action(self.program.actions[node.action_id], ())
+                    at = node.next
+        self._s.exited = False
+
+    def _table(self, table: Table) -> str | None:
+        rule = self._find(table)
+        if rule is not None:
+            action = next(a for i in table.action_ids if (a := self.program.actions[i]).name == rule.action)
+            args = rule.args
+            if table.with_counters:
+                self._add(self.direct.setdefault((table.name, rule), Counts()))
+        elif table.name in self.defaults:
+            name, args = self.defaults[table.name]
+            action = next(a for i in table.action_ids if (a := self.program.actions[i]).name == name)
+        elif table.default is not None:
+            action, args = self.program.actions[table.default.action_id], table.default.data
+        else:
+            return table.next_by_action.get("__MISS__", table.base_default_next)
+        self._action(action, args)
+        choice = "__HIT__" if rule is not None else "__MISS__"
+        if choice in table.next_by_action:
+            return table.next_by_action[choice]
+        return table.next_by_action.get(action.name, table.base_default_next)
+
+    def _find(self, table: Table) -> Rule | None:
+        def key_value(k: KeyField) -> int:
+            raw = self._load(k.target) % (1 << self.program.field(k.target).width)
+            return raw if k.mask is None else raw & k.mask
+
+        if not table.key:
+            return None
+        values = [(key_value(k), self.program.field(k.target).width) for k in table.key]
+        found = [
+            r
+            for r in [*self.rules.get(table.name, ()), *self._constant(table)]
+            if all(m.matches(v, w) for m, (v, w) in zip(r.key, values, strict=True))
+        ]
+
+        def rank(r: Rule) -> tuple[int, int]:
+            length = sum(m.length for m in r.key if isinstance(m, Prefix)) if table.match == "lpm" else 0
+            return length, r.priority
+
+        return max(found, key=rank, default=None)
+
+    def _constant(self, table: Table) -> list[Rule]:
+        out = []
+        for e in table.entries:
+            key: list[Exact | Prefix | Masked | Between] = []
+            for m in e.key:
+                match m.match:
+                    case "lpm":
+                        key.append(Prefix(m.key, m.prefix))
+                    case "ternary" | "optional":
+                        key.append(Masked(m.key, m.mask))
+                    case "range":
+                        key.append(Between(m.key, m.end))
+                    case _:
+                        key.append(Exact(m.key))
+            out.append(Rule(tuple(key), self.program.actions[e.action_id].name, e.data, -e.priority))
+        return out
+
+    def _add(self, counts: Counts) -> None:
+        counts.packets += 1
+        counts.bytes += len(self._s.frame)
+
+    def _action(self, action: Action, args: tuple[int, ...]) -> None:
+        at = 0
+        while at < len(action.primitives):
+            p = action.primitives[at]
+            at += 1
+            if p.op == "_jump":
+                at = self._value(p.args[0], args)
+            elif p.op == "_jump_if_zero":
+                if not self._value(p.args[0], args):
+                    at = self._value(p.args[1], args)
+            else:
+                self._statement(p, args)
+
+    def _statement(self, p: Primitive, args: tuple[int, ...]) -> None:
+        match p.op, p.args:
+            case (("assign" | "set"), (target, value)):
+                self._store(self._reference(target), self._value(value, args))
+            case "assign_header", (to, origin):
+                self._assign_header(self._header(to), self._header(origin))
+            case "add_header", (header,):
+                name = self._header(header)
+                if not self._s.valid.get(name):
+                    self._zero(name)
+                    self._s.length += self.program.headers[name].type.bits // 8
+                self._s.valid[name] = True
+            case "remove_header", (header,):
+                name = self._header(header)
+                if self._s.valid.get(name):
+                    self._s.length -= self.program.headers[name].type.bits // 8
+                self._s.valid[name] = False
+            case (("push" | "pop"), (Name(_, stack), Const(count))):
+                self._shift(self.program.stacks[stack].members, count if p.op == "push" else -count)
+            case (("mark_to_drop" | "drop"), _):
+                self._set_standard("egress_spec", DROP)
+            case "count", (Name(_, array), index):
+                at = self._value(index, args)
+                if at < self.program.counters[array].size:
+                    self._add(self.counters.setdefault((array, at), Counts()))
+            case "modify_field_rng_uniform", (FieldRef() as target, low, high):
+                first, last = self._value(low, args), self._value(high, args)
+                if first <= last:
+                    self._store(target, self._random(first, last))
+            case "register_read", (FieldRef() as target, Name(_, array), index):
+                at = self._value(index, args)
+                inside = at < self.program.registers[array].size
+                self._store(target, self.registers.get((array, at), 0) if inside else 0)
+            case "register_write", (Name(_, array), index, value):
+                at, register = self._value(index, args), self.program.registers[array]
+                if at < register.size:
+                    self.registers[array, at] = self._value(value, args) % (1 << register.width)
+            case "exit", _:
+                self._s.exited = True  # the rest of this action still runs
+            case (("no_op" | "log_msg"), _):
+                pass
+            case _:
+                raise UnsupportedError(f"primitive '{p.op}'", str(p.source))
+
+    def _zero(self, header: str) -> None:
+        for f in self.program.headers[header].type.fields:
+            self._store(FieldRef(header, f.name), 0)
+
+    def _assign_header(self, to: str, origin: str) -> None:
+        if self._s.valid.get(origin):
+            self._copy(to, origin)
+        else:  # the fields keep what they had
+            self._s.valid[to] = False
+
+    def _copy(self, to: str, origin: str) -> None:
+        self._s.valid[to] = self._s.valid.get(origin, False)
+        for f in self.program.headers[to].type.fields:
+            self._store(FieldRef(to, f.name), self._s.fields.get(FieldRef(origin, f.name), 0))
+
+    def _shift(self, members: Sequence[str], by: int) -> None:
+        order = range(len(members)) if by < 0 else reversed(range(len(members)))
+        for i in order:
+            if 0 <= i - by < len(members):
+                self._copy(members[i], members[i - by])
+            else:
+                self._s.valid[members[i]] = False
+                if by > 0:
+                    self._zero(members[i])
+
+    # -- expressions ---------------------------------------------------------------------------------------
+
+    def _header(self, expr: Expr | None) -> str:
+        match expr:
+            case Name("header", name):
+                return name
+            case Op(op="dereference_header_stack", left=Name(_, stack), right=index):
+                return self.program.stacks[stack].members[self._value(index, ())]
+        raise UnsupportedError("a computed header")
+
+    def _reference(self, expr: Expr | None) -> FieldRef:
+        match expr:
+            case FieldRef():
+                return expr
+            case StackField(stack, name):
+                return FieldRef(self.program.stacks[stack].members[self._s.extracted[stack] - 1], name)
+            case Op(op="access_field", left=header, right=Const(index)):
+                name = self._header(header)
+                return FieldRef(name, self.program.headers[name].type.fields[index].name)
+        raise UnsupportedError("something other than a field")
+
+    def _value(self, expr: Expr | None, args: tuple[int, ...]) -> int:
+        match expr:
+            case Const(value):
+                return value
+            case Param(index):
+                return args[index]
+            case BoolConst(value):
+                return int(value)
+            case FieldRef() | StackField() | Op(op="access_field"):
+                return self._load(self._reference(expr))
+            case Op(op="b2d", right=right):
+                return int(self._truth(right, args))
+            case Op(op="?", cond=cond, left=left, right=right):
+                return self._value(left if self._truth(cond, args) else right, args)
+            case Op(op="last_stack_index", right=Name(_, stack)):
+                return self._s.extracted.get(stack, 0) - 1
+            case Op(op=op, left=None, right=right) if op in ("~", "-"):
+                value = self._value(right, args)
+                return ~value if op == "~" else -value
+            case Op(op=op, left=left, right=right) if op in _NUMERIC:
+                return _NUMERIC[op](self._value(left, args), self._value(right, args))
+            case Op():
+                return int(self._truth(expr, args))
+        raise UnsupportedError(f"{type(expr).__name__.lower()} as a value")
+
+    def _truth(self, expr: Expr | None, args: tuple[int, ...]) -> bool:
+        match expr:
+            case BoolConst(value):
+                return value
+            case Op(op="not", right=right):
+                return not self._truth(right, args)
+            case Op(op="and", left=left, right=right):
+                return self._truth(left, args) and self._truth(right, args)
+            case Op(op="or", left=left, right=right):
+                return self._truth(left, args) or self._truth(right, args)
+            case Op(op="d2b", right=right):
+                return self._value(right, args) != 0
+            case Op(op="valid", right=right):
+                return self._s.valid.get(self._header(right), False)
+            case Op(op="?", cond=cond, left=left, right=right):
+                return self._truth(left if self._truth(cond, args) else right, args)
+            case Op(op=op, left=left, right=right) if op in _COMPARE:
+                return _COMPARE[op](self._value(left, args), self._value(right, args))
+        raise UnsupportedError("a condition that is not boolean")
+
+
+def _modulo(value: int, width: int) -> int:
+    low = value % (1 << width)
+    return low - (1 << width) if low >> (width - 1) else low
+
+
+_NUMERIC: dict[str, Callable[[int, int], int]] = {
+    "+": lambda a, b: a + b,
+    "-": lambda a, b: a - b,
+    "*": lambda a, b: a * b,
+    "/": lambda a, b: a // b if b else 0,
+    "%": lambda a, b: a % b if b else a,
+    "&": lambda a, b: a & b,
+    "|": lambda a, b: a | b,
+    "^": lambda a, b: a ^ b,
+    "<<": lambda a, b: a << b,
+    ">>": lambda a, b: a >> b,
+    "two_comp_mod": _modulo,
+    "usat_cast": lambda a, w: min(max(a, 0), (1 << w) - 1),
+    "sat_cast": lambda a, w: min(max(a, -(1 << (w - 1))), (1 << (w - 1)) - 1),
+}
+_COMPARE: dict[str, Callable[[int, int], bool]] = {
+    "==": lambda a, b: a == b,
+    "!=": lambda a, b: a != b,
+    "<": lambda a, b: a < b,
+    "<=": lambda a, b: a <= b,
+    ">": lambda a, b: a > b,
+    ">=": lambda a, b: a >= b,
+}
