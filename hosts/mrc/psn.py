@@ -28,13 +28,3 @@ def expand(wire: int, near: int) -> int:
 def trailing_ones(bits: int) -> int:
     """Return how many of the lowest bits of `bits` are set without a gap."""
     return ((bits + 1) & ~bits).bit_length() - 1
-
-
-def iter_bits(bits: int) -> list[int]:
-    """Return the indices of the set bits of `bits`, ascending; the cost follows the set bits, not the width."""
-    found: list[int] = []
-    while bits:
-        low = bits & -bits
-        found.append(low.bit_length() - 1)
-        bits ^= low
-    return found

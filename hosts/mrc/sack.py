@@ -38,10 +38,6 @@ class ReceiverBitmap:
         """Whether a PSN inside the window has not arrived before."""
         return psn >= self.expected and not self.bits >> (psn - self.expected) & 1
 
-    def in_window(self, psn: int) -> bool:
-        """Whether a PSN is in [cack + 1, cack + MPR]; lower ones are duplicates [SPEC §6.3.1]."""
-        return psn < self.expected + self.mpr
-
     def add(self, psn: int) -> None:
         """Note the arrival of a new PSN inside the window."""
         bit = 1 << (psn - self.expected)

@@ -130,6 +130,7 @@ class Sim:
         config: MrcConfig | None = None,
         network: Network | None = None,
         keep_frames: bool = False,
+        rng_class: type[random.Random] = random.Random,
     ) -> None:
         self.now_ns = 1_000_000
         self.rng = random.Random(seed)
@@ -137,8 +138,7 @@ class Sim:
         self.planes, self.paths = planes, paths
         config = config or MrcConfig()
         self.ends = [
-            Endpoint(port_addresses(n, planes), config, random.Random(self.rng.getrandbits(64)))
-            for n in (0, 1)
+            Endpoint(port_addresses(n, planes), config, rng_class(self.rng.getrandbits(64))) for n in (0, 1)
         ]
         self.qpns = [end.create_qp() for end in self.ends]
         for me in (0, 1):

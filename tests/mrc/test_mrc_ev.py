@@ -1,0 +1,280 @@
+"""The EV table, transition by transition, and the promises of the rotation."""
+
+import random
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sim import ev_value, remote_paths
+
+from hosts.mrc.config import MrcConfig
+from hosts.mrc.ev import TRANSITIONS, EvInput, EvSet, EvState
+from hosts.mrc.events import EvReplaced, EvRestored, EvRetired, EvSkipped, RetireReason
+
+U, G, S, B, D = EvState.UNKNOWN, EvState.GOOD, EvState.SKIP, EvState.ASSUMED_BAD, EvState.DENIED
+
+# Rows are events, columns the states UNKNOWN GOOD SKIP ASSUMED_BAD DENIED.
+TABLE = {
+    EvInput.ACKED: (G, G, S, B, D),
+    EvInput.ECN: (S, S, S, B, D),
+    EvInput.TRIMMED: (S, S, S, B, D),
+    EvInput.TRIMMED_LASTHOP: (U, G, S, B, D),
+    EvInput.NACKED: (U, G, S, B, D),
+    EvInput.TURN_SKIPPED: (U, G, G, B, D),
+    EvInput.LOST: (B, B, B, B, D),
+    EvInput.ALWAYS_SKIP: (B, B, B, B, D),
+    EvInput.PROBES_PASSED: (G, G, S, G, D),
+    EvInput.PROBES_PASSED_MARKED: (S, S, S, S, D),
+    EvInput.DENY: (D, D, D, D, D),
+    EvInput.ALLOW: (U, G, S, B, U),
+}
+
+
+@pytest.mark.parametrize("event", list(EvInput))
+def test_every_transition(event):
+    assert tuple(TRANSITIONS[state, event] for state in (U, G, S, B, D)) == TABLE[event]
+
+
+def make(planes=4, paths=8, seed=1, **options):
+    events = []
+    config = MrcConfig(**options)
+    return EvSet(7, remote_paths(0, 1, planes, paths), config, random.Random(seed), events.append), events
+
+
+def active(evs):
+    return {plane.port: len(plane.active) for plane in evs.planes}
+
+
+def test_shares_are_equal_over_planes_and_over_evs():
+    evs, _ = make()
+    picked = [evs.pick() for _ in range(4 * 8 * 50)]
+    assert set(Counter(ev.port for ev in picked).values()) == {8 * 50}
+    assert set(Counter(ev.value for ev in picked).values()) == {50}
+
+
+def test_planes_take_turns():
+    evs, _ = make()
+    for _ in range(40):
+        assert {evs.pick().port for _ in range(4)} == {0, 1, 2, 3}
+
+
+def test_order_is_shuffled_anew():
+    evs, _ = make(planes=1, paths=16)
+    rounds = {tuple(evs.pick().value for _ in range(16)) for _ in range(6)}
+    assert len(rounds) == 6
+
+
+def test_same_seed_same_order():
+    one, two = make(seed=9)[0], make(seed=9)[0]
+    assert [one.pick().value for _ in range(200)] == [two.pick().value for _ in range(200)]
+
+
+def test_more_paths_than_evs_takes_a_random_subset_of_equal_size_per_plane():
+    evs, _ = make(planes=4, paths=100, max_active_evs=30, spare_evs_per_plane=3)
+    assert sorted(active(evs).values()) == [7, 7, 8, 8]
+    assert [len(plane.spares) for plane in evs.planes] == [3, 3, 3, 3]
+    other, _ = make(planes=4, paths=100, max_active_evs=30, seed=2)
+    assert set(evs.by_value) != set(other.by_value)
+
+
+def test_skip_sits_out_exactly_one_turn():
+    evs, events = make(planes=2, paths=4)
+    for _ in range(80):
+        evs.on_acked(evs.pick())
+    ev = evs.by_value[ev_value(1, 2)]
+    evs.on_congestion(5, ev, EvInput.ECN)
+    assert ev.state is S
+    assert [type(e) for e in events] == [EvSkipped]
+    picked = Counter(evs.pick().value for _ in range(8 * 40))
+    assert ev.state is G
+    assert 38 <= picked[ev.value] <= 40
+    assert sum(n for value, n in picked.items() if value >> 16 == 1) == 4 * 40
+
+
+def test_all_skipped_still_sends():
+    evs, _ = make(planes=2, paths=2)
+    for ev in evs.by_value.values():
+        evs.on_congestion(0, ev, EvInput.TRIMMED)
+    assert evs.pick() is not None
+
+
+def test_loss_retires_and_a_spare_of_the_same_plane_takes_over():
+    evs, events = make(max_active_evs=16, spare_evs_per_plane=4)
+    ev = evs.planes[2].active[0]
+    evs.on_lost(77, ev, 123, RetireReason.LOSS)
+    assert ev.state is B
+    retired, replaced = events
+    assert retired == EvRetired(77, 7, ev.value, 2, RetireReason.LOSS, 123)
+    assert isinstance(replaced, EvReplaced)
+    assert replaced.new_ev >> 16 == 2
+    assert active(evs) == {0: 4, 1: 4, 2: 4, 3: 4}
+    assert ev.value not in {evs.pick().value for _ in range(200)}
+
+
+def test_without_spares_other_planes_lay_some_aside():
+    evs, events = make()
+    for ev in list(evs.planes[1].active[:3]):
+        evs.on_lost(0, ev, 1, RetireReason.LOSS)
+    assert active(evs) == {0: 6, 1: 5, 2: 6, 3: 6}
+    assert not [e for e in events if isinstance(e, EvReplaced)]
+    # The next loss elsewhere finds a spare at home.
+    evs.on_lost(0, evs.planes[0].active[0], 1, RetireReason.LOSS)
+    assert isinstance(events[-1], EvReplaced)
+    assert active(evs) == {0: 6, 1: 5, 2: 6, 3: 6}
+
+
+def test_a_plane_without_usable_evs_does_not_starve_the_others():
+    evs, _ = make(planes=3, paths=4)
+    for ev in list(evs.planes[0].evs):
+        evs.on_lost(0, ev, 1, RetireReason.LOSS)
+    assert active(evs) == {0: 0, 1: 4, 2: 4}
+    assert {evs.pick().port for _ in range(30)} == {1, 2}
+
+
+def test_probes_restore_after_enough_in_a_row():
+    evs, events = make(probe_successes=2, probe_interval_ns=1000)
+    ev = evs.planes[0].active[0]
+    evs.on_lost(0, ev, 1, RetireReason.LOSS)
+    assert evs.next_probe_ns() == 1000
+    assert list(evs.due_probes(999)) == []
+    assert list(evs.due_probes(1000)) == [ev]
+    evs.on_probe_answer(1100, ev, False)
+    assert ev.state is B
+    assert evs.next_probe_ns() == 2100
+    evs.on_probe_answer(2200, ev, False)
+    assert ev.state is G
+    assert isinstance(events[-1], EvRestored)
+    assert active(evs) == {0: 8, 1: 8, 2: 8, 3: 8}
+
+
+def test_unanswered_probes_back_off_and_break_the_row():
+    evs, _ = make(probe_interval_ns=1000, probe_interval_max_ns=4000)
+    ev = evs.planes[0].active[0]
+    evs.on_lost(0, ev, 1, RetireReason.LOSS)
+    times = []
+    for probe_id in range(5):
+        due = evs.next_probe_ns()
+        times.append(due)
+        assert list(evs.due_probes(due)) == [ev]
+        ev.probe_id = probe_id
+    assert times == [1000, 2000, 4000, 8000, 12000]
+
+
+def test_denied_stays_out_until_allowed():
+    evs, _ = make()
+    ev = evs.planes[3].active[0]
+    evs.deny(0, ev)
+    assert ev.state is D
+    assert ev.value not in {evs.pick().value for _ in range(300)}
+    assert evs.next_probe_ns() is None
+    evs.allow(1, ev)
+    assert ev.state is U
+    assert ev.value in {evs.pick().value for _ in range(300)}
+
+
+def test_avoid_is_honoured_while_there_is_another():
+    evs, _ = make(planes=1, paths=2)
+    ev = evs.planes[0].active[0]
+    assert all(evs.pick(avoid=ev) is not ev for _ in range(50))
+    alone, _ = make(planes=1, paths=1)
+    only = alone.planes[0].active[0]
+    assert alone.pick(avoid=only) is only
+
+
+def test_only_free_ports_are_used_and_none_means_wait():
+    evs, _ = make()
+    assert {evs.pick({2}).port for _ in range(100)} == {2}
+    assert evs.pick(set()) is None
+
+
+def test_with_everything_bad_the_longest_recovered_is_taken():
+    evs, _ = make(planes=2, paths=2)
+    for time, ev in enumerate(sorted(evs.by_value.values(), key=lambda ev: ev.value)):
+        evs.on_lost(100 + time, ev, 1, RetireReason.LOSS)
+    assert evs.pick().value == ev_value(0, 0)
+    assert evs.pick({1}).value == ev_value(1, 0)
+
+
+def test_all_denied_means_none():
+    evs, _ = make(planes=1, paths=2)
+    for ev in list(evs.by_value.values()):
+        evs.deny(0, ev)
+    assert evs.pick() is None
+
+
+def test_plane_down_takes_its_evs_out_and_up_brings_them_back():
+    evs, _ = make()
+    evs.set_plane(0, 1, False, remote=False)
+    assert {evs.pick().port for _ in range(60)} == {0, 2, 3}
+    evs.set_plane(0, 1, False, remote=True)
+    evs.set_plane(0, 1, True, remote=False)
+    assert {evs.pick().port for _ in range(60)} == {0, 2, 3}
+    evs.set_plane(0, 1, True, remote=True)
+    assert {evs.pick().port for _ in range(60)} == {0, 1, 2, 3}
+
+
+def test_reverse_prefers_the_same_path_then_the_same_plane():
+    evs, _ = make()
+    ev = evs.by_value[ev_value(2, 5)]
+    assert evs.reverse(ev.value, 2) is ev
+    evs.on_lost(0, ev, 1, RetireReason.LOSS)
+    assert {evs.reverse(ev.value, 2).port for _ in range(20)} == {2}
+    assert evs.reverse(0xFFFFFFFF, 3).port == 3
+    evs.set_plane(0, 3, False, remote=False)
+    assert evs.reverse(0xFFFFFFFF, 3).port != 3
+
+
+OPERATIONS = st.lists(
+    st.tuples(
+        st.sampled_from(["lose", "ecn", "trim", "probe", "deny", "allow", "down", "up", "pick"]),
+        st.integers(0, 99),
+    ),
+    max_size=120,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(OPERATIONS, st.integers(0, 3), st.integers(0, 1000))
+def test_invariants_hold_through_any_history(operations, spares, seed):
+    evs, events = make(planes=3, paths=7, seed=seed, max_active_evs=12, spare_evs_per_plane=spares)
+    members = sorted(evs.by_value.values(), key=lambda ev: ev.value)
+    for what, which in operations:
+        ev = members[which % len(members)]
+        before = ev.state
+        del events[:]
+        if what == "lose":
+            evs.on_lost(1, ev, 0, RetireReason.LOSS)
+            assert ev.state in (B, D)
+        elif what in ("ecn", "trim"):
+            evs.on_congestion(1, ev, EvInput.ECN if what == "ecn" else EvInput.TRIMMED)
+            assert ev.state is not B or before is B
+        elif what == "probe":
+            for _ in range(2):
+                evs.on_probe_answer(1, ev, False)
+            assert ev.state is not B
+        elif what == "deny":
+            evs.deny(1, ev)
+        elif what == "allow":
+            evs.allow(1, ev)
+        elif what in ("down", "up"):
+            evs.set_plane(1, which % 3, what == "up", remote=bool(which & 4))
+        else:
+            evs.pick()
+        for event in events:
+            if isinstance(event, EvReplaced):
+                assert event.ev >> 16 == event.new_ev >> 16
+        serving = [plane for plane in evs.planes if plane.up and plane.usable]
+        counts = [len(plane.active) for plane in serving]
+        assert not counts or max(counts) - min(counts) <= 1
+        for plane in evs.planes:
+            usable = [ev for ev in plane.evs if ev.state <= S]
+            assert sorted(ev.value for ev in plane.active + plane.spares) == sorted(ev.value for ev in usable)
+            for member in plane.evs:
+                assert member.ready == (member.active and member.state <= G and plane.up)
+        assert sorted(ev.value for ev in evs.bad) == sorted(ev.value for ev in members if ev.state is B)
+        chosen = evs.pick()
+        if any(ev.active and ev.plane.up for ev in members):
+            assert chosen is not None
+            assert chosen.state <= G
+            assert chosen.plane.up

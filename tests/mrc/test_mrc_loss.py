@@ -1,0 +1,272 @@
+"""Loss inference and timers, to the nanosecond. Time is an argument: nothing sleeps."""
+
+from sim import Network, Sim, ev_value, frame_ev, frame_psn, is_data
+
+from hosts.mrc import MrcConfig
+from hosts.mrc.events import (
+    EvRetired,
+    LossReason,
+    PacketLost,
+    ProbeSent,
+    QpError,
+    Retransmitted,
+    SendCompleted,
+    SpuriousLoss,
+    Status,
+)
+from hosts.mrc.loss import AckTimer, ReorderGuard, RttEstimator, TailTimer
+from hosts.mrc.wire import BTH_OFFSET, Opcode
+
+
+def test_rtt_is_rfc_6298():
+    rtt = RttEstimator(1_000_000)
+    rtt.sample(80_000)
+    assert (rtt.srtt_ns, rtt.var_ns, rtt.min_ns) == (80_000, 40_000, 80_000)
+    rtt.sample(160_000)
+    assert (rtt.srtt_ns, rtt.var_ns, rtt.min_ns) == (90_000, 50_000, 80_000)
+
+
+def test_guard_takes_the_largest_of_floor_fraction_and_deviation():
+    rtt = RttEstimator(0)
+    guard = ReorderGuard(
+        MrcConfig(
+            min_reorder_ns=1000, reorder_rtt_fraction=0.5, reorder_rttvar_factor=2.0, max_reorder_ns=50_000
+        ),
+        rtt,
+    )
+    assert guard.ns(0) == 1000
+    rtt.srtt_ns = 4000
+    assert guard.ns(0) == 2000
+    rtt.var_ns = 1500
+    assert guard.ns(0) == 3000
+    rtt.srtt_ns = 1 << 30
+    assert guard.ns(0) == 50_000
+
+
+def test_guard_widens_on_a_false_loss_and_narrows_in_quiet():
+    guard = ReorderGuard(MrcConfig(min_reorder_ns=1000, initial_rtt_ns=0), RttEstimator(0))
+    guard.on_spurious(0)
+    guard.on_spurious(0)
+    assert guard.ns(10) == 4000
+    assert guard.ns(1_000_000_001) == 2000
+    assert guard.ns(1_000_000_002) == 2000
+    assert guard.ns(2_100_000_002) == 1000
+
+
+def test_ack_timer_is_linear_then_exponential_then_exhausted():
+    timer = AckTimer(
+        MrcConfig(ack_timeout_exponent=8, linear_retries=2, exponential_retries=3), RttEstimator(0)
+    )
+    base = 1024 << 8
+    seen = []
+    while not timer.exhausted:
+        seen.append(timer.timeout_ns() // base)
+        timer.retries += 1
+    assert seen == [1, 1, 2, 4, 8, 16]
+
+
+def test_ack_timer_never_fires_within_four_rtts():
+    timer = AckTimer(MrcConfig(ack_timeout_exponent=0), RttEstimator(500_000))
+    assert timer.timeout_ns() == 2_000_000
+
+
+def test_exponential_count_25_is_for_ever():
+    timer = AckTimer(MrcConfig(exponential_retries=25), RttEstimator(0))
+    timer.retries = 1000
+    assert not timer.exhausted
+
+
+def test_tail_timer_doubles_up_to_its_ceiling():
+    timer = TailTimer(MrcConfig(tail_probe_max_ns=1_000_000), RttEstimator(100_000))
+    timer.since_ns = 7
+    waits = []
+    for timer.probes in range(4):
+        waits.append(timer.due_ns(50_000) - 7)
+    assert waits == [250_000, 500_000, 1_000_000, 1_000_000]
+
+
+class Hand:
+    """A sender driven by hand: frames are taken and answered one by one, at times of our choosing."""
+
+    def __init__(self, **options):
+        self.sim = Sim(seed=3, config=MrcConfig(sack_coalesce=1, **options))
+        self.a, self.b = self.sim.ends
+        self.qpn = self.sim.qpns[0]
+        self.region = self.b.register_memory(bytearray(1 << 20))
+        self.wr = 0
+
+    def post(self, packets):
+        self.a.post_write(self.qpn, self.wr, bytes(4096 * packets), self.region.address, self.region.rkey)
+        self.wr += 1
+
+    def send(self, now, limit=1):
+        return self.a.frames_to_send(now, None, limit)
+
+    def answer(self, frames, now):
+        """Let the peer see frames and its answers be read, all at once."""
+        for port, frame in frames:
+            self.b.receive(port, frame, now)
+        for port, frame in self.b.frames_to_send(now):
+            self.a.receive(port, frame, now)
+
+    def events(self, kind):
+        return [event for event in self.a.events() if isinstance(event, kind)]
+
+
+def test_lost_only_when_something_sent_more_than_the_guard_later_was_acknowledged():
+    hand = Hand(
+        min_reorder_ns=50_000, initial_rtt_ns=1000, reorder_rtt_fraction=0.0, reorder_rttvar_factor=0.0
+    )
+    hand.post(4)
+    first = hand.send(1_000_000)
+    second = hand.send(1_020_000)
+    third = hand.send(1_050_000)
+    fourth = hand.send(1_050_001)
+    hand.answer(second, 1_100_000)
+    hand.answer(third, 1_100_000)
+    assert hand.events(PacketLost) == []
+    hand.answer(fourth, 1_200_000)
+    (lost,) = hand.events(PacketLost)
+    assert (lost.psn, lost.ev) == (frame_psn(first[0][1]), frame_ev(first[0][1]))
+    assert (lost.t_ns, lost.sent_ns, lost.reason) == (1_200_000, 1_000_000, LossReason.GAP)
+
+
+def test_a_stall_of_the_receiver_is_no_loss():
+    hand = Hand()
+    hand.post(3)
+    frames = [hand.send(1_000_000 + 1000 * n)[0] for n in range(3)]
+    # Half a second later everything is answered, the oldest packet last.
+    hand.answer(frames[1:], 500_000_000)
+    hand.answer(frames[:1], 500_000_000)
+    events = list(hand.a.events())
+    assert [type(e) for e in events] == [SendCompleted]
+
+
+def test_loss_retires_the_ev_at_once_and_the_packet_goes_on_another():
+    hand = Hand(initial_rtt_ns=1000, reorder_rttvar_factor=0.0, reorder_rtt_fraction=0.0)
+    hand.post(2)
+    first = hand.send(1_000_000)
+    second = hand.send(1_100_000)
+    hand.answer(second, 1_150_000)
+    events = list(hand.a.events())
+    lost = frame_ev(first[0][1])
+    assert [type(e) for e in events] == [PacketLost, EvRetired]
+    assert events[1].ev == lost
+    ((_, again),) = hand.send(1_150_000)
+    assert frame_psn(again) == frame_psn(first[0][1])
+    assert frame_ev(again) != lost
+    assert again[BTH_OFFSET + 8] & 0x20, "rtx is set"
+    assert again[14:16] != first[0][1][14:16], "in the class of retransmissions"
+    assert [type(e) for e in hand.a.events()] == [Retransmitted]
+
+
+def test_tail_probe_comes_after_two_rtts_and_the_guard_and_repairs():
+    hand = Hand(initial_rtt_ns=100_000, min_reorder_ns=50_000)
+    hand.post(1)
+    (sent,) = hand.send(1_000_000)
+    assert hand.a.next_timer() == 1_000_000 + 2 * 100_000 + 100_000  # guard: 2 * (100 us / 2)
+    hand.a.handle_timer(1_299_999)
+    assert hand.send(1_299_999) == []
+    hand.a.handle_timer(1_300_000)
+    (probe,) = hand.send(1_300_000)
+    assert probe[1][BTH_OFFSET] == Opcode.PROBE_REQUEST
+    assert frame_ev(probe[1]) != frame_ev(sent[1])
+    assert probe[0] != sent[0], "on another plane"
+    hand.answer([probe], 1_340_000)
+    (lost,) = hand.events(PacketLost)
+    assert lost.reason is LossReason.PROBE
+    (again,) = hand.send(1_340_000)
+    assert is_data(again[1])
+    assert frame_ev(again[1]) != frame_ev(sent[1])
+    hand.answer([again], 1_380_000)
+    assert [e.status for e in hand.events(SendCompleted)] == [Status.SUCCESS]
+
+
+def test_a_late_original_is_recognised_and_widens_the_guard():
+    hand = Hand(initial_rtt_ns=1000, reorder_rttvar_factor=0.0, reorder_rtt_fraction=0.0)
+    hand.post(2)
+    first = hand.send(1_000_000)
+    second = hand.send(1_100_000)
+    hand.answer(second, 1_150_000)
+    again = hand.send(1_150_000)
+    hand.a.handle_timer(1_151_000)
+    list(hand.a.events())
+    hand.answer(first, 1_160_000)
+    hand.answer(again, 1_170_000)
+    (spurious,) = hand.events(SpuriousLoss)
+    assert spurious.ev == frame_ev(first[0][1])
+    assert spurious.guard_ns == 100_000
+    assert hand.b.qp_counters(hand.sim.qpns[1]).duplicates == 1
+    # The path is asked at once whether it is well.
+    assert hand.a.next_timer() <= 1_170_000
+
+
+def test_silence_ends_in_retry_counter_exceeded_with_all_flushed_in_order():
+    hand = Hand(initial_rtt_ns=10_000, ack_timeout_exponent=4, linear_retries=1, exponential_retries=1)
+    for _ in range(3):
+        hand.post(1)
+    hand.send(1_000_000, limit=10)
+    now, probes = 1_000_000, 0
+    while (due := hand.a.next_timer()) is not None:
+        now = max(now, due)
+        hand.a.handle_timer(now)
+        probes += len(hand.send(now, limit=100))
+    base = max(1024 << 4, 40_000)
+    assert now == 1_000_000 + base + 2 * base + 4 * base
+    events = list(hand.a.events())
+    (error,) = [e for e in events if isinstance(e, QpError)]
+    assert (error.status, error.status.value) == (Status.RETRY_EXCEEDED, "Retry Counter Exceeded")
+    done = [e for e in events if isinstance(e, SendCompleted)]
+    assert [(e.wr_id, e.status) for e in done] == [
+        (0, Status.RETRY_EXCEEDED),
+        (1, Status.FLUSHED),
+        (2, Status.FLUSHED),
+    ]
+    assert probes == sum(isinstance(e, ProbeSent) for e in events) > 0
+    assert not [e for e in events if isinstance(e, EvRetired)], (
+        "silence of all paths is no evidence against one"
+    )
+    hand.post(1)
+    assert [e.status for e in hand.events(SendCompleted)] == [Status.FLUSHED]
+
+
+def test_ack_timeout_retires_when_the_peer_was_heard_meanwhile():
+    hand = Hand(initial_rtt_ns=10_000, ack_timeout_exponent=6, tail_probe_max_ns=1 << 40)
+    hand.post(1)
+    (sent,) = hand.send(1_000_000)
+    back = hand.a.register_memory(bytearray(64))
+    hand.b.post_write(hand.sim.qpns[1], 1, b"hello", back.address, back.rkey)
+    for port, frame in hand.b.frames_to_send(1_064_000):
+        hand.a.receive(port, frame, 1_064_000)
+    hand.a.qps[hand.qpn].requester.tail.since_ns = 1 << 50
+    due = hand.a.next_timer()
+    assert due == 1_000_000 + (1024 << 6)
+    hand.a.handle_timer(due)
+    events = list(hand.a.events())
+    assert [e.reason for e in events if isinstance(e, PacketLost)] == [LossReason.TIMEOUT]
+    assert [e.ev for e in events if isinstance(e, EvRetired)] == [frame_ev(sent[1])]
+
+
+def test_a_timer_served_late_first_lets_unread_answers_in():
+    hand = Hand(initial_rtt_ns=10_000, stall_grace_ns=1_000_000)
+    hand.post(1)
+    sent = hand.send(1_000_000)
+    hand.a.handle_timer(90_000_000)
+    assert hand.send(90_000_000) == []
+    hand.answer(sent, 90_000_000)
+    assert [type(e) for e in hand.a.events()] == [SendCompleted]
+
+
+def test_one_dead_path_of_many_is_detected_within_an_rtt_and_the_guard():
+    sim = Sim(seed=11, network=Network(delay_ns=20_000, jitter_ns=2_000))
+    region = sim.ends[1].register_memory(bytearray(8 << 20))
+    sim.ends[0].post_write(sim.qpns[0], 1, bytes(8 << 20), region.address, region.rkey)
+    killed = sim.now_ns + 500_000
+    sim.at(killed, lambda: sim.network.dead.add(ev_value(2, 4)))
+    sim.run(until=lambda: bool(sim.of(0, SendCompleted)))
+    (retired,) = [e for e in sim.of(0, EvRetired) if e.t_ns > killed]
+    assert retired.ev == ev_value(2, 4)
+    first_lost = min(e.sent_ns for e in sim.of(0, PacketLost))
+    # The next round goes out one RTT later and its answer takes another.
+    assert retired.t_ns - first_lost < 2 * 44_000 + 50_000 + 10_000
+    assert len(sim.of(0, PacketLost)) == len(sim.of(0, Retransmitted))

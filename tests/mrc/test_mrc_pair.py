@@ -1,0 +1,360 @@
+"""Two endpoints over a network that does its worst: what must hold whatever happens."""
+
+import hashlib
+import random
+from collections import Counter, defaultdict
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sim import Network, Sim, ev_value, frame_ev, frame_psn, is_data
+
+from hosts.mrc import EvState, MrcConfig
+from hosts.mrc.events import (
+    EvReplaced,
+    EvRestored,
+    EvRetired,
+    EvSkipped,
+    LossReason,
+    PacketLost,
+    PlaneDown,
+    ProbeAnswered,
+    QpError,
+    ReceiveCompleted,
+    Retransmitted,
+    SendCompleted,
+    Status,
+)
+from hosts.mrc.wire import BTH_OFFSET
+
+
+def stream(sim, lengths, *, source=0, imm=True):
+    """Post messages of these lengths from one end; return (data, region)."""
+    data = sim.rng.randbytes(sum(lengths))
+    region = sim.ends[1 - source].register_memory(bytearray(len(data)))
+    at = 0
+    for number, length in enumerate(lengths):
+        sim.ends[source].post_write(
+            sim.qpns[source],
+            number,
+            memoryview(data)[at : at + length],
+            region.address + at,
+            region.rkey,
+            imm=number if imm else None,
+        )
+        at += length
+    return data, region
+
+
+def finish(sim, count, *, source=0, duration_ns=60_000_000_000):
+    sim.run(duration_ns, until=lambda: len(sim.of(source, SendCompleted)) >= count)
+    sim.run(50_000_000)
+
+
+def check(sim, lengths, data, region, *, source=0):
+    """What must hold after any run without a QP error."""
+    sender, receiver = source, 1 - source
+    assert not sim.of(0, QpError) + sim.of(1, QpError)
+    done = sim.of(sender, SendCompleted)
+    assert [(e.wr_id, e.status, e.length_bytes) for e in done] == [
+        (n, Status.SUCCESS, length) for n, length in enumerate(lengths)
+    ]
+    got = sim.of(receiver, ReceiveCompleted)
+    assert [(e.imm, e.length_bytes, e.rqmsn) for e in got] == [
+        (n, length, n & 0xFFFF) for n, length in enumerate(lengths)
+    ]
+    assert hashlib.sha256(region.view).digest() == hashlib.sha256(data).digest()
+    counters = sim.ends[receiver].qp_counters(sim.qpns[receiver])
+    assert counters.bytes_placed == len(data), "every byte was placed once, none twice"
+    for old, new in ((e.old_ev, e.new_ev) for e in sim.of(sender, Retransmitted)):
+        assert old != new
+    for event in sim.of(sender, EvReplaced):
+        assert event.ev >> 16 == event.new_ev >> 16
+    mine = sim.ends[sender].qp_counters(sim.qpns[sender])
+    assert mine.inflight_bytes == 0
+    assert mine.bytes_acked <= len(data)
+    active = sim.ends[sender].active_per_plane(sim.qpns[sender])
+    states = defaultdict(list)
+    for ev in sim.ends[sender].ev_counters(sim.qpns[sender]):
+        states[ev.plane].append(ev.state)
+    serving = [n for plane, n in active.items() if any(s <= EvState.SKIP for s in states[plane])]
+    assert max(serving) - min(serving) <= 1
+
+
+LENGTHS = st.lists(
+    st.sampled_from([0, 1, 3, 4, 100, 4095, 4096, 4097, 8192, 20_000, 70_001]), min_size=1, max_size=40
+)
+SMALL = st.sampled_from([0.0, 0.0, 0.01, 0.05, 0.15])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 1 << 32),
+    lengths=LENGTHS,
+    loss=SMALL,
+    duplicate=SMALL,
+    corrupt=SMALL,
+    ce=SMALL,
+    trim=SMALL,
+    trim_last_hop=SMALL,
+    control_loss=SMALL,
+    jitter_ns=st.sampled_from([0, 5_000, 60_000, 300_000]),
+    dead=st.sets(st.tuples(st.integers(0, 2), st.integers(0, 4)), max_size=6),
+    spares=st.integers(0, 2),
+    coalesce=st.sampled_from([1, 4, 16]),
+    cwnd=st.sampled_from([4096, 10 * 4096, 64 * 4096]),
+    timestamps=st.booleans(),
+    strict=st.booleans(),
+)
+def test_everything_arrives_once_and_in_order(
+    seed, lengths, loss, duplicate, corrupt, ce, trim, trim_last_hop, control_loss, jitter_ns, dead, spares,
+    coalesce, cwnd, timestamps, strict,
+):  # fmt: skip
+    network = Network(
+        loss=loss,
+        duplicate=duplicate,
+        corrupt=corrupt,
+        ce=ce,
+        trim=trim,
+        trim_last_hop=trim_last_hop,
+        control_loss=control_loss,
+        jitter_ns=jitter_ns,
+        dead={ev_value(*path) for path in dead},
+    )
+    config = MrcConfig(
+        max_active_evs=12,
+        spare_evs_per_plane=spares,
+        sack_coalesce=coalesce,
+        cwnd_bytes=cwnd,
+        timestamps=timestamps,
+        imm_waits_for_earlier=strict,
+        exponential_retries=25,
+    )
+    sim = Sim(seed=seed, planes=3, paths=5, config=config, network=network)
+    data, region = stream(sim, lengths)
+    finish(sim, len(lengths))
+    check(sim, lengths, data, region)
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 1 << 32), loss=SMALL, jitter_ns=st.sampled_from([0, 40_000]))
+def test_both_directions_at_once(seed, loss, jitter_ns):
+    sim = Sim(seed=seed, network=Network(loss=loss, control_loss=loss / 2, jitter_ns=jitter_ns))
+    lengths = [30_000] * 12
+    there = stream(sim, lengths, source=0)
+    back = stream(sim, lengths, source=1)
+    sim.run(60_000_000_000, until=lambda: all(len(sim.of(n, SendCompleted)) == 12 for n in (0, 1)))
+    sim.run(50_000_000)
+    check(sim, lengths, *there, source=0)
+    check(sim, lengths, *back, source=1)
+
+
+def test_a_run_replays_from_its_seed():
+    def run():
+        sim = Sim(seed=77, network=Network(loss=0.05, ce=0.1, trim=0.05, duplicate=0.05))
+        stream(sim, [50_000] * 5)
+        finish(sim, 5)
+        return sim.events, sim.frames
+
+    assert run() == run()
+
+
+def test_clean_network_loses_retires_and_repeats_nothing():
+    sim = Sim(seed=4, network=Network(jitter_ns=30_000))
+    lengths = [100_000] * 20
+    data, region = stream(sim, lengths)
+    finish(sim, 20)
+    check(sim, lengths, data, region)
+    assert {type(e) for e in sim.events[0]} == {SendCompleted}
+    counters = sim.ends[0].qp_counters(sim.qpns[0])
+    assert counters.retransmitted == counters.lost == 0
+    assert counters.sent == 20 * 25
+
+
+def test_ecn_and_trims_never_retire_and_silent_loss_always_does():
+    sim = Sim(seed=8, network=Network(ce=0.3, trim=0.1, trim_last_hop=0.05))
+    lengths = [100_000] * 20
+    data, region = stream(sim, lengths)
+    finish(sim, 20)
+    check(sim, lengths, data, region)
+    assert sim.of(0, EvSkipped)
+    assert not sim.of(0, EvRetired)
+    assert {e.reason for e in sim.of(0, PacketLost)} == {LossReason.TRIMMED, LossReason.TRIMMED_LASTHOP}
+
+    sim = Sim(seed=8, network=Network(loss=0.01))
+    data, region = stream(sim, lengths)
+    finish(sim, 20)
+    check(sim, lengths, data, region)
+    lost = sim.of(0, PacketLost)
+    assert lost
+    assert {e.ev for e in lost} == {e.ev for e in sim.of(0, EvRetired)}
+
+
+def test_last_hop_trims_do_not_touch_the_ev():
+    sim = Sim(seed=8, network=Network(trim_last_hop=0.2))
+    stream(sim, [100_000] * 5)
+    finish(sim, 5)
+    assert sim.of(0, PacketLost)
+    assert not sim.of(0, EvSkipped)
+
+
+def test_a_trimmed_packet_is_repeated_within_one_rtt():
+    sim = Sim(seed=8, network=Network(trim=0.05, jitter_ns=0))
+    stream(sim, [100_000] * 5)
+    finish(sim, 5)
+    lost = sim.of(0, PacketLost)
+    assert lost
+    assert {e.t_ns - e.sent_ns for e in lost} == {40_000}
+    again = {e.psn: e.t_ns for e in sim.of(0, Retransmitted)}
+    assert all(again[e.psn] >= e.t_ns for e in lost)
+    assert min(again[e.psn] - e.t_ns for e in lost) == 0
+
+
+def test_dead_path_leaves_no_packet_behind_and_comes_back_after_probes():
+    dead = ev_value(1, 3)
+    sim = Sim(seed=21, config=MrcConfig(probe_interval_ns=1_000_000), keep_frames=True)
+    lengths = [1 << 20] * 6
+    data, region = stream(sim, lengths)
+    sim.at(sim.now_ns + 300_000, lambda: sim.network.dead.add(dead))
+    sim.at(sim.now_ns + 4_500_000, lambda: sim.network.dead.discard(dead))
+    finish(sim, 6)
+    check(sim, lengths, data, region)
+    retired = [e for e in sim.of(0, EvRetired) if e.ev == dead]
+    restored = [e for e in sim.of(0, EvRestored) if e.ev == dead]
+    assert len(retired) == len(restored) == 1
+    assert [e.ev for e in sim.of(0, EvRetired)] == [dead], "healthy paths stay"
+    between = [
+        s for s in sim.sightings
+        if s.source == 0 and retired[0].t_ns < s.t_ns < restored[0].t_ns and frame_ev(s.frame) == dead
+    ]  # fmt: skip
+    assert between
+    assert not any(is_data(s.frame) for s in between), "only probes go there"
+    assert len([e for e in sim.of(0, ProbeAnswered) if e.ev == dead]) == 2
+
+
+def test_dead_plane_costs_its_share_only():
+    sim = Sim(seed=5, keep_frames=True)
+    lengths = [1 << 20] * 3
+    data, region = stream(sim, lengths)
+    sim.at(sim.now_ns + 200_000, lambda: sim.network.dead_planes.add(2))
+    finish(sim, 3)
+    check(sim, lengths, data, region)
+    assert {e.plane for e in sim.of(0, EvRetired)} == {2}
+    late = [s.port for s in sim.sightings if s.source == 0 and is_data(s.frame)][-300:]
+    shares = Counter(late)
+    assert set(shares) == {0, 1, 3}
+    assert max(shares.values()) - min(shares.values()) <= 3
+
+
+def test_losing_most_sacks_is_no_loss_of_data():
+    sim = Sim(seed=6, network=Network(control_loss=0.5))
+    lengths = [1 << 18] * 8
+    data, region = stream(sim, lengths)
+    finish(sim, 8)
+    check(sim, lengths, data, region)
+    assert not sim.of(0, EvRetired)
+
+
+def test_every_packet_takes_the_next_ev_and_planes_share_equally():
+    sim = Sim(seed=6, keep_frames=True)
+    stream(sim, [4096 * 640])
+    finish(sim, 1)
+    data = [s for s in sim.sightings if s.source == 0 and is_data(s.frame)]
+    assert Counter(s.port for s in data) == dict.fromkeys(range(4), 160)
+    assert set(Counter(frame_ev(s.frame) for s in data).values()) == {20}
+    assert [frame_psn(s.frame) for s in data] == [
+        (frame_psn(data[0].frame) + n) & 0xFFFFFF for n in range(640)
+    ]
+
+
+class NearWrap(random.Random):
+    """Makes every QP start 100 PSNs before the wrap."""
+
+    def getrandbits(self, k):
+        return (1 << 24) - 100 if k == 24 else super().getrandbits(k)
+
+
+def test_psn_wraps_in_mid_stream():
+    sim = Sim(seed=1, network=Network(loss=0.03), rng_class=NearWrap)
+    assert sim.ends[0].local_attributes(sim.qpns[0]).psn == (1 << 24) - 100
+    lengths = [4096 * 50] * 6
+    data, region = stream(sim, lengths)
+    finish(sim, 6)
+    check(sim, lengths, data, region)
+    assert {e.psn < 1 << 23 for e in sim.of(0, Retransmitted)} == {True, False}
+
+
+@pytest.mark.parametrize("length", [0, 1, 4095, 4096, 4097, 12_288])
+@pytest.mark.parametrize("imm", [None, 0, 0xFFFFFFFF])
+def test_opcodes_by_length(length, imm):
+    sim = Sim(seed=1, keep_frames=True)
+    region = sim.ends[1].register_memory(bytearray(max(1, length)))
+    sim.ends[0].post_write(sim.qpns[0], 1, bytes(length), region.address, region.rkey, imm=imm)
+    finish(sim, 1)
+    codes = [s.frame[BTH_OFFSET] for s in sim.sightings if is_data(s.frame)]
+    count = max(1, -(-length // 4096))
+    if count == 1:
+        assert codes == [0xCA if imm is None else 0xCB]
+    else:
+        assert codes == [0xC6] + [0xC7] * (count - 2) + [0xC8 if imm is None else 0xC9]
+    assert [e.imm for e in sim.of(1, ReceiveCompleted)] == ([] if imm is None else [imm])
+
+
+def test_local_port_down_moves_the_traffic_at_once_and_tells_the_peer():
+    sim = Sim(seed=3, keep_frames=True)
+    lengths = [1 << 20] * 2
+    there = stream(sim, lengths, source=0)
+    back = stream(sim, lengths, source=1)
+    down = sim.now_ns + 300_000
+
+    def cut():
+        sim.network.dead_planes.add(1)
+        sim.ends[0].set_port_state(1, False, sim.now_ns)
+
+    sim.at(down, cut)
+    sim.run(20_000_000_000, until=lambda: all(len(sim.of(n, SendCompleted)) == 2 for n in (0, 1)))
+    check(sim, lengths, *there, source=0)
+    check(sim, lengths, *back, source=1)
+    assert [(e.plane, e.remote) for e in sim.of(0, PlaneDown)] == [(1, False)]
+    ((told),) = sim.of(1, PlaneDown)
+    assert (told.plane, told.remote) == (1, True)
+    assert told.t_ns - down < 30_000
+    assert not [s for s in sim.sightings if s.source == 0 and s.port == 1 and s.t_ns > down]
+    assert not [s for s in sim.sightings if s.source == 1 and s.port == 1 and s.t_ns > told.t_ns]
+    assert not sim.of(0, EvRetired), "the EVs of a plane that is down are not to blame"
+
+    sim.network.dead_planes.clear()
+    sim.ends[0].set_port_state(1, True, sim.now_ns)
+    before = sim.now_ns
+    region = sim.ends[1].register_memory(bytearray(1 << 20))
+    sim.ends[0].post_write(sim.qpns[0], 9, bytes(1 << 20), region.address, region.rkey)
+    finish(sim, 3)
+    assert {s.port for s in sim.sightings if s.source == 0 and s.t_ns > before and is_data(s.frame)} == {
+        0,
+        1,
+        2,
+        3,
+    }
+
+
+def test_denied_evs_carry_no_data():
+    sim = Sim(seed=3, keep_frames=True)
+    denied = [ev_value(p, 0) for p in range(4)]
+    sim.ends[0].deny(denied, sim.now_ns)
+    stream(sim, [1 << 20])
+    finish(sim, 1)
+    used = {frame_ev(s.frame) for s in sim.sightings if s.source == 0 and is_data(s.frame)}
+    assert used == {ev_value(p, k) for p in range(4) for k in range(1, 8)}
+
+
+def test_every_path_dead_for_a_while_still_ends_well():
+    sim = Sim(seed=3, config=MrcConfig(exponential_retries=25))
+    lengths = [1 << 18] * 4
+    data, region = stream(sim, lengths)
+    start = sim.now_ns
+    sim.at(start + 100_000, lambda: sim.network.dead_planes.update(range(4)))
+    sim.at(start + 80_000_000, lambda: sim.network.dead_planes.clear())
+    finish(sim, 4)
+    check(sim, lengths, data, region)
+    done = sim.of(0, SendCompleted)[-1].t_ns
+    assert done - start < 200_000_000

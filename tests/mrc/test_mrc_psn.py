@@ -1,0 +1,53 @@
+import random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hosts.mrc.psn import PSN_HALF, PSN_MASK, distance, expand, trailing_ones, wire_psn
+from hosts.mrc.sack import ReceiverBitmap
+
+
+def test_distance_wraps():
+    assert distance(0, PSN_MASK) == 1
+    assert distance(PSN_MASK, 0) == -1
+    assert distance(PSN_HALF, 0) == -PSN_HALF
+
+
+@given(st.integers(1 << 24, 1 << 40), st.integers(-PSN_HALF, PSN_HALF - 1))
+def test_expand_undoes_wire(near, offset):
+    assert expand(wire_psn(near + offset), near) == near + offset
+
+
+@given(st.integers(0, 1 << 200))
+def test_trailing_ones(bits):
+    text = bin(bits)[2:]
+    assert trailing_ones(bits) == len(text) - len(text.rstrip("1"))
+
+
+@given(st.integers(0), st.integers(1, 300))
+def test_bitmap_equals_a_plain_set(seed, count):
+    rng = random.Random(seed)
+    first = (1 << 24) - 100  # crosses the wrap of the wire space
+    bitmap = ReceiverBitmap(first, 1024)
+    have: set[int] = set()
+    reported: set[int] = set()
+    for _ in range(count):
+        psn = min(bitmap.expected + int(rng.expovariate(1 / 60)), bitmap.expected + 1023)
+        assert bitmap.locate(wire_psn(psn)) == psn
+        assert bitmap.is_new(psn) == (psn not in have)
+        if psn not in have:
+            have.add(psn)
+            bitmap.add(psn)
+        if rng.random() < 0.3:
+            for offset, bits in bitmap.windows():
+                told = {bitmap.expected - 1 + offset + i for i in range(64) if bits >> i & 1}
+                assert told <= have
+                reported |= told
+            cumulative = set(range(first, bitmap.expected))
+            assert cumulative <= have
+            assert reported | cumulative >= have, "something that arrived was never reported"
+    expected = first
+    while expected in have:
+        expected += 1
+    assert bitmap.expected == expected
+    assert bitmap.out_of_order == sum(psn > expected for psn in have)
