@@ -589,7 +589,7 @@ class Endpoint:
             if qp is not None:
                 # One half's error is the whole QP's.
                 qp.responder.error = True
-                qp.requester.fail(event.t_ns, Status.FLUSHED, event.detail, None)
+                qp.requester.flush(event.t_ns, Status.FLUSHED)
 
     # Observation
 

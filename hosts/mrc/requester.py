@@ -607,13 +607,18 @@ class Requester:
 
     def fail(self, now_ns: int, status: Status, detail: str, psn: int | None) -> None:
         """Go to the error state: the request that holds `psn` ends with `status`, all others are flushed."""
+        if self.error is None:
+            self.flush(now_ns, status, psn)
+            self._emit(QpError(now_ns, self.qpn, status, detail))
+
+    def flush(self, now_ns: int, status: Status, psn: int | None = None) -> None:
+        """End all requests, in order, without saying that the QP failed."""
         if self.error is not None:
             return
         self.error = status
-        self._emit(QpError(now_ns, self.qpn, status, detail))
-        blamed = False
+        blamed = psn is None
         for request in self._open:
-            hit = psn is not None and not blamed and (request.last_psn < 0 or psn <= request.last_psn)
+            hit = not blamed and (request.last_psn < 0 or (psn is not None and psn <= request.last_psn))
             blamed = blamed or hit
             self._emit(
                 SendCompleted(
