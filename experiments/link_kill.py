@@ -7,6 +7,7 @@ is found out afterwards from those files (experiments.report).
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -96,7 +97,8 @@ def _measure(lab: Lab, scenario: Scenario, src: str, dst: str, out: Path, step: 
         )
         _connect(sender, receiver, lab.fabric, scenario)
         pids = {"sender": sender.pid, "receiver": receiver.pid}
-        pids |= {f"switches-{pid}": pid for pid in lab.target.pids()}
+        if lab.target.name == "bmv2":  # the ebpf target's process only programs; the kernel forwards
+            pids |= {f"switches-{pid}": pid for pid in lab.target.pids()}
         ears = {
             SENDER: Ear(spawn=partial(_spawn_capture, lab, src)),
             RECEIVER: Ear(spawn=partial(_spawn_capture, lab, dst)),
@@ -123,6 +125,8 @@ def _connect(sender: RemoteAgent, receiver: RemoteAgent, fabric: Fabric, scenari
     }
     plan = asdict(StreamPlan(workload.message_bytes, workload.rate_bps, scenario.seed))
     text = topology_text(fabric)
+    # A CPU each: the kernel would wake the receiver on the CPU where the sender still forwards for it.
+    cpus = sorted(os.sched_getaffinity(0))
     attributes = {
         agent.host: agent.ask(
             "open",
@@ -131,6 +135,7 @@ def _connect(sender: RemoteAgent, receiver: RemoteAgent, fabric: Fabric, scenari
             host=agent.host,
             config=config,
             seed=scenario.seed + number,
+            cpu=cpus[number % len(cpus)] if len(cpus) > 1 else None,
         )
         for number, agent in enumerate((sender, receiver))
     }

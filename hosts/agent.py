@@ -120,6 +120,8 @@ class Agent:
         return bool(commanded)
 
     def _open(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        if request["cpu"] is not None:
+            os.sched_setaffinity(0, {request["cpu"]})
         self._fabric = build_fabric(request["topology_yaml"], request["topology"])
         self._host = request["host"]
         ports = self._fabric.host(self._host).ports
@@ -168,7 +170,7 @@ class Agent:
         answer: dict[str, Any] = {
             "counters": asdict(endpoint.qp_counters(self._qpn)),
             "bad_evs": self._bad_evs(),
-            "socket_drops": sum(port.drops() for port in self.device.ports.values()),
+            "socket_drops": self.device.drops(),
             "frame_drops": endpoint.drops.total(),
         }
         if self._sender is not None:

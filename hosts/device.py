@@ -14,12 +14,12 @@ from collections.abc import Callable, Collection, Sequence
 
 from hosts.mrc import Endpoint, MrcConfig, PortAddress
 from hosts.mrc.events import Event
-from hosts.ports import PacketPort, sharpen_timers
+from hosts.ports import Receiver, TransmitPort, sharpen_timers
 
 Clock = Callable[[], int]
 
-# Frames taken from one port before the others have their turn, and handed out before ports are read again.
-RECEIVE_BATCH = 32
+# Frames taken in before answers go out, and handed out before frames are taken in again.
+RECEIVE_BATCH = 64
 SEND_BATCH = 32
 
 
@@ -39,16 +39,19 @@ class Device:
     ) -> None:
         self.endpoint = Endpoint(addresses, config, rng)
         self.ports = {
-            address.port: PacketPort(address.port, ifname)
+            address.port: TransmitPort(address.port, ifname)
             for address, ifname in zip(addresses, ifnames, strict=True)
         }
+        self._receiver = Receiver({address.mac: address.port for address in addresses})
         self._clock = clock
+        self._receiver_fd = self._receiver.fileno()
         self._by_fd = {port.fileno(): port for port in self.ports.values()}
         self._waiting: dict[int, deque[bytes]] = {plane: deque() for plane in self.ports}
         sharpen_timers()
 
     def close(self) -> None:
         """Closes the ports. What was in flight is lost."""
+        self._receiver.close()
         for port in self.ports.values():
             port.close()
 
@@ -69,17 +72,18 @@ class Device:
         readable, writable = self._wait(until_ns, others)
         now = self._clock()
         due = self.endpoint.next_timer()
-        for fd in readable:
-            port = self._by_fd.get(fd)
-            if port is not None:
-                self._read(port, now)
+        if self._receiver_fd in readable:
+            readable.remove(self._receiver_fd)
+            receive = self.endpoint.receive
+            for plane, frame in self._receiver.received(RECEIVE_BATCH):
+                receive(plane, frame, now)
         if due is not None and due <= now:
             # After reading: an answer that lay in a socket's queue while we were not running is no loss.
             self.endpoint.handle_timer(self._clock())
         for fd in writable:
             self._resume(self._by_fd[fd])
         self.flush()
-        return [fd for fd in readable if fd not in self._by_fd]
+        return readable
 
     def flush(self) -> None:
         """Sends what the core has ready, as far as links take it."""
@@ -99,15 +103,14 @@ class Device:
         ends = [t for t in (until_ns, due) if t is not None]
         timeout = max(0, min(ends) - self._clock()) / 1e9 if ends else None
         blocked = [self.ports[plane].fileno() for plane, queue in self._waiting.items() if queue]
-        readable, writable, _ = select.select([*self._by_fd, *others], blocked, [], timeout)
+        readable, writable, _ = select.select([self._receiver_fd, *others], blocked, [], timeout)
         return readable, writable
 
-    def _read(self, port: PacketPort, now: int) -> None:
-        receive, plane = self.endpoint.receive, port.plane
-        for frame in port.received(RECEIVE_BATCH):
-            receive(plane, frame, now)
+    def drops(self) -> int:
+        """Frames that the kernel dropped since the last call because we were too slow to take them in."""
+        return self._receiver.drops()
 
-    def _resume(self, port: PacketPort) -> None:
+    def _resume(self, port: TransmitPort) -> None:
         queue = self._waiting[port.plane]
         while queue and port.send(queue[0]):
             queue.popleft()

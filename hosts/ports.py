@@ -7,12 +7,12 @@ import ctypes
 import errno
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 ETH_P_IPV6 = 0x86DD
+MAC_BYTES = 6
 SO_RCVBUFFORCE = 33
-SO_SNDBUF = socket.SO_SNDBUF
 SOL_PACKET = 263
 PACKET_STATISTICS = 6
 RECEIVE_BUFFER_BYTES = 16 << 20
@@ -23,27 +23,22 @@ MAX_FRAME_BYTES = 9216
 
 @dataclass(slots=True)
 class PortCounters:
-    """What went over a port since it was opened."""
+    """What was sent over a port since it was opened."""
 
     tx_frames: int = 0
-    rx_frames: int = 0
     tx_refused: int = 0
 
 
-class PacketPort:
-    """One NIC port: an AF_PACKET socket bound to an interface, IPv6 frames only, never blocking."""
+class TransmitPort:
+    """The sending half of a NIC port: an AF_PACKET socket bound to an interface, never blocking."""
 
     def __init__(self, plane: int, ifname: str) -> None:
         self.plane = plane
-        self.ifname = ifname
         self.counters = PortCounters()
-        self._frame = memoryview(bytearray(MAX_FRAME_BYTES))
-        # Protocol 0 until bound, so that nothing of another interface is ever queued.
+        # Protocol 0 receives nothing.
         self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
-        self._socket.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, RECEIVE_BUFFER_BYTES)
-        self._socket.setsockopt(socket.SOL_SOCKET, SO_SNDBUF, SEND_BUFFER_BYTES)
-        self._socket.bind((ifname, ETH_P_IPV6))
-        self._receive = self._socket.recv_into
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+        self._socket.bind((ifname, 0))
         self._send = self._socket.send
 
     def fileno(self) -> int:
@@ -69,22 +64,46 @@ class PacketPort:
         self.counters.tx_frames += 1
         return True
 
-    def received(self, limit: int) -> Iterator[memoryview]:
-        """Up to ``limit`` frames that have come in. Each is valid only until the next is taken."""
-        frame, receive = self._frame, self._receive
-        taken = 0
-        while taken < limit:
+
+class Receiver:
+    """The receiving half of all ports of a NIC: one socket for the whole namespace, IPv6 frames only.
+
+    One socket keeps frames of different planes in the order in which they came in. With one for each, a NIC
+    that was not scheduled for a moment would read the newest of one plane before the oldest of another, and
+    the sender would take the rest for lost.
+    """
+
+    def __init__(self, macs: Mapping[bytes, int]) -> None:
+        self._planes = dict(macs)
+        self._frame = memoryview(bytearray(MAX_FRAME_BYTES))
+        self._socket = socket.socket(
+            socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, socket.htons(ETH_P_IPV6)
+        )
+        self._socket.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, RECEIVE_BUFFER_BYTES)
+        self._receive = self._socket.recv_into
+
+    def fileno(self) -> int:
+        """The socket's descriptor."""
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        """Closes the socket."""
+        self._socket.close()
+
+    def received(self, limit: int) -> Iterator[tuple[int, memoryview]]:
+        """Up to ``limit`` frames that have come in, each with its plane and valid until the next is taken.
+
+        The plane is that of the port whose MAC address the T0 sent the frame to; other frames are left out.
+        """
+        frame, receive, planes = self._frame, self._receive, self._planes
+        for _ in range(limit):
             try:
                 size = receive(frame)
             except (BlockingIOError, InterruptedError):
-                break
-            except OSError as error:
-                if error.errno != errno.ENETDOWN:  # said once when the interface goes down
-                    raise
-                break
-            taken += 1
-            yield frame[:size]
-        self.counters.rx_frames += taken
+                return
+            plane = planes.get(bytes(frame[:MAC_BYTES]))
+            if plane is not None:
+                yield plane, frame[:size]
 
     def drops(self) -> int:
         """Frames the kernel dropped since the last call because this socket was not read fast enough."""

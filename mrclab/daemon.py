@@ -1,6 +1,6 @@
 """What ``mrclab up`` leaves running: the lab, and a socket on which other commands reach it.
 
-Started as ``python -m mrclab.daemon TOPOLOGY TARGET STATUS_FD``. It writes its progress to the status
+Started as ``python -m mrclab.daemon TOPOLOGY TARGET LOG_DIR STATUS_FD``. It writes its progress to the status
 descriptor, a JSON object per line, and takes the lab down on SIGTERM.
 """
 
@@ -121,7 +121,7 @@ def serve(lab: Lab, listener: socket.socket, stop_fd: int) -> None:
                         LOGGER.warning("a client went away", exc_info=True)
 
 
-def main(topology: str, target: str, status_fd: int) -> int:
+def main(topology: str, target: str, log_dir: Path, status_fd: int) -> int:
     """Brings the lab up, reports, serves until SIGTERM, takes the lab down."""
     set_up_logging()
     names = Names.from_environment()
@@ -135,8 +135,6 @@ def main(topology: str, target: str, status_fd: int) -> int:
             status.write(json.dumps(words) + "\n")
 
         try:
-            log_dir = Path("/var/log") / names.prefix
-            log_dir.mkdir(parents=True, exist_ok=True)
             lab = Lab.up(
                 load_fabric(topology), target, log_dir, names=names, say=lambda text: report(say=text)
             )
@@ -165,4 +163,4 @@ def main(topology: str, target: str, status_fd: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))
+    sys.exit(main(sys.argv[1], sys.argv[2], Path(sys.argv[3]), int(sys.argv[4])))

@@ -7,6 +7,7 @@ import os
 import select
 import subprocess
 import sys
+from pathlib import Path
 
 from mrclab.control import ask
 from switches.errors import MachineError
@@ -26,13 +27,17 @@ def up(topology: str, target: str) -> int:
     load_fabric(topology)
     select_target(target)
     require_machine()
+    logs = Path("/var/log") / Names.from_environment().prefix
+    logs.mkdir(parents=True, exist_ok=True)
     read_fd, write_fd = os.pipe()
-    with open(os.devnull, "rb") as nothing:
+    # No descriptor of ours stays open in it: whoever reads our output would wait for its end, too.
+    with open(logs / "daemon.log", "ab") as log:
         daemon = subprocess.Popen(
-            [sys.executable, "-m", "mrclab.daemon", topology, target, str(write_fd)],
+            [sys.executable, "-m", "mrclab.daemon", topology, target, str(logs), str(write_fd)],
             pass_fds=[write_fd],
-            stdin=nothing,
-            stdout=nothing,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
             start_new_session=True,
         )
     os.close(write_fd)
