@@ -16,8 +16,12 @@ SNAPLEN = 192  # SLL2 20, outer and inner IPv6 80, UDP 8, BTH to RETH 36, and ro
 BUFFER_KIB = 32 * 1024  # of the ring shared with the kernel: a second of 150k packets/s
 _START_TIMEOUT_S = 10.0
 _STOP_TIMEOUT_S = 30.0
+_DRAIN_PAUSE_S = 0.02
 _COUNT = re.compile(
     r"^(\d+) packets? (captured|received by filter|dropped by kernel|dropped by interface)", re.M
+)
+_COUNTS_NOW = re.compile(
+    rb"(\d+) packets? captured, (\d+) packets? received by filter, (\d+) packets? dropped by kernel"
 )
 
 Spawn = Callable[[Sequence[str]], "subprocess.Popen[bytes]"]
@@ -40,14 +44,16 @@ class CaptureCounts:
         """From tcpdump's closing lines. Raises CaptureError where they are missing."""
         found = {name: int(count) for count, name in _COUNT.findall(stderr)}
         if "captured" not in found:
-            raise CaptureError(f"tcpdump gave no counts: {_last_line(stderr)}")
+            raise CaptureError(f"tcpdump gave no counts: {_complaint(stderr)}")
         dropped = found.get("dropped by kernel", 0) + found.get("dropped by interface", 0)
         return cls(found["captured"], found.get("received by filter", 0), dropped)
 
 
-def _last_line(text: str) -> str:
+def _complaint(text: str) -> str:
+    """What tcpdump said last in its own name, else its last line."""
     lines = [line for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines else "it said nothing"
+    own = [line.removeprefix("tcpdump: ") for line in lines if line.startswith("tcpdump: ")]
+    return [*own, *lines[-1:]][max(len(own) - 1, 0)] if lines else "it said nothing"
 
 
 def tcpdump_command(file: Path, *, interface: str = "any", expression: str = "ip6") -> list[str]:
@@ -112,8 +118,12 @@ class Capture:
         return cls(process, file, _wait_until_listening(process))
 
     def stop(self) -> CaptureCounts:
-        """Ends the capture and says what it saw. Raises CaptureError where tcpdump did not end in order."""
+        """Ends the capture, once all that it has seen up to now is in the file, and says what it saw.
+
+        Raises CaptureError where tcpdump did not end in order.
+        """
         if self._process.poll() is None:
+            self._drain()
             self._process.send_signal(signal.SIGINT)
         try:
             _, rest = self._process.communicate(timeout=_STOP_TIMEOUT_S)
@@ -121,6 +131,47 @@ class Capture:
             self.kill()
             raise CaptureError(f"tcpdump did not end within {_STOP_TIMEOUT_S:g} s of SIGINT") from None
         return CaptureCounts.parse((self._heard + (rest or b"")).decode(errors="replace"))
+
+    def _drain(self) -> None:
+        """Waits until tcpdump has taken out of the ring what was there when this was called.
+
+        SIGINT makes it forget the rest, and the kernel hands the ring over in blocks, each when it is full
+        or after a second. SIGUSR1 makes tcpdump say how many packets the kernel had for it and how many it
+        has taken.
+        """
+        deadline = time.monotonic() + _STOP_TIMEOUT_S
+        wanted: int | None = None
+        while True:
+            counts = self._ask(deadline)
+            if counts is None:
+                return  # it has ended; what it says at last tells why
+            if wanted is None:
+                wanted = counts.received
+            if counts.captured + counts.dropped >= wanted:
+                return
+            if time.monotonic() > deadline:
+                self.kill()
+                raise CaptureError(f"tcpdump took {counts.captured} packets of {wanted} and no more")
+            self._heard += _read_some(self._process, _DRAIN_PAUSE_S) or b""
+
+    def _ask(self, deadline: float) -> CaptureCounts | None:
+        """tcpdump's counts now, None where it has ended."""
+        said = len(self._heard)
+        self._process.send_signal(signal.SIGUSR1)
+        while not (lines := _COUNTS_NOW.findall(self._heard[said:])):
+            if not self._read(max(deadline - time.monotonic(), 0)):
+                return None
+        captured, received, dropped = (int(count) for count in lines[-1])
+        return CaptureCounts(captured, received, dropped)
+
+    def _read(self, timeout_s: float) -> bool:
+        """Takes in what tcpdump says next; False where it has ended. Raises CaptureError when late."""
+        piece = _read_some(self._process, timeout_s)
+        if piece is None:
+            self.kill()
+            raise CaptureError(f"tcpdump did not answer within {_STOP_TIMEOUT_S:g} s")
+        self._heard += piece
+        return bool(piece)
 
     def kill(self) -> None:
         """Ends it at once, for when the run has failed anyway. Harmless when it has ended."""
@@ -141,23 +192,30 @@ def _spawn(command: Sequence[str]) -> subprocess.Popen[bytes]:
     )
 
 
-def _wait_until_listening(process: subprocess.Popen[bytes]) -> bytes:
-    """What tcpdump said up to its 'listening on' line, which it prints once the socket and filter stand."""
+def _read_some(process: subprocess.Popen[bytes], timeout_s: float) -> bytes | None:
+    """What a process writes to stderr next, empty at its end, None where it is silent for too long."""
     stderr = process.stderr
     if stderr is None:
         raise CaptureError("the capture was started without a pipe for stderr")
-    heard = b""
-    deadline = time.monotonic() + _START_TIMEOUT_S
     with selectors.DefaultSelector() as selector:
         selector.register(stderr, selectors.EVENT_READ)
-        while b"listening on" not in heard:
-            if not selector.select(max(deadline - time.monotonic(), 0)):
-                process.kill()
-                process.communicate()
-                raise CaptureError(f"tcpdump did not start listening within {_START_TIMEOUT_S:g} s")
-            piece = os.read(stderr.fileno(), 4096)
-            if not piece:
-                process.communicate()
-                raise CaptureError(f"tcpdump ended at once: {_last_line(heard.decode(errors='replace'))}")
+        if not selector.select(timeout_s):
+            return None
+    return os.read(stderr.fileno(), 4096)
+
+
+def _wait_until_listening(process: subprocess.Popen[bytes]) -> bytes:
+    """What tcpdump said up to its 'listening on' line, which it prints once the socket and filter stand."""
+    heard = b""
+    deadline = time.monotonic() + _START_TIMEOUT_S
+    while b"listening on" not in heard:
+        piece = _read_some(process, max(deadline - time.monotonic(), 0))
+        if piece:
             heard += piece
+            continue
+        process.kill()
+        process.communicate()
+        if piece is None:
+            raise CaptureError(f"tcpdump did not start listening within {_START_TIMEOUT_S:g} s")
+        raise CaptureError(f"tcpdump ended at once: {_complaint(heard.decode(errors='replace'))}")
     return heard

@@ -149,8 +149,8 @@ def us(value: float | None) -> str:
     """Microseconds with the digits that mean something: ``3.42``, ``41.3``, ``1 234``."""
     if value is None:
         return "-"
-    if value < 10:
+    if value < 9.995:
         return f"{value:.2f}"
-    if value < 100:
+    if value < 99.95:
         return f"{value:.1f}"
     return f"{value:,.0f}".replace(",", " ")

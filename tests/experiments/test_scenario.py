@@ -50,11 +50,9 @@ def test_a_topology_s_part_and_the_wishes_are_laid_over_in_order() -> None:
     )
     assert (wished.hold_ns, wished.workload.rate_bps, wished.trials) == (7_000_000, 50_000_000, 2)
     assert wished.fault.where == "p0-t0-0:p0-t1-31"
-    assert load_scenario("link-kill", settings=["topology=wide"]).hold_ns == 400_000_000
-    assert load_scenario("link-kill", settings=["topology=my/wide.yaml"]).hold_ns == 400_000_000
-    assert (
-        == 400_000_000
-    )
+    for where in "wide", "my/wide.yaml":
+        assert load_scenario("link-kill", settings=[f"topology={where}"]).hold_ns == 400_000_000
+        assert load_scenario("link-kill", topology=where).hold_ns == 400_000_000
 
 
 def test_a_file_is_read(tmp_path: Path) -> None:
