@@ -24,7 +24,7 @@ from hosts.mrc.config import MrcConfig
 from hosts.mrc.congestion import CongestionControl, FixedWindow
 from hosts.mrc.ev import Ev, EvSet, EvState
 from hosts.mrc.events import Event, QpError, ReceiveCompleted, SendCompleted, Status
-from hosts.mrc.frames import CE, Flow, FlowCache, FrameOptions, traffic_class
+from hosts.mrc.frames import FLOW_START, Flow, FlowCache, FrameOptions, traffic_class
 from hosts.mrc.icrc import RESIDUE
 from hosts.mrc.memory import Access, MemoryRegion, MemoryTable
 from hosts.mrc.paths import PortAddress, QpAttributes, RemotePaths
@@ -39,10 +39,8 @@ from hosts.mrc.wire import (
     ENDPOINT_QPN,
     FIRST_WRITE_OPCODE,
     ICRC_LEN,
-    INNER_OFFSET,
     LAST_WRITE_OPCODE,
     NETH_STRUCT,
-    NEXT_IPV6,
     SETH_STRUCT,
     UDP_LEN,
     EndpointOp,
@@ -365,25 +363,20 @@ class Endpoint:
         if len(frame) < _MIN_FRAME:
             self.drops.too_short += 1
             return
-        key = bytes(frame[INNER_OFFSET:BTH_OFFSET])
+        key = frame[FLOW_START:BTH_OFFSET]
+        if key.__class__ is not bytes:
+            key = bytes(key)
         flow = self._flows.get(key)
         if flow is None:
             flow = self._cache.check(key)
             if flow is None:
                 self.drops.not_mrc += 1
                 return
-        if frame[12] != 0x86 or frame[13] != 0xDD or frame[14] >> 4 != 6 or frame[20] != NEXT_IPV6:
-            self.drops.not_mrc += 1
-            return
         if self._listening.get(port) != flow.dst:
             self.drops.wrong_port += 1
             return
-        # Congestion is marked where switches can reach it: on the outer header.
-        low = frame[15]
-        ce = low >> 4 & 3 == CE
-        dscp = (frame[14] & 15) << 2 | low >> 6
-        if dscp in self._trimmed:
-            self._receive_trimmed(port, frame, now_ns, flow, dscp)
+        if flow.dscp in self._trimmed:
+            self._receive_trimmed(port, frame, now_ns, flow)
             return
         view = memoryview(frame)
         size = flow.frame_length
@@ -409,9 +402,9 @@ class Endpoint:
                 self.drops.wrong_source += 1
             else:
                 qp.requester.heard_ns = now_ns
-                qp.responder.on_data(now_ns, view, size - ICRC_LEN, flow, port, ce, data)
+                qp.responder.on_data(now_ns, view, size - ICRC_LEN, flow, port, data)
             return
-        self._receive_control(port, view, now_ns, flow, ce, opcode)
+        self._receive_control(port, view, now_ns, flow, opcode)
 
     def _odd_reserved_byte(self, view: memoryview, flow: Flow) -> bool:
         """Whether the ICRC is right after all: only the BTH's reserved byte, which does not count, is not
@@ -424,7 +417,7 @@ class Endpoint:
         return crc32(copy, flow.crc) == RESIDUE
 
     def _receive_trimmed(
-        self, port: int, frame: bytes | bytearray | memoryview, now_ns: int, flow: Flow, dscp: int
+        self, port: int, frame: bytes | bytearray | memoryview, now_ns: int, flow: Flow
     ) -> None:
         # Neither lengths nor ICRC hold after trimming; a NACK is all that can come of it.
         _, _, _, qpn, last = BTH_STRUCT.unpack_from(frame, BTH_OFFSET)
@@ -438,12 +431,10 @@ class Endpoint:
         else:
             self.frames_received[port] += 1
             qp.requester.heard_ns = now_ns
-            last_hop = dscp == self.config.dscp.trimmed_lasthop
+            last_hop = flow.dscp == self.config.dscp.trimmed_lasthop
             qp.responder.on_trimmed(last & PSN_MASK, flow.ev, port, last_hop)
 
-    def _receive_control(
-        self, port: int, view: memoryview, now_ns: int, flow: Flow, ce: bool, opcode: int
-    ) -> None:
+    def _receive_control(self, port: int, view: memoryview, now_ns: int, flow: Flow, opcode: int) -> None:
         _, _, _, qpn, last = BTH_STRUCT.unpack_from(view, BTH_OFFSET)
         qpn &= 0xFFFFFF
         if opcode in (Opcode.ENDPOINT_REQUEST, Opcode.ENDPOINT_RESPONSE):
@@ -475,7 +466,7 @@ class Endpoint:
             qp.requester.on_nack(now_ns, reason, entropy, psn & PSN_MASK)
         elif opcode == _PROBE:
             qp.requester.heard_ns = now_ns
-            qp.responder.on_probe(view[:end], flow.ev, port, ce)
+            qp.responder.on_probe(view[:end], flow.ev, port, flow.ce)
         else:
             self.drops.unknown_opcode += 1
             return

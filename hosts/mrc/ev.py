@@ -240,6 +240,12 @@ class EvSet:
         When no EV of any plane is usable the one that failed longest ago is taken, so that a QP never stands
         still for good.
         """
+        position = self._position
+        if free_ports is None and avoid is None and position < len(self._schedule):
+            ready = self._schedule[position]
+            if ready.ready:
+                self._position = position + 1
+                return ready
         for _ in range(4 * len(self.planes) + 4):
             if self._position >= len(self._schedule) and not self._refill():
                 break

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from hosts.mrc.icrc import prefix_crc
 from hosts.mrc.paths import Path, PlanePaths
 from hosts.mrc.wire import (
+    ETH_LEN,
     ETHERTYPE_IPV6,
     INNER_OFFSET,
     IPV6_LEN,
@@ -33,8 +34,9 @@ _INNER = struct.Struct(">IHBB16s16sHHHH")
 ECT0 = 0b10
 CE = 0b11
 
-FLOW_KEY = slice(INNER_OFFSET, UDP_OFFSET + 8)
-"""The part of a frame that identifies its flow to `FlowCache`."""
+_OUTER = struct.Struct(">HIHB")
+FLOW_START = ETH_LEN - 2
+"""A frame's bytes from here up to the BTH identify its flow to `FlowCache`: all but the MAC addresses."""
 
 
 class FrameOptions(NamedTuple):
@@ -84,18 +86,23 @@ def prefix(
 
 
 class Flow(NamedTuple):
-    """What an inner IPv6 and UDP header say, once checked."""
+    """What the headers before the BTH say, once checked."""
 
     crc: int
+    """What the ICRC starts with."""
     frame_length: int
     """Length a whole frame with these headers has, bytes."""
     ev: int
     src: bytes
     dst: bytes
+    ce: bool
+    """Congestion experienced; marked where switches can reach it, on the outer header."""
+    dscp: int
+    """Of the outer header."""
 
 
 class FlowCache:
-    """Checked inner headers by their bytes."""
+    """Checked headers by their bytes, so that a path's packets are taken apart and judged once."""
 
     _LIMIT = 1 << 14
 
@@ -104,17 +111,24 @@ class FlowCache:
         self.flows: dict[bytes, Flow] = {}
 
     def check(self, key: bytes) -> Flow | None:
-        """Return the flow of 48 header bytes, or None when they are no IPv6 and UDP for our port."""
-        first, length, following, _, src, dst, sport, dport, udp_length, _ = _INNER.unpack(key)
+        """Return the flow of the bytes from `FLOW_START` to the BTH; None if they are no MRC packet's."""
+        ethertype, outer, _, outer_next = _OUTER.unpack_from(key)
+        inner = key[INNER_OFFSET - FLOW_START :]
+        first, length, following, _, src, dst, sport, dport, udp_length, _ = _INNER.unpack(inner)
         if (
-            first >> 28 != 6
+            ethertype != ETHERTYPE_IPV6
+            or outer >> 28 != 6
+            or outer_next != NEXT_IPV6
+            or first >> 28 != 6
             or following != NEXT_UDP
             or dport != self._options.udp_port
             or length != udp_length
         ):
             return None
         ev = join_ev(sport, first & 0xFFFF, low_half_in_udp=self._options.ev_low_half_in_udp)
-        flow = Flow(prefix_crc(key), UDP_OFFSET + udp_length, ev, src, dst)
+        tclass = outer >> 20 & 0xFF
+        crc = prefix_crc(inner)
+        flow = Flow(crc, UDP_OFFSET + udp_length, ev, src, dst, tclass & 3 == CE, tclass >> 2)
         if len(self.flows) >= self._LIMIT:
             self.flows.clear()
         self.flows[key] = flow

@@ -65,6 +65,7 @@ _FIRST, _MIDDLE = int(Opcode.WRITE_FIRST), int(Opcode.WRITE_MIDDLE)
 _LAST, _LAST_IMM = int(Opcode.WRITE_LAST), int(Opcode.WRITE_LAST_IMM)
 _WITH_IMM = (_LAST_IMM, _ONLY_IMM)
 _ACK_BIT, _RTX_BIT, _TS_BIT = BTH_ACK_REQUEST << 24, BTH_RETRANSMISSION << 24, BTH_TIMESTAMP << 24
+_DATA_OVERHEAD = UDP_LEN + BTH_LEN + METH_LEN + RETH_LEN + ICRC_LEN
 _new_tuple = tuple.__new__
 _RETIRE_FOR = {
     LossReason.GAP: RetireReason.LOSS,
@@ -127,6 +128,8 @@ class Requester:
         self._mtu = config.mtu_bytes
         self._mpr = config.mpr
 
+        self._timestamps = config.timestamps
+        self._pkey = config.pkey
         dscp = config.dscp
         self._tc_data = traffic_class(dscp.trimmable if config.trim else dscp.no_trim, ecn_capable=True)
         self._tc_retx = traffic_class(dscp.trimmable_retx if config.trim else dscp.no_trim, ecn_capable=True)
@@ -277,13 +280,13 @@ class Requester:
         tclass: int,
     ) -> bytes:
         pad = -length & 3
-        udp_length = UDP_LEN + BTH_LEN + METH_LEN + RETH_LEN + ICRC_LEN + length + pad
-        if self._config.timestamps:
+        udp_length = _DATA_OVERHEAD + length + pad
+        if self._timestamps:
             udp_length += TSETH_LEN
             middle = DATA_TS_STRUCT.pack(
                 opcode,
                 pad << 4,
-                self._config.pkey,
+                self._pkey,
                 self._remote_qpn,
                 flags | _TS_BIT | psn & PSN_MASK,
                 request.rqmsn,
@@ -298,7 +301,7 @@ class Requester:
             middle = DATA_STRUCT.pack(
                 opcode,
                 pad << 4,
-                self._config.pkey,
+                self._pkey,
                 self._remote_qpn,
                 flags | psn & PSN_MASK,
                 request.rqmsn,

@@ -16,7 +16,7 @@ from hosts.mrc.ev import EvSet
 from hosts.mrc.events import Event, QpError, ReceiveCompleted, Status
 from hosts.mrc.frames import Flow, FrameOptions, traffic_class
 from hosts.mrc.memory import MemoryTable
-from hosts.mrc.psn import PSN_BITS, PSN_MASK
+from hosts.mrc.psn import PSN_BITS, PSN_HALF, PSN_MASK
 from hosts.mrc.requester import Frame
 from hosts.mrc.sack import ReceiverBitmap
 from hosts.mrc.wire import (
@@ -150,7 +150,6 @@ class Responder:
         end: int,
         flow: Flow,
         port: int,
-        ce: bool,
         fields: tuple[int, ...],
     ) -> None:
         """Take in a data packet whose ICRC was right.
@@ -181,16 +180,17 @@ class Responder:
             self.malformed += 1
             return
         bitmap = self.bitmap
-        psn = bitmap.locate(last & PSN_MASK)
-        if psn >= bitmap.expected + bitmap.mpr:
+        expected = bitmap.expected
+        psn = expected + ((last - expected + PSN_HALF) & PSN_MASK) - PSN_HALF
+        offset = psn - expected
+        if offset >= bitmap.mpr:
             # Dropped in silence [SPEC §6.3.1 rule 6]: the sender knows our window.
             self.out_of_window += 1
             return
-        ev = flow.ev
+        ev, ce = flow.ev, flow.ce
         if self.error:
             self._refuse(ev, port, psn, NackReason.UNEXP_EVENT)
             return
-        offset = psn - bitmap.expected
         if offset < 0 or bitmap.bits >> offset & 1:
             self.duplicates += 1
             self._trigger(ev, port, EvMark.SKIP_ONCE if ce else EvMark.NONE, psn, stamp)

@@ -40,6 +40,11 @@ class ReceiverBitmap:
 
     def add(self, psn: int) -> None:
         """Note the arrival of a new PSN inside the window."""
+        if psn == self.expected and not self.bits:
+            self.expected = psn + 1
+            if psn > self.highest:
+                self.highest = psn
+            return
         bit = 1 << (psn - self.expected)
         bits = self.bits | bit
         if psn > self.highest:
