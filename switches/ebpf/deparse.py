@@ -45,7 +45,7 @@ class DeparserWriter:
 
     def run(self) -> None:
         """Write back every valid header in order. The builder ends in an open block."""
-        asm, b = self.asm, self.asm.b
+        b = self.asm.b
         order = self.u.program.deparser.order
         sizes = {h: (self.u.program.headers[h].type.bits + 7) // 8 for h in order}
         offset: Value = const(32, 0)

@@ -239,15 +239,38 @@ class Evaluator:
         return asm.sext(shifted, width) if signed else asm.fit(shifted, width)
 
     def _shift_by(self, value: Value, amount: Value, how: str) -> Value:
-        """Shift by an amount known only at run time, in steps of powers of two that are each constant."""
-        b, width = self.asm.b, value.type.width
-        step = {"left": b.shl, "right": b.lshr, "arithmetic": b.ashr}[how]
-        gone = b.ashr(value, const(width, width - 1)) if how == "arithmetic" else const(width, 0)
-        for i in range(amount.type.width):
-            bit = self.asm.fit(b.lshr(amount, const(amount.type.width, i)) if i else amount, 1)
-            moved = step(value, const(width, 1 << i)) if 1 << i < width else gone
-            value = b.select(bit, moved, value)
-        return value
+        """Shift by an amount known only at run time; one of the width or more leaves nothing but the sign."""
+        asm, b, width = self.asm, self.asm.b, value.type.width
+        size = 64 if width <= 64 else 128
+        whole = (asm.sext if how == "arithmetic" else asm.fit)(value, size)
+        amount = asm.fit(amount, max(amount.type.width, 8))
+        over = b.icmp_unsigned(">=", amount, const(amount.type.width, width))
+        by = asm.fit(b.select(over, const(amount.type.width, width - 1), amount), 64)
+        if size == 64:
+            shifted = {"left": b.shl, "right": b.lshr, "arithmetic": b.ashr}[how](whole, by)
+        else:
+            shifted = self._shift_halves(whole, by, how)
+        shifted = asm.fit(shifted, width)
+        return shifted if how == "arithmetic" else b.select(over, const(width, 0), shifted)
+
+    def _shift_halves(self, value: Value, by: Value, how: str) -> Value:
+        """Shift 128 bits, for which the back end has no instruction, as two halves."""
+        asm, b = self.asm, self.asm.b
+        low, high = asm.fit(value, 64), asm.fit(b.lshr(value, const(128, 64)), 64)
+        some = b.and_(by, const(64, 63))
+        rest = b.sub(const(64, 63), some)  # one less than what is left, so that a shift by 64 cannot happen
+        far = b.icmp_unsigned(">=", by, const(64, 64))
+        if how == "left":
+            near_high = b.or_(b.shl(high, some), b.lshr(b.lshr(low, const(64, 1)), rest))
+            new_high = b.select(far, b.shl(low, some), near_high)
+            new_low = b.select(far, const(64, 0), b.shl(low, some))
+        else:
+            step = b.ashr if how == "arithmetic" else b.lshr
+            near_low = b.or_(b.lshr(low, some), b.shl(b.shl(high, const(64, 1)), rest))
+            new_low = b.select(far, step(high, some), near_low)
+            empty = b.ashr(high, const(64, 63)) if how == "arithmetic" else const(64, 0)
+            new_high = b.select(far, empty, step(high, some))
+        return b.or_(b.shl(asm.fit(new_high, 128), const(128, 64)), asm.fit(new_low, 128))
 
     def _divide(self, e: Op, width: int) -> Value:
         asm, b = self.asm, self.asm.b

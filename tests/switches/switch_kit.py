@@ -1,0 +1,285 @@
+"""What the tests of the switches share: namespaces with veth pairs, a P4Runtime client, frames."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import queue
+import socket
+import struct
+import subprocess
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import grpc
+from finsy.proto import p4i, p4r, p4r_grpc
+from google.protobuf import text_format
+
+ROOT = Path(__file__).resolve().parents[2]
+JSON = ROOT / "p4src/build/mrc_switch.json"
+P4INFO = ROOT / "p4src/build/mrc_switch.p4info.txtpb"
+DATA = Path(__file__).parent / "data"
+T = TypeVar("T")
+
+
+def ip(*args: str) -> None:
+    subprocess.run(["ip", *args], check=True, capture_output=True, text=True)
+
+
+class Namespace:
+    """A network namespace of our own. `pair(a, b)` makes a veth pair in it; `run` runs a function in it."""
+
+    def __init__(self) -> None:
+        self.name = f"swt-{uuid.uuid4().hex[:8]}"
+        ip("netns", "add", self.name)
+        ip("-n", self.name, "link", "set", "lo", "up")
+
+    def pair(self, a: str, b: str, mtu: int = 9000) -> None:
+        n = self.name
+        ip("-n", n, "link", "add", a, "mtu", str(mtu), "type", "veth", "peer", "name", b, "mtu", str(mtu))
+        for end in (a, b):
+            # No neighbour discovery: every frame on the wire is one of ours.
+            flag = f"/proc/sys/net/ipv6/conf/{end}/disable_ipv6"
+            subprocess.run(["ip", "netns", "exec", n, "sh", "-c", f"echo 1 > {flag}"], check=False)
+            ip("-n", n, "link", "set", end, "up")
+
+    def run(self, work: Callable[[], T]) -> T:
+        """Run a function in a thread that is in this namespace; sockets it opens stay there."""
+        result: list[Any] = []
+
+        def body() -> None:
+            try:
+                fd = os.open(f"/run/netns/{self.name}", os.O_RDONLY)
+                try:
+                    if ctypes.CDLL(None, use_errno=True).setns(fd, 0x40000000):
+                        raise OSError(ctypes.get_errno(), "setns")
+                finally:
+                    os.close(fd)
+                result.append((True, work()))
+            except BaseException as exc:
+                result.append((False, exc))
+
+        thread = threading.Thread(target=body)
+        thread.start()
+        thread.join()
+        fine, value = result[0]
+        if not fine:
+            raise value
+        return value
+
+    def packet_socket(self, interface: str) -> socket.socket:
+        def make() -> socket.socket:
+            s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20)
+            s.bind((interface, 0))
+            s.settimeout(5)
+            return s
+
+        return self.run(make)
+
+    def qdiscs(self) -> str:
+        return subprocess.run(
+            ["tc", "-n", self.name, "qdisc", "show"], check=True, capture_output=True, text=True
+        ).stdout
+
+    def delete(self) -> None:
+        ip("netns", "del", self.name)
+
+
+@contextlib.contextmanager
+def forwarded(ns: Namespace, address: str) -> Iterator[str]:
+    """A loopback address of this namespace whose connections go to `address` in the other one."""
+    host, _, port = address.rpartition(":")
+    listener = socket.create_server(("127.0.0.1", 0))
+    open_sockets: list[socket.socket] = [listener]
+
+    def pump(origin: socket.socket, to: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := origin.recv(65536):
+                to.sendall(data)
+        with contextlib.suppress(OSError):
+            to.shutdown(socket.SHUT_WR)
+
+    def accept() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = listener.accept()
+                far = ns.run(lambda: socket.create_connection((host, int(port))))
+                open_sockets.extend((near, far))
+                for pair in ((near, far), (far, near)):
+                    threading.Thread(target=pump, args=pair, daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    try:
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        for s in open_sockets:
+            with contextlib.suppress(OSError):
+                s.shutdown(socket.SHUT_RDWR)
+            s.close()
+
+
+class Client:
+    """A plain P4Runtime client of one device, straight on the generated stub."""
+
+    def __init__(self, address: str, device_id: int, election: int = 1) -> None:
+        self.device_id = device_id
+        self.election = election
+        self.channel = grpc.insecure_channel(address)
+        self.stub = p4r_grpc.P4RuntimeStub(self.channel)
+        self._out: queue.Queue[p4r.StreamMessageRequest | None] = queue.Queue()
+        self.stream = self.stub.StreamChannel(iter(self._out.get, None))
+
+    def arbitrate(self, election: int | None = None, role: str = "") -> None:
+        if election is not None:
+            self.election = election
+        request = p4r.StreamMessageRequest()
+        request.arbitration.device_id = self.device_id
+        request.arbitration.election_id.low = self.election
+        if role:
+            request.arbitration.role.name = role
+        self.send(request)
+
+    def send(self, request: p4r.StreamMessageRequest) -> None:
+        self._out.put(request)
+
+    def hear(self) -> p4r.StreamMessageResponse:
+        return next(self.stream)
+
+    def become_primary(self) -> None:
+        self.arbitrate()
+        assert self.hear().arbitration.status.code == 0
+
+    def set_pipeline(
+        self,
+        json: bytes,
+        info: p4i.P4Info,
+        action: Any = p4r.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT,
+        cookie: int = 1,
+    ) -> None:
+        request = p4r.SetForwardingPipelineConfigRequest(device_id=self.device_id, action=action)
+        request.election_id.low = self.election
+        request.config.p4info.CopyFrom(info)
+        request.config.p4_device_config = json
+        request.config.cookie.cookie = cookie
+        self.stub.SetForwardingPipelineConfig(request)
+
+    def write(self, *updates: p4r.Update) -> tuple[int, int]:
+        """Write; returns the two stamps of the extension (0, 0 from a server that does not give them)."""
+        request = p4r.WriteRequest(device_id=self.device_id, updates=updates)
+        request.election_id.low = self.election
+        _, call = self.stub.Write.with_call(request)
+        stamps = dict(call.trailing_metadata())
+        return int(stamps.get("mrclab-t-before-ns", 0)), int(stamps.get("mrclab-t-after-ns", 0))
+
+    def read(self, *entities: p4r.Entity) -> list[p4r.Entity]:
+        request = p4r.ReadRequest(device_id=self.device_id, entities=entities)
+        return [e for response in self.stub.Read(request) for e in response.entities]
+
+    def close(self) -> None:
+        self._out.put(None)
+        self.channel.close()
+
+
+class Names:
+    """Entries by the names of a P4Info."""
+
+    def __init__(self, info: p4i.P4Info) -> None:
+        self.info = info
+        self.tables = {t.preamble.name: t for t in info.tables}
+        self.actions = {a.preamble.name: a for a in info.actions}
+        self.counters = {c.preamble.name: c for c in info.counters}
+
+    def entry(
+        self, table: str, match: dict[str, Any], action: str = "", *args: int, priority: int = 0
+    ) -> p4r.TableEntry:
+        """`match` by field name: number, (number, prefix length), (value, "&", mask) or (low, "..", high)."""
+        t = self.tables[table]
+        out = p4r.TableEntry(table_id=t.preamble.id, priority=priority)
+        fields = {f.name: f for f in t.match_fields}
+        for name, value in match.items():
+            f = fields[name]
+            m = out.match.add(field_id=f.id)
+            if isinstance(value, int):
+                m.exact.value = octets(value)
+            elif len(value) == 2:
+                m.lpm.value, m.lpm.prefix_len = octets(value[0]), value[1]
+            elif value[1] == "&":
+                m.ternary.value, m.ternary.mask = octets(value[0]), octets(value[2])
+            else:
+                m.range.low, m.range.high = octets(value[0]), octets(value[2])
+        if action:
+            a = self.actions[action]
+            out.action.action.action_id = a.preamble.id
+            for p, arg in zip(a.params, args, strict=True):
+                out.action.action.params.add(param_id=p.id, value=octets(arg))
+        return out
+
+    def counter(self, name: str, index: int | None = None) -> p4r.Entity:
+        out = p4r.Entity(counter_entry=p4r.CounterEntry(counter_id=self.counters[name].preamble.id))
+        if index is not None:
+            out.counter_entry.index.index = index
+        return out
+
+
+def octets(value: int) -> bytes:
+    return value.to_bytes(max(1, (value.bit_length() + 7) // 8), "big")
+
+
+def insert(entry: p4r.TableEntry) -> p4r.Update:
+    return p4r.Update(type=p4r.Update.INSERT, entity=p4r.Entity(table_entry=entry))
+
+
+def modify(entry: p4r.TableEntry) -> p4r.Update:
+    return p4r.Update(type=p4r.Update.MODIFY, entity=p4r.Entity(table_entry=entry))
+
+
+def delete(entry: p4r.TableEntry) -> p4r.Update:
+    return p4r.Update(type=p4r.Update.DELETE, entity=p4r.Entity(table_entry=entry))
+
+
+def read_p4info(path: Path) -> p4i.P4Info:
+    return text_format.Parse(path.read_text(), p4i.P4Info())
+
+
+MY_SID, NEXT_HOP = "MrcIngress.micro_segment.my_sid", "MrcIngress.micro_segment.next_hop"
+IN_FAULT, OUT_FAULT = "MrcIngress.ingress_fault", "MrcEgress.egress_fault"
+DST = "hdr.ipv6.dst_addr"
+BLOCK = 0xFCBB0000
+
+
+def sid(*usids: int) -> int:
+    """A uSID container: the block, then the given 16-bit identifiers."""
+    value, shift = BLOCK << 96, 80
+    for u in usids:
+        value |= u << shift
+        shift -= 16
+    return value
+
+
+def ipv6_frame(dst: int, size: int = 154, hop_limit: int = 64, fill: int = 0) -> bytes:
+    """An Ethernet and IPv6 frame of `size` bytes whose payload is a pattern."""
+    payload = bytes((i * 7 + fill) & 0xFF for i in range(size - 54))
+    head = struct.pack("!IHBB", 6 << 28 | 5 << 20, len(payload), 59, hop_limit)
+    source = bytes(15) + b"\x01"
+    return b"\x02" * 6 + b"\x04" * 6 + b"\x86\xdd" + head + source + dst.to_bytes(16, "big") + payload
+
+
+def receive(s: socket.socket, count: int, timeout: float = 5.0) -> list[bytes]:
+    """Frames that come in on a packet socket, not those it sent; fewer than `count` only at the timeout."""
+    out: list[bytes] = []
+    deadline = time.monotonic() + timeout
+    while len(out) < count and (left := deadline - time.monotonic()) > 0:
+        s.settimeout(left)
+        try:
+            data, address = s.recvfrom(65536)
+        except TimeoutError:
+            break
+        if address[2] != socket.PACKET_OUTGOING:
+            out.append(data)
+    return out
