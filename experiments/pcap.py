@@ -34,7 +34,7 @@ _ICRC = 4
 
 
 class Opcode(IntEnum):
-    """BTH opcodes of MRC (mrc.md 1.5)."""
+    """BTH opcodes of MRC (mrc.md 1.5); not the hosts' own, since their word is what a capture is to check."""
 
     WRITE_FIRST = 0xC6
     WRITE_MIDDLE = 0xC7
@@ -263,7 +263,8 @@ def _data_fields(
     data = (opcode >= FIRST_DATA) & (opcode <= LAST_DATA)
     stamped = (inner["psn"] & _TS_BIT != 0).astype(np.int64) * 4
     immediate = np.isin(opcode, (Opcode.WRITE_LAST_IMM, Opcode.WRITE_ONLY_IMM)).astype(np.int64) * 4
-    headers = 12 + 4 + stamped + 16 + immediate
+    pad = inner["flags"] >> 4 & 3
+    headers = 12 + 4 + stamped + 16 + immediate + pad.astype(np.int64)
     by_udp = inner["udp_length"].astype(np.int64) - 8 - headers - _ICRC
     by_wire = wire - (inner_at - link_at) - 48 - headers - _ICRC
     payload = np.clip(np.minimum(by_udp, by_wire), 0, None)

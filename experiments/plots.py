@@ -43,6 +43,7 @@ _STYLE: dict[Any, Any] = {
     "svg.hashsalt": "mrclab",  # the same run gives the same SVG
 }
 _POINTS = 500
+_MANY_MARKS = 5000  # more of them are a picture within the SVG
 
 
 @dataclass(frozen=True)
@@ -236,6 +237,8 @@ def draw_ev_activity(trace: Trace, trial: Trial, events: EventLog, title: str) -
     shown = (sent.t_ns >= zero + low) & (sent.t_ns < zero + high) & (sent.path >= 0)
     row_of = np.array([rows[index] for index in range(len(paths))])
     ticks = 0.42 if len(paths) <= 64 else 0.5
+    rim = 1.6 if len(paths) <= 64 else 0.7
+    many = int(np.count_nonzero(shown)) > _MANY_MARKS
     for mask, colour, line in (
         (shown & ~sent.rtx & ~sent.lost, _BLUE, 0.5),
         (shown & sent.rtx, _GREEN, 1.1),
@@ -247,6 +250,7 @@ def draw_ev_activity(trace: Trace, trial: Trial, events: EventLog, title: str) -
                 [((a, b - ticks), (a, b + ticks)) for a, b in zip(x, y, strict=True)],
                 colors=colour,
                 linewidths=line,
+                rasterized=many,
             )
         )
     by_ev = {path.ev: rows[index] for index, path in enumerate(paths)}
@@ -263,8 +267,8 @@ def draw_ev_activity(trace: Trace, trial: Trial, events: EventLog, title: str) -
     for index, path in enumerate(paths):
         if fault.breaks(path):
             row = rows[index]
-            axes.plot([0, (healed - zero) / 1e6], [row + 0.5] * 2, color=_RED, linewidth=1.6, zorder=3)
-            axes.plot([0, (healed - zero) / 1e6], [row - 0.5] * 2, color=_RED, linewidth=1.6, zorder=3)
+            for edge in (row - 0.5, row + 0.5):
+                axes.plot([0, (healed - zero) / 1e6], [edge] * 2, color=_RED, linewidth=rim, zorder=3)
     axes.axvline(0, color=_RED, linewidth=0.9, zorder=0.8)
     if low < healed - zero < high:
         axes.axvline((healed - zero) / 1e6, color=_DARK, linewidth=0.9, linestyle="--", zorder=0.8)
