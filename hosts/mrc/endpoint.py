@@ -60,6 +60,7 @@ _DATA_END = BTH_OFFSET + DATA_STRUCT.size
 _EXTENSION = BTH_OFFSET + BTH_LEN
 _RESERVED_BYTE = BTH_OFFSET + 4
 _SACK, _NACK, _PROBE = int(Opcode.SACK), int(Opcode.NACK), int(Opcode.PROBE_REQUEST)
+_ENDPOINT_OPS = (int(Opcode.ENDPOINT_REQUEST), int(Opcode.ENDPOINT_RESPONSE))
 _EVENT_LIMIT = 1 << 16
 
 
@@ -437,7 +438,7 @@ class Endpoint:
     def _receive_control(self, port: int, view: memoryview, now_ns: int, flow: Flow, opcode: int) -> None:
         _, _, _, qpn, last = BTH_STRUCT.unpack_from(view, BTH_OFFSET)
         qpn &= 0xFFFFFF
-        if opcode in (Opcode.ENDPOINT_REQUEST, Opcode.ENDPOINT_RESPONSE):
+        if opcode in _ENDPOINT_OPS:
             if qpn == ENDPOINT_QPN:
                 self._receive_endpoint_op(port, view, now_ns, flow, opcode, last & 0xFFFF)
             else:
@@ -514,6 +515,8 @@ class Endpoint:
         """
         self._now_ns = now_ns
         out: list[Frame] = []
+        if free_ports is not None and not free_ports:
+            return out
         for _ in range(len(self._other)):
             frame = self._other.popleft()
             if free_ports is None or frame[0] in free_ports:

@@ -218,6 +218,8 @@ class EvSet:
         self.by_value: dict[int, Ev] = {}
         self.bad: list[Ev] = []
         """EVs in state ASSUMED_BAD, which wait for probes."""
+        self._probe_due_ns: int | None = None
+        self._probe_stale = False
         share, extra = divmod(config.max_active_evs, len(self.planes))
         for number, plane in enumerate(rng.sample(self.planes, len(self.planes))):
             plane.quota = min(len(plane.paths.paths), max(1, share + (number < extra)))
@@ -388,6 +390,7 @@ class EvSet:
             return
         ev.probes_passed += 1
         ev.probe_id = None
+        self._probe_stale = True
         ev.probe_wait_ns = self._config.probe_interval_ns
         ev.probe_due_ns = now_ns + ev.probe_wait_ns
         if ev.probes_passed >= self._config.probe_successes:
@@ -398,16 +401,21 @@ class EvSet:
         if ev.state is EvState.ASSUMED_BAD:
             ev.probe_wait_ns = self._config.probe_interval_ns
             ev.probe_due_ns = min(ev.probe_due_ns, now_ns)
+            self._probe_stale = True
 
     # Probing
 
     def next_probe_ns(self) -> int | None:
         """Return when the next probe of an ASSUMED_BAD EV is due."""
-        return min((ev.probe_due_ns for ev in self.bad if ev.plane.up), default=None)
+        if self._probe_stale:
+            self._probe_due_ns = min((ev.probe_due_ns for ev in self.bad if ev.plane.up), default=None)
+            self._probe_stale = False
+        return self._probe_due_ns
 
     def due_probes(self, now_ns: int) -> Iterable[Ev]:
         """Return EVs to probe now, and set their next times: an unanswered probe doubles the wait."""
         due = [ev for ev in self.bad if ev.probe_due_ns <= now_ns and ev.plane.up]
+        self._probe_stale = True
         for ev in due:
             if ev.probe_id is not None:
                 ev.probes_passed = 0
@@ -428,6 +436,7 @@ class EvSet:
                 plane.local_up = up
             self._emit((PlaneUp if up else PlaneDown)(now_ns, self._qpn, port, remote))
             self._refresh(plane.evs)
+            self._probe_stale = True
             self._schedule, self._position = [], 0
             self._balance()
 
@@ -449,11 +458,13 @@ class EvSet:
             return
         if before is EvState.ASSUMED_BAD:
             self.bad.remove(ev)
+            self._probe_stale = True
         if state is EvState.ASSUMED_BAD:
             self.bad.append(ev)
             ev.probe_wait_ns = self._config.probe_interval_ns
             ev.probe_due_ns = now_ns + ev.probe_wait_ns
             ev.probe_id = None
+            self._probe_stale = True
             ev.probes_passed = 0
         if before not in _USABLE:
             return
@@ -474,6 +485,7 @@ class EvSet:
             return
         if before is EvState.ASSUMED_BAD:
             self.bad.remove(ev)
+            self._probe_stale = True
         ev.plane.spares.append(ev)
         self._emit(EvRestored(now_ns, self._qpn, ev.value, ev.port))
         self._balance()

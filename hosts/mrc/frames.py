@@ -114,7 +114,7 @@ class FlowCache:
         """Return the flow of the bytes from `FLOW_START` to the BTH; None if they are no MRC packet's."""
         ethertype, outer, _, outer_next = _OUTER.unpack_from(key)
         inner = key[INNER_OFFSET - FLOW_START :]
-        first, length, following, _, src, dst, sport, dport, udp_length, _ = _INNER.unpack(inner)
+        first, _, following, _, src, dst, sport, dport, udp_length, _ = _INNER.unpack(inner)
         if (
             ethertype != ETHERTYPE_IPV6
             or outer >> 28 != 6
@@ -122,7 +122,6 @@ class FlowCache:
             or first >> 28 != 6
             or following != NEXT_UDP
             or dport != self._options.udp_port
-            or length != udp_length
         ):
             return None
         ev = join_ev(sport, first & 0xFFFF, low_half_in_udp=self._options.ev_low_half_in_udp)

@@ -14,7 +14,7 @@ from zlib import crc32
 
 from hosts.mrc.config import MrcConfig
 from hosts.mrc.congestion import CongestionControl
-from hosts.mrc.ev import Ev, EvInput, EvSet
+from hosts.mrc.ev import Ev, EvInput, EvSet, EvState
 from hosts.mrc.events import (
     Event,
     LossReason,
@@ -63,6 +63,8 @@ Frame = tuple[int, bytes]
 _ONLY, _ONLY_IMM = int(Opcode.WRITE_ONLY), int(Opcode.WRITE_ONLY_IMM)
 _FIRST, _MIDDLE = int(Opcode.WRITE_FIRST), int(Opcode.WRITE_MIDDLE)
 _LAST, _LAST_IMM = int(Opcode.WRITE_LAST), int(Opcode.WRITE_LAST_IMM)
+_MARK_SKIP, _MARK_ALWAYS = int(EvMark.SKIP_ONCE), int(EvMark.ALWAYS_SKIP)
+_UNKNOWN = EvState.UNKNOWN
 _WITH_IMM = (_LAST_IMM, _ONLY_IMM)
 _ACK_BIT, _RTX_BIT, _TS_BIT = BTH_ACK_REQUEST << 24, BTH_RETRANSMISSION << 24, BTH_TIMESTAMP << 24
 _DATA_OVERHEAD = UDP_LEN + BTH_LEN + METH_LEN + RETH_LEN + ICRC_LEN
@@ -349,6 +351,8 @@ class Requester:
         for _ in range(min(len(self._wanted_probes), limit)):
             wanted, tail = self._wanted_probes.popleft()
             ev = wanted
+            if ev is not None and not ev.plane.up:
+                continue
             if ev is None:
                 ev = self.evs.pick(free_ports, self._last_ev())
             elif free_ports is not None and ev.port not in free_ports:
@@ -417,7 +421,7 @@ class Requester:
             ev = packet[2]
             ev.acked += 1
             acked_bytes += packet[5]
-            if ev.state == 0:
+            if ev.state is _UNKNOWN:
                 self.evs.on_acked(ev)
             # A repeated packet's answer may be the first transmission's: count it only after a whole RTT [RFC
             # 8985].
@@ -432,7 +436,7 @@ class Requester:
             self.bytes_acked += acked_bytes
             if board.una != before:
                 self._complete(now_ns)
-        self.congestion.on_ack(now_ns, acked_bytes, board.inflight_bytes, rtt_ns, mark == EvMark.SKIP_ONCE)
+        self.congestion.on_ack(now_ns, acked_bytes, board.inflight_bytes, rtt_ns, mark == _MARK_SKIP)
         if receiver >> 24:
             self.congestion.on_receiver(
                 now_ns, receiver >> 24 & 0x7F, bool(receiver >> 31), receiver & 0xFFFFFF
@@ -451,9 +455,9 @@ class Requester:
         ev = self.evs.by_value.get(entropy)
         if ev is None:
             return
-        if mark == EvMark.SKIP_ONCE:
+        if mark == _MARK_SKIP:
             self.evs.on_congestion(now_ns, ev, EvInput.ECN)
-        elif mark == EvMark.ALWAYS_SKIP:
+        elif mark == _MARK_ALWAYS:
             self.evs.on_always_skip(now_ns, ev)
 
     def _on_probe_answer(self, now_ns: int, probe_id: int, mark: int) -> int | None:
@@ -466,7 +470,7 @@ class Requester:
         self._emit(ProbeAnswered(now_ns, self.qpn, ev.value, ev.port, probe_id, rtt_ns))
         self.evs.on_acked(ev)
         if not tail and ev.probe_id == probe_id:
-            self.evs.on_probe_answer(now_ns, ev, mark == EvMark.SKIP_ONCE)
+            self.evs.on_probe_answer(now_ns, ev, mark == _MARK_SKIP)
         if sent_ns > self._newest_acked_ns:
             self._newest_acked_ns = sent_ns
         return rtt_ns
@@ -566,7 +570,8 @@ class Requester:
             return
         if self.evs.bad:
             for ev in self.evs.due_probes(now_ns):
-                self._wanted_probes.append((ev, False))
+                if (ev, False) not in self._wanted_probes:
+                    self._wanted_probes.append((ev, False))
         if not self.board.inflight_packets:
             return
         tail_due = self.tail.due_ns(self.guard.ns(now_ns))
@@ -585,7 +590,7 @@ class Requester:
         elif now_ns >= tail_due:
             self.tail.probes += 1
             self.tail.since_ns = now_ns
-            self._wanted_probes.append((None, True))
+            self._want_tail_probes(1)
 
     def _on_ack_timeout(self, now_ns: int) -> None:
         timer = self.ack_timer
@@ -604,7 +609,12 @@ class Requester:
         if lost_bytes:
             self.congestion.on_loss(now_ns, lost_bytes)
         # One probe per plane: whichever comes back settles, with its bitmap, what was lost.
-        self._wanted_probes.extend((None, True) for _ in self.evs.planes)
+        self._want_tail_probes(len(self.evs.planes))
+
+    def _want_tail_probes(self, count: int) -> None:
+        # Ports that stay busy must not make a heap of probes.
+        waiting = sum(ev is None for ev, _ in self._wanted_probes)
+        self._wanted_probes.extend((None, True) for _ in range(count - waiting))
 
     # Errors
 

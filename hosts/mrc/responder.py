@@ -44,6 +44,8 @@ from hosts.mrc.wire import (
 )
 
 _LAST, _LAST_IMM = int(Opcode.WRITE_LAST), int(Opcode.WRITE_LAST_IMM)
+_SACK, _NACK = int(Opcode.SACK), int(Opcode.NACK)
+_MARK_NONE, _MARK_SKIP = int(EvMark.NONE), int(EvMark.SKIP_ONCE)
 _ONLY, _ONLY_IMM = int(Opcode.WRITE_ONLY), int(Opcode.WRITE_ONLY_IMM)
 _SINGLE = (_ONLY, _ONLY_IMM)
 _WITH_IMM = (_LAST_IMM, _ONLY_IMM)
@@ -113,6 +115,7 @@ class Responder:
         self._wake = wake
         """Tells the endpoint that there is something to answer."""
         self._tclass = traffic_class(config.dscp.control, ecn_capable=False)
+        self._pkey = config.pkey
         self._threshold = config.sack_threshold_bytes
         self._coalesce = config.sack_coalesce
         # Set by connect().
@@ -193,7 +196,7 @@ class Responder:
             return
         if offset < 0 or bitmap.bits >> offset & 1:
             self.duplicates += 1
-            self._trigger(ev, port, EvMark.SKIP_ONCE if ce else EvMark.NONE, psn, stamp)
+            self._trigger(ev, port, _MARK_SKIP if ce else _MARK_NONE, psn, stamp)
             return
         if length:
             region = self._regions.get(rkey)
@@ -231,7 +234,7 @@ class Responder:
             self._since_sack = 0
             if ce:
                 self.ce_received += 1
-            self._trigger(ev, port, EvMark.SKIP_ONCE if ce else EvMark.NONE, psn, stamp)
+            self._trigger(ev, port, _MARK_SKIP if ce else _MARK_NONE, psn, stamp)
         else:
             self._since_sack = since
 
@@ -250,7 +253,7 @@ class Responder:
         elif self.error:
             self._refuse(ev, port, psn, NackReason.UNEXP_EVENT)
         elif not self.bitmap.is_new(psn):
-            self._trigger(ev, port, EvMark.NONE, psn, 0)
+            self._trigger(ev, port, _MARK_NONE, psn, 0)
         else:
             self._refuse(ev, port, psn, NackReason.TRIMMED_LASTHOP if last_hop else NackReason.TRIMMED)
 
@@ -262,7 +265,7 @@ class Responder:
             self.malformed += 1
             return
         if len(self._own) < 256:
-            mark = EvMark.SKIP_ONCE if ce else EvMark.NONE
+            mark = _MARK_SKIP if ce else _MARK_NONE
             self._own.append((ev, port, mark, probe.probe_id, probe.tx_timestamp, True))
             self._answer()
 
@@ -300,10 +303,7 @@ class Responder:
             if ev is None:
                 return
             del self._nacks[0]
-            middle = (
-                BTH_STRUCT.pack(int(Opcode.NACK), 0, self._config.pkey, self._remote_qpn, nack.nack_psn)
-                + nack.pack()
-            )
+            middle = BTH_STRUCT.pack(_NACK, 0, self._pkey, self._remote_qpn, nack.nack_psn) + nack.pack()
             head, crc = ev.head(self._options, self._tclass, UDP_LEN + len(middle) + ICRC_LEN)
             out.append((ev.port, b"".join((head, middle, crc32(middle, crc).to_bytes(4, "little")))))
             self.nacks_sent += 1
@@ -332,9 +332,9 @@ class Responder:
         offset = number if probe else number - cack
         offset &= 0xFFFF
         return SACK_STRUCT.pack(
-            int(Opcode.SACK),
+            _SACK,
             0,
-            self._config.pkey,
+            self._pkey,
             self._remote_qpn,
             cack & PSN_MASK,
             mark << SETH_MARK_SHIFT | (SETH_PROBE_REPLY if probe else 0),
@@ -348,6 +348,6 @@ class Responder:
             sack_offset,
             bits,
             stamp,
-            bitmap.bits.bit_count() & 0x7FFF,
+            bitmap.out_of_order & 0x7FFF,
             (self.bytes_placed + 255 >> 8) & 0xFFFFFF,
         )

@@ -97,6 +97,10 @@ class Network:
     """Uniform; what reorders packets of different paths, and of one path too."""
     path_delay_ns: dict[int, int] = field(default_factory=dict)
     """More delay on an EV."""
+    port_rate_bps: int = 0
+    """Serialisation at each sender's port; 0 is none."""
+    path_rate_bps: dict[int, int] = field(default_factory=dict)
+    """Serialisation on an EV's path, a queue of its own per direction."""
     loss: float = 0.0
     duplicate: float = 0.0
     corrupt: float = 0.0
@@ -150,6 +154,9 @@ class Sim:
         self.frames = 0
         self.unpredictable: Callable[[int, int, bytes], bool] | None = None
         """Extra drop rule: (source, port, frame) -> drop it."""
+        self.paused_until = [0, 0]
+        """An end whose process is not scheduled: frames pile up, timers pass."""
+        self._busy_until: dict[tuple[int, str, int], int] = {}
         self._heap: list[tuple[int, int, int, int, bytes]] = []
         self._actions: list[tuple[int, int, Callable[[], None]]] = []
         self._count = 0
@@ -162,7 +169,16 @@ class Sim:
     def _put(self, target: int, port: int, frame: bytes) -> None:
         net, rng = self.network, self.rng
         extra = net.path_delay_ns.get(frame_ev(frame), 0)
-        when = self.now_ns + net.delay_ns + extra + (rng.randrange(net.jitter_ns) if net.jitter_ns else 0)
+        leaves = self.now_ns
+        ev = frame_ev(frame)
+        for queue, rate in (
+            ((target, "port", port), net.port_rate_bps),
+            ((target, "path", ev), net.path_rate_bps.get(ev, 0)),
+        ):
+            if rate:
+                leaves = max(leaves, self._busy_until.get(queue, 0)) + len(frame) * 8_000_000_000 // rate
+                self._busy_until[queue] = leaves
+        when = leaves + net.delay_ns + extra + (rng.randrange(net.jitter_ns) if net.jitter_ns else 0)
         self._count += 1
         heapq.heappush(self._heap, (when, self._count, target, port, frame))
 
@@ -196,6 +212,8 @@ class Sim:
 
     def _drain(self) -> None:
         for n, end in enumerate(self.ends):
+            if self.now_ns < self.paused_until[n]:
+                continue
             while batch := end.frames_to_send(self.now_ns):
                 for port, frame in batch:
                     self._transmit(n, port, frame)
@@ -204,7 +222,11 @@ class Sim:
     def step(self, until_ns: int) -> bool:
         """Advance to the next thing that happens; False when nothing does before `until_ns`."""
         self._drain()
-        times = [t for end in self.ends if (t := end.next_timer()) is not None]
+        times = [
+            max(t, self.paused_until[n])
+            for n, end in enumerate(self.ends)
+            if (t := end.next_timer()) is not None
+        ]
         if self._heap:
             times.append(self._heap[0][0])
         if self._actions:
@@ -217,10 +239,14 @@ class Sim:
             heapq.heappop(self._actions)[2]()
         while self._heap and self._heap[0][0] <= self.now_ns:
             _, _, target, port, frame = heapq.heappop(self._heap)
+            if self.now_ns < self.paused_until[target]:
+                self._count += 1
+                heapq.heappush(self._heap, (self.paused_until[target], self._count, target, port, frame))
+                continue
             self.ends[target].receive(port, frame, self.now_ns)
-        for end in self.ends:
+        for n, end in enumerate(self.ends):
             due = end.next_timer()
-            if due is not None and due <= self.now_ns:
+            if due is not None and due <= self.now_ns and self.now_ns >= self.paused_until[n]:
                 end.handle_timer(self.now_ns)
         self._drain()
         return True

@@ -358,3 +358,52 @@ def test_every_path_dead_for_a_while_still_ends_well():
     check(sim, lengths, data, region)
     done = sim.of(0, SendCompleted)[-1].t_ns
     assert done - start < 200_000_000
+
+
+@pytest.mark.parametrize("who", [0, 1])
+@pytest.mark.parametrize("pause_ns", [2_000_000, 20_000_000, 100_000_000])
+def test_a_process_that_stalls_loses_nothing(who, pause_ns):
+    """The scheduler of a busy machine takes an end away for longer than any timer; no path is to blame."""
+    sim = Sim(seed=12)
+    lengths = [1 << 18] * 8
+
+    def pause():
+        sim.paused_until[who] = sim.now_ns + pause_ns
+
+    for n in range(4):
+        sim.at(sim.now_ns + 150_000 + n * 2 * pause_ns, pause)
+    data, region = stream(sim, lengths)
+    finish(sim, 8)
+    check(sim, lengths, data, region)
+    assert not sim.of(0, EvRetired)
+    assert not sim.of(0, Retransmitted)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_queues_of_unequal_paths_are_no_loss(seed):
+    """Rate limited ports, and half the paths slower still: packets overtake one another by their queues."""
+    network = Network(port_rate_bps=200_000_000, jitter_ns=20_000)
+    for plane in range(4):
+        for path in range(0, 8, 2):
+            network.path_rate_bps[ev_value(plane, path)] = 60_000_000
+    sim = Sim(seed=seed, network=network)
+    lengths = [1 << 18] * 16
+    data, region = stream(sim, lengths)
+    finish(sim, 16)
+    check(sim, lengths, data, region)
+    assert not sim.of(0, EvRetired)
+
+
+def test_a_dead_path_among_queues_is_still_found_fast():
+    sim = Sim(seed=3, network=Network(port_rate_bps=200_000_000, jitter_ns=20_000))
+    lengths = [1 << 18] * 16
+    data, region = stream(sim, lengths)
+    killed = sim.now_ns + 20_000_000
+    sim.at(killed, lambda: sim.network.dead.add(ev_value(2, 2)))
+    finish(sim, 16)
+    check(sim, lengths, data, region)
+    (retired,) = sim.of(0, EvRetired)
+    assert retired.ev == ev_value(2, 2)
+    lost = min(e.sent_ns for e in sim.of(0, PacketLost))
+    srtt_ns = sim.ends[0].qp_counters(sim.qpns[0]).srtt_ns
+    assert retired.t_ns - lost < 3 * srtt_ns
