@@ -86,7 +86,12 @@ class Gaps:
 
 @dataclass(frozen=True)
 class Trial:
-    """One fault and what came of it. Times in ns; the window is what the counts are of."""
+    """One fault and what came of it. Times in ns; the window is what the counts are of.
+
+    ``first_hit_ns`` is when the first packet that it took was sent, ``first_rtx_ns`` when the first of them
+    was sent again (capture at the sender: an upper bound of detect that does not rest on the sender's
+    word).
+    """
 
     index: int
     fault: FaultRecord
@@ -95,6 +100,7 @@ class Trial:
     switch: Measured
     whole: Measured
     first_hit_ns: int | None
+    first_rtx_ns: int | None
     rtt_ns: float | None
     rtt_p99_ns: float | None
     rtt_samples: int
@@ -111,6 +117,13 @@ class Trial:
     gaps: Gaps
     integrity: str
     checks: tuple[Check, ...] = field(default=())
+
+    @property
+    def whole_since_hit_ns(self) -> int | None:
+        """From the first packet lost until all was delivered: the recovery without the wait for a packet."""
+        if self.whole.ns is None or self.first_hit_ns is None:
+            return None
+        return self.whole.ns - self.first_hit_ns
 
     def times(self) -> Mapping[str, Measured]:
         """The three times by name."""
@@ -223,6 +236,7 @@ def _trial(
         switch=switch,
         whole=whole,
         first_hit_ns=first_hit,
+        first_rtx_ns=_first_rtx(scene),
         rtt_ns=float(np.median(rtts)) if len(rtts) else None,
         rtt_p99_ns=float(np.percentile(rtts, 99)) if len(rtts) else None,
         rtt_samples=len(rtts),
@@ -371,20 +385,26 @@ def _check_effective(scene: _Scene) -> Check:
 
 def _check_first_rtx(scene: _Scene, detect: Measured) -> Check:
     """The first retransmission of a lost PSN cannot be sent before the sender knew of the loss."""
-    sent = scene.trace.sent
     if detect.ns is None:
         return Check("rtx_not_before_detect", None, "no detection to compare with")
+    first = _first_rtx(scene)
+    if first is None:
+        return Check("rtx_not_before_detect", None, "no lost packet was retransmitted")
+    after = first - detect.ns
+    slack = EVENT_STAMP_NS + CAPTURE_STAMP_NS + scene.trace.clock.error_ns(scene.zero + first)
+    return Check(
+        "rtx_not_before_detect", after >= -slack, f"first retransmission {after / 1000:+.1f} us from detect"
+    )
+
+
+def _first_rtx(scene: _Scene) -> int | None:
+    """When the first of the lost packets was sent again, in ns since the fault."""
+    sent = scene.trace.sent
     during = _within(sent.t_ns, scene.fault.t_before_ns, scene.end)
     lost = {(int(sent.flow[i]), int(sent.psn[i])) for i in scene.lost}
     rtx = np.flatnonzero(sent.rtx[during]) + during.start
     first = next((int(sent.t_ns[i]) for i in rtx if (int(sent.flow[i]), int(sent.psn[i])) in lost), None)
-    if first is None:
-        return Check("rtx_not_before_detect", None, "no lost packet was retransmitted")
-    after = first - scene.zero - detect.ns
-    slack = EVENT_STAMP_NS + CAPTURE_STAMP_NS + scene.trace.clock.error_ns(first)
-    return Check(
-        "rtx_not_before_detect", after >= -slack, f"first retransmission {after / 1000:+.1f} us from detect"
-    )
+    return None if first is None else first - scene.zero
 
 
 def _check_silence(scene: _Scene, switch: Measured) -> Check:

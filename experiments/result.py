@@ -27,6 +27,8 @@ METHOD = {
     "detect": "first EvRetired of an EV whose path the fault breaks (sender's event log)",
     "switch": "last data packet sent onto a path that it breaks, before the repair (capture at the sender)",
     "whole": "first copy of the last PSN that it took comes in at the receiver (captures at both ends)",
+    "first_rtx": "first retransmission of a packet that the fault took is sent (capture at the sender)",
+    "whole_since_hit": "whole less first_hit: without the wait for a packet to take the broken path",
     "lost": "sent onto a broken path and never seen at the receiver as that transmission (PSN, EV, rtx)",
     "rtt": "from a packet to the SACK that names its PSN and EV (capture at the sender, before the fault)",
     "error": "half the fault's interval + capture or event stamp + clock offset (for times from a capture)",
@@ -72,6 +74,7 @@ def result_of(run: Run, finished: datetime | None = None) -> dict[str, Any]:
         "summary": {
             "first_hit_us": _summary([Measured(trial.first_hit_ns) for trial in run.trials]),
             **{f"{name}_us": _summary([trial.times()[name] for trial in run.trials]) for name in TIMES},
+            "whole_since_hit_us": _summary([Measured(trial.whole_since_hit_ns) for trial in run.trials]),
         },
         "method": METHOD,
         **(run.extra or {}),
@@ -106,6 +109,8 @@ def trial_dict(trial: Trial) -> dict[str, Any]:
     gaps = trial.gaps
     return out | {
         "first_hit_us": _us(trial.first_hit_ns),
+        "first_rtx_us": _us(trial.first_rtx_ns),
+        "whole_since_hit_us": _us(trial.whole_since_hit_ns),
         "rtt_us": _us(trial.rtt_ns),
         "rtt_p99_us": _us(trial.rtt_p99_ns),
         "rtt_samples": trial.rtt_samples,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from statistics import median
 from typing import Any
 
 from rich import box
@@ -59,7 +60,7 @@ def _trials(result: Mapping[str, Any]) -> Table:
 def _title(result: Mapping[str, Any]) -> str:
     return (
         f"{result['scenario']} on {result['topology']}, target {result['target']}, "
-        f"{len(result['trials'])} trials, seed {result['seed']}; times in us after the cut"
+        f"{len(result['trials'])} trials, seed {result['seed']}; us after the cut"
     )
 
 
@@ -68,6 +69,7 @@ _MEANINGS = (
     ("detect_us", "detect  first EV retired"),
     ("switch_us", "switch  last packet onto it"),
     ("whole_us", "whole   all delivered"),
+    ("whole_since_hit_us", "        ... since the hit"),
 )
 
 
@@ -101,7 +103,9 @@ def verdict(result: Mapping[str, Any]) -> Text:
         rtts = [trial["whole_rtts"] for trial in result["trials"] if trial["whole_rtts"] is not None]
         text.append(f"Whole again after {us(whole['p50'])} us in the median", style="bold")
         if rtts:
-            text.append(f" ({sorted(rtts)[len(rtts) // 2]:.1f} RTTs)")
+            text.append(f" ({median(rtts):.1f} RTTs)")
+        since = result["summary"]["whole_since_hit_us"]["p50"]
+        text.append(f", {us(since)} us after its first packet was lost")
         text.append(f", {us(whole['max'])} us at worst, in {whole['n']} of {trials} trials")
         text.append(f"; each +- {us(whole['max_error'])} us or better.\n")
     else:

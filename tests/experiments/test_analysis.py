@@ -97,6 +97,8 @@ def test_the_three_times_are_counted_from_the_middle_of_the_fault(lab: Fabric) -
     assert (trial.detect.ns, trial.switch.ns) == (95_002, 90_001)
     assert trial.whole.ns == 120_007 + ONE_WAY_NS
     assert (trial.first_hit_ns, trial.lost_packets, trial.in_flight_lost) == (10_000, 2, 0)
+    assert trial.first_rtx_ns == 100_003
+    assert trial.whole_since_hit_ns == 110_007 + ONE_WAY_NS
     assert check(trial, "rtx_not_before_detect").ok
 
 
@@ -118,6 +120,7 @@ def test_a_fault_that_hit_nothing_has_no_times_but_a_reason(lab: Fabric) -> None
         assert measured.reason is not None
         assert "hit no packet" in measured.reason
     assert trial.lost_packets == 0
+    assert trial.first_hit_ns is trial.first_rtx_ns is trial.whole_since_hit_ns is None
     elsewhere = replace(FAULT, where="p0-t0-1:p0-t1-0")
     assert "lies on no path" in (Scene(lab).trial(fault=elsewhere).whole.reason or "")
     unused = replace(FAULT, where="p3-t0-0:p3-t1-3")
