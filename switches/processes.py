@@ -108,6 +108,20 @@ class Process:
             self._child.stdout.close()
 
 
+def first_to_end(pids: Sequence[int], timeout: float) -> int | None:
+    """Wait until one of our children ends, and return which; None after `timeout` seconds."""
+    with contextlib.ExitStack() as held:
+        watch = select.poll()
+        by_fd = {}
+        for pid in pids:
+            fd = os.pidfd_open(pid)
+            held.callback(os.close, fd)
+            by_fd[fd] = pid
+            watch.register(fd, select.POLLIN)
+        events = watch.poll(timeout * 1000)
+        return by_fd[events[0][0]] if events else None
+
+
 def stop_all(processes: Iterable[Process]) -> None:
     """End several processes at the same time."""
     running = list(processes)

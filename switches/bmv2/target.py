@@ -7,11 +7,12 @@ import os
 import shutil
 import socket
 import subprocess
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from switches.errors import BadInputError, SwitchError
-from switches.processes import Process, environment, inside, python, stop_all
+from switches.processes import Process, environment, first_to_end, inside, python, stop_all
 from switches.target import NETNS_DIR, RunningSwitch, SwitchSpec
 
 BMV2_PROGRAM = "simple_switch_grpc"
@@ -56,6 +57,7 @@ class Bmv2Target:
 
     def __init__(self) -> None:
         self._processes: list[Process] = []
+        self._sockets: tempfile.TemporaryDirectory[str] | None = None
 
     def available(self) -> str | None:
         """Why the target cannot run here; None when it can."""
@@ -71,15 +73,19 @@ class Bmv2Target:
         """Start the switches; see `SwitchTarget`."""
         if self._processes:
             raise BadInputError("this target has been started already")
+        options = subprocess.run([BMV2_PROGRAM, "--help"], capture_output=True, text=True, check=False).stdout
+        self._sockets = sockets = tempfile.TemporaryDirectory(prefix="bmv2-")
         ports = free_ports(2 * len(specs), netns)
         running = []
         try:
             for spec, grpc_port, thrift_port in zip(specs, ports[0::2], ports[1::2], strict=True):
                 address = f"127.0.0.1:{grpc_port}"
                 command = [BMV2_PROGRAM, "--no-p4", "--device-id", str(spec.device_id)]
-                command += ["--thrift-port", str(thrift_port), "--log-console", "--log-level", "warn"]
-                # The default notification socket is named after the device id, machine-wide.
-                command += ["--notifications-addr", f"ipc://{log_dir.resolve()}/{spec.name}.ipc"]
+                command += ["--log-console", "--log-level", "warn"]
+                if "--thrift-port" in options:
+                    command += ["--thrift-port", str(thrift_port)]
+                if "--notifications-addr" in options:  # its default name is one for the whole machine
+                    command += ["--notifications-addr", f"ipc://{sockets.name}/{spec.device_id}.ipc"]
                 for port, interface in spec.ports.items():
                     command += ["-i", f"{port}@{interface}"]
                 command += ["--", "--grpc-server-addr", address]
@@ -95,12 +101,22 @@ class Bmv2Target:
     def _wait(self, running: Sequence[RunningSwitch], netns: str | None) -> None:
         addresses = [r.grpc_address for r in running]
         command = inside(netns, python("switches.readiness", str(START_TIMEOUT_S), *addresses))
-        done = subprocess.run(command, capture_output=True, text=True, env=environment(), check=False)
-        for switch, process in zip(running, self._processes, strict=True):
-            if not process.alive():
-                raise SwitchError(f"{switch.name}: {BMV2_PROGRAM} ended: {process.last_words()}")
-        if done.returncode:
-            raise SwitchError(done.stderr.strip().splitlines()[-1])
+        probe = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment()
+        )
+        try:
+            ended = first_to_end([probe.pid, *(p.pid for p in self._processes)], START_TIMEOUT_S)
+            for switch, process in zip(running, self._processes, strict=True):
+                if process.pid == ended:
+                    process.exit_code(START_TIMEOUT_S)
+                    raise SwitchError(f"{switch.name}: {BMV2_PROGRAM} ended: {process.last_words()}")
+            _, said = probe.communicate(timeout=START_TIMEOUT_S)
+            if probe.returncode:
+                raise SwitchError(said.strip().splitlines()[-1])
+        finally:
+            if probe.poll() is None:
+                probe.kill()
+                probe.communicate()
 
     def alive(self) -> bool:
         """Whether every process runs."""
@@ -114,3 +130,6 @@ class Bmv2Target:
         """End every process."""
         stop_all(self._processes)
         self._processes = []
+        if self._sockets is not None:
+            self._sockets.cleanup()
+            self._sockets = None
