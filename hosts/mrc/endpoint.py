@@ -515,8 +515,11 @@ class Endpoint:
         """
         self._now_ns = now_ns
         out: list[Frame] = []
-        if free_ports is not None and not free_ports:
-            return out
+        if free_ports is not None:
+            if not free_ports:
+                return out
+            if len(free_ports) >= len(self.ports):
+                free_ports = None
         for _ in range(len(self._other)):
             frame = self._other.popleft()
             if free_ports is None or frame[0] in free_ports:

@@ -243,9 +243,9 @@ class EvSet:
         still for good.
         """
         position = self._position
-        if free_ports is None and avoid is None and position < len(self._schedule):
+        if avoid is None and position < len(self._schedule):
             ready = self._schedule[position]
-            if ready.ready:
+            if ready.ready and (free_ports is None or ready.port in free_ports):
                 self._position = position + 1
                 return ready
         for _ in range(4 * len(self.planes) + 4):

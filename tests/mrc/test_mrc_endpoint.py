@@ -279,6 +279,48 @@ def test_frames_that_are_not_ours_are_counted_by_cause():
     assert cause(port, frame) == ["unknown_qp"]
 
 
+def test_a_stranger_cannot_write_into_a_qp():
+    sim = Sim(seed=2)
+    region = sim.ends[1].register_memory(bytearray(100))
+    stranger = Endpoint(port_addresses(7, 4), rng=random.Random(1))
+    qpn = stranger.create_qp()
+    stranger.connect(qpn, sim.ends[1].local_attributes(sim.qpns[1]), remote_paths(7, 1, 4, 8))
+    stranger.post_write(qpn, 1, b"x" * 100, region.address, region.rkey)
+    for port, frame in stranger.frames_to_send(0):
+        sim.ends[1].receive(port, frame, 0)
+        sim.ends[1].receive(port, trim(frame), 0)
+    assert sim.ends[1].drops.wrong_source == 2
+    assert bytes(region.view) == bytes(100)
+
+
+def test_a_peer_without_trim_nacks_is_sent_nothing_trimmable():
+    config = MrcConfig()
+    a, b = Endpoint(port_addresses(0, 2), config), Endpoint(port_addresses(1, 2), MrcConfig(trim=False))
+    qpns = a.create_qp(), b.create_qp()
+    a.connect(qpns[0], b.local_attributes(qpns[1]), remote_paths(0, 1, 2, 2))
+    a.post_write(qpns[0], 1, b"x", 0, 0)
+    ((_, frame),) = a.frames_to_send(0)
+    assert (frame[14] & 15) << 2 | frame[15] >> 6 == config.dscp.no_trim
+    assert frame[15] >> 4 & 3 == 2, "ECT(0) all the same"
+
+
+def test_a_flood_of_probes_is_answered_within_bounds():
+    sim = Sim(seed=2, keep_frames=True)
+    requester = sim.ends[0].qps[sim.qpns[0]].requester
+    requester._wanted_probes.extend((ev, False) for ev in list(requester.evs.by_value.values()) * 20)
+    frames = sim.ends[0].frames_to_send(0, None, 10_000)
+    sim.ends[0]._queue(sim.ends[0].qps[sim.qpns[0]])
+    while batch := sim.ends[0].frames_to_send(0, None, 10_000):
+        frames += batch
+    assert len(frames) == 640
+    for port, frame in frames:
+        sim.ends[1].receive(port, frame, 0)
+    answers = []
+    while batch := sim.ends[1].frames_to_send(0):
+        answers += batch
+    assert len(answers) == 256
+
+
 def test_bad_arguments_are_refused():
     end = Endpoint(port_addresses(0, 2))
     with pytest.raises(ValueError, match="not connected"):
@@ -385,6 +427,27 @@ def test_noise_is_dropped(port, data):
     end = Endpoint(port_addresses(0, 4))
     end.receive(port, data, 0)
     assert end.drops.total() == 1
+
+
+def test_busy_ports_do_not_pile_up_probes():
+    sim = Sim(seed=2, config=MrcConfig(exponential_retries=25, probe_interval_ns=1_000_000))
+    end = sim.ends[0]
+    region = sim.ends[1].register_memory(bytearray(1 << 20))
+    end.post_write(sim.qpns[0], 1, bytes(1 << 16), region.address, region.rkey)
+    frames = end.frames_to_send(sim.now_ns, None, 100)
+    for port, frame in frames[4:]:
+        sim.ends[1].receive(port, frame, sim.now_ns + 500_000)
+    for port, frame in sim.ends[1].frames_to_send(sim.now_ns + 500_000):
+        end.receive(port, frame, sim.now_ns + 500_000)
+    for _ in range(200):
+        end.handle_timer(end.next_timer())
+        assert end.frames_to_send(end.next_timer(), set()) == []
+    probes = [
+        f
+        for _, f in end.frames_to_send(end.next_timer(), None, 1000)
+        if f[BTH_OFFSET] == Opcode.PROBE_REQUEST
+    ]
+    assert 1 <= len(probes) <= 4
 
 
 @settings(max_examples=100, deadline=None)

@@ -270,3 +270,20 @@ def test_one_dead_path_of_many_is_detected_within_an_rtt_and_the_guard():
     # The next round goes out one RTT later and its answer takes another.
     assert retired.t_ns - first_lost < 2 * 44_000 + 50_000 + 10_000
     assert len(sim.of(0, PacketLost)) == len(sim.of(0, Retransmitted))
+
+
+def test_the_answer_to_an_original_does_not_vouch_for_its_repetition():
+    """An acknowledgement sooner than an RTT after a retransmission is the original's: it dates nothing."""
+    hand = Hand(
+        min_reorder_ns=10_000, reorder_rttvar_factor=0.0, reorder_rtt_fraction=0.0, sack_threshold_bytes=1
+    )
+    hand.post(3)
+    first, second, third = hand.send(1_000_000), hand.send(1_020_000), hand.send(1_021_000)
+    hand.answer(second, 1_060_000)
+    assert [e.psn for e in hand.events(PacketLost)] == [frame_psn(first[0][1])]
+    again = hand.send(1_150_000)
+    assert again[0][1][BTH_OFFSET + 8] & 0x20
+    hand.answer(first, 1_152_000)
+    assert hand.events(PacketLost) == []
+    hand.answer(third, 1_153_000)
+    assert [type(e) for e in hand.a.events()] == [SendCompleted]
