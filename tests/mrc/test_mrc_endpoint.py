@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from sim import Network, Sim, frame_psn, mark_ce, port_addresses, remote_paths, trim
 
 from hosts.mrc import Access, Endpoint, MrcConfig, Path, PlanePaths, RemotePaths
+from hosts.mrc.ev import EvInput
 from hosts.mrc.events import EvSkipped, PacketLost, QpError, ReceiveCompleted, SendCompleted, Status
 from hosts.mrc.wire import BTH_OFFSET, Nack, NackReason, Opcode, Sack
 
@@ -171,6 +172,29 @@ def test_window_of_mpr_psns_is_kept_by_both_sides():
     counters = wide.ends[1].qp_counters(wide.qpns[1])
     assert (counters.placed, counters.out_of_window) == (127, 72)
     assert bytes(region.view) == bytes(1) + b"x" * 127 + bytes(72)
+
+
+def test_one_sack_answers_a_batch_of_at_most_the_coalescing_limit():
+    def sacks(coalesce):
+        sim = Sim(seed=2, config=MrcConfig(sack_coalesce=coalesce))
+        region = sim.ends[1].register_memory(bytearray(1 << 20))
+        sim.ends[0].post_write(sim.qpns[0], 1, bytes(64 * 4096), region.address, region.rkey)
+        for port, frame in sim.ends[0].frames_to_send(sim.now_ns, None, 64):
+            sim.ends[1].receive(port, frame, sim.now_ns)
+        return len(sim.ends[1].frames_to_send(sim.now_ns, None, 100))
+
+    # 64 packets of 4096 B are 32 triggers: more than 4096 B is every second packet.
+    assert [sacks(c) for c in (1, 4, 16, 32)] == [32, 8, 2, 1]
+
+
+def test_a_marked_ev_is_reported_once_while_it_waits():
+    sim = Sim(seed=2)
+    evs = sim.ends[0].qps[sim.qpns[0]].evs
+    ev = evs.planes[0].active[0]
+    evs.on_congestion(0, ev, EvInput.ECN)
+    evs.on_congestion(0, ev, EvInput.ECN)
+    assert [type(e) for e in sim.ends[0].events()] == [EvSkipped]
+    assert next(c for c in sim.ends[0].ev_counters(sim.qpns[0]) if c.ev == ev.value).ecn_marked == 2
 
 
 def test_ce_is_read_from_the_outer_header_and_echoed_as_skip_once():
