@@ -15,6 +15,7 @@ import finsy as fy
 
 from controller.entries import MY_SID, NEXT_HOP, Drift, Entry, find_drift, switch_entries
 from controller.pipeline import Pipeline, shipped_pipeline
+from controller.reading import read_all
 from switches.target import RunningSwitch
 from topologies import Fabric
 
@@ -121,7 +122,7 @@ class FabricController:
     async def _drift(self, switch: fy.Switch) -> Drift:
         found = [
             Entry.from_p4(entry)
-            async for entry in switch.read([fy.P4TableEntry(table) for table in STATIC_TABLES])
+            for entry in await read_all(switch, [fy.P4TableEntry(table) for table in STATIC_TABLES])
             if not entry.is_default_action
         ]
         return find_drift(switch.name, self._wanted[switch.name], tuple(found))

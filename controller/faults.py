@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 import finsy as fy
 import grpc
@@ -149,13 +149,13 @@ class FaultInjector:
         request = p4r.WriteRequest(
             device_id=switch.device_id,
             election_id=_uint128(self._election_ids[name]),
-            updates=encode_updates(entries, self._schema),
+            updates=cast(list[p4r.Update], encode_updates(entries, self._schema)),
         )
         stub = self._stub(switch)
         before = time.monotonic_ns()
         _, call = stub.Write.with_call(request, timeout=10)
         after = time.monotonic_ns()
-        stamps = {item.key: item.value for item in call.trailing_metadata()}
+        stamps = dict(call.trailing_metadata() or ())
         if BEFORE_KEY in stamps and AFTER_KEY in stamps:
             return Moment(int(stamps[BEFORE_KEY]), int(stamps[AFTER_KEY]), "switch")
         return Moment(before, after, "controller")

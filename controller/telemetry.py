@@ -8,6 +8,7 @@ from enum import IntEnum
 
 import finsy as fy
 
+from controller.reading import read_all
 from topologies import Switch
 
 
@@ -44,7 +45,7 @@ async def read_counters(switch: fy.Switch, model: Switch) -> SwitchCounters:
     """Reads the counters of one switch, which must be connected."""
     names = ("port_rx", "port_tx", "drops", "egress_drops")
     cells: dict[str, dict[int, Count]] = {name: {} for name in names}
-    async for entry in switch.read([fy.P4CounterEntry(name) for name in names]):
+    for entry in await read_all(switch, [fy.P4CounterEntry(name) for name in names]):
         if entry.index is not None and entry.packet_count:
             cells[entry.counter_id][entry.index] = Count(entry.packet_count, entry.byte_count)
     none = Count(0, 0)

@@ -19,6 +19,7 @@ from typing import Any
 from controller.faults import LinkFault
 from controller.pipeline import shipped_pipeline
 from experiments.faults import FaultRecord, choose_links, fabric_links_between, save_faults
+from experiments.plots import draw_all
 from experiments.recorder import RECEIVER, SENDER, Ear, Recorder
 from experiments.report import examine
 from experiments.result import Run, result_of, save_result
@@ -85,6 +86,9 @@ def run_link_kill(
     )
     result = result_of(run)
     save_result(out, result)
+    say("drawing")
+    title = f"{scenario.name} on {fabric.name} ({target})"
+    draw_all(out, evidence.trace, evidence.trials, evidence.sender_events, title)
     return result
 
 
@@ -122,6 +126,7 @@ def _connect(sender: RemoteAgent, receiver: RemoteAgent, fabric: Fabric, scenari
     config = {
         "mtu_bytes": workload.payload_bytes,
         "cwnd_bytes": workload.window * workload.payload_bytes,
+        "spare_evs_per_plane": workload.spare_evs,
     }
     plan = asdict(StreamPlan(workload.message_bytes, workload.rate_bps, scenario.seed))
     text = topology_text(fabric)

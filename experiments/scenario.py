@@ -13,15 +13,15 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, cast
 
+from hosts.messages import OVERHEAD_BYTES
+from hosts.stream import MAX_MESSAGE_BYTES
 from topologies import Fabric, InputError
 from topologies.yamlfile import Value, YamlMap, parse_yaml
 
 Target = Literal["auto", "ebpf", "bmv2"]
-Operation = Literal["write", "write_imm"]
 FaultDirection = Literal["both", "up", "down"]
 
 TARGETS: tuple[Target, ...] = ("auto", "ebpf", "bmv2")
-OPERATIONS: tuple[Operation, ...] = ("write", "write_imm")
 FAULT_KINDS = ("blackhole",)
 DIRECTIONS: tuple[FaultDirection, ...] = ("both", "up", "down")
 AUTO, RANDOM = "auto", "random"
@@ -39,23 +39,25 @@ _TOP = (
     "trials",
     "seed",
 )
-_WORKLOAD = ("src", "dst", "operation", "message_bytes", "payload_bytes", "rate", "window", "queue_pairs")
+_WORKLOAD = ("src", "dst", "message_bytes", "payload_bytes", "rate", "window", "spare_evs")
 _FAULT = ("kind", "where", "direction")
 _MAX_TIME_NS = 3600 * 10**9
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A steady, paced stream of writes from one host to another; ``rate_bps`` counts payload."""
+    """A steady, paced stream of RDMA WRITEs with immediate data from one host to another.
+
+    ``rate_bps`` counts payload, ``window`` is in packets, ``spare_evs`` are held back in each plane.
+    """
 
     src: str = AUTO
     dst: str = AUTO
-    operation: Operation = "write_imm"
     message_bytes: int = 16384
     payload_bytes: int = 4096
     rate_bps: int = 150_000_000
     window: int = 256
-    queue_pairs: int = 1
+    spare_evs: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +165,7 @@ def load_scenario(
     wishes = [parse_setting(setting) for setting in settings]
     for key, wish in options.items():
         if wish is not None:
-            wishes.append(_nest((key,), Value(wish, f"--{key}", None)))  # type: ignore[arg-type]
+            wishes.append(_nest((key,), Value(wish, f"--{key}", None)))
     return parse_scenario(text, where, wishes)
 
 
@@ -215,13 +217,10 @@ def _place(value: Value, where: str) -> Value:
     """The same value without a line, which means nothing on a command line."""
     data = value.data
     if isinstance(data, YamlMap):
-        data = YamlMap({key: _place(item, where) for key, item in data.items()}, where, _NO_LINE)
+        data = YamlMap({key: _place(item, where) for key, item in data.items()}, where, None)
     elif isinstance(data, list):
         data = [_place(item, where) for item in data]
-    return Value(data, where, _NO_LINE)
-
-
-_NO_LINE = cast(int, None)  # the model's line is an int, its errors leave out a None
+    return Value(data, where, None)
 
 
 def _merge(base: YamlMap, over: YamlMap) -> YamlMap:
@@ -288,9 +287,6 @@ def _workload(doc: YamlMap) -> Workload:
     def text(key: str, default: str) -> str:
         return part[key].as_str(f"workload.{key}") if key in part else default
 
-    operation: str = base.operation
-    if "operation" in part:
-        operation = _choice(part["operation"], "workload.operation", OPERATIONS)
     rate = base.rate_bps
     if "rate" in part:
         rate = part["rate"].as_rate_bps("workload.rate")
@@ -299,12 +295,11 @@ def _workload(doc: YamlMap) -> Workload:
     return Workload(
         src=text("src", base.src),
         dst=text("dst", base.dst),
-        operation=cast(Operation, operation),
-        message_bytes=whole("message_bytes", base.message_bytes, 1, 1 << 30),
+        message_bytes=whole("message_bytes", base.message_bytes, OVERHEAD_BYTES + 1, MAX_MESSAGE_BYTES),
         payload_bytes=whole("payload_bytes", base.payload_bytes, 256, 4096),
         rate_bps=rate,
         window=whole("window", base.window, 1, 4096),
-        queue_pairs=whole("queue_pairs", base.queue_pairs, 1, 1024),
+        spare_evs=whole("spare_evs", base.spare_evs, 0, 255),
     )
 
 

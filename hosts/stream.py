@@ -13,17 +13,24 @@ from hosts.messages import MessageFactory
 from hosts.mrc import Access, MemoryRegion
 from hosts.mrc.events import Event, ReceiveCompleted, SendCompleted, Status
 
-SLOTS = 64
+MAX_SLOTS, MIN_SLOTS = 64, 4
+REGION_BYTES = 64 << 20
+MAX_MESSAGE_BYTES = REGION_BYTES // MIN_SLOTS
 IMM_MODULUS = 1 << 32
 
 
 @dataclass(frozen=True, slots=True)
 class StreamPlan:
-    """What is sent: payload bits per second, message length, and what the messages are made from."""
+    """What is sent: payload bits per second, message length (at most MAX_MESSAGE_BYTES), the bytes' seed."""
 
     message_bytes: int
     rate_bps: int
     seed: int
+
+    @property
+    def slots(self) -> int:
+        """How many messages the receiver has room for."""
+        return min(MAX_SLOTS, REGION_BYTES // self.message_bytes)
 
     @property
     def interval_ns(self) -> int:
@@ -49,7 +56,7 @@ class StreamSender:
         self._remote = remote
         self._plan = plan
         self._factory = MessageFactory(plan.message_bytes, plan.seed)
-        self._slots = min(SLOTS, remote.length_bytes // plan.message_bytes)
+        self._slots = plan.slots
         self._buffer = memoryview(bytearray(self._slots * plan.message_bytes))
         self._next_ns: int | None = None
         self.posted = 0
@@ -111,7 +118,7 @@ class StreamReceiver:
     def __init__(self, device: Device, plan: StreamPlan) -> None:
         self._factory = MessageFactory(plan.message_bytes, plan.seed)
         self._plan = plan
-        self._buffer = memoryview(bytearray(SLOTS * plan.message_bytes))
+        self._buffer = memoryview(bytearray(plan.slots * plan.message_bytes))
         self.region: MemoryRegion = device.endpoint.register_memory(self._buffer, Access.REMOTE_WRITE)
         self.received = 0
         self.problem: str | None = None
@@ -131,7 +138,7 @@ class StreamReceiver:
         if not isinstance(event, ReceiveCompleted):
             return
         number, size = self.received, self._plan.message_bytes
-        offset = number % SLOTS * size
+        offset = number % self._plan.slots * size
         if self.problem is None:
             if event.imm != number % IMM_MODULUS or event.length_bytes != size:
                 self.problem = (

@@ -21,11 +21,14 @@ _TIME_NS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value of the document and where it stands: ``data`` is a scalar, a list of Value or a YamlMap."""
+    """A value and where it stands: ``data`` is a scalar, a list of Value or a YamlMap.
+
+    ``line`` is None for what comes from no file.
+    """
 
     data: Any
     where: str
-    line: int
+    line: int | None
 
     def error(self, message: str) -> InputError:
         """An error that points at this value."""
@@ -99,7 +102,7 @@ class Value:
 class YamlMap(Mapping[str, Value]):
     """A mapping of the document, in its order."""
 
-    def __init__(self, entries: Mapping[str, Value], where: str, line: int) -> None:
+    def __init__(self, entries: Mapping[str, Value], where: str, line: int | None) -> None:
         self._entries = dict(entries)
         self.where = where
         self.line = line

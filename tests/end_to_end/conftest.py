@@ -87,27 +87,32 @@ def tiny() -> Iterator[Up]:
 
 
 @pytest.fixture
-def machine() -> Iterator[None]:
+def machine(mrclab: Mrclab) -> Iterator[None]:
     """Checks that a test leaves the machine's namespaces, interfaces and processes as they were."""
-    before = snapshot()
+    before = snapshot(mrclab.names)
     yield
-    assert snapshot() == before
+    assert snapshot(mrclab.names) == before
 
 
-def snapshot() -> dict[str, object]:
-    def out(*command: str) -> str:
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+def snapshot(names: Names) -> dict[str, object]:
+    """What this testbed, and no other that may be under test at the same time, has on the machine."""
 
-    marked = []
+    def lines(*command: str) -> list[str]:
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        return sorted(done.stdout.splitlines())
+
+    ours = f"MRCLAB_RUN={names.prefix}.".encode()
+    processes = []
     for environ in Path("/proc").glob("[0-9]*/environ"):
         try:
-            if b"MRCLAB_RUN=" in environ.read_bytes():
-                marked.append(environ.parent.name)
+            if ours in environ.read_bytes():
+                processes.append(environ.parent.name)
         except OSError:
             continue
     return {
-        "netns": out("ip", "netns"),
-        "links": sorted(line.split(":")[1] for line in out("ip", "-o", "link").splitlines()),
-        "qdiscs": out("tc", "qdisc"),
-        "marked processes": sorted(marked),
+        "netns": [line for line in lines("ip", "netns") if line.startswith(names.prefix)],
+        "links": [line.split(":")[1] for line in lines("ip", "-o", "link")],
+        "qdiscs": lines("tc", "qdisc"),
+        "processes": processes,
+        "state": names.state_dir.exists(),
     }

@@ -72,7 +72,7 @@ def test_a_file_is_read(tmp_path: Path) -> None:
         (4, "  rate: 1 bit/s", 4, "workload.rate must be from"),
         (4, "  rat: 3", 4, "workload has no key 'rat'"),
         (4, "  payload_bytes: 9000", 4, "workload.payload_bytes must be from 256 to 4096"),
-        (4, "  operation: read", 4, "workload.operation must be write or write_imm, not 'read'"),
+        (4, "  message_bytes: 24", 4, "workload.message_bytes must be from 25 to"),
         (5, "trials: 0", 5, "trials must be from 1"),
         (5, "trials: many", 5, "trials must be a whole number"),
         (5, "trials: true", 5, "trials must be a whole number"),

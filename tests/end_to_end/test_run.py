@@ -1,0 +1,171 @@
+"""Whole experiments, as a person types them, and what they leave behind when they end in any manner."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from experiments.pcap import read_pcap
+from experiments.result import result_schema
+from experiments.scenario import load_scenario
+from tests.end_to_end.conftest import Mrclab
+from topologies import load_fabric
+
+pytestmark = [pytest.mark.root, pytest.mark.slow]
+
+PATIENCE_S = 60
+
+
+def run(mrclab: Mrclab, out: Path, *words: str) -> dict[str, Any]:
+    mrclab.ok("run", "link-kill", "--target", "ebpf", "--out", str(out), *words)
+    result: dict[str, Any] = json.loads((out / "result.json").read_text())
+    jsonschema.validate(result, result_schema())
+    return result
+
+
+def test_link_kill_recovers_every_byte(mrclab: Mrclab, tmp_path: Path, machine: None) -> None:
+    result = run(mrclab, tmp_path / "out", "--topology", "tiny", "--trials", "4", "--seed", "5")
+    assert [trial["integrity"] for trial in result["trials"]] == ["ok"] * 4
+    assert result["bytes_delivered"] > 0
+    assert result["target"] == "ebpf"
+    recovered = [trial for trial in result["trials"] if trial["lost_packets"]]
+    assert recovered, "no fault hit a packet"
+    for trial in recovered:
+        assert trial["switch_us"] > 0
+        assert 0 < trial["detect_us"] <= trial["whole_us"]
+        assert trial["retransmitted_packets"] >= trial["lost_packets"]
+        assert trial["fault"]["t_before_ns"] < trial["fault"]["t_after_ns"]
+    for name in ("sender.pcap", "receiver.pcap", "sender.jsonl", "receiver.jsonl", "faults.json"):
+        assert (tmp_path / "out" / name).stat().st_size > 0
+    assert list((tmp_path / "out").glob("*.svg"))
+
+
+def test_equal_seeds_break_equal_links(mrclab: Mrclab, tmp_path: Path) -> None:
+    wheres = []
+    for number in range(2):
+        result = run(mrclab, tmp_path / str(number), "--topology", "tiny", "--trials", "3", "--seed", "9")
+        wheres.append([trial["fault"]["where"] for trial in result["trials"]])
+    assert wheres[0] == wheres[1]
+
+
+def test_wide_sprays_over_all_256_paths(mrclab: Mrclab, tmp_path: Path, machine: None) -> None:
+    result = run(mrclab, tmp_path / "out", "--topology", "wide", "--trials", "1")
+    assert result["trials"][0]["integrity"] == "ok"
+    packets = read_pcap(tmp_path / "out" / "sender.pcap")
+    sent = packets.rows[packets.is_data]
+    used = {
+        int(hi).to_bytes(8, "big") + int(lo).to_bytes(8, "big")
+        for hi, lo in zip(sent["outer_hi"], sent["outer_lo"], strict=True)
+    }
+    fabric = load_fabric("wide")
+    paths = fabric.paths(*load_scenario("link-kill").endpoints(fabric))
+    assert {path.outer_dst.packed for path in paths} <= used
+    assert len(paths) == 256
+
+
+def start(mrclab: Mrclab, out: Path) -> "subprocess.Popen[bytes]":
+    """An experiment that would go on for long, in the middle of its trials."""
+    command = mrclab.command("run", "link-kill", "--topology", "tiny", "--target", "ebpf", "--trials", "5000")
+    with open(out.parent / "said", "wb") as said:
+        process = subprocess.Popen(
+            [*command, "--out", str(out)], env=mrclab.environment, stdout=said, stderr=said
+        )
+    capture = out / "receiver.pcap"
+    deadline = time.monotonic() + PATIENCE_S
+    while not (capture.exists() and capture.stat().st_size > 100_000):
+        assert process.poll() is None, (out.parent / "said").read_text()
+        assert time.monotonic() < deadline
+        select_nothing(0.05)
+    return process
+
+
+def select_nothing(timeout_s: float) -> None:
+    """Between two looks at a file that another process writes."""
+    signal.sigtimedwait([], timeout_s)
+
+
+def test_clean_removes_all_that_a_killed_runner_leaves(mrclab: Mrclab, tmp_path: Path, machine: None) -> None:
+    process = start(mrclab, tmp_path / "out")
+    process.kill()
+    process.wait()
+    left = subprocess.run(["ip", "netns"], capture_output=True, text=True, check=True).stdout
+    assert mrclab.names.fabric in left
+    assert "removed" in mrclab.ok("clean")
+    assert "nothing to clean" in mrclab.ok("clean")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_an_experiment_tidily(
+    mrclab: Mrclab, tmp_path: Path, machine: None, number: signal.Signals
+) -> None:
+    process = start(mrclab, tmp_path / "out")
+    process.send_signal(number)
+    assert process.wait(PATIENCE_S) == 128 + number
+    assert "nothing to clean" in mrclab.ok("clean")
+
+
+def test_the_next_up_clears_away_what_a_killed_runner_left(
+    mrclab: Mrclab, tmp_path: Path, machine: None
+) -> None:
+    process = start(mrclab, tmp_path / "out")
+    process.kill()
+    process.wait()
+    mrclab.ok("up", "--topology", "tiny", "--target", "ebpf")
+    assert len(mrclab.status()["switches"]) == 8
+    mrclab.ok("down")
+
+
+def test_one_testbed_at_a_time(mrclab: Mrclab, tmp_path: Path, machine: None) -> None:
+    mrclab.ok("up", "--topology", "tiny", "--target", "ebpf")
+    for words in (["up"], ["run", "link-kill", "--target", "ebpf", "--out", str(tmp_path / "out")]):
+        refused = mrclab(*words)
+        assert refused.returncode == 2
+        assert "run 'mrclab down' first" in refused.stderr
+        assert refused.stderr.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+    assert "p0-t0-0" in mrclab.status()["switches"]
+    mrclab.ok("down")
+
+
+def test_mininets_prompt_reaches_hosts_and_switches(mrclab: Mrclab, machine: None) -> None:
+    mrclab.ok("up", "--topology", "tiny", "--target", "ebpf")
+    said = mrclab("cli", input="h0 ip -o link\np0-t1-1 ip -o link show p0-t1-1-eth2\nexit\n")
+    assert said.returncode == 0, said.stderr
+    output = said.stdout + said.stderr  # Mininet writes what commands say to stderr
+    assert "h0-eth1" in output
+    assert "p0-t1-1-eth2" in output
+    mrclab.ok("down")
+
+
+def test_a_fault_is_refused_where_there_is_no_such_link(mrclab: Mrclab) -> None:
+    mrclab.ok("up", "--topology", "tiny", "--target", "ebpf")
+    refused = mrclab("fault", "p0-t0-0", "p1-t1-0")
+    assert refused.returncode == 2
+    assert refused.stderr == "mrclab: no link p0-t0-0 - p1-t1-0 in topology tiny\n"
+    again = mrclab("restore", "p0-t0-0", "p0-t1-0")
+    assert again.returncode == 2
+    assert "has no fault to undo" in again.stderr
+    mrclab.ok("down")
+
+
+def test_nobody_is_left_holding_our_descriptors(mrclab: Mrclab) -> None:
+    """Whoever pipes `mrclab up` into something must see its end."""
+    read_fd, write_fd = os.pipe()
+    subprocess.run(
+        mrclab.command("up", "--topology", "tiny", "--target", "ebpf"),
+        env=mrclab.environment,
+        stdout=write_fd,
+        stderr=write_fd,
+        check=True,
+        timeout=PATIENCE_S,
+    )
+    os.close(write_fd)
+    with os.fdopen(read_fd) as said:
+        assert "up:" in said.read()
+    mrclab.ok("down")
