@@ -198,7 +198,9 @@ class Names:
     def entry(
         self, table: str, match: dict[str, Any], action: str = "", *args: int, priority: int = 0
     ) -> p4r.TableEntry:
-        """`match` by field name: number, (number, prefix length), (value, "&", mask) or (low, "..", high)."""
+        """`match` by field name: number, (number, prefix length), (value, "&", mask), (low, "..", high)
+        or, for an optional one, ("?", number).
+        """
         t = self.tables[table]
         out = p4r.TableEntry(table_id=t.preamble.id, priority=priority)
         fields = {f.name: f for f in t.match_fields}
@@ -207,6 +209,8 @@ class Names:
             m = out.match.add(field_id=f.id)
             if isinstance(value, int):
                 m.exact.value = octets(value)
+            elif value[0] == "?":
+                m.optional.value = octets(value[1])
             elif len(value) == 2:
                 m.lpm.value, m.lpm.prefix_len = octets(value[0]), value[1]
             elif value[1] == "&":
@@ -270,16 +274,28 @@ def ipv6_frame(dst: int, size: int = 154, hop_limit: int = 64, fill: int = 0) ->
     return b"\x02" * 6 + b"\x04" * 6 + b"\x86\xdd" + head + source + dst.to_bytes(16, "big") + payload
 
 
+_SOL_PACKET, _PACKET_AUXDATA = 263, 8
+
+
 def receive(s: socket.socket, count: int, timeout: float = 5.0) -> list[bytes]:
-    """Frames that come in on a packet socket, not those it sent; fewer than `count` only at the timeout."""
+    """Frames that come in on a packet socket, not those it sent; fewer than `count` only at the timeout.
+
+    A VLAN tag is put back where the kernel took it from.
+    """
     out: list[bytes] = []
     deadline = time.monotonic() + timeout
+    s.setsockopt(_SOL_PACKET, _PACKET_AUXDATA, 1)
     while len(out) < count and (left := deadline - time.monotonic()) > 0:
         s.settimeout(left)
         try:
-            data, address = s.recvfrom(65536)
+            data, ancillary, _, address = s.recvmsg(65536, 256)
         except TimeoutError:
             break
+        for level, kind, value in ancillary:
+            if (level, kind) == (_SOL_PACKET, _PACKET_AUXDATA):
+                status, _, _, _, _, tci, tpid = struct.unpack_from("=IIIHHHH", value)
+                if status & 0x10:
+                    data = data[:12] + struct.pack("!HH", tpid or 0x8100, tci) + data[12:]
         if address[2] != socket.PACKET_OUTGOING:
             out.append(data)
     return out

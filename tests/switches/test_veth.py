@@ -281,8 +281,8 @@ def test_vlan_tags_and_labels_on_real_frames(namespace: Namespace, tmp_path: Pat
                 assert exchange(4, b"\x88\x47" + label + payload) == b"\x88\x47" + payload
                 new = (99 << 12 | 64).to_bytes(4, "big")
                 assert exchange(3, b"\x88\x47" + label + payload) == b"\x88\x47" + new + label + payload
-                # A tap of the receiving kernel shows a tagged frame without its tag.
-                assert exchange(2, b"\x12\x34" + payload) == b"\x12\x34" + payload
+                tagged = b"\x81\x00\x00\x05\x12\x34" + payload
+                assert exchange(2, b"\x12\x34" + payload) == tagged
             client.close()
             h1.close()
             h2.close()

@@ -60,7 +60,10 @@ control I(inout headers_t hdr, inout meta_t m, inout standard_metadata_t sm) {
         hdr.vlan.type = hdr.ethernet.type;
         hdr.ethernet.type = 0x8100;
     }
-    action untag() { hdr.ethernet.type = hdr.vlan.type; hdr.vlan.setInvalid(); }
+    action untag() {
+        if (hdr.vlan.isValid()) { hdr.ethernet.type = hdr.vlan.type; }
+        hdr.vlan.setInvalid();
+    }
     action push(bit<20> label) {
         hdr.labels.push_front(1);
         hdr.labels[0].setValid();

@@ -1,0 +1,228 @@
+"""Both targets against the interpreter, on random frames and entries over real interfaces.
+
+What holds here for `bmv2` shows that the interpreter is right, and what holds for `ebpf` that the target is.
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from switch_kit import (
+    DATA,
+    JSON,
+    P4INFO,
+    Client,
+    Names,
+    Namespace,
+    forwarded,
+    insert,
+    ipv6_frame,
+    read_p4info,
+    sid,
+)
+from switch_kit import receive as receive_frames
+
+from switches.bmv2_json import read_program
+from switches.interpreter import Between, Exact, Interpreter, Masked, Prefix, Rule
+from switches.target import SwitchSpec, select_target
+
+TARGETS = ["ebpf", pytest.param("bmv2", marks=[pytest.mark.bmv2, pytest.mark.slow])]
+pytestmark = [pytest.mark.root]
+
+
+def bits(values: list[tuple[int, int]], tail: bytes) -> bytes:
+    number = size = 0
+    for value, width in values:
+        number, size = number << width | value & ((1 << width) - 1), size + width
+    return number.to_bytes(size // 8, "big") + tail
+
+
+def arith_frames(rng: random.Random) -> list[bytes]:
+    widths = (48, 48, 9, 20, 3, 16, 16, 128, 128)
+    out = []
+    for _ in range(600):
+        values = [
+            (rng.choice([rng.getrandbits(w), (1 << w) - 1, 1 << (w - 1), 0, rng.getrandbits(5)]), w)
+            for w in widths
+        ]
+        head = [(rng.randrange(18), 8), (rng.choice([rng.randrange(140), rng.randrange(20)]), 8)]
+        out.append(bits(head + values, bytes(rng.randrange(40))))
+    return out
+
+
+def stacks_frames(rng: random.Random) -> list[bytes]:
+    out = []
+    for _ in range(500):
+        frame = b"\x02" * 5 + bytes([rng.randrange(9)]) + b"\x04" * 5 + bytes([4 | rng.randrange(2)])
+        kind = rng.choice([0x8847, 0x8847, 0x88AA, 0x1234])
+        if rng.random() < 0.5:
+            frame += b"\x81\x00" + (0xE000 | rng.choice([5, rng.randrange(4096)])).to_bytes(2, "big")
+            kind = rng.choice([0x8847, 0x0800, 0x08FF, 0x1234])
+        frame += kind.to_bytes(2, "big")
+        labels = rng.randrange(6)
+        for i in range(labels):
+            last = i == labels - 1 and rng.random() < 0.9
+            label = rng.choice([0, 13, 77, 0xFFFFF]) if rng.random() < 0.3 else 500 + i
+            frame += (label << 12 | last << 8 | 64 - i).to_bytes(4, "big")
+        out.append(frame + bytes(i * 11 & 0xFF for i in range(rng.choice([30, 41, 50, 1400, 4000]))))
+    return out
+
+
+def match_frames(rng: random.Random) -> list[bytes]:
+    out = []
+    for _ in range(500):
+        values = [
+            (rng.randrange(8), 8),
+            (rng.choice([rng.randrange(512), rng.getrandbits(16)]), 16),
+            (rng.choice([rng.randrange(16), rng.randrange(16) << 28, rng.getrandbits(32)]), 32),
+            (rng.choice([rng.randrange(6), rng.randrange(512)]), 9),
+            (rng.randrange(3), 7),
+            (rng.choice([0, rng.getrandbits(64)]), 64),
+            (rng.getrandbits(32), 32),
+        ]
+        out.append(bits(values, b"payload" * rng.randrange(4)))
+    return out
+
+
+def mrc_frames(rng: random.Random) -> list[bytes]:
+    out = []
+    for _ in range(300):
+        usids = [rng.choice([0, 1, 1, 1, 2, 3, 9]) for _ in range(rng.randrange(7))]
+        frame = ipv6_frame(
+            sid(*usids), rng.choice([55, 60, 300, 1500, 4200, 8900]), rng.choice([0, 1, 2, 64])
+        )
+        cut = rng.choice([len(frame), len(frame), 33, 20])
+        out.append(frame[:cut])
+    return out
+
+
+ACTIONS: list[tuple[str, Any]] = [
+    ("I.mark", lambda r: (r.randrange(4), r.randrange(256))),
+    ("I.note", lambda r: ()),
+    ("I.wide", lambda r: (r.getrandbits(64), r.getrandbits(7))),
+    ("I.leave", lambda r: ()),
+]
+
+
+def match_rules(rng: random.Random) -> dict[str, list[Rule]]:
+    def action(count: int) -> tuple[str, tuple[int, ...]]:
+        name, args = rng.choice(ACTIONS[:count])
+        return name, args(rng)
+
+    def masked(value: int, width: int) -> Masked:
+        mask = rng.choice([0, 1, 3, 0xFF, (1 << width) - 1, 0xF << (width - 4)])
+        return Masked(value & mask, mask)
+
+    def span() -> Between:
+        low, high = sorted((rng.randrange(512), rng.getrandbits(16)))
+        return Between(low, high)
+
+    def lpm() -> Prefix:
+        length = rng.randrange(33)
+        return Prefix((rng.randrange(16) << 28 | rng.randrange(16)) >> (32 - length) << (32 - length), length)
+
+    out: dict[str, list[Rule]] = {"I.pair": [], "I.prefix": [], "I.scan": [], "I.span": []}
+    for i in range(16):
+        exact = (Exact(rng.randrange(8)), Exact(rng.randrange(6)))
+        scan = (masked(rng.randrange(512), 16), masked(rng.randrange(16) << 28, 32), Exact(rng.randrange(8)))
+        for name, key, count in (
+            ("I.pair", exact, 4),
+            ("I.prefix", (Exact(rng.randrange(3)), lpm()), 2),
+            ("I.scan", scan, 3),
+            ("I.span", (span(), rng.choice([Masked(0, 0), Masked(rng.randrange(8), 0xFF)])), 2),
+        ):
+            rule = Rule(key, *action(count), i + 1 if name in ("I.scan", "I.span") else 0)
+            if all(r.key != rule.key for r in out[name]):
+                out[name].append(rule)
+    return out
+
+
+def stacks_rules(rng: random.Random) -> dict[str, list[Rule]]:
+    actions = ("I.untag", "I.pop", "I.pop_two", "I.copy", "I.stop")
+    rules = [Rule((Exact(i + 1),), a) for i, a in enumerate(actions)]
+    return {"I.act": [*rules, Rule((Exact(6),), "I.tag", (0x123,)), Rule((Exact(7),), "I.push", (0xABCDE,))]}
+
+
+def mrc_rules(rng: random.Random) -> dict[str, list[Rule]]:
+    control = "MrcIngress.micro_segment"
+    hops = [
+        Rule((Prefix(sid(u), 48),), f"{control}.forward", (p, 0x0A0000000000 + p, 0x0B0000000000 + p))
+        for u, p in ((2, 2), (3, 3))
+    ]
+    fault = Rule((Exact(3),), "MrcEgress.egress_fault.blackhole")
+    return {
+        f"{control}.my_sid": [Rule((Prefix(sid(1), 48),), f"{control}.un")],
+        f"{control}.next_hop": hops,
+        "MrcEgress.egress_fault.fault": [fault],
+    }
+
+
+PROGRAMS: dict[str, tuple[Path, Path, Any, Any]] = {
+    "arith": (DATA / "arith.json", DATA / "arith.p4info.txtpb", lambda r: {}, arith_frames),
+    "stacks": (DATA / "stacks.json", DATA / "stacks.p4info.txtpb", stacks_rules, stacks_frames),
+    "match": (DATA / "match.json", DATA / "match.p4info.txtpb", match_rules, match_frames),
+    "mrc": (JSON, P4INFO, mrc_rules, mrc_frames),
+}
+
+
+def as_match(m: Exact | Prefix | Masked | Between, kind: int) -> Any:
+    """A key element for `Names.entry`; None where P4Runtime wants it left out."""
+    match m:
+        case Exact(value):
+            return value
+        case Prefix(value, length):
+            return (value, length) if length else None
+        case Masked(value, mask) if kind == 6:  # optional
+            return ("?", value) if mask else None
+        case Masked(value, mask):
+            return (value, "&", mask) if mask else None
+        case Between(low, high):
+            return None if (low, high) == (0, 0xFFFF) else (low, "..", high)
+
+
+@pytest.mark.parametrize("choice", TARGETS)
+@pytest.mark.parametrize("program", list(PROGRAMS))
+@pytest.mark.parametrize("seed", [1, 2])
+def test_random_frames(choice: str, program: str, seed: int, namespace: Namespace, tmp_path: Path) -> None:
+    json, info_path, make_rules, make_frames = PROGRAMS[program]
+    rng = random.Random(seed)
+    rules, frames = make_rules(rng), make_frames(rng)
+    model = Interpreter(read_program(json.read_bytes()), rules)
+    info = read_p4info(info_path)
+    names = Names(info)
+    for i in (1, 2, 3):
+        namespace.pair(f"s{i}", f"h{i}")
+    spec = SwitchSpec("s", 4, {i: f"s{i}" for i in (1, 2, 3)})
+    target = select_target(choice)
+    (running,) = target.start([spec], netns=namespace.name, log_dir=tmp_path)
+    try:
+        with forwarded(namespace, running.grpc_address) as address:
+            client = Client(address, 4)
+            client.become_primary()
+            client.set_pipeline(json.read_bytes(), info)
+            for table, entries in rules.items():
+                fields = names.tables[table].match_fields
+                for r in entries:
+                    key = {f.name: as_match(m, f.match_type) for f, m in zip(fields, r.key, strict=True)}
+                    key = {k: v for k, v in key.items() if v is not None}
+                    client.write(insert(names.entry(table, key, r.action, *r.args, priority=r.priority)))
+            sockets = {i: namespace.packet_socket(f"h{i}") for i in (1, 2, 3)}
+            wrong = []
+            for frame in frames:
+                expected = [(p, f) for p, f in model.run(1, frame) if p in sockets]
+                sockets[1].send(frame)
+                for port, want in expected:
+                    got = receive_frames(sockets[port], 1, 2)
+                    if got != [want]:
+                        wrong.append((frame.hex(), want.hex(), [g.hex() for g in got]))
+                assert not wrong
+            # Whatever should have been dropped was not sent after all.
+            for s in sockets.values():
+                assert receive_frames(s, 1, 0.2) == []
+                s.close()
+            client.close()
+    finally:
+        target.stop()
