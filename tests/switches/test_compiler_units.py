@@ -1,0 +1,248 @@
+"""The compiler's parts on their own: no kernel needed."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from switch_kit import DATA, JSON
+
+from switches.bmv2_json import Const, FieldRef, Op, Param, read_program
+from switches.ebpf import ranges
+from switches.ebpf.bpf import relocate
+from switches.ebpf.elf import section
+from switches.ebpf.layout import make_layout, slot_size
+from switches.ebpf.llvm import MAP_MARK
+from switches.ebpf.p4rt.devconfig import json_of
+from switches.ebpf.plan import counter_chunk, counter_map
+from switches.ebpf.program import SECTION, translate
+from switches.ebpf.ranges import Interval, interval
+from switches.ebpf.worker import CompilerError, compile_ir
+from switches.errors import BadInputError, SwitchError, UnsupportedError
+
+
+def raw(name: str = "arith") -> dict[str, Any]:
+    result: dict[str, Any] = json.loads((DATA / f"{name}.json").read_text())
+    return result
+
+
+def test_the_reader_keeps_places_in_the_source() -> None:
+    program = read_program(JSON.read_bytes())
+    un = next(a for a in program.actions.values() if a.name.endswith(".un"))
+    source = un.primitives[0].source
+    assert source.filename.endswith("usid.p4")
+    assert "hdr.ipv6.dst_addr" in source.fragment
+    assert str(source) == f"{source.filename}:{source.line}"
+    assert program.headers["ipv6"].field_by_name["dst_addr"].offset == 192
+    counter = program.direct_counter("MrcIngress.micro_segment.my_sid")
+    assert counter is not None
+    assert counter.name == "MrcIngress.micro_segment.my_sid_hits"
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"header_types": 3}', "\x00\x01"])
+def test_what_is_not_bmv2_json_is_refused_in_one_line(text: str) -> None:
+    with pytest.raises(BadInputError) as caught:
+        read_program(text)
+    assert "\n" not in str(caught.value)
+
+
+def add_primitive(op: str, *args: Any) -> dict[str, Any]:
+    program = raw()
+    source = {"filename": "prog.p4", "line": 42, "column": 8, "source_fragment": "..."}
+    program["actions"][0]["primitives"].append({"op": op, "parameters": list(args), "source_info": source})
+    return program
+
+
+FIELD = {"type": "field", "value": ["in_", "w"]}
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        (add_primitive("resubmit", FIELD), "prog.p4:42: primitive 'resubmit'"),
+        (add_primitive("truncate", FIELD), "prog.p4:42: primitive 'truncate'"),
+        (
+            add_primitive("assign", {"type": "field", "value": ["standard_metadata", "mcast_grp"]}, FIELD),
+            "prog.p4:42: multicast",
+        ),
+        (
+            add_primitive(
+                "assign",
+                FIELD,
+                {"type": "expression", "value": {"op": ">>", "left": {
+                    "type": "expression", "value": {"op": "+", "left": FIELD, "right": FIELD}},
+                    "right": {"type": "hexstr", "value": "0x1"}}},
+            ),
+            "prog.p4:42: an intermediate result of more than 128 bits",
+        ),
+        (
+            add_primitive("assign", FIELD, {"type": "field", "value": ["standard_metadata", "enq_qdepth"]}),
+            "queue metadata standard_metadata.enq_qdepth",
+        ),
+    ],
+)  # fmt: skip
+def test_what_the_target_cannot_do_is_refused_by_name_and_line(program: dict[str, Any], message: str) -> None:
+    with pytest.raises(UnsupportedError) as caught:
+        translate(read_program(json.dumps(program)))
+    assert message in str(caught.value)
+    assert str(caught.value).endswith("is not supported by this target")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("meter_arrays", {"name": "m"}, "meter m"),
+        ("learn_lists", {"name": "d"}, "digest d"),
+        ("register_arrays", {"name": "r", "size": 4, "bitwidth": 8}, "register r"),
+        ("parse_vsets", {"name": "v"}, "parser value set v"),
+        ("checksums", {"name": "c"}, "checksum c"),
+    ],
+)
+def test_externs_are_refused(key: str, value: dict[str, Any], message: str) -> None:
+    program = raw()
+    program[key] = [
+        {**value, "source_info": {"filename": "x.p4", "line": 3, "column": 1, "source_fragment": ""}}
+    ]
+    with pytest.raises(UnsupportedError, match=f"x.p4:3: {message}"):
+        translate(read_program(json.dumps(program)))
+
+
+def test_tables_are_refused_with_their_name() -> None:
+    for change, message in (
+        ({"type": "indirect_ws", "action_profile": "sel"}, "action selector sel of table I.t"),
+        ({"support_timeout": True}, "idle timeout of table I.t"),
+        ({"direct_meters": "m"}, "direct meter m of table I.t"),
+    ):
+        program = copy.deepcopy(raw())
+        table = next(t for t in program["pipelines"][0]["tables"] if t["name"] == "I.t")
+        table.update(change)
+        with pytest.raises(UnsupportedError, match=message):
+            translate(read_program(json.dumps(program)))
+
+
+def test_a_translation_is_a_value_that_travels() -> None:
+    translation = translate(read_program(JSON.read_bytes()))
+    assert pickle.loads(pickle.dumps(translation)) == translation
+    assert 'section "classifier"' in translation.ir
+
+
+def test_compiling_gives_bpf_with_a_mark_for_each_map() -> None:
+    translation = translate(read_program(JSON.read_bytes()))
+    code = section(compile_ir(translation.ir), SECTION)
+    assert len(code) % 8 == 0
+    fds = list(range(1000, 1000 + len(translation.plan.maps)))
+    linked = relocate(code, fds)
+    loads = [i for i in range(0, len(code), 8) if code[i] == 0x18 and code[i + 1] >> 4]
+    assert {int.from_bytes(code[i + 4 : i + 8], "little") - MAP_MARK for i in loads} == set(range(len(fds)))
+    assert {int.from_bytes(linked[i + 4 : i + 8], "little") for i in loads} == set(fds)
+
+
+def test_an_error_of_llvm_does_not_end_this_process() -> None:
+    with pytest.raises(CompilerError, match="LLVM could not compile"):
+        compile_ir("this is not LLVM IR")
+    multiply = """target triple = "bpfel"
+    define i32 @switch(ptr %p) section "classifier" {
+      %a = load i128, ptr %p
+      %b = udiv i128 %a, 3
+      store i128 %b, ptr %p
+      ret i32 0
+    }"""
+    with pytest.raises(CompilerError, match="not supported"):
+        compile_ir(multiply)
+
+
+@pytest.mark.parametrize("data", [b"", b"\x7fELF\x02\x01", b"\x7fELF\x01\x01" + bytes(80), bytes(64)])
+def test_damaged_objects_are_errors(data: bytes) -> None:
+    with pytest.raises(SwitchError):
+        section(data, "classifier")
+
+
+def test_slots_are_aligned_and_apart() -> None:
+    layout = make_layout(read_program((DATA / "match.json").read_bytes()), 40)
+    places = sorted((s.offset, s.size) for s in layout.slots.values())
+    assert all(offset % min(size, 8) == 0 for offset, size in places)
+    assert all(a + n <= b for (a, n), (b, _) in pairwise(places))
+    assert places[-1][0] + places[-1][1] <= layout.zeroed <= layout.key < layout.buffer < layout.size
+
+
+@given(width=st.integers(1, 128))
+def test_a_slot_is_the_smallest_power_of_two(width: int) -> None:
+    size = slot_size(width)
+    assert size * 8 >= width
+    assert size == 1 or size * 4 < width
+
+
+@given(cells=st.integers(1, 200_000))
+def test_counter_maps_have_room(cells: int) -> None:
+    spec = counter_map("c", cells)
+    assert spec.max_entries * counter_chunk(cells) >= cells
+    assert spec.value_size <= 32768
+
+
+NAMES = {0: 8, 1: 9, 2: 32}
+LEAVES = st.one_of(
+    st.integers(0, 300).map(Const),
+    st.sampled_from([Param(0), Param(1), Param(2)]),
+    st.just(FieldRef("h", "s")),
+)
+
+
+def trees(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.one_of(
+        st.tuples(st.sampled_from(["+", "-", "*", "|", "^"]), inner, inner).map(lambda t: Op(*t)),
+        st.tuples(st.just("&"), inner, st.integers(0, 500).map(Const)).map(lambda t: Op(*t)),
+        st.tuples(st.sampled_from(["<<", ">>"]), inner, st.integers(0, 12).map(Const)).map(lambda t: Op(*t)),
+        inner.map(lambda e: Op("~", None, e)),
+        st.tuples(st.sampled_from(["two_comp_mod", "usat_cast", "sat_cast"]), inner, st.integers(2, 40)).map(
+            lambda t: Op(t[0], t[1], Const(t[2]))
+        ),
+    )
+
+
+@given(
+    expr=st.recursive(LEAVES, trees, max_leaves=8),
+    values=st.tuples(st.integers(0, 255), st.integers(0, 511), st.integers(0, (1 << 32) - 1)),
+    field=st.integers(-(1 << 15), (1 << 15) - 1),
+)
+def test_a_value_never_leaves_its_interval(expr: Any, values: tuple[int, ...], field: int) -> None:
+    from switches.interpreter import _NUMERIC
+
+    def leaf(e: Any) -> Interval:
+        return ranges.signed(16) if isinstance(e, FieldRef) else ranges.unsigned(NAMES[e.index])
+
+    def value(e: Any) -> int:
+        match e:
+            case Const(n):
+                return n
+            case Param(i):
+                return values[i]
+            case FieldRef():
+                return field
+            case Op(op="~", right=right):
+                return ~value(right)
+            case Op(op=op, left=left, right=right):
+                return _NUMERIC[op](value(left), value(right))
+        raise AssertionError(e)
+
+    span = interval(expr, leaf)
+    number = value(expr)
+    assert span.low <= number <= span.high
+    assert -(1 << span.bits) <= number < 1 << span.bits
+
+
+def test_device_configs_with_and_without_the_old_wrapper() -> None:
+    text = b'{"a": 1}' + b" " * 300
+    assert json_of(text) == text
+    # field 1 varint, field 3 with the JSON
+    wrapped = b"\x08\x01\x1a" + bytes([len(text) & 0x7F | 0x80, len(text) >> 7]) + text
+    assert json_of(wrapped) == text
+    for junk in (b"", b"\xff\xff", b"\x08", b"\x1a\x03abc"):
+        with pytest.raises(BadInputError):
+            json_of(junk)
