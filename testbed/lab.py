@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -9,8 +10,7 @@ from types import TracebackType
 
 from controller.faults import FaultInjector
 from controller.thread import ControllerThread
-from switches.target import select_target
-from switches.target import RunningSwitch, SwitchSpec, SwitchTarget
+from switches.target import RunningSwitch, SwitchSpec, SwitchTarget, select_target
 from testbed import namespaces
 from testbed.names import Names, switch_ports
 from testbed.network import FabricNetwork
@@ -61,6 +61,7 @@ class Lab:
         started = time.monotonic()
         network = FabricNetwork.up(fabric, names=names, target=target.name)
         network.__enter__()
+        os.environ.update(network.environment)  # what targets start is told apart by it, too
         controller: ControllerThread | None = None
         try:
             say(f"{len(fabric.links)} links, {len(fabric.hosts)} hosts ({_since(started)})")

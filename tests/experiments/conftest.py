@@ -3,9 +3,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from synthetic_run import Story, tell
 
 from experiments.faults import choose_links, fabric_links_between
+from tests.experiments.synthetic_run import Story, tell
 from topologies import Fabric, load_fabric
 
 

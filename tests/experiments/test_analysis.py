@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic_run import OFFSET_NS, ONE_WAY_NS, RTT_NS, Story, Wire, tell
 
 from experiments.analysis import CAPTURE_STAMP_NS, EVENT_STAMP_NS, Check, Trial, analyse
 from experiments.clock import ClockMap, OffsetSample
@@ -16,6 +15,7 @@ from experiments.faults import FaultRecord
 from experiments.pcap import parse_pcap
 from experiments.report import examine
 from experiments.trace import NEVER, Trace, build_trace, unwrap
+from tests.experiments.synthetic_run import OFFSET_NS, ONE_WAY_NS, RTT_NS, Story, Wire, tell
 from topologies import Fabric, InputError
 from topologies import Path as NetworkPath
 

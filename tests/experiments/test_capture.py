@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from synthetic_run import Mrc
 
 from experiments.capture import Capture, CaptureCounts, CaptureError, tcpdump_command
 from experiments.clock import ClockMap
 from experiments.pcap import read_pcap
 from experiments.recorder import Ear, Recorder
 from experiments.report import load_recording
+from tests.experiments.synthetic_run import Mrc
 
 NAMESPACE = f"mrclab-test-{os.getpid()}"
 # Sends frames (hex, in argv) out of one end of the veth pair, and tells the monotonic time around each.

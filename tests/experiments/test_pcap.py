@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic_run import OFFSET_NS, PROBE, SACK, Mrc, Record, pcap
 
 from experiments.pcap import parse_pcap, read_pcap
+from tests.experiments.synthetic_run import OFFSET_NS, PROBE, SACK, Mrc, Record, pcap
 from topologies import InputError
 
 CONTAINER = 0xFCBBBB00_0401_0802_0403_0C01_0000_0000 << 0

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from json_schema import violations
 from rich.console import Console
 
 from experiments.plots import draw_all, representative
@@ -18,6 +17,7 @@ from experiments.scenario import load_scenario
 from experiments.system import describe_system
 from experiments.table import print_result, us
 from experiments.validity import Load, judge
+from tests.experiments.json_schema import violations
 from topologies import Fabric
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import struct
 
 import pytest
-from synthetic_run import Mrc, Record, ipv6, pcap
 
 from experiments import pcap as reader
 from experiments.pcap import parse_pcap
 from hosts.mrc import wire
+from tests.experiments.synthetic_run import Mrc, Record, ipv6, pcap
 
 
 def read(body: bytes, ev: int) -> reader.Packets:

@@ -5,12 +5,12 @@ import random
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from sim import Network, Sim, frame_psn, mark_ce, port_addresses, remote_paths, trim
 
 from hosts.mrc import Access, Endpoint, MrcConfig, Path, PlanePaths, RemotePaths
 from hosts.mrc.ev import EvInput
 from hosts.mrc.events import EvSkipped, PacketLost, QpError, ReceiveCompleted, SendCompleted, Status
 from hosts.mrc.wire import BTH_OFFSET, Nack, NackReason, Opcode, Sack
+from tests.mrc.sim import Network, Sim, frame_psn, mark_ce, port_addresses, remote_paths, trim
 
 
 def run(sim):

@@ -6,11 +6,11 @@ from collections import Counter
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sim import ev_value, remote_paths
 
 from hosts.mrc.config import MrcConfig
 from hosts.mrc.ev import TRANSITIONS, EvInput, EvSet, EvState
 from hosts.mrc.events import EvReplaced, EvRestored, EvRetired, EvSkipped, RetireReason
+from tests.mrc.sim import ev_value, remote_paths
 
 U, G, S, B, D = EvState.UNKNOWN, EvState.GOOD, EvState.SKIP, EvState.ASSUMED_BAD, EvState.DENIED
 

@@ -5,9 +5,9 @@ import zlib
 
 from hypothesis import given
 from hypothesis import strategies as st
-from sim import Network, Sim
 
 from hosts.mrc.icrc import RESIDUE, packet_icrc, prefix_crc
+from tests.mrc.sim import Network, Sim
 
 
 def literal_crc(data: bytes) -> int:

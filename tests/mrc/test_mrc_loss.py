@@ -1,7 +1,5 @@
 """Loss inference and timers, to the nanosecond. Time is an argument: nothing sleeps."""
 
-from sim import Network, Sim, ev_value, frame_ev, frame_psn, is_data
-
 from hosts.mrc import MrcConfig
 from hosts.mrc.events import (
     EvRetired,
@@ -16,6 +14,7 @@ from hosts.mrc.events import (
 )
 from hosts.mrc.loss import AckTimer, ReorderGuard, RttEstimator, TailTimer
 from hosts.mrc.wire import BTH_OFFSET, Opcode
+from tests.mrc.sim import Network, Sim, ev_value, frame_ev, frame_psn, is_data
 
 
 def test_rtt_is_rfc_6298():

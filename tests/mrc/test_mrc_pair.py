@@ -7,7 +7,6 @@ from collections import Counter, defaultdict
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sim import Network, Sim, ev_value, frame_ev, frame_psn, is_data
 
 from hosts.mrc import EvState, MrcConfig
 from hosts.mrc.events import (
@@ -26,6 +25,7 @@ from hosts.mrc.events import (
     Status,
 )
 from hosts.mrc.wire import BTH_OFFSET
+from tests.mrc.sim import Network, Sim, ev_value, frame_ev, frame_psn, is_data
 
 
 def stream(sim, lengths, *, source=0, imm=True):

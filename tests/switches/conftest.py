@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 from finsy.proto import p4i
-from switch_kit import JSON, P4INFO, Namespace, read_p4info
+
+from tests.switches.switch_kit import JSON, P4INFO, Namespace, read_p4info
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from switch_kit import DATA, JSON
 
 from switches.bmv2_json import Const, FieldRef, Op, Param, read_program
 from switches.ebpf import ranges
@@ -25,6 +24,7 @@ from switches.ebpf.program import SECTION, translate
 from switches.ebpf.ranges import Interval, interval
 from switches.ebpf.worker import CompilerError, compile_ir
 from switches.errors import BadInputError, SwitchError, UnsupportedError
+from tests.switches.switch_kit import DATA, JSON
 
 
 def raw(name: str = "arith") -> dict[str, Any]:

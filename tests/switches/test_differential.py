@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from switch_kit import DATA, JSON, Namespace, ipv6_frame, sid
 
 from switches.bmv2_json import read_program
 from switches.ebpf import bpf
@@ -19,6 +18,7 @@ from switches.ebpf.datapath import Datapath, SharedMaps
 from switches.ebpf.entries import Action, Entry, TableState, full_mask
 from switches.ebpf.tc import ifindex_of
 from switches.interpreter import Between, Exact, Interpreter, Masked, Prefix, Rule
+from tests.switches.switch_kit import DATA, JSON, Namespace, ipv6_frame, sid
 
 pytestmark = pytest.mark.root
 REDIRECT, SHOT = 7, 2

@@ -8,10 +8,20 @@ from pathlib import Path
 import grpc
 import pytest
 from finsy.proto import p4i, p4r, rpc_status
-from switch_kit import DATA, Client, Names, Namespace, delete, forwarded, insert, modify, read_p4info
 
 from switches.ebpf.target import EbpfTarget
 from switches.target import SwitchSpec
+from tests.switches.switch_kit import (
+    DATA,
+    Client,
+    Names,
+    Namespace,
+    delete,
+    forwarded,
+    insert,
+    modify,
+    read_p4info,
+)
 
 pytestmark = pytest.mark.root
 Code = grpc.StatusCode

@@ -6,7 +6,6 @@ import pytest
 from finsy.proto import p4i, p4r
 from hypothesis import given
 from hypothesis import strategies as st
-from switch_kit import DATA, JSON, P4INFO, Names, read_p4info
 
 from switches.bmv2_json import read_program
 from switches.ebpf.compiled import Compiled
@@ -16,6 +15,7 @@ from switches.ebpf.p4rt.schema import Schema, bind
 from switches.ebpf.p4rt.status import Code, P4RuntimeError, batch_status
 from switches.ebpf.p4rt.values import decode, encode
 from switches.ebpf.program import translate
+from tests.switches.switch_kit import DATA, JSON, P4INFO, Names, read_p4info
 
 
 @given(width=st.integers(1, 128), data=st.data())

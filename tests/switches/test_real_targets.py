@@ -10,7 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from switch_kit import (
+
+from switches.bmv2_json import read_program
+from switches.interpreter import Between, Exact, Interpreter, Masked, Prefix, Rule
+from switches.target import SwitchSpec, select_target
+from tests.switches.switch_kit import (
     DATA,
     JSON,
     P4INFO,
@@ -23,11 +27,7 @@ from switch_kit import (
     read_p4info,
     sid,
 )
-from switch_kit import receive as receive_frames
-
-from switches.bmv2_json import read_program
-from switches.interpreter import Between, Exact, Interpreter, Masked, Prefix, Rule
-from switches.target import SwitchSpec, select_target
+from tests.switches.switch_kit import receive as receive_frames
 
 TARGETS = ["ebpf", pytest.param("bmv2", marks=[pytest.mark.bmv2, pytest.mark.slow])]
 pytestmark = [pytest.mark.root]

@@ -14,7 +14,14 @@ from pathlib import Path
 
 import pytest
 from finsy.proto import p4i, p4r
-from switch_kit import (
+
+from switches.bmv2.target import BMV2_PROGRAM, Bmv2Target
+from switches.ebpf.main import loopback, parse, read_specs
+from switches.ebpf.target import EbpfTarget
+from switches.errors import BadInputError, SwitchError
+from switches.processes import Process, inside, python
+from switches.target import SwitchSpec, SwitchTarget, select_target
+from tests.switches.switch_kit import (
     DST,
     JSON,
     MY_SID,
@@ -28,13 +35,6 @@ from switch_kit import (
     receive,
     sid,
 )
-
-from switches.bmv2.target import BMV2_PROGRAM, Bmv2Target
-from switches.ebpf.main import loopback, parse, read_specs
-from switches.ebpf.target import EbpfTarget
-from switches.errors import BadInputError, SwitchError
-from switches.processes import Process, inside, python
-from switches.target import SwitchSpec, SwitchTarget, select_target
 
 
 def test_auto_takes_bmv2_only_where_it_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,6 +125,13 @@ def test_without_root_it_exits_with_3_and_names_the_mend() -> None:
 
 
 @pytest.mark.root
+def test_here_it_is_available_and_probing_leaves_nothing() -> None:
+    before = subprocess.run(["tc", "qdisc", "show"], check=True, capture_output=True).stdout
+    assert EbpfTarget().available() is None
+    assert subprocess.run(["tc", "qdisc", "show"], check=True, capture_output=True).stdout == before
+
+
+@pytest.mark.root
 def test_a_missing_interface_is_bad_input(namespace: Namespace, tmp_path: Path) -> None:
     target = EbpfTarget()
     with pytest.raises(BadInputError, match="no interface nope0"):
@@ -148,6 +155,7 @@ def test_stop_leaves_nothing_and_a_killed_server_is_replaced(
     for kill in (True, False):
         target = EbpfTarget()
         (running,) = target.start([spec], netns=namespace.name, log_dir=tmp_path)
+        assert "clsact" not in namespace.qdiscs()  # what the killed one left is gone
         (pid,) = target.pids()
         assert b"MRCLAB_RUN=run-7" in Path(f"/proc/{pid}/environ").read_bytes()
         assert os.getsid(pid) == pid

@@ -10,7 +10,10 @@ from pathlib import Path
 import grpc
 import pytest
 from finsy.proto import p4i, p4r
-from switch_kit import (
+
+from switches.ebpf.target import EbpfTarget
+from switches.target import SwitchSpec
+from tests.switches.switch_kit import (
     DATA,
     DST,
     IN_FAULT,
@@ -29,9 +32,6 @@ from switch_kit import (
     receive,
     sid,
 )
-
-from switches.ebpf.target import EbpfTarget
-from switches.target import SwitchSpec
 
 pytestmark = pytest.mark.root
 SIZES = (55, 60, 154, 1500, 4200, 8900, 9014)

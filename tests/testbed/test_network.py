@@ -13,13 +13,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import leftovers
 
 from testbed import namespaces, state
 from testbed.clean import Removed, clean
 from testbed.names import Names
 from testbed.network import FabricNetwork, attach
 from testbed.processes import Process
+from tests.testbed.conftest import leftovers
 from topologies import Fabric, InputError, load_fabric
 
 pytestmark = pytest.mark.root

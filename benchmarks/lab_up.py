@@ -1,0 +1,88 @@
+"""How long a whole fabric takes to come up programmed and to go down, and what memory it holds meanwhile.
+
+    python benchmarks/lab_up.py [--topology lab ...] [--target ebpf] [--runs 5]
+
+Times are those of the commands `mrclab up` and `mrclab down` as a person types them, interpreter start
+included. Memory is the proportional set size (PSS) of all processes of the testbed, and the fall of
+MemAvailable, which has the kernel's share (interfaces, programs, maps) and the noise of everything else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from testbed import processes
+from testbed.names import PREFIX_VARIABLE, Names
+from testbed.namespaces import Identity, Markers
+from testbed.state import markers_dir
+
+MIB = 1 << 20
+
+
+def pss_bytes(pid: int) -> int:
+    """The proportional set size of a process; 0 where it has ended."""
+    try:
+        rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) * 1024 for line in rollup.splitlines() if line.startswith("Pss:"))
+
+
+def available_bytes() -> int:
+    """MemAvailable."""
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    raise RuntimeError("no MemAvailable in /proc/meminfo")
+
+
+def timed(words: list[str], environment: dict[str, str]) -> float:
+    """Seconds that a command takes."""
+    started = time.perf_counter()
+    subprocess.run([sys.executable, "-m", "mrclab", *words], env=environment, check=True, capture_output=True)
+    return time.perf_counter() - started
+
+
+def main() -> None:
+    """Measures and prints a table."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--topology", nargs="+", default=["tiny", "lab", "wide"])
+    parser.add_argument("--target", default="ebpf")
+    parser.add_argument("--runs", type=int, default=5)
+    args = parser.parse_args()
+    names = Names.of_prefix(f"bench{os.getpid()}")
+
+    def inside() -> set[Identity]:
+        return set(Markers(markers_dir(names)).identities())
+
+    environment = {**os.environ, PREFIX_VARIABLE: names.prefix}
+    print(f"target {args.target}, {args.runs} runs each, {os.cpu_count()} CPUs; medians (worst)")
+    print(f"{'topology':10} {'up s':>14} {'down s':>14} {'PSS MiB':>16} {'MemAvailable MiB':>18}")
+    for topology in args.topology:
+        columns: list[list[float]] = [[], [], [], []]
+        for _ in range(args.runs):
+            before = available_bytes()
+            try:
+                columns[0].append(timed(["up", "--topology", topology, "--target", args.target], environment))
+                columns[2].append(sum(pss_bytes(p.pid) for p in processes.ours(names, inside())) / MIB)
+                columns[3].append((before - available_bytes()) / MIB)
+                columns[1].append(timed(["down"], environment))
+            finally:
+                subprocess.run(
+                    [sys.executable, "-m", "mrclab", "clean"],
+                    env=environment,
+                    check=False,
+                    capture_output=True,
+                )
+        cells = [f"{statistics.median(c):.2f} ({max(c):.2f})" for c in columns]
+        print(f"{topology:10} {cells[0]:>14} {cells[1]:>14} {cells[2]:>16} {cells[3]:>18}")
+
+
+if __name__ == "__main__":
+    main()
