@@ -127,12 +127,8 @@ async def serve(options: Options) -> None:
     """Run the switches until a signal comes. Raises SwitchError when they cannot start."""
     from switches.ebpf.p4rt.server import P4RuntimeServer
     from switches.ebpf.probe import check_machine
-    from switches.ebpf.tc import ifindex_of
 
     check_machine()
-    for spec in options.specs:
-        for interface in spec.ports.values():
-            ifindex_of(interface)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)

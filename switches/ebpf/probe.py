@@ -1,7 +1,12 @@
-"""Whether this machine can run the target: tried out on a namespace's loopback, and taken back."""
+"""Whether this machine can run the target.
+
+`python -m switches.ebpf.probe` tries all of it in a network namespace that ends with the process, and exits 3
+with one line on stderr when something is missing.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import struct
 import sys
@@ -9,10 +14,11 @@ import sys
 from switches.ebpf import bpf
 from switches.ebpf.plan import NO_PREALLOC, MapSpec, MapType
 from switches.ebpf.tc import TrafficControl
-from switches.errors import MachineError
+from switches.errors import MachineError, SwitchError
 
 _RETURN_OK = struct.pack("<BBhi", 0xB7, 0, 0, 0) + struct.pack("<BBhi", 0x95, 0, 0, 0)
 _LOOPBACK = 1
+_CLONE_NEWNET = 0x40000000
 
 
 def check_machine() -> None:
@@ -26,7 +32,9 @@ def check_machine() -> None:
 
 
 def check_attachment() -> None:
-    """Raise MachineError when tc cannot run BPF programs. Not where loopback is a port."""
+    """Raise MachineError when tc cannot run BPF programs. Uses the loopback of a namespace made for it."""
+    if ctypes.CDLL(None, use_errno=True).unshare(_CLONE_NEWNET):
+        raise MachineError(f"no network namespaces here: {os.strerror(ctypes.get_errno())}")
     fd = bpf.load_program(_RETURN_OK, "probe")
     try:
         with TrafficControl() as tc:
@@ -37,3 +45,18 @@ def check_attachment() -> None:
                 tc.remove_clsact(_LOOPBACK)
     finally:
         os.close(fd)
+
+
+def main() -> int:
+    """Entry point of the module run as a program."""
+    try:
+        check_machine()
+        check_attachment()
+    except SwitchError as exc:
+        print(exc, file=sys.stderr)
+        return exc.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

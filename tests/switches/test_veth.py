@@ -17,9 +17,11 @@ from tests.switches.switch_kit import (
     DATA,
     DST,
     IN_FAULT,
+    JSON,
     MY_SID,
     NEXT_HOP,
     OUT_FAULT,
+    P4INFO,
     Client,
     Names,
     Namespace,
@@ -85,8 +87,6 @@ class Chain:
 
 @pytest.fixture(scope="module")
 def chain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chain]:
-    from switch_kit import JSON, P4INFO
-
     ns = Namespace()
     try:
         chain = Chain(ns, tmp_path_factory.mktemp("log"), read_p4info(P4INFO), JSON.read_bytes())
@@ -129,6 +129,7 @@ def test_both_directions(chain: Chain) -> None:
         (ipv6_frame(sid(7, 2)), 3),
         (ipv6_frame(sid(1, 7)), 4),
     ],
+    ids=["33 bytes", "half a header", "hop limit", "not our SID", "no route"],
 )
 def test_what_cannot_go_on_is_dropped_and_counted(chain: Chain, frame: bytes, reason: int) -> None:
     before = chain.count(1, "MrcIngress.drops", reason)

@@ -23,7 +23,7 @@ from switches.ebpf.entries import (
 )
 from switches.ebpf.p4rt.schema import Schema, TableSchema
 from switches.ebpf.p4rt.status import Code, P4RuntimeError
-from switches.ebpf.tc import TrafficControl
+from switches.ebpf.tc import TrafficControl, ifindex_of
 from switches.target import SwitchSpec
 
 Counts = tuple[int, int]  # packets, bytes
@@ -77,6 +77,11 @@ class Device:
         self._base: dict[tuple[int, int], Counts] = {}
 
     # -- pipeline ------------------------------------------------------------------------------------------
+
+    def sweep(self, tc: TrafficControl) -> None:
+        """Take whatever was left on the ports by another process off them. Raises BadInputError."""
+        for interface in self.spec.ports.values():
+            tc.remove_clsact(ifindex_of(interface))
 
     def load(self, compiled: Compiled, tc: TrafficControl) -> None:
         """Put a program onto the ports in the place of the one before. All tables are as the program says."""

@@ -104,6 +104,9 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
             self.port = self._server.add_insecure_port(self.address)
         except RuntimeError as exc:
             raise BadInputError(f"cannot listen on {self.address}: is it in use?") from exc
+        # What a server that was killed has left on the ports would go on forwarding with its old entries.
+        for device in self.devices.values():
+            device.sweep(self._tc)
         await self._server.start()
 
     async def stop(self) -> None:

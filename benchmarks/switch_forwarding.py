@@ -1,0 +1,172 @@
+"""What the ebpf target costs: compiling, loading many switches, a packet, memory.
+
+    python benchmarks/switch_forwarding.py [--switches 32] [--ports 4] [--json FILE --p4info FILE]
+
+Needs root. Runs in network namespaces of its own and leaves nothing. Methods:
+
+* compile: BMv2 JSON to BPF object code, the worker process included, median of 5 in this process;
+* load: one switch, its maps created, program verified, median of 20 (not attached);
+* packet: BPF_PROG_TEST_RUN of a 154-byte frame that is forwarded, 50 runs a call (each run lowers the hop
+  limit, so more would time the drop path), minimum and median over 200 calls; and of a frame that is dropped;
+* fabric: a server process with N switches, from its start to the last SetForwardingPipelineConfig; memory is
+  the resident set of the process and what its maps and programs charge (memlock of their fdinfo).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import re
+import statistics
+import struct
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests/switches")]
+
+from switch_kit import JSON, P4INFO, Client, Namespace, forwarded, ip, ipv6_frame, read_p4info, sid  # noqa: E402
+
+from switches.ebpf import bpf  # noqa: E402
+from switches.ebpf.compiled import compile_json  # noqa: E402
+from switches.ebpf.datapath import Datapath, SharedMaps  # noqa: E402
+from switches.ebpf.target import EbpfTarget  # noqa: E402
+from switches.ebpf.tc import ifindex_of  # noqa: E402
+from switches.target import SwitchSpec  # noqa: E402
+
+
+def report(what: str, value: float, unit: str, note: str = "") -> None:
+    print(f"{what:34} {value:10.1f} {unit:6} {note}")
+
+
+def one_switch(data: bytes) -> None:
+    times = []
+    for _ in range(5):
+        start = time.perf_counter()
+        compiled = compile_json(data)
+        times.append(time.perf_counter() - start)
+    report("compile", statistics.median(times) * 1e3, "ms", f"{len(compiled.code) // 8} instructions")
+    ns = Namespace()
+    try:
+        for i in (1, 2):
+            ns.pair(f"s{i}", f"h{i}")
+        shared = SharedMaps()
+
+        def load() -> Datapath:
+            return Datapath("bench", compiled, {1: "s1", 2: "s2"}, shared)
+
+        times = []
+        for _ in range(20):
+            start = time.perf_counter()
+            path = ns.run(load)
+            times.append(time.perf_counter() - start)
+            if len(times) < 20:
+                path.close_descriptors()
+        report("load", statistics.median(times) * 1e3, "ms")
+        tables = compiled.plan.tables
+        my_sid, hop = (tables[f"MrcIngress.micro_segment.{n}"] for n in ("my_sid", "next_hop"))
+        key = struct.pack("=I", 48)
+        assert my_sid.map is not None
+        assert hop.map is not None
+        path.maps[my_sid.map].update(key + sid(1).to_bytes(16, "big"), struct.pack("=II", 1, 0))
+        path.maps[hop.map].update(key + sid(1).to_bytes(16, "big"), struct.pack("=IIQQQ", 1, 0, 2, 1, 2))
+        index = ns.run(lambda: ifindex_of("s1"))
+        # The same uSID over and over: every run finds its own SID and a next hop again, six times.
+        for what, frame, repeat in (
+            ("packet forwarded", ipv6_frame(sid(*[1] * 6), 154, 255), 5),
+            ("packet dropped (no such SID)", ipv6_frame(sid(9), 154, 255), 50),
+        ):
+            ns.run(lambda f=frame, r=repeat: bpf.run_once(path.fd, f, index, r))
+            runs = ns.run(
+                lambda f=frame, r=repeat: [bpf.run_once(path.fd, f, index, r)[2] for _ in range(400)]
+            )
+            report(what, min(runs), "ns", f"median {statistics.median(runs):.0f}, {repeat} runs a call")
+        path.close_descriptors()
+        shared.close()
+    finally:
+        ns.delete()
+
+
+def charged(pid: int) -> int:
+    """Bytes that the maps and programs a process holds are charged for."""
+    total = 0
+    for entry in Path(f"/proc/{pid}/fdinfo").iterdir():
+        found = re.search(r"^memlock:\s*(\d+)", entry.read_text(), re.MULTILINE)
+        total += int(found[1]) if found else 0
+    return total
+
+
+def fabric(data: bytes, switches: int, ports: int) -> None:
+    info = read_p4info(P4INFO)
+    ns = Namespace()
+    try:
+        specs = []
+        links = []
+        for s in range(switches):
+            for p in range(1, ports + 1):
+                near, far = f"s{s}p{p}", f"h{s}p{p}"
+                links.append(f"link add {near} type veth peer name {far}")
+                links += [f"link set {near} up", f"link set {far} up"]
+            specs.append(SwitchSpec(f"s{s}", s + 1, {p: f"s{s}p{p}" for p in range(1, ports + 1)}))
+        with tempfile.TemporaryDirectory() as directory:
+            batch = Path(directory) / "links"
+            batch.write_text("\n".join(links))
+            ip("-n", ns.name, "-batch", str(batch))
+            target = EbpfTarget()
+            start = time.perf_counter()
+            running = target.start(specs, netns=ns.name, log_dir=Path(directory))
+            report(
+                "fabric: start",
+                (time.perf_counter() - start) * 1e3,
+                "ms",
+                f"{switches} switches, {ports} ports each",
+            )
+            try:
+                with forwarded(ns, running[0].grpc_address) as address:
+                    clients = [Client(address, s.device_id) for s in specs]
+                    for c in clients:
+                        c.become_primary()
+                    start = time.perf_counter()
+                    for c in clients:
+                        c.set_pipeline(data, info)
+                    spent = time.perf_counter() - start
+                    report(
+                        "fabric: set all pipelines",
+                        spent * 1e3,
+                        "ms",
+                        f"{spent / switches * 1e3:.1f} ms each",
+                    )
+                    (pid,) = target.pids()
+                    status = Path(f"/proc/{pid}/status").read_text()
+                    report("fabric: server resident", int(status.split("VmRSS:")[1].split()[0]) / 1024, "MiB")
+                    report("fabric: maps and programs", charged(pid) / 2**20, "MiB")
+                    for c in clients:
+                        c.close()
+            finally:
+                start = time.perf_counter()
+                target.stop()
+                report("fabric: stop", (time.perf_counter() - start) * 1e3, "ms")
+    finally:
+        ns.delete()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--switches", type=int, default=32)
+    parser.add_argument("--ports", type=int, default=4)
+    options = parser.parse_args()
+    if os.geteuid() != 0:
+        print("switch_forwarding: needs root", file=sys.stderr)
+        return 3
+    print(f"kernel {platform.release()}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}")
+    data = JSON.read_bytes()
+    one_switch(data)
+    fabric(data, options.switches, options.ports)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
