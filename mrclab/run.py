@@ -10,9 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from experiments.link_kill import run_link_kill
 from experiments.scenario import load_scenario
-from experiments.table import print_result
 from switches.errors import MachineError
 from switches.target import select_target
 from testbed.doctor import require_machine
@@ -33,6 +31,10 @@ def run(args: argparse.Namespace) -> int:
     scenario.check_against(fabric)
     select_target(scenario.target)
     require_machine()
+    # Only now: gRPC and the plots take half a second to import, and bad input need not wait for it.
+    from experiments.link_kill import run_link_kill
+    from experiments.table import print_result
+
     out = _directory(args.out, scenario.name)
 
     console = Console()

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.privilege import AS_NOBODY
+
 BAD_TOPOLOGY = "name: bad\nplanes: 1\nt0: 2\nt1: 0\nhosts: 2\n"
 
 
@@ -60,9 +62,8 @@ def test_help_names_every_command(tmp_path: Path) -> None:
 @pytest.mark.root
 @pytest.mark.parametrize("words", [["run", "link-kill"], ["up"], ["clean"]])
 def test_without_root_one_line_says_so(words: list[str], tmp_path: Path) -> None:
-    """In a user namespace where nobody is root: the files stay readable, every privilege is gone."""
     done = subprocess.run(
-        ["unshare", "--user", sys.executable, "-m", "mrclab", *words],
+        [*AS_NOBODY, sys.executable, "-m", "mrclab", *words],
         capture_output=True,
         text=True,
         cwd=tmp_path,

@@ -21,6 +21,7 @@ from switches.ebpf.target import EbpfTarget
 from switches.errors import BadInputError, SwitchError
 from switches.processes import Process, inside, python
 from switches.target import SwitchSpec, SwitchTarget, select_target
+from tests.privilege import AS_NOBODY
 from tests.switches.switch_kit import (
     DST,
     JSON,
@@ -116,7 +117,7 @@ def test_fabrics_that_are_none(tmp_path: Path) -> None:
 def test_without_root_it_exits_with_3_and_names_the_mend() -> None:
     command = [sys.executable, "-m", "switches.ebpf.main", "--no-p4"]
     if os.geteuid() == 0:
-        command = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *command]
+        command = [*AS_NOBODY, *command]
     env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, capture_output=True, text=True, cwd="/", env=env, check=False)
     assert done.returncode == 3, done.stderr
