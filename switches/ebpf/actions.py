@@ -12,6 +12,9 @@ from switches.ebpf.plan import DROP_PORT
 from switches.ebpf.unit import STANDARD, Unit
 from switches.errors import UnsupportedError
 
+# Register primitives, and which argument names the array.
+_REGISTER = {"register_read": 1, "register_write": 0}
+
 Params = Sequence[tuple[int, Value]]
 
 
@@ -34,6 +37,8 @@ class ActionWriter:
             "mark_to_drop": self._mark_to_drop,
             "drop": self._mark_to_drop,
             "count": self._count,
+            "register_read": self._register_read,
+            "register_write": self._register_write,
             "modify_field_rng_uniform": self._random,
             "exit": self._exit,
             "no_op": lambda e, p: None,
@@ -45,6 +50,7 @@ class ActionWriter:
         jumps = {_target(p) for p in action.primitives if p.op in ("_jump", "_jump_if_zero")}
         blocks = {i: self.asm.block(f"{_plain(action.name)}.{i}") for i in sorted(jumps)}
         b = self.asm.b
+        locked = self._lock(action)
         for i, p in enumerate(action.primitives):
             self._place(blocks.get(i))
             if p.op in ("_jump", "_jump_if_zero"):
@@ -58,6 +64,8 @@ class ActionWriter:
             else:
                 self.statement(p, params)
         self._place(blocks.get(len(action.primitives)))
+        if locked:
+            self.asm.helper(Helper.SPIN_UNLOCK, self._lock_value())
         if any(p.op == "exit" for p in action.primitives):
             stay = self.asm.block(f"{_plain(action.name)}.stay")
             flag = self.asm.load(self.asm.at(self.u.machine.scratch, self.u.layout.exited), 8)
@@ -183,6 +191,75 @@ class ActionWriter:
         _, _, (index,) = e.whole(p.args[1])
         self.u.count(counter.map, counter.size, index)
 
+    def _lock(self, action: Action) -> bool:
+        """Take the lock of the switch's registers where another CPU could come in between.
+
+        BMv2 locks every register that an action touches. One read or write of up to 64 bits is whole by
+        itself; but once some action needs the lock, those that only write have to wait for it too.
+        """
+        ops = _register_ops(action)
+        contended = any(self._needs_lock(a) for a in self.u.program.actions.values())
+        writes = any(p.op == "register_write" for p in ops)
+        if not self._needs_lock(action) and not (writes and contended):
+            return False
+        for p in action.primitives:
+            if p.op in ("count", "modify_field_rng_uniform"):  # no helper may be called under the lock
+                what = f"'{p.op}' in an action that holds the lock of registers"
+                raise UnsupportedError(what, str(p.source))
+        self.asm.helper(Helper.SPIN_LOCK, self._lock_value())
+        return True
+
+    def _needs_lock(self, action: Action) -> bool:
+        ops = _register_ops(action)
+        names = [a.name for p in ops if isinstance(a := p.args[_REGISTER[p.op]], Name)]
+        return len(ops) > 1 or any(self.u.registers[n].cell_size > 8 for n in names)
+
+    def _lock_value(self) -> Value:
+        assert self.u.lock_map is not None
+        return self.asm.map_value(self.u.lock_map)
+
+    def _register_cell(self, e: Evaluator, array: Expr, at: Expr) -> tuple[int, int, Value, Value]:
+        """Width of a register, bits of its cell, whether the index is inside, and the cell's address."""
+        if not isinstance(array, Name) or array.name not in self.u.registers:
+            raise e.refuse("a register that is not declared")
+        asm, b = self.asm, self.asm.b
+        layout = self.u.registers[array.name]
+        _, _, (index,) = e.whole(at)
+        index = asm.fit(index, max(index.type.width, 32))
+        inside = b.icmp_unsigned("<", index, const(index.type.width, layout.size))
+        offset = b.mul(asm.fit(index, 64), const(64, layout.cell_size))
+        return layout.width, layout.cell_size * 8, inside, asm.at(asm.map_value(layout.map), offset)
+
+    def _register_read(self, e: Evaluator, p: Primitive) -> None:
+        """Read a cell; one outside the array reads as 0."""
+        target = p.args[0]
+        if not isinstance(target, FieldRef):
+            raise e.refuse("reading a register into something other than a field")
+        asm, b = self.asm, self.asm.b
+        _, bits, inside, cell = self._register_cell(e, p.args[1], p.args[2])
+        start, there, done = b.block, asm.block("register.there"), asm.block("register.done")
+        b.cbranch(inside, there, done)
+        asm.enter(there)
+        loaded = asm.load(cell, bits, min(bits // 8, 8))
+        b.branch(done)
+        asm.enter(done)
+        value = b.phi(loaded.type)
+        value.add_incoming(loaded, there)
+        value.add_incoming(const(bits, 0), start)
+        self.u.machine.write(target, asm.fit(value, self.u.program.field(target).width), p.source)
+
+    def _register_write(self, e: Evaluator, p: Primitive) -> None:
+        """Write a cell; one outside the array is not written."""
+        asm, b = self.asm, self.asm.b
+        width, bits, inside, cell = self._register_cell(e, p.args[0], p.args[1])
+        value = asm.fit(e.value(p.args[2], width), bits)
+        there, done = asm.block("register.there"), asm.block("register.done")
+        b.cbranch(inside, there, done)
+        asm.enter(there)
+        asm.store(value, cell, min(bits // 8, 8))
+        b.branch(done)
+        asm.enter(done)
+
     def _random(self, e: Evaluator, p: Primitive) -> None:
         """A uniform number from low to high, both included."""
         target, low, high = p.args
@@ -248,6 +325,10 @@ def check_write(target: FieldRef, primitive: Primitive) -> None:
     raise UnsupportedError(
         f"{_SPECIAL[target.field]} (standard_metadata.{target.field})", str(primitive.source)
     )
+
+
+def _register_ops(action: Action) -> list[Primitive]:
+    return [p for p in action.primitives if p.op in _REGISTER]
 
 
 def _target(p: Primitive) -> int:

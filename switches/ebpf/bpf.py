@@ -19,7 +19,7 @@ from switches.errors import MachineError, SwitchError
 
 _SYSCALL = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "loongarch64": 280}
 _MAP_CREATE, _LOOKUP, _UPDATE, _DELETE, _NEXT_KEY, _PROG_LOAD = range(6)
-_TEST_RUN = 10
+_TEST_RUN, _BTF_LOAD = 10, 18
 _SCHED_CLS = 3
 _LOG_SIZE = 16 << 20
 _LD_IMM64 = 0x18
@@ -49,15 +49,37 @@ def _attr(fmt: str, *values: int | bytes) -> ctypes.Array[ctypes.c_char]:
     return ctypes.create_string_buffer(packed, max(len(packed), 128))
 
 
+def _lock_btf() -> bytes:
+    """BTF of an int, of a bpf_spin_lock with one, and of a struct that holds nothing but such a lock."""
+    names = b"\0int\0bpf_spin_lock\0val\0value\0lock\0"
+    at = {
+        n: names.index(b"\0" + n + b"\0") + 1 for n in (b"int", b"bpf_spin_lock", b"val", b"value", b"lock")
+    }
+    kind_int, kind_struct = 1 << 24, 4 << 24
+    types = struct.pack("=IIII", at[b"int"], kind_int, 4, 32)
+    types += struct.pack("=III", at[b"bpf_spin_lock"], kind_struct | 1, 4)
+    types += struct.pack("=III", at[b"val"], 1, 0)
+    types += struct.pack("=III", at[b"value"], kind_struct | 1, 4)
+    types += struct.pack("=III", at[b"lock"], 2, 0)
+    return struct.pack("=HBBIIIII", 0xEB9F, 1, 0, 24, 0, len(types), len(types), len(names)) + types + names
+
+
+def _load_btf(data: bytes) -> int:
+    blob = ctypes.create_string_buffer(data, len(data))
+    return _bpf(_BTF_LOAD, _attr("QQIII", ctypes.addressof(blob), 0, len(data), 0, 0))
+
+
 def create_map(spec: MapSpec) -> int:
     """Create a map; returns its descriptor."""
     # The kernel keeps 15 characters of a name, and takes letters, digits, '_' and '.' only.
     name = "".join(c if c.isalnum() else "_" for c in spec.name.split(".", 1)[-1])[:15].encode()
-    attr = _attr(
-        "IIIIIII16s", spec.type, spec.key_size, spec.value_size, spec.max_entries, spec.flags, 0, 0, name
-    )
+    numbers = (spec.type, spec.key_size, spec.value_size, spec.max_entries, spec.flags, 0, 0)
+    btf = -1
     try:
-        return _bpf(_MAP_CREATE, attr)
+        if not spec.lock:
+            return _bpf(_MAP_CREATE, _attr("7I16s", *numbers, name))
+        btf = _load_btf(_lock_btf())
+        return _bpf(_MAP_CREATE, _attr("7I16s5I", *numbers, name, 0, btf, 1, 3, 0))
     except OSError as exc:
         if exc.errno in (errno.EPERM, errno.EACCES):
             raise MachineError(f"bpf(2) is not permitted: {_MEND}") from exc

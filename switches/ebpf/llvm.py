@@ -37,6 +37,8 @@ class Helper(IntEnum):
     SKB_CHANGE_TAIL = 38
     SKB_PULL_DATA = 39
     SKB_CHANGE_HEAD = 43
+    SPIN_LOCK = 93
+    SPIN_UNLOCK = 94
 
 
 @dataclass

@@ -101,6 +101,8 @@ class ParserWriter:
                     self._verify(op, at)
                 case "extract_VL" | "advance" | "shift":
                     raise UnsupportedError(f"parser operation '{op.op}' of variable length", str(op.source))
+                case "register_read" | "register_write":
+                    raise UnsupportedError("a register in the parser", str(op.source))
                 case _:
                     self.statements.statement(op)
         self._select(state, at)

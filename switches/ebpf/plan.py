@@ -32,7 +32,11 @@ NO_PREALLOC = 1
 
 @dataclass(frozen=True)
 class MapSpec:
-    """A map to create. A `shared` one is created once for all switches that run the program."""
+    """A map to create.
+
+    A `shared` one is created once for all switches that run the program. The value of one with `lock` is a
+    bpf_spin_lock, which the kernel wants described by BTF.
+    """
 
     name: str
     type: MapType
@@ -41,6 +45,7 @@ class MapSpec:
     max_entries: int
     flags: int = 0
     shared: bool = False
+    lock: bool = False
 
 
 @dataclass(frozen=True)
@@ -111,7 +116,7 @@ class CounterLayout:
 
 @dataclass(frozen=True)
 class RegisterLayout:
-    """A register array: one map value that holds all cells of `cell_size` bytes."""
+    """A register array: one map value that holds all cells, of `cell_size` bytes in host order."""
 
     name: str
     map: int

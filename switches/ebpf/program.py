@@ -7,11 +7,20 @@ from typing import Any
 
 from llvmlite import ir
 
-from switches.bmv2_json import ActionCall, Conditional, FieldRef, Pipeline, Program, Source, Table
+from switches.bmv2_json import (
+    ActionCall,
+    Conditional,
+    FieldRef,
+    Pipeline,
+    Program,
+    RegisterArray,
+    Source,
+    Table,
+)
 from switches.ebpf.actions import ActionWriter
 from switches.ebpf.deparse import DeparserWriter
 from switches.ebpf.expr import Evaluator, Machine
-from switches.ebpf.layout import Layout, make_layout
+from switches.ebpf.layout import Layout, make_layout, slot_size
 from switches.ebpf.llvm import I32, PTR, Asm, Helper, MapPool, Value, const
 from switches.ebpf.parser_gen import ParserWriter
 from switches.ebpf.plan import (
@@ -22,8 +31,10 @@ from switches.ebpf.plan import (
     MapSpec,
     MapType,
     Plan,
+    RegisterLayout,
     TableLayout,
     counter_map,
+    round8,
 )
 from switches.ebpf.tables import TableWriter, layout_table
 from switches.ebpf.unit import STANDARD, Unit, key_cell
@@ -59,10 +70,12 @@ def translate(program: Program) -> Translation:
         for c in program.counters.values()
         if c.table is None
     }
+    registers = {r.name: _register(r, pool) for r in program.registers.values()}
+    lock = pool.add(MapSpec("lock", MapType.ARRAY, 4, 4, 1, lock=True)) if registers else None
     scratch = pool.add(MapSpec("scratch", MapType.PERCPU_ARRAY, 4, layout.size, 1, shared=True))
     ports = pool.add(MapSpec("ports", MapType.ARRAY, 4, 4, PORTS))
     ifindexes = pool.add(MapSpec("ifindexes", MapType.HASH, 4, 4, PORTS, NO_PREALLOC))
-    plan = Plan(tuple(pool.specs), tables, counters, {}, ports, ifindexes)
+    plan = Plan(tuple(pool.specs), tables, counters, registers, ports, ifindexes)
 
     module = ir.Module(name="switch")
     module.triple = "bpfel"
@@ -70,15 +83,23 @@ def translate(program: Program) -> Translation:
     function.section = SECTION
     asm = Asm(module, function)
     unit = _enter(program, layout, asm, function.args[0], tables, counters, plan, scratch)
+    unit.registers, unit.lock_map = registers, lock
     _body(unit, plan)
     return Translation(str(module), plan)
+
+
+def _register(register: RegisterArray, pool: MapPool) -> RegisterLayout:
+    size = slot_size(register.width)
+    spec = MapSpec(register.name, MapType.ARRAY, 4, round8(size * max(register.size, 1)), 1)
+    return RegisterLayout(register.name, pool.add(spec), register.size, register.width, size)
 
 
 def _refuse(program: Program) -> None:
     for part in program.unread:
         raise UnsupportedError(f"{part.what} {part.name}", str(part.source))
     for register in program.registers.values():
-        raise UnsupportedError(f"register {register.name}", str(register.source))
+        if register.width > 128:
+            raise UnsupportedError(f"register {register.name} of {register.width} bits", str(register.source))
 
 
 def _refuse_queue_reads(program: Program, reads: set[FieldRef]) -> None:

@@ -8,7 +8,7 @@ from switches.bmv2_json import FieldRef, Program
 from switches.ebpf.expr import Machine
 from switches.ebpf.layout import Layout
 from switches.ebpf.llvm import I32, Asm, Helper, MapPool, Value, const
-from switches.ebpf.plan import COUNTER_BYTES, CounterLayout, TableLayout, counter_chunk
+from switches.ebpf.plan import COUNTER_BYTES, CounterLayout, RegisterLayout, TableLayout, counter_chunk
 
 STANDARD = "standard_metadata"
 
@@ -30,6 +30,8 @@ class Unit:
     pool: MapPool
     tables: dict[str, TableLayout] = field(default_factory=dict)
     counters: dict[str, CounterLayout] = field(default_factory=dict)
+    registers: dict[str, RegisterLayout] = field(default_factory=dict)
+    lock_map: int | None = None
     refused_reads: frozenset[FieldRef] = frozenset()
 
     def count(self, map_index: int, cells: int, index: Value) -> None:

@@ -100,7 +100,7 @@ def test_what_the_target_cannot_do_is_refused_by_name_and_line(program: dict[str
     [
         ("meter_arrays", {"name": "m"}, "meter m"),
         ("learn_lists", {"name": "d"}, "digest d"),
-        ("register_arrays", {"name": "r", "size": 4, "bitwidth": 8}, "register r"),
+        ("register_arrays", {"name": "r", "size": 4, "bitwidth": 200}, "register r of 200 bits"),
         ("parse_vsets", {"name": "v"}, "parser value set v"),
         ("checksums", {"name": "c"}, "checksum c"),
     ],

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import threading
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -148,6 +150,11 @@ def mrc() -> Iterator[Bench]:
         yield bench
 
 
+@pytest.fixture(scope="module")
+def registers() -> Iterator[Bench]:
+    yield from bench_of(DATA / "registers.json")
+
+
 # Edges make carries, sign changes and shifts by everything.
 def words(width: int) -> st.SearchStrategy[int]:
     top = (1 << width) - 1
@@ -283,6 +290,52 @@ def test_the_switch_program(mrc: Bench, usids: list[int], size: int, hops: int, 
     if kind == b"\x08\x00":
         frame = frame[: max(60, size // 2)]
     mrc.compare(bytes(frame))
+
+
+REGISTER = (8, 32, 64, 100)
+
+
+@EXAMPLES
+@given(frames=st.lists(st.tuples(st.integers(0, 5), st.integers(0, 70), words(64), words(100)), min_size=1))
+def test_registers_keep_what_frames_wrote(registers: Bench, frames: list[tuple[int, int, int, int]]) -> None:
+    for values in frames:
+        number = 0
+        for value, width in zip(values, REGISTER, strict=True):
+            number = number << width | value
+        # Long enough for the kernel to take it even where it looks like IP.
+        registers.compare((number << 4).to_bytes((sum(REGISTER) + 4) // 8, "big") + bytes(60))
+
+
+def test_two_cpus_lose_no_register_update(registers: Bench) -> None:
+    """Both CPUs add to one cell at the same time; without the lock about half of it would be lost."""
+    path, index, n = registers.path, registers.index, 20_000
+    frame = bytes([1]) + (63).to_bytes(4, "big") + (1).to_bytes(8, "big") + bytes(20)
+    layout = path.compiled.plan.registers["I.sums"]
+
+    def total() -> int:
+        raw = path.maps[layout.map].lookup(bytes(4))
+        assert raw is not None
+        return int.from_bytes(raw[63 * 8 : 64 * 8], "little")
+
+    before = total()
+    cpus = sorted(os.sched_getaffinity(0))[:2]
+    if len(cpus) < 2:
+        pytest.skip("one CPU only")
+
+    def add(cpu: int) -> None:
+        os.sched_setaffinity(0, {cpu})  # of this thread
+        for _ in range(20):
+            bpf.run_once(path.fd, frame, index, n // 20)
+
+    def both() -> None:
+        threads = [threading.Thread(target=add, args=(cpu,)) for cpu in cpus]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+
+    registers.ns.run(both)
+    assert total() - before == 2 * n
 
 
 @pytest.mark.slow

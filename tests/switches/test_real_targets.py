@@ -87,6 +87,14 @@ def match_frames(rng: random.Random) -> list[bytes]:
     return out
 
 
+def registers_frames(rng: random.Random) -> list[bytes]:
+    out = []
+    for _ in range(300):
+        values = [(rng.randrange(6), 8), (rng.randrange(64), 32), (rng.getrandbits(64), 64)]
+        out.append(bits([*values, (rng.getrandbits(100), 100), (0, 4)], b"tail"))
+    return out
+
+
 def mrc_frames(rng: random.Random) -> list[bytes]:
     out = []
     for _ in range(300):
@@ -164,6 +172,7 @@ PROGRAMS: dict[str, tuple[Path, Path, Any, Any]] = {
     "arith": (DATA / "arith.json", DATA / "arith.p4info.txtpb", lambda r: {}, arith_frames),
     "stacks": (DATA / "stacks.json", DATA / "stacks.p4info.txtpb", stacks_rules, stacks_frames),
     "match": (DATA / "match.json", DATA / "match.p4info.txtpb", match_rules, match_frames),
+    "registers": (DATA / "registers.json", DATA / "registers.p4info.txtpb", lambda r: {}, registers_frames),
     "mrc": (JSON, P4INFO, mrc_rules, mrc_frames),
 }
 
@@ -210,15 +219,18 @@ def test_random_frames(choice: str, program: str, seed: int, namespace: Namespac
                     key = {k: v for k, v in key.items() if v is not None}
                     client.write(insert(names.entry(table, key, r.action, *r.args, priority=r.priority)))
             sockets = {i: namespace.packet_socket(f"h{i}") for i in (1, 2, 3)}
-            wrong = []
-            for frame in frames:
+            # BMv2 captures into a ring of some thirty frames: more that go unanswered would be lost there.
+            scout = Interpreter(read_program(json.read_bytes()), rules)
+            answered = next(f for f in frames if any(p in sockets for p, _ in scout.run(1, f)))
+            silent = 0
+            queue = list(frames)
+            while queue:
+                frame = answered if silent == 8 else queue.pop(0)
                 expected = [(p, f) for p, f in model.run(1, frame) if p in sockets]
                 sockets[1].send(frame)
                 for port, want in expected:
-                    got = receive_frames(sockets[port], 1, 2)
-                    if got != [want]:
-                        wrong.append((frame.hex(), want.hex(), [g.hex() for g in got]))
-                assert not wrong
+                    assert receive_frames(sockets[port], 1, 2) == [want], frame.hex()
+                silent = 0 if expected else silent + 1
             # Whatever should have been dropped was not sent after all.
             for s in sockets.values():
                 assert receive_frames(s, 1, 0.2) == []
