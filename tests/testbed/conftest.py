@@ -12,12 +12,6 @@ from testbed.names import Names
 from topologies import Fabric, load_fabric
 
 
-@pytest.fixture(autouse=True)
-def _needs_root(request: pytest.FixtureRequest) -> None:
-    if request.node.get_closest_marker("root") and os.geteuid() != 0:
-        pytest.skip("needs root: it makes network namespaces")
-
-
 @pytest.fixture
 def tiny() -> Fabric:
     return load_fabric("tiny")

@@ -1,0 +1,14 @@
+"""Which tests this machine cannot run, and why."""
+
+import os
+import shutil
+
+import pytest
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("root") and os.geteuid() != 0:
+            item.add_marker(pytest.mark.skip(reason="needs root: it makes network namespaces or loads BPF"))
+        if item.get_closest_marker("bmv2") and shutil.which("simple_switch_grpc") is None:
+            item.add_marker(pytest.mark.skip(reason="simple_switch_grpc is not on PATH"))
