@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hosts.mrc.nscc import NsccConfig
 from hosts.mrc.wire import UDP_PORT
+
+_NSCC = NsccConfig()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +48,20 @@ class MrcConfig:
     # Windows
     mpr: int = 1024
     """Receive window in PSNs, a multiple of 128 up to 4096; the specification demands 1024."""
+    congestion: str = "fixed"
+    """`fixed` window per QP, `nscc`, or `rate` (a cap), the latter two per destination.
+
+    Fixed by default: delays of software hosts are their own rather than the network's, and NSCC would take
+    them for queues.
+    """
     cwnd_bytes: int = 64 * 4096
-    """Payload bytes in flight allowed by the fixed window."""
+    """Payload bytes in flight allowed by the fixed window, and under a rate cap."""
+    rate_bps: int = 1_000_000_000
+    """Cap of payload bits per second to one destination."""
+    rate_burst_bytes: int = 16 * 4096
+    nscc: NsccConfig = _NSCC
+    window_event_interval_ns: int = 1_000_000
+    """At most one WindowChanged event per QP in this time."""
 
     # EVs
     max_active_evs: int = 256
@@ -108,5 +123,7 @@ class MrcConfig:
             raise ValueError(f"ack_timeout_exponent must be in 0..24, not {self.ack_timeout_exponent}")
         if self.max_active_evs < 1 or self.spare_evs_per_plane < 0 or self.probe_successes < 1:
             raise ValueError("max_active_evs and probe_successes must be positive, spares not negative")
-        if self.cwnd_bytes < 1 or self.sack_coalesce < 1:
-            raise ValueError("cwnd_bytes and sack_coalesce must be positive")
+        if min(self.cwnd_bytes, self.sack_coalesce, self.rate_bps, self.rate_burst_bytes) < 1:
+            raise ValueError("cwnd_bytes, rate_bps, rate_burst_bytes and sack_coalesce must be positive")
+        if self.congestion not in ("fixed", "nscc", "rate"):
+            raise ValueError(f"congestion must be fixed, nscc or rate, not {self.congestion}")

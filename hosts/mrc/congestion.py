@@ -1,51 +1,152 @@
-"""Congestion control: how much may be in flight. A seam, and the plainest thing that fits it.
+"""Congestion control: how much may be sent now. The seam, and the two plainest things that fit it.
 
-The requester asks one question per packet, whether `inflight < cwnd_bytes`, and so reads `cwnd_bytes` as a
-plain attribute. Everything else is called once per SACK or NACK, never per packet.
+A requester asks once per burst for its `budget_bytes` and says afterwards what it used; everything else is
+told once per SACK or NACK. Nothing here is called per packet.
+
+A controller belongs to a destination and may govern several queue pairs (a "QPCC" [API]); all sizes it is
+told are payload plus its own `overhead_bytes` per packet.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from hosts.mrc.nscc import Nscc
+
+if TYPE_CHECKING:
+    from hosts.mrc.config import MrcConfig
 
 
-class CongestionControl(Protocol):
-    """What the requester tells and asks a congestion controller."""
+class CongestionControl:
+    """What the requester tells and asks. By itself a window that never changes."""
 
-    cwnd_bytes: int
-    """Payload bytes that may be in flight."""
-
-    def on_ack(
-        self, now_ns: int, acked_bytes: int, inflight_bytes: int, rtt_ns: int | None, ecn: bool
-    ) -> None:
-        """A SACK acknowledged `acked_bytes`; `rtt_ns` is None where the sample would be ambiguous."""
-
-    def on_trim(self, now_ns: int, lost_bytes: int, last_hop: bool) -> None:
-        """A switch trimmed a packet."""
-
-    def on_loss(self, now_ns: int, lost_bytes: int) -> None:
-        """Packets were inferred lost."""
-
-    def on_receiver(self, now_ns: int, penalty: int, restore: bool, rcvd_units: int) -> None:
-        """CC_STATE of a SACK: the receiver's wish to narrow the window, and what it has received."""
-
-
-class FixedWindow:
-    """A window that never changes: no congestion control beyond spraying and skipping."""
+    shared = False
+    """One controller governs all queue pairs to a destination, rather than one each."""
+    overhead_bytes = 0
+    """What a packet counts beyond its payload."""
 
     def __init__(self, cwnd_bytes: int) -> None:
         self.cwnd_bytes = cwnd_bytes
+        """Bytes that may be in flight."""
+        self.inflight_bytes = 0
+        """Bytes in flight, over all queue pairs governed."""
+        self.waiting: deque[Any] = deque()
+        """Queue pairs with something to send that found the window closed; kept by the endpoint."""
 
-    def on_ack(
-        self, now_ns: int, acked_bytes: int, inflight_bytes: int, rtt_ns: int | None, ecn: bool
-    ) -> None:
-        """Change nothing."""
+    def budget_bytes(self, now_ns: int) -> int:
+        """Return what may be sent now: while it is positive a packet may start [SPEC §8: cwnd > inflight]."""
+        return self.cwnd_bytes - self.inflight_bytes
+
+    def next_send_ns(self, now_ns: int) -> int | None:
+        """Return when time alone makes the budget positive; None when only an acknowledgement can."""
+        return None
+
+    def on_sent(self, now_ns: int, size: int) -> None:
+        """Packets of this size altogether went out."""
+        self.inflight_bytes += size
+
+    def on_ack(self, now_ns: int, acked_bytes: int, rtt_ns: int | None, ecn: bool) -> None:
+        """A SACK took `acked_bytes` out of flight; `rtt_ns` is None where the sample would be ambiguous."""
+        self.inflight_bytes -= acked_bytes
 
     def on_trim(self, now_ns: int, lost_bytes: int, last_hop: bool) -> None:
-        """Change nothing."""
+        """A switch trimmed a packet; at the last hop it says incast, elsewhere a congested path."""
+        self.inflight_bytes -= lost_bytes
 
     def on_loss(self, now_ns: int, lost_bytes: int) -> None:
-        """Change nothing."""
+        """Packets were inferred lost."""
+        self.inflight_bytes -= lost_bytes
 
-    def on_receiver(self, now_ns: int, penalty: int, restore: bool, rcvd_units: int) -> None:
-        """Change nothing."""
+    def on_withdrawn(self, size: int) -> None:
+        """Packets left flight for reasons that say nothing about congestion."""
+        self.inflight_bytes -= size
+
+    def on_receiver(self, now_ns: int, penalty: int, restore: bool, rcvd_bytes: int) -> None:
+        """CC_STATE of a SACK: the receiver wishes the window narrower by penalty/128 of `rcvd_bytes`."""
+
+
+class FixedWindow(CongestionControl):
+    """A window that never changes, one for each queue pair: no control beyond spraying and skipping."""
+
+
+class RateCap(CongestionControl):
+    """A token bucket towards a destination, inside a fixed window: never faster than `rate_bps` of payload.
+
+    The bucket holds `burst_bytes` at most and may go below zero by the last packet of a burst.
+    """
+
+    shared = True
+
+    def __init__(self, cwnd_bytes: int, rate_bps: int, burst_bytes: int) -> None:
+        super().__init__(cwnd_bytes)
+        self.rate_bps = rate_bps
+        self.burst_bytes = burst_bytes
+        self._tokens = burst_bytes * 8_000_000_000
+        """In bit-nanoseconds per second, so that no fraction of a byte is ever lost."""
+        self._filled_ns: int | None = None
+
+    def _fill(self, now_ns: int) -> None:
+        if self._filled_ns is not None and now_ns > self._filled_ns:
+            earned = (now_ns - self._filled_ns) * self.rate_bps
+            self._tokens = min(self.burst_bytes * 8_000_000_000, self._tokens + earned)
+        self._filled_ns = now_ns if self._filled_ns is None else max(now_ns, self._filled_ns)
+
+    def budget_bytes(self, now_ns: int) -> int:
+        """Return the lesser of what window and bucket allow; a part of a byte counts as one."""
+        self._fill(now_ns)
+        return min(self.cwnd_bytes - self.inflight_bytes, -(-self._tokens // 8_000_000_000))
+
+    def next_send_ns(self, now_ns: int) -> int | None:
+        """Return when the bucket holds something again."""
+        self._fill(now_ns)
+        if self._tokens > 0:
+            return None
+        return now_ns + -self._tokens // self.rate_bps + 1
+
+    def on_sent(self, now_ns: int, size: int) -> None:
+        """Take the size out of the bucket."""
+        super().on_sent(now_ns, size)
+        self._tokens -= size * 8_000_000_000
+
+
+class NsccControl(CongestionControl):
+    """`nscc.Nscc` as a controller: adds the account of what is in flight."""
+
+    shared = True
+    overhead_bytes = 84
+    """UDP length + 40 [SPEC §8.3.1] less the payload: UDP 8, BTH 12, METH 4, RETH 16, ICRC 4, and 40."""
+
+    def __init__(self, nscc: Nscc) -> None:
+        super().__init__(nscc.cwnd_bytes)
+        self.nscc = nscc
+
+    def on_ack(self, now_ns: int, acked_bytes: int, rtt_ns: int | None, ecn: bool) -> None:
+        """Let the quadrants decide."""
+        self.inflight_bytes -= acked_bytes
+        self.nscc.on_ack(now_ns, acked_bytes, rtt_ns, ecn, self.inflight_bytes)
+        self.cwnd_bytes = self.nscc.cwnd_bytes
+
+    def on_trim(self, now_ns: int, lost_bytes: int, last_hop: bool) -> None:
+        """Trims lower the window wherever they happen; the EV is another matter."""
+        self.on_loss(now_ns, lost_bytes)
+
+    def on_loss(self, now_ns: int, lost_bytes: int) -> None:
+        """Lower the window by what was lost."""
+        self.inflight_bytes -= lost_bytes
+        self.nscc.on_loss(now_ns, lost_bytes, self.inflight_bytes)
+        self.cwnd_bytes = self.nscc.cwnd_bytes
+
+    def on_receiver(self, now_ns: int, penalty: int, restore: bool, rcvd_bytes: int) -> None:
+        """Obey the receiver."""
+        self.nscc.on_receiver(penalty, restore, rcvd_bytes)
+        self.cwnd_bytes = self.nscc.cwnd_bytes
+
+
+def make_controller(config: MrcConfig) -> CongestionControl:
+    """Return the controller that `config.congestion` names."""
+    if config.congestion == "nscc":
+        return NsccControl(Nscc(config.nscc, config.mtu_bytes, trim=config.trim))
+    if config.congestion == "rate":
+        return RateCap(config.cwnd_bytes, config.rate_bps, config.rate_burst_bytes)
+    return FixedWindow(config.cwnd_bytes)

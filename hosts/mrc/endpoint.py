@@ -18,10 +18,11 @@ import random
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from heapq import heappop, heappush
 from zlib import crc32
 
 from hosts.mrc.config import MrcConfig
-from hosts.mrc.congestion import CongestionControl, FixedWindow
+from hosts.mrc.congestion import CongestionControl, make_controller
 from hosts.mrc.ev import Ev, EvSet, EvState
 from hosts.mrc.events import Event, QpError, ReceiveCompleted, SendCompleted, Status
 from hosts.mrc.frames import FLOW_START, Flow, FlowCache, FrameOptions, traffic_class
@@ -132,7 +133,19 @@ class QpCounters:
 class QueuePair:
     """A requester and a responder that share the EVs towards one peer."""
 
-    __slots__ = ("connected", "evs", "peers", "psn", "qpn", "queued", "remote", "requester", "responder")
+    __slots__ = (
+        "connected",
+        "evs",
+        "peers",
+        "psn",
+        "qpn",
+        "queued",
+        "remote",
+        "requester",
+        "responder",
+        "timed_ns",
+        "touched",
+    )
 
     def __init__(self, qpn: int, psn: int, requester: Requester, responder: Responder) -> None:
         self.qpn = qpn
@@ -141,7 +154,11 @@ class QueuePair:
         self.responder = responder
         self.connected = False
         self.queued = False
-        """In the endpoint's list of QPs that may have something to send."""
+        """In the endpoint's list of QPs that may have something to send, or waiting for a shared window."""
+        self.timed_ns = -1
+        """Time of this QP's valid entry among the endpoint's timers; -1 for none."""
+        self.touched = False
+        """Something happened since the entry was made: its timer may be due earlier."""
         self.evs: EvSet
         self.remote: QpAttributes
         self.peers: frozenset[bytes] = frozenset()
@@ -159,13 +176,15 @@ class Endpoint:
     ) -> None:
         """Make a NIC with these ports.
 
-        `rng` is the only source of randomness: give a seeded one to replay a run. `congestion` makes the
-        controller of each QP; the default is a fixed window.
+        `rng` is the only source of randomness: give a seeded one to replay a run. `congestion` makes a
+        controller; by default the one `config.congestion` names.
         """
         self.config = config or MrcConfig()
         self.ports = tuple(ports)
         self._rng = rng or random.Random()
-        self._congestion = congestion or (lambda cfg: FixedWindow(cfg.cwnd_bytes))
+        self._congestion = congestion or make_controller
+        self._controllers: dict[frozenset[bytes], CongestionControl] = {}
+        """Those that all QPs to a destination share."""
         self._options = FrameOptions(
             self.config.udp_port, self.config.hop_limit, self.config.ev_low_half_in_udp
         )
@@ -180,6 +199,10 @@ class Endpoint:
         self._next_qpn = 0x10 + self._rng.getrandbits(12)
         self._answering: deque[QueuePair] = deque()
         self._sending: deque[QueuePair] = deque()
+        self._touched: list[QueuePair] = []
+        self._timers: list[tuple[int, int, QueuePair]] = []
+        """A heap; entries other than a QP's `timed_ns` are stale, and no QP is due before its entry."""
+        self._timer_count = 0
         self._other: deque[Frame] = deque()
         self._request_id = 0
         self._events: deque[Event] = deque(maxlen=_EVENT_LIMIT)
@@ -206,7 +229,7 @@ class Endpoint:
         qpn = self._next_qpn
         self._next_qpn = qpn + 1 & 0xFFFFFF or 0x10
         psn = self._rng.getrandbits(24)
-        requester = Requester(qpn, psn, self.config, self._options, self._emit, self._congestion(self.config))
+        requester = Requester(qpn, psn, self.config, self._options, self._emit)
         responder = Responder(
             qpn, self.config, self._options, self.memory, self._emit, lambda: self._answering.append(qp)
         )
@@ -238,16 +261,26 @@ class Endpoint:
         for port, up in self._port_up.items():
             if not up:
                 qp.evs.set_plane(self._now_ns, port, False, remote=False)
-        qp.requester.connect(remote.qpn, remote.mtu_bytes, remote.mpr, remote.trim_nack, qp.evs)
+        controller = self._controllers.get(qp.peers)
+        if controller is None:
+            controller = self._congestion(self.config)
+            if controller.shared:
+                self._controllers[qp.peers] = controller
+        qp.requester.connect(remote.qpn, remote.mtu_bytes, remote.mpr, remote.trim_nack, qp.evs, controller)
         qp.responder.connect(remote.qpn, remote.psn, qp.evs)
         qp.connected = True
 
     def destroy_qp(self, qpn: int) -> None:
         """Forget a QP; frames for it are dropped from now on."""
         qp = self.qps.pop(qpn)
-        for waiting in (self._answering, self._sending):
+        controller = qp.requester.congestion
+        for waiting in (self._answering, self._sending, controller.waiting):
             while qp in waiting:
                 waiting.remove(qp)
+        qp.timed_ns = -1
+        qp.connected = False
+        qp.requester.withdraw()
+        self._release(controller)
 
     def post_write(
         self,
@@ -274,7 +307,7 @@ class Endpoint:
         if imm is not None and not 0 <= imm <= 0xFFFFFFFF:
             raise ValueError(f"immediate data has 32 bits, not {imm}")
         qp.requester.post(self._now_ns if now_ns is None else now_ns, wr_id, view, remote_va, rkey, imm)
-        self._queue(qp)
+        self._wake(qp)
 
     def poll_cq(self, limit: int = 64) -> list[Completion]:
         """Take up to `limit` completions, of all QPs, in the order they came about."""
@@ -331,7 +364,7 @@ class Endpoint:
             qp.evs.set_plane(now_ns, port, up, remote=False)
             if not up:
                 qp.requester.on_port_down(now_ns, port)
-            self._queue(qp)
+            self._wake(qp)
             if qp.peers not in told:
                 told.add(qp.peers)
                 self._announce_ports(qp, now_ns)
@@ -471,8 +504,7 @@ class Endpoint:
         else:
             self.drops.unknown_opcode += 1
             return
-        if not qp.queued:
-            self._queue(qp)
+        self._wake(qp)
 
     def _receive_endpoint_op(
         self, port: int, view: memoryview, now_ns: int, flow: Flow, opcode: int, request_id: int
@@ -498,7 +530,7 @@ class Endpoint:
                         qp.evs.set_plane(now_ns, plane.port, up, remote=True)
                         if not up:
                             qp.requester.on_port_down(now_ns, plane.port)
-                        self._queue(qp)
+                        self._wake(qp)
         ev = peers[0].evs.reverse(flow.ev, port)
         if ev is not None:
             response = EndpointResponse(request.op, flow.ev, self.port_mask(), request.tx_timestamp)
@@ -542,8 +574,13 @@ class Endpoint:
                 blocked = 0
             else:
                 blocked += 1
-            if requester.wants_to_send():
+            if not qp.touched:
+                qp.touched = True
+                self._touched.append(qp)
+            if requester.wants_to_send(now_ns):
                 sending.append(qp)
+            elif requester.congestion.shared and requester.has_data():
+                requester.congestion.waiting.append(qp)
             else:
                 qp.queued = False
         sent = self.frames_sent
@@ -554,27 +591,84 @@ class Endpoint:
     def next_timer(self) -> int | None:
         """Return the absolute time, ns, at which `handle_timer` should be called; None when nothing waits."""
         now_ns = self._now_ns
-        due: int | None = None
-        for qp in self.qps.values():
+        self._note_touched(now_ns)
+        timers = self._timers
+        while timers:
+            at, _, qp = timers[0]
+            due = qp.requester.next_timer(now_ns) if qp.timed_ns == at else None
+            if due == at:
+                return at
+            heappop(timers)
+            if qp.timed_ns == at:
+                qp.timed_ns = -1
+                if due is not None:
+                    self._set_timer(qp, due)
+        return None
+
+    def _note_touched(self, now_ns: int) -> None:
+        """Make timer entries for QPs whose next timer may have come nearer; one that moved away can wait."""
+        for qp in self._touched:
+            qp.touched = False
             if qp.connected:
-                mine = qp.requester.next_timer(now_ns)
-                if mine is not None and (due is None or mine < due):
-                    due = mine
-        return due
+                due = qp.requester.next_timer(now_ns)
+                if due is not None and not 0 <= qp.timed_ns <= due:
+                    self._set_timer(qp, due)
+        self._touched.clear()
+
+    def _set_timer(self, qp: QueuePair, at: int) -> None:
+        self._timer_count += 1
+        qp.timed_ns = at
+        heappush(self._timers, (at, self._timer_count, qp))
 
     def handle_timer(self, now_ns: int) -> None:
         """Do what is due at `now_ns`; harmless when nothing is."""
         self._now_ns = now_ns
-        for qp in self.qps.values():
-            if qp.connected:
-                qp.requester.handle_timer(now_ns)
-                if not qp.queued:
-                    self._queue(qp)
+        due: list[QueuePair] = []
+        self._note_touched(now_ns)
+        timers = self._timers
+        while timers and timers[0][0] <= now_ns:
+            at, _, qp = heappop(timers)
+            if qp.timed_ns != at:
+                continue
+            qp.timed_ns = -1
+            later = qp.requester.next_timer(now_ns)
+            if later is None or later <= now_ns:
+                # None: what it waited for is there, as the tokens of a rate cap.
+                due.append(qp)
+            else:
+                self._set_timer(qp, later)
+        for qp in due:
+            qp.requester.handle_timer(now_ns)
+            self._wake(qp)
+
+    def _wake(self, qp: QueuePair) -> None:
+        """Something happened to a QP: it may have something to send now, or later, or may let others send."""
+        if not qp.touched:
+            qp.touched = True
+            self._touched.append(qp)
+        if not qp.queued:
+            self._queue(qp)
+        controller = qp.requester.congestion
+        if controller.waiting:
+            self._release(controller)
 
     def _queue(self, qp: QueuePair) -> None:
-        if not qp.queued and qp.requester.wants_to_send():
+        requester = qp.requester
+        if qp.queued:
+            return
+        if requester.wants_to_send(self._now_ns):
             qp.queued = True
             self._sending.append(qp)
+        elif requester.congestion.shared and requester.has_data():
+            qp.queued = True
+            requester.congestion.waiting.append(qp)
+
+    def _release(self, controller: CongestionControl) -> None:
+        """Let as many QPs that wait for a shared window try again as it has room for packets."""
+        budget = controller.budget_bytes(self._now_ns)
+        while controller.waiting and budget > 0:
+            budget -= self.config.mtu_bytes
+            self._sending.append(controller.waiting.popleft())
 
     def _emit(self, event: Event) -> None:
         if isinstance(event, SendCompleted | ReceiveCompleted):
@@ -587,6 +681,7 @@ class Endpoint:
                 # One half's error is the whole QP's.
                 qp.responder.error = True
                 qp.requester.flush(event.t_ns, Status.FLUSHED)
+                self._release(qp.requester.congestion)
 
     # Observation
 

@@ -177,3 +177,11 @@ class PlaneUp(Event):
 
     plane: int
     remote: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WindowChanged(Event):
+    """Congestion control changed the window, at least once since the last such event."""
+
+    cwnd_bytes: int
+    inflight_bytes: int

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection
+from typing import Any
 from zlib import crc32
 
 from hosts.mrc.config import MrcConfig
-from hosts.mrc.congestion import CongestionControl
+from hosts.mrc.congestion import CongestionControl, FixedWindow
 from hosts.mrc.ev import Ev, EvInput, EvSet, EvState
 from hosts.mrc.events import (
     Event,
@@ -27,6 +28,7 @@ from hosts.mrc.events import (
     SendCompleted,
     SpuriousLoss,
     Status,
+    WindowChanged,
 )
 from hosts.mrc.frames import FrameOptions, traffic_class
 from hosts.mrc.loss import AckTimer, ReorderGuard, RttEstimator, TailTimer
@@ -54,6 +56,7 @@ from hosts.mrc.wire import (
     NackReason,
     Opcode,
     Probe,
+    since_stamp,
     timestamp,
 )
 
@@ -69,6 +72,7 @@ _WITH_IMM = (_LAST_IMM, _ONLY_IMM)
 _ACK_BIT, _RTX_BIT, _TS_BIT = BTH_ACK_REQUEST << 24, BTH_RETRANSMISSION << 24, BTH_TIMESTAMP << 24
 _DATA_OVERHEAD = UDP_LEN + BTH_LEN + METH_LEN + RETH_LEN + ICRC_LEN
 _new_tuple = tuple.__new__
+_NOTHING: deque[Any] = deque()
 _RETIRE_FOR = {
     LossReason.GAP: RetireReason.LOSS,
     LossReason.PROBE: RetireReason.LOSS,
@@ -108,13 +112,16 @@ class Requester:
         config: MrcConfig,
         options: FrameOptions,
         emit: Callable[[Event], None],
-        congestion: CongestionControl,
     ) -> None:
         self.qpn = qpn
         self._config = config
         self._options = options
         self._emit = emit
-        self.congestion = congestion
+        self.congestion: CongestionControl = FixedWindow(config.cwnd_bytes)
+        self._overhead = 0
+        self._reported_cwnd = -1
+        self._reported_ns = -1 << 62
+        self._rcvd_units = 0
         # One turn of the wire space ahead, so that no PSN near the first is ever negative.
         self.board = Scoreboard(first_psn + (1 << PSN_BITS), config.mpr)
         self.rtt = RttEstimator(config.initial_rtt_ns)
@@ -151,8 +158,18 @@ class Requester:
         self.packets_sent = self.packets_retransmitted = self.packets_lost = self.packets_spurious = 0
         self.bytes_acked = self.sacks_received = self.nacks_received = self.bogus_received = 0
 
-    def connect(self, remote_qpn: int, mtu_bytes: int, mpr: int, trim_nack: bool, evs: EvSet) -> None:
-        """Learn the peer's side of the connection."""
+    def connect(
+        self,
+        remote_qpn: int,
+        mtu_bytes: int,
+        mpr: int,
+        trim_nack: bool,
+        evs: EvSet,
+        congestion: CongestionControl,
+    ) -> None:
+        """Learn the peer's side of the connection, and the controller of the way there."""
+        self.congestion = congestion
+        self._overhead = congestion.overhead_bytes
         self._remote_qpn = remote_qpn
         self._mtu = min(mtu_bytes, self._config.mtu_bytes)
         self._mpr = min(mpr, self._config.mpr)
@@ -185,16 +202,16 @@ class Requester:
 
     # Sending
 
-    def wants_to_send(self) -> bool:
+    def wants_to_send(self, now_ns: int) -> bool:
         """Whether `emit_frames` might produce something now."""
-        board = self.board
         if self._wanted_probes:
             return True
-        if not board.lost and not self._to_send:
-            return False
-        return board.inflight_bytes < self.congestion.cwnd_bytes and (
-            bool(board.lost) or board.next_psn - board.una < self._mpr
-        )
+        return self.has_data() and self.congestion.budget_bytes(now_ns) > 0
+
+    def has_data(self) -> bool:
+        """Whether there is a packet to send that only congestion control may hold back."""
+        board = self.board
+        return bool(board.lost) or (bool(self._to_send) and board.next_psn - board.una < self._mpr)
 
     def emit_frames(
         self, now_ns: int, out: list[Frame], limit: int, free_ports: Collection[int] | None
@@ -206,25 +223,28 @@ class Requester:
         if self._wanted_probes:
             self._emit_probes(now_ns, out, limit, free_ports)
         board = self.board
-        cwnd = self.congestion.cwnd_bytes
+        overhead = self._overhead
+        granted = budget = self.congestion.budget_bytes(now_ns)
         idle_before = board.inflight_packets == 0 and not board.lost
         sent_any = False
-        while board.lost and len(out) - start < limit and board.inflight_bytes < cwnd:
+        pick = self.evs.pick
+        queue = self._to_send
+        while board.lost and len(out) - start < limit and budget > 0:
             packet = board.oldest_lost()
             if packet is None:
                 break
-            ev = self.evs.pick(free_ports, packet.ev)
+            ev = pick(free_ports, packet.ev)
             if ev is None:
-                return len(out) - start
+                queue = _NOTHING
+                break
             board.take_lost(packet)
             self._retransmit(now_ns, packet, ev, out)
+            budget -= packet[5] + overhead
             sent_any = True
-        pick = self.evs.pick
-        queue = self._to_send
         mtu = self._mtu
         order = self._order
         room = limit - (len(out) - start)
-        while queue and room > 0 and board.inflight_bytes < cwnd and board.next_psn - board.una < self._mpr:
+        while queue and room > 0 and budget > 0 and board.next_psn - board.una < self._mpr:
             ev = pick(free_ports)
             if ev is None:
                 break
@@ -248,7 +268,8 @@ class Requester:
             packet = _new_tuple(SentPacket, (psn, now_ns, ev, request, offset, length, 0, None))
             board.on_sent(packet)
             order.append(packet)
-            if board.inflight_bytes >= cwnd or board.next_psn - board.una >= self._mpr:
+            budget -= length + overhead
+            if budget <= 0 or board.next_psn - board.una >= self._mpr:
                 # The window closes behind this packet: without an answer to it nothing more would be sent.
                 ack = _ACK_BIT
             out.append(
@@ -262,6 +283,7 @@ class Requester:
             room -= 1
             sent_any = True
         if sent_any:
+            self.congestion.on_sent(now_ns, granted - budget)
             self.tail.since_ns = now_ns
             if idle_before:
                 self.ack_timer.since_ns = now_ns
@@ -387,7 +409,7 @@ class Requester:
         """Take in a SACK: the fields of `wire.SETH_STRUCT`."""
         if self.error is not None:
             return
-        head, ack_offset, entropy, _, _, cack24, _, _, base, bitmap, _, _, receiver = fields
+        head, ack_offset, entropy, _, _, cack24, _, _, base, bitmap, stamp, _, receiver = fields
         board = self.board
         cack = expand(cack24 & PSN_MASK, board.una - 1)
         if cack >= board.next_psn or cack < board.una - 1 - (1 << 22):
@@ -405,6 +427,10 @@ class Requester:
             if trigger is not None:
                 if trigger.tries == 0:
                     rtt_ns = now_ns - trigger.sent_ns
+                    self.rtt.sample(rtt_ns)
+                elif self._timestamps and trigger.ev.value == entropy:
+                    # The echo says which transmission is answered, to 128 ns.
+                    rtt_ns = since_stamp(now_ns, stamp)
                     self.rtt.sample(rtt_ns)
                 elif trigger.ev.value != entropy:
                     # The echoed EV is that of an earlier transmission: it had arrived, late.
@@ -436,13 +462,28 @@ class Requester:
             self.bytes_acked += acked_bytes
             if board.una != before:
                 self._complete(now_ns)
-        self.congestion.on_ack(now_ns, acked_bytes, board.inflight_bytes, rtt_ns, mark == _MARK_SKIP)
-        if receiver >> 24:
-            self.congestion.on_receiver(
-                now_ns, receiver >> 24 & 0x7F, bool(receiver >> 31), receiver & 0xFFFFFF
-            )
+        congestion = self.congestion
+        congestion.on_ack(now_ns, acked_bytes + self._overhead * len(acked), rtt_ns, mark == _MARK_SKIP)
+        units = receiver & 0xFFFFFF
+        fresh = units - self._rcvd_units & 0xFFFFFF
+        if fresh < 1 << 23:
+            self._rcvd_units = units
+            if receiver >> 24:
+                congestion.on_receiver(now_ns, receiver >> 24 & 0x7F, bool(receiver >> 31), fresh << 8)
         if self._order:
             self._detect(now_ns, reason)
+        if congestion.cwnd_bytes != self._reported_cwnd:
+            self._report_window(now_ns)
+
+    def _report_window(self, now_ns: int) -> None:
+        """Say that the window changed, at most once per `window_event_interval_ns`."""
+        congestion = self.congestion
+        if now_ns - self._reported_ns < self._config.window_event_interval_ns:
+            return
+        if self._reported_cwnd >= 0:
+            self._emit(WindowChanged(now_ns, self.qpn, congestion.cwnd_bytes, congestion.inflight_bytes))
+            self._reported_ns = now_ns
+        self._reported_cwnd = congestion.cwnd_bytes
 
     def _complete(self, now_ns: int) -> None:
         una = self.board.una
@@ -495,11 +536,16 @@ class Requester:
                     cut = self._newest_acked_ns - self.guard.ns(now_ns)
                 if packet[1] >= cut:
                     break
-                lost_bytes += packet[5]
+                lost_bytes += packet[5] + self._overhead
                 self._lose(now_ns, packet, reason)
             order.popleft()
         if lost_bytes:
-            self.congestion.on_loss(now_ns, lost_bytes)
+            self._tell_loss(now_ns, lost_bytes)
+
+    def _tell_loss(self, now_ns: int, size: int) -> None:
+        self.congestion.on_loss(now_ns, size)
+        if self.congestion.cwnd_bytes != self._reported_cwnd:
+            self._report_window(now_ns)
 
     def _lose(self, now_ns: int, packet: SentPacket, reason: LossReason) -> None:
         self.board.on_lost(packet)
@@ -533,13 +579,14 @@ class Requester:
         if reason == NackReason.TRIMMED or last_hop:
             event = EvInput.TRIMMED_LASTHOP if last_hop else EvInput.TRIMMED
             self.evs.on_congestion(now_ns, packet.ev, event)
-            self.congestion.on_trim(now_ns, packet.length, last_hop)
+            self.congestion.on_trim(now_ns, packet.length + self._overhead, last_hop)
             self._lose(now_ns, packet, LossReason.TRIMMED_LASTHOP if last_hop else LossReason.TRIMMED)
         else:
             self.ack_timer.retries += 1
             if self.ack_timer.exhausted:
                 self.fail(now_ns, Status.RETRY_EXCEEDED, f"NACK reason {reason:#04x}", psn)
                 return
+            self.congestion.on_withdrawn(packet.length + self._overhead)
             self._lose(now_ns, packet, LossReason.NACK)
         # Something of ours reached the peer: that is a sign of life.
         self.tail.since_ns = self.ack_timer.since_ns = now_ns
@@ -550,6 +597,7 @@ class Requester:
         """
         for packet in self.board.in_flight():
             if packet.ev.port == port:
+                self.congestion.on_withdrawn(packet.length + self._overhead)
                 self._lose(now_ns, packet, LossReason.PORT_DOWN)
 
     # Timers
@@ -562,6 +610,10 @@ class Requester:
         if self.board.inflight_packets:
             first = min(self.tail.due_ns(self.guard.ns(now_ns)), self.ack_timer.due_ns())
             due = first if due is None else min(due, first)
+        if self.has_data():
+            send = self.congestion.next_send_ns(now_ns)
+            if send is not None and (due is None or send < due):
+                due = send
         return due
 
     def handle_timer(self, now_ns: int) -> None:
@@ -604,10 +656,10 @@ class Requester:
         lost_bytes = 0
         for packet in self.board.in_flight():
             if packet.sent_ns < known:
-                lost_bytes += packet.length
+                lost_bytes += packet.length + self._overhead
                 self._lose(now_ns, packet, LossReason.TIMEOUT)
         if lost_bytes:
-            self.congestion.on_loss(now_ns, lost_bytes)
+            self._tell_loss(now_ns, lost_bytes)
         # One probe per plane: whichever comes back settles, with its bitmap, what was lost.
         self._want_tail_probes(len(self.evs.planes))
 
@@ -643,4 +695,10 @@ class Requester:
         self._order.clear()
         self._probes.clear()
         self._wanted_probes.clear()
+        self.withdraw()
         self.board.clear()
+
+    def withdraw(self) -> None:
+        """Give back what this QP holds of a window that others may share."""
+        board = self.board
+        self.congestion.on_withdrawn(board.inflight_bytes + self._overhead * board.inflight_packets)

@@ -129,6 +129,11 @@ def timestamp(now_ns: int) -> int:
     return (now_ns // TIMESTAMP_UNIT_NS) & 0xFFFF
 
 
+def since_stamp(now_ns: int, stamp: int) -> int:
+    """Return the time since a 16-bit timestamp, ns; it means something up to 8.4 ms."""
+    return (timestamp(now_ns) - stamp & 0xFFFF) * TIMESTAMP_UNIT_NS
+
+
 @dataclass(frozen=True, slots=True)
 class Bth:
     """Base transport header, 12 bytes [SPEC §6.2.2]."""
