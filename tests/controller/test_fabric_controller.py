@@ -1,0 +1,122 @@
+"""The controller against our own target: it programs, notices drift, and programs again after a restart."""
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import finsy as fy
+import pytest
+
+from controller.entries import MY_SID, Entry, switch_entries
+from controller.fabric import FabricController, ProgrammingError
+from switches.target import RunningSwitch
+from topologies import Fabric, build_fabric
+
+pytestmark = pytest.mark.root
+
+ONE_RACK = "name: one\nplanes: 1\nt0: 1\nt1: 0\nhosts: 2\n"
+PATIENCE_S = 30
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def switch_process(port: int) -> Iterator["subprocess.Popen[str]"]:
+    """A switch without interfaces: all that the control plane needs."""
+    command = [sys.executable, "-m", "switches.ebpf.main", "--no-p4", "--device-id", "1", "--"]
+    process = subprocess.Popen(
+        [*command, "--grpc-server-addr", f"127.0.0.1:{port}"], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("READY")
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+@pytest.fixture
+def fabric() -> Fabric:
+    return build_fabric(ONE_RACK, "one.yaml")
+
+
+async def entries_of(switch: fy.Switch) -> list[Entry]:
+    from controller.reading import read_all
+
+    return [Entry.from_p4(e) for e in await read_all(switch, [fy.P4TableEntry(MY_SID)])]
+
+
+def test_programs_verifies_and_reports_drift(fabric: Fabric) -> None:
+    async def story(port: int) -> None:
+        running = [RunningSwitch("p0-t0-0", 1, f"127.0.0.1:{port}")]
+        async with FabricController(fabric, running) as controller:
+            await controller.programmed(timeout_s=PATIENCE_S)
+            assert await controller.verify() == ()
+            wanted = switch_entries(fabric, fabric.switch("p0-t0-0"))
+            switch = controller.switches["p0-t0-0"]
+            assert await entries_of(switch) == [e for e in wanted if e.table == MY_SID]
+            stranger = Entry(MY_SID, "fcbb:bb00:9999::/48", "un")
+            await switch.write([+stranger.to_p4(), -wanted[0].to_p4()])
+            (drift,) = await controller.verify()
+            assert drift.switch == "p0-t0-0"
+            assert drift.unexpected == (stranger,)
+            assert drift.missing == (wanted[0],)
+
+    port = free_port()
+    with switch_process(port):
+        asyncio.run(story(port))
+
+
+@pytest.mark.slow  # finsy waits ten seconds before it connects again to a switch that ended within two
+def test_a_switch_that_restarts_is_programmed_again(fabric: Fabric) -> None:
+    async def story(port: int) -> None:
+        running = [RunningSwitch("p0-t0-0", 1, f"127.0.0.1:{port}")]
+        async with FabricController(fabric, running) as controller:
+            with switch_process(port) as process:
+                await controller.programmed(timeout_s=PATIENCE_S)
+                os.kill(process.pid, signal.SIGKILL)
+            with switch_process(port):
+                await controller.programmed(times=2, timeout_s=PATIENCE_S)
+                assert await controller.verify() == ()
+
+    asyncio.run(story(free_port()))
+
+
+def test_a_new_controller_leaves_what_is_right_and_mends_the_rest(fabric: Fabric) -> None:
+    async def story(port: int) -> None:
+        running = [RunningSwitch("p0-t0-0", 1, f"127.0.0.1:{port}")]
+        stranger = Entry(MY_SID, "fcbb:bb00:9999::/48", "un")
+        async with FabricController(fabric, running) as first:
+            await first.programmed(timeout_s=PATIENCE_S)
+            await first.switches["p0-t0-0"].write([+stranger.to_p4()])
+        async with FabricController(fabric, running) as second:
+            await second.programmed(timeout_s=PATIENCE_S)
+            assert await second.verify() == ()
+
+    port = free_port()
+    with switch_process(port):
+        asyncio.run(story(port))
+
+
+def test_a_switch_that_never_answers_is_named(fabric: Fabric) -> None:
+    async def story() -> None:
+        running = [RunningSwitch("p0-t0-0", 1, f"127.0.0.1:{free_port()}")]
+        async with FabricController(fabric, running) as controller:
+            started = time.monotonic()
+            with pytest.raises(ProgrammingError, match=r"1 of 1 switches .* p0-t0-0"):
+                await controller.programmed(timeout_s=0.5)
+            assert time.monotonic() - started < PATIENCE_S
+
+    asyncio.run(story())
