@@ -33,13 +33,15 @@ from hosts.attributes import attributes_from_dict, attributes_to_dict
 from hosts.device import Device
 from hosts.eventlog import write_log
 from hosts.mrc import EvState, MrcConfig
-from hosts.mrc.events import Event
+from hosts.mrc.events import Event, EvRestored, SendCompleted
 from hosts.routes import nic_addresses, remote_paths
 from hosts.stream import RemoteRegion, StreamPlan, StreamReceiver, StreamSender
 from topologies import Fabric, build_fabric
 
 LOGGER = logging.getLogger(__name__)
 NICENESS = -15
+# After anything else that happens, what a `wait` waits for holds no more than before.
+DECIDING = (EvRestored, SendCompleted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,7 @@ class Agent:
         self._receiver: StreamReceiver | None = None
         self._events: list[Event] = []
         self._wait: Wait | None = None
+        self._changed = False
         self._operations: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
             "open": self._open,
             "receive": self._receive,
@@ -82,6 +85,7 @@ class Agent:
         if request["do"] == "wait":
             deadline_ns = self.device.now() + round(request["timeout_s"] * 1e9)
             self._wait = Wait(self._conditions[request["what"]], deadline_ns)
+            self._changed = True
             return self.waited()
         return self._operations[request["do"]](request)
 
@@ -89,8 +93,12 @@ class Agent:
         """The answer to a `wait` that is over, once."""
         if self._wait is None:
             return None
+        over = self.device.now() >= self._wait.deadline_ns
+        if not self._changed and not over:
+            return None
+        self._changed = False
         holds = self._wait.holds()
-        if not holds and self.device.now() < self._wait.deadline_ns:
+        if not holds and not over:
             return None
         self._wait = None
         return {"holds": holds}
@@ -113,6 +121,7 @@ class Agent:
         commanded = self._device.turn(min((t for t in due if t is not None), default=None), [control_fd])
         for event in self._device.events():
             self._events.append(event)
+            self._changed = self._changed or isinstance(event, DECIDING)
             if self._receiver is not None:
                 self._receiver.on_event(event)
             if self._sender is not None:
