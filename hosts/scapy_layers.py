@@ -1,0 +1,402 @@
+"""MRC for scapy: every header as a layer, to build packets by hand and to take captured ones apart.
+
+At the scapy prompt, in a host's namespace or anywhere else::
+
+    >>> from hosts.scapy_layers import *
+    >>> p = underlay(ev=0x0001C002, src="fd00::1", dst="fd00::2", container="fcbb:bb00:1400:1802:1403:1c06::")
+    >>> p /= BTH(opcode="WRITE_ONLY", dest_qpn=0x12, psn=7) / METH(msn=1) / RETH(rkey=5, dma_length=5)
+    >>> (p / b"hello").show2()
+
+Pad count and pad bytes, lengths and the ICRC are filled in when a packet is built, unless they are given.
+Layouts are those of ``hosts/mrc/wire.py``; a trimmed packet (by the DSCP of its outer header) has no ICRC.
+"""
+
+from __future__ import annotations
+
+from ipaddress import IPv6Address
+from typing import Any
+
+from scapy.fields import (
+    BitEnumField,
+    BitField,
+    ByteEnumField,
+    ByteField,
+    ConditionalField,
+    FCSField,
+    IntField,
+    ShortField,
+    SignedShortField,
+    StrFixedLenField,
+    ThreeBytesField,
+    X3BytesField,
+    XByteEnumField,
+    XByteField,
+    XIntField,
+    XLongField,
+    XShortField,
+)
+from scapy.layers.inet import UDP
+from scapy.layers.inet6 import IPv6
+from scapy.layers.l2 import Ether
+from scapy.packet import Packet, Raw, bind_layers
+
+from hosts.mrc.config import DscpMap
+from hosts.mrc.frames import traffic_class
+from hosts.mrc.icrc import packet_icrc
+from hosts.mrc.wire import (
+    CC_TYPE_NACK,
+    CC_TYPE_SACK,
+    ICRC_LEN,
+    NEXT_UDP,
+    TSETH_FTYPE,
+    UDP_LEN,
+    UDP_PORT,
+    EndpointOp,
+    EvMark,
+    NackReason,
+    Opcode,
+    join_ev,
+    split_ev,
+)
+
+__all__ = [
+    "AETH",
+    "BTH",
+    "CC_STATE",
+    "EETH",
+    "ERTH",
+    "IMMDT",
+    "METH",
+    "NETH",
+    "PETH",
+    "RETH",
+    "SETH",
+    "TSETH",
+    "ev_of",
+    "underlay",
+]
+
+OTHER_UDP_PORT = 4971
+"""What some sources of the specification say instead of 4791."""
+
+_DSCP = DscpMap()
+_TRIMMED = (_DSCP.trimmed, _DSCP.trimmed_lasthop)
+_IMMEDIATE = (Opcode.WRITE_LAST_IMM, Opcode.WRITE_ONLY_IMM)
+
+
+def _names(enum: Any) -> dict[int, str]:
+    return {int(member): member.name for member in enum}
+
+
+def _head(*low: Any) -> list[Any]:
+    """The 16 bits that SETH, NETH, PETH, ERTH and EETH begin with; `low` are the seven below `next`."""
+    return [BitField("type", 0, 4), BitField("next", 0, 5), *low]
+
+
+def _stamp() -> list[Any]:
+    """A timestamp and its format, as in TSETH."""
+    return [
+        ShortField("tx_timestamp", 0),
+        BitField("tsr", 0, 1),
+        BitField("stamp_reserved", 0, 11),
+        BitField("ftype", TSETH_FTYPE, 4),
+    ]
+
+
+def _outermost_dscp(packet: Packet) -> int | None:
+    dscp = None
+    layer = packet.underlayer
+    while layer is not None:
+        if isinstance(layer, IPv6):
+            dscp = layer.tc >> 2
+        layer = layer.underlayer
+    return dscp
+
+
+def _has_icrc(packet: Packet) -> bool:
+    return _outermost_dscp(packet) not in _TRIMMED
+
+
+class BTH(Packet):
+    """Base transport header, and the ICRC at the packet's end."""
+
+    name = "MRC BTH"
+    fields_desc = [  # noqa: RUF012
+        XByteEnumField("opcode", int(Opcode.WRITE_ONLY), _names(Opcode)),
+        BitField("m", 0, 1),
+        BitField("se", 0, 1),
+        BitField("pad_count", None, 2),
+        BitField("tver", 0, 4),
+        XShortField("pkey", 0xFFFF),
+        XByteField("reserved", 0),
+        X3BytesField("dest_qpn", 0),
+        BitField("a", 0, 1),
+        BitField("r", 0, 1),
+        BitField("rtx", 0, 1),
+        BitField("ts", 0, 1),
+        BitField("flags_reserved", 0, 4),
+        ThreeBytesField("psn", 0),
+        ConditionalField(FCSField("icrc", None, fmt="<I"), _has_icrc),
+    ]
+
+    def post_build(self, pkt: bytes, pay: bytes) -> bytes:
+        """Fills in pad and ICRC where they are not given."""
+        pay, icrc = (pay[:-ICRC_LEN], pay[-ICRC_LEN:]) if _has_icrc(self) else (pay, b"")
+        if self.pad_count is None:
+            # All headers are multiples of four bytes long, so that what is odd is the payload's.
+            pad = -len(pay) & 3
+            pay += bytes(pad)
+            pkt = pkt[:1] + bytes((pkt[1] | pad << 4,)) + pkt[2:]
+        if icrc and self.icrc is None:
+            icrc = self.expected_icrc(pkt + pay)
+        return pkt + pay + icrc
+
+    def expected_icrc(self, middle: bytes) -> bytes:
+        """The ICRC of the bytes from the BTH on below this packet's IPv6 and UDP; zeros where it has none."""
+        udp, ip = self.underlayer, self.underlayer and self.underlayer.underlayer
+        if not isinstance(udp, UDP) or not isinstance(ip, IPv6):
+            return bytes(ICRC_LEN)
+        length = UDP_LEN + len(middle) + ICRC_LEN
+        headers = b"".join(
+            (
+                (6 << 28).to_bytes(4, "big"),
+                (length if ip.plen is None else ip.plen).to_bytes(2, "big"),
+                bytes((NEXT_UDP, 0)),
+                IPv6Address(ip.src).packed,
+                IPv6Address(ip.dst).packed,
+                udp.sport.to_bytes(2, "big"),
+                udp.dport.to_bytes(2, "big"),
+                (length if udp.len is None else udp.len).to_bytes(2, "big"),
+                bytes(2),
+            )
+        )
+        return packet_icrc(headers, middle)
+
+    def data(self) -> bytes:
+        """The payload of a data packet, without pad."""
+        load = bytes(self[Raw].load) if self.haslayer(Raw) else b""
+        return load[: len(load) - (self.pad_count or 0)]
+
+    def guess_payload_class(self, payload: bytes) -> Any:
+        """The extension header of the opcode."""
+        return _EXTENSIONS.get(self.opcode, Raw)
+
+
+class METH(Packet):
+    """Message header of data packets."""
+
+    name = "MRC METH"
+    fields_desc = [ShortField("rqmsn", 0), ShortField("msn", 0)]  # noqa: RUF012
+
+    def guess_payload_class(self, payload: bytes) -> Any:
+        """TSETH where the BTH says so."""
+        return TSETH if isinstance(self.underlayer, BTH) and self.underlayer.ts else RETH
+
+
+class TSETH(Packet):
+    """Transmit timestamp, in units of 128 ns; comes with BTH.ts."""
+
+    name = "MRC TSETH"
+    fields_desc = _stamp()
+
+    def guess_payload_class(self, payload: bytes) -> Any:
+        """RETH always follows."""
+        return RETH
+
+
+class RETH(Packet):
+    """Where this packet's payload goes, and how long the whole message is."""
+
+    name = "MRC RETH"
+    fields_desc = [  # noqa: RUF012
+        XLongField("va", 0),
+        XIntField("rkey", 0),
+        IntField("dma_length", 0),
+    ]
+
+    def guess_payload_class(self, payload: bytes) -> Any:
+        """Immediate data where the opcode has it."""
+        layer = self.underlayer
+        while layer is not None and not isinstance(layer, BTH):
+            layer = layer.underlayer
+        return IMMDT if layer is not None and layer.opcode in _IMMEDIATE else Raw
+
+
+class IMMDT(Packet):
+    """Immediate data."""
+
+    name = "MRC ImmDt"
+    fields_desc = [XIntField("imm", 0)]  # noqa: RUF012
+
+
+class AETH(Packet):
+    """Transport acknowledgement."""
+
+    name = "MRC AETH"
+    fields_desc = [XByteField("syndrome", 0x1F), ThreeBytesField("msn", 0)]  # noqa: RUF012
+
+
+class SETH(Packet):
+    """Selective acknowledgement; CC_STATE follows."""
+
+    name = "MRC SETH"
+    fields_desc = [  # noqa: RUF012
+        *_head(
+            BitEnumField("m", 0, 2, _names(EvMark)),
+            BitField("reserved1", 0, 3),
+            BitField("pr", 0, 1),
+            BitField("reserved2", 0, 1),
+        ),
+        ConditionalField(SignedShortField("ack_psn_offset", 0), lambda p: not p.pr),
+        ConditionalField(ShortField("probe_id", 0), lambda p: p.pr),
+        XIntField("entropy", 0),
+        ShortField("spdcid", 0),
+        ShortField("dpdcid", 0),
+        ByteField("reserved3", 0),
+        ThreeBytesField("cack_psn", 0),
+        BitField("cc_type", CC_TYPE_SACK, 4),
+        BitField("cc_flags", 0, 4),
+        ByteField("mpr", 0),
+        SignedShortField("sack_offset", 1),
+        XLongField("sack_bitmap", 0),
+    ]
+
+    def guess_payload_class(self, payload: bytes) -> Any:
+        """CC_STATE always follows."""
+        return CC_STATE
+
+
+class CC_STATE(Packet):  # noqa: N801
+    """What the receiver tells the sender's congestion control."""
+
+    name = "MRC CC_STATE"
+    fields_desc = [  # noqa: RUF012
+        ShortField("tx_timestamp", 0),
+        BitField("reserved", 0, 1),
+        BitField("ooo_count", 0, 15),
+        BitField("restore_cwnd", 0, 1),
+        BitField("rcv_cwnd_pen", 0, 7),
+        ThreeBytesField("rcvd_bytes", 0),
+    ]
+
+
+class NETH(Packet):
+    """Negative acknowledgement of one packet."""
+
+    name = "MRC NETH"
+    fields_desc = [  # noqa: RUF012
+        *_head(BitField("reserved1", 0, 7)),
+        ByteEnumField("reason", int(NackReason.TRIMMED), _names(NackReason)),
+        XByteField("vendor", 0),
+        XIntField("entropy", 0),
+        ShortField("spdcid", 0),
+        ShortField("dpdcid", 0),
+        ByteField("reserved2", 0),
+        ThreeBytesField("nack_psn", 0),
+        BitField("cc_type", CC_TYPE_NACK, 4),
+        BitField("cc_flags", 0, 4),
+        ByteField("reserved3", 0),
+        ShortField("tx_timestamp", 0),
+    ]
+
+
+class PETH(Packet):
+    """Reliability probe."""
+
+    name = "MRC PETH"
+    fields_desc = [  # noqa: RUF012
+        *_head(BitField("reserved1", 0, 7)),
+        ByteField("reserved2", 0),
+        XByteField("vendor", 0),
+        ShortField("probe_id", 0),
+        ShortField("reserved3", 0),
+        ShortField("spdcid", 0),
+        ShortField("dpdcid", 0),
+        *_stamp(),
+    ]
+
+
+class ERTH(Packet):
+    """Endpoint request; its id is the low half of BTH.psn, its BTH.dest_qpn is 2."""
+
+    name = "MRC ERTH"
+    fields_desc = [  # noqa: RUF012
+        *_head(BitField("reserved1", 0, 5), BitEnumField("op", 0, 2, _names(EndpointOp))),
+        ByteField("reserved2", 0),
+        XByteField("vendor", 0),
+        XIntField("port_status_mask", 0),
+        IntField("reserved3", 0),
+        *_stamp(),
+    ]
+
+
+class EETH(Packet):
+    """Endpoint response."""
+
+    name = "MRC EETH"
+    fields_desc = [  # noqa: RUF012
+        *_head(
+            BitField("reserved1", 0, 3),
+            BitEnumField("op", 0, 2, _names(EndpointOp)),
+            BitField("reserved2", 0, 2),
+        ),
+        ByteField("reserved3", 0),
+        XByteField("vendor", 0),
+        XIntField("entropy", 0),
+        XIntField("port_status_mask", 0),
+        StrFixedLenField("reserved4", bytes(16), 16),
+        *_stamp(),
+        IntField("service_time_ns", 0),
+    ]
+
+
+_EXTENSIONS: dict[int, Any] = {
+    **{int(opcode): METH for opcode in Opcode if opcode <= Opcode.WRITE_ONLY_IMM},
+    int(Opcode.ACKNOWLEDGE): AETH,
+    int(Opcode.ENDPOINT_REQUEST): ERTH,
+    int(Opcode.ENDPOINT_RESPONSE): EETH,
+    int(Opcode.SACK): SETH,
+    int(Opcode.NACK): NETH,
+    int(Opcode.PROBE_REQUEST): PETH,
+}
+
+for _port in (OTHER_UDP_PORT, UDP_PORT):
+    bind_layers(UDP, BTH, dport=_port)
+
+
+def underlay(
+    *,
+    ev: int,
+    src: str,
+    dst: str,
+    container: str,
+    src_mac: str | None = None,
+    dst_mac: str | None = None,
+    dscp: int = _DSCP.trimmable,
+    ecn_capable: bool = True,
+    udp_port: int = UDP_PORT,
+) -> Packet:
+    """Ethernet, outer IPv6 to a uSID container, inner IPv6 and UDP, with an EV in its places.
+
+    The UDP checksum is 0, as MRC sends it. DSCP is data's by default; control packets take 46, and are not
+    ECN capable.
+    """
+    source, label = split_ev(ev)
+    tclass = traffic_class(dscp, ecn_capable=ecn_capable)
+    ethernet = Ether()
+    if src_mac is not None:
+        ethernet.src = src_mac
+    if dst_mac is not None:
+        ethernet.dst = dst_mac
+    return (
+        ethernet
+        / IPv6(src=src, dst=container, tc=tclass, fl=label)
+        / IPv6(src=src, dst=dst, tc=tclass, fl=label)
+        / UDP(sport=source, dport=udp_port, chksum=0)
+    )
+
+
+def ev_of(packet: Packet) -> int:
+    """The EV that a packet with IPv6 and UDP carries."""
+    udp = packet[UDP]
+    return join_ev(udp.sport, udp.underlayer.fl)
