@@ -55,6 +55,14 @@ class Device:
         for port in self.ports.values():
             port.close()
 
+    def fileno(self) -> int:
+        """A descriptor that is readable while frames wait to be taken in."""
+        return self._receiver_fd
+
+    def blocked(self) -> list[int]:
+        """Descriptors of ports whose link is busy while frames wait: ``turn`` when they are writable."""
+        return [self.ports[plane].fileno() for plane, queue in self._waiting.items() if queue]
+
     def now(self) -> int:
         """The device's clock, in nanoseconds."""
         return self._clock()
@@ -102,8 +110,7 @@ class Device:
         due = self.endpoint.next_timer()
         ends = [t for t in (until_ns, due) if t is not None]
         timeout = max(0, min(ends) - self._clock()) / 1e9 if ends else None
-        blocked = [self.ports[plane].fileno() for plane, queue in self._waiting.items() if queue]
-        readable, writable, _ = select.select([self._receiver_fd, *others], blocked, [], timeout)
+        readable, writable, _ = select.select([self._receiver_fd, *others], self.blocked(), [], timeout)
         return readable, writable
 
     def drops(self) -> int:

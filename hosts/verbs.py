@@ -1,0 +1,342 @@
+"""A NIC in the words that RDMA programmers use: context, memory region, queue pair, completion queue.
+
+What the core has is named as libibverbs names it. Three things differ, because MRC does [SPEC §6, §10]: the
+only operations are RDMA WRITE and WRITE with immediate; a WRITE with immediate consumes no posted receive; and queue
+pairs
+
+There is no thread behind this. The NIC works while a program waits: inside ``CompletionQueue.poll``, or in
+the event loop of a program that does ``await cq.wait()``. See docs/api.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from types import TracebackType
+from typing import Any
+
+from hosts.attributes import attributes_from_dict, attributes_to_dict
+from hosts.device import Device
+from hosts.mrc import Access, MemoryRegion, MrcConfig
+from hosts.mrc.events import Event, QpError, ReceiveCompleted, SendCompleted, Status
+from hosts.routes import nic_addresses, remote_paths
+from topologies import Fabric
+
+__all__ = [
+    "Access",
+    "CompletionQueue",
+    "Context",
+    "MemoryRegion",
+    "Opcode",
+    "QpState",
+    "QueuePair",
+    "Status",
+    "WorkCompletion",
+]
+
+ASYNC_EVENTS_KEPT = 4096
+Buffer = bytes | bytearray | memoryview
+
+
+class Opcode(Enum):
+    """What a work completion is of."""
+
+    RDMA_WRITE = "RDMA_WRITE"
+    """One of our writes is acknowledged, or has failed."""
+    RECV_RDMA_WITH_IMM = "RECV_RDMA_WITH_IMM"
+    """A peer's write with immediate is in our memory, and so is all that it wrote before."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkCompletion:
+    """What ``poll`` and ``wait`` hand out; the fields of ibv_wc that mean something here."""
+
+    opcode: Opcode
+    status: Status
+    qp_num: int
+    byte_len: int
+    t_ns: int
+    """When it came about, CLOCK_MONOTONIC."""
+    wr_id: int | None = None
+    """The number given to ``post_write``; None on the receiving side."""
+    imm_data: int | None = None
+    """The peer's immediate, 32 bits; None on the sending side."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether the status is success."""
+        return self.status is Status.SUCCESS
+
+
+class QpState(Enum):
+    """The states a queue pair can be in, under the names of verbs."""
+
+    RESET = "RESET"
+    """Not connected yet."""
+    RTS = "RTS"
+    ERR = "ERR"
+    """Failed: what is posted completes as flushed."""
+
+
+class Context:
+    """An open NIC. A context manager: leaving it closes the ports, and what was in flight is lost.
+
+    Not safe for use from more than one thread.
+    """
+
+    def __init__(self, fabric: Fabric, host: str, device: Device) -> None:
+        self.fabric = fabric
+        self.host = host
+        self.device = device
+        self.async_events: deque[Event] = deque(maxlen=ASYNC_EVENTS_KEPT)
+        """All that is no completion: EVs retired and restored, packets lost, queue pairs failed, in order."""
+        self._qps: dict[int, QueuePair] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._blocked: set[int] = set()
+
+    @classmethod
+    def open(
+        cls, fabric: Fabric, host: str, config: MrcConfig | None = None, rng: random.Random | None = None
+    ) -> Context:
+        """Opens a host's NIC; the calling thread must be in the host's network namespace.
+
+        Raises KeyError on a host that the fabric has not got, OSError where its interfaces are not here.
+        """
+        addresses = nic_addresses(fabric, host)
+        ifnames = [port.ifname for port in fabric.host(host).ports]
+        return cls(fabric, host, Device(addresses, ifnames, config or MrcConfig(), rng or random.Random()))
+
+    def __enter__(self) -> Context:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the NIC. Again is harmless."""
+        self._leave_loop()
+        self.device.close()
+
+    def reg_mr(self, buffer: bytearray | memoryview, access: Access = Access.REMOTE_WRITE) -> MemoryRegion:
+        """Lets peers write into a buffer; its ``address`` and ``rkey`` are what they must know."""
+        return self.device.endpoint.register_memory(buffer, access)
+
+    def dereg_mr(self, region: MemoryRegion) -> None:
+        """Takes a region back: a write that still arrives for it is an access error."""
+        self.device.endpoint.deregister_memory(region)
+
+    def create_cq(self) -> CompletionQueue:
+        """Makes a completion queue, for any number of queue pairs."""
+        return CompletionQueue(self)
+
+    def create_qp(self, send_cq: CompletionQueue, recv_cq: CompletionQueue | None = None) -> QueuePair:
+        """Makes a queue pair whose completions go to these queues; one for both where only one is given."""
+        qp = QueuePair(
+            self, self.device.endpoint.create_qp(), send_cq, send_cq if recv_cq is None else recv_cq
+        )
+        self._qps[qp.qp_num] = qp
+        return qp
+
+    def destroy_qp(self, qp: QueuePair) -> None:
+        """Forgets a queue pair. Completions it has are kept, others will not come."""
+        del self._qps[qp.qp_num]
+        self.device.endpoint.destroy_qp(qp.qp_num)
+
+    def progress(self, until_ns: int) -> None:
+        """Has the NIC work until something came in or was due, or until a time (CLOCK_MONOTONIC, ns)."""
+        self.device.turn(until_ns)
+        self._hand_out()
+
+    def _hand_out(self) -> None:
+        for event in self.device.events():
+            qp = self._qps.get(event.qpn)
+            if isinstance(event, SendCompleted | ReceiveCompleted):
+                if qp is not None:
+                    qp.complete(event)
+                continue
+            if isinstance(event, QpError) and qp is not None:
+                qp.state = QpState.ERR
+            self.async_events.append(event)
+
+    @property
+    def driven(self) -> bool:
+        """Whether an event loop drives the NIC."""
+        return self._loop is not None
+
+    # In an event loop: the NIC's sockets wake it, and a timer of the loop stands in for the core's timers.
+
+    def enter_loop(self) -> None:
+        """Has the running event loop drive the NIC. Raises RuntimeError where another one already does."""
+        loop = asyncio.get_running_loop()
+        if self._loop is loop:
+            return
+        if self._loop is not None and not self._loop.is_closed():
+            raise RuntimeError("another event loop drives this NIC")
+        self._loop = loop
+        loop.add_reader(self.device.fileno(), self.pump)
+        self.pump()
+
+    def pump(self) -> None:
+        """Does what is to do now, and has the event loop call again when there is more."""
+        self.progress(0)
+        self.device.flush()
+        self._hand_out()
+        if self._loop is None:
+            return
+        blocked = set(self.device.blocked())
+        for fd in self._blocked - blocked:
+            self._loop.remove_writer(fd)
+        for fd in blocked - self._blocked:
+            self._loop.add_writer(fd, self.pump)
+        self._blocked = blocked
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        due = self.device.endpoint.next_timer()
+        if due is not None:
+            self._timer = self._loop.call_later(max(0.0, (due - self.device.now()) / 1e9), self.pump)
+
+    def _leave_loop(self) -> None:
+        loop, self._loop = self._loop, None
+        if loop is None or loop.is_closed():
+            return
+        loop.remove_reader(self.device.fileno())
+        for fd in self._blocked:
+            loop.remove_writer(fd)
+        self._blocked.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+class CompletionQueue:
+    """Where completions of queue pairs come, in the order in which they came about."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._ready: deque[WorkCompletion] = deque()
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._ready)
+
+    def poll(self, limit: int = 64, timeout_s: float = 0.0) -> list[WorkCompletion]:
+        """Takes up to ``limit`` completions; waits up to ``timeout_s`` while there is none at all."""
+        deadline_ns = time.monotonic_ns() + round(timeout_s * 1e9)
+        while True:
+            self._context.progress(0 if self._ready else deadline_ns)
+            if self._ready or time.monotonic_ns() >= deadline_ns:
+                return self._take(limit)
+
+    async def wait(self, limit: int = 64) -> list[WorkCompletion]:
+        """Takes up to ``limit`` completions, one at least. The event loop drives the NIC from now on.
+
+        Several tasks may wait; each completion goes to one of them.
+        """
+        self._context.enter_loop()
+        while not self._ready:
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append(future)
+            try:
+                await future
+            finally:
+                if future in self._waiting:
+                    self._waiting.remove(future)
+        found = self._take(limit)
+        if self._ready:
+            self._wake_one()
+        return found
+
+    def push(self, completion: WorkCompletion) -> None:
+        """Puts a completion in; called by the context."""
+        self._ready.append(completion)
+        self._wake_one()
+
+    def _wake_one(self) -> None:
+        while self._waiting:
+            future = self._waiting.popleft()
+            if not future.done():
+                future.set_result(None)
+                return
+
+    def _take(self, limit: int) -> list[WorkCompletion]:
+        return [self._ready.popleft() for _ in range(min(limit, len(self._ready)))]
+
+
+class QueuePair:
+    """One end of a connection; made by ``Context.create_qp``."""
+
+    def __init__(
+        self, context: Context, qp_num: int, send_cq: CompletionQueue, recv_cq: CompletionQueue
+    ) -> None:
+        self._context = context
+        self.qp_num = qp_num
+        self.send_cq = send_cq
+        self.recv_cq = recv_cq
+        self.state = QpState.RESET
+
+    def attributes(self) -> dict[str, Any]:
+        """What the peer must know to connect to this queue pair, in JSON's types."""
+        local = self._context.device.endpoint.local_attributes(self.qp_num)
+        return {"host": self._context.host, **attributes_to_dict(local)}
+
+    def connect(self, remote: Mapping[str, Any]) -> None:
+        """Connects to the queue pair whose ``attributes`` these are; both ends must, before data flows.
+
+        Paths are all those the fabric has between the two hosts. Raises KeyError, TypeError or ValueError on
+        what are no attributes, ValueError where the two cannot work together.
+        """
+        host = remote["host"]
+        attributes = attributes_from_dict({key: value for key, value in remote.items() if key != "host"})
+        paths = remote_paths(self._context.fabric, self._context.host, host)
+        self._context.device.endpoint.connect(self.qp_num, attributes, paths)
+        self.state = QpState.RTS
+
+    def post_write(self, wr_id: int, data: Buffer, remote_addr: int, rkey: int) -> None:
+        """Starts an RDMA WRITE. ``data`` must not change until the completion with this ``wr_id``."""
+        self._post(wr_id, data, remote_addr, rkey, None)
+
+    def post_write_imm(self, wr_id: int, data: Buffer, remote_addr: int, rkey: int, imm_data: int) -> None:
+        """Starts an RDMA WRITE that completes at the peer, too, with 32 bits of immediate data."""
+        self._post(wr_id, data, remote_addr, rkey, imm_data)
+
+    def _post(self, wr_id: int, data: Buffer, remote_addr: int, rkey: int, imm: int | None) -> None:
+        device = self._context.device
+        device.endpoint.post_write(self.qp_num, wr_id, data, remote_addr, rkey, imm, device.now())
+        # Out at once, as a doorbell would; the rest follows as acknowledgements come in.
+        if self._context.driven:
+            self._context.pump()
+        else:
+            device.flush()
+
+    def complete(self, event: SendCompleted | ReceiveCompleted) -> None:
+        """Turns the core's completion into a work completion; called by the context."""
+        if isinstance(event, SendCompleted):
+            self.send_cq.push(
+                WorkCompletion(
+                    Opcode.RDMA_WRITE,
+                    event.status,
+                    self.qp_num,
+                    event.length_bytes,
+                    event.t_ns,
+                    wr_id=event.wr_id,
+                )
+            )
+        else:
+            self.recv_cq.push(
+                WorkCompletion(
+                    Opcode.RECV_RDMA_WITH_IMM,
+                    Status.SUCCESS,
+                    self.qp_num,
+                    event.length_bytes,
+                    event.t_ns,
+                    imm_data=event.imm,
+                )
+            )
