@@ -76,8 +76,10 @@ class MrcConfig:
     """Consecutive answers that make an ASSUMED_BAD EV GOOD again."""
 
     # SACK
-    sack_threshold_bytes: int = 4096
-    """A SACK is due when more than this arrived since the last; each packet counts as max(payload, 1024) B.
+    sack_threshold_bytes: int = 8192
+    """A SACK is due when this much arrived since the last; each packet counts as max(payload, 1024) B.
+
+    Two full packets: with one, a sender in Python spends more on SACKs than it gains by them.
     """
     sack_coalesce: int = 16
     """SACK triggers that one SACK may answer when the responder is read out in batches; 1 answers each alone.
@@ -91,12 +93,14 @@ class MrcConfig:
     # Loss
     initial_rtt_ns: int = 1_000_000
     """Stands in for the smoothed RTT until the first sample."""
-    min_reorder_ns: int = 50_000
+    min_reorder_ns: int = 20_000
     """Floor of the reordering guard; see `hosts.mrc.loss`."""
-    reorder_rtt_fraction: float = 0.5
-    """Part of the smoothed RTT in the reordering guard."""
-    reorder_rttvar_factor: float = 2.0
-    """Multiple of the RTT's mean deviation in the reordering guard; paths of unequal queues widen it."""
+    reorder_rtt_fraction: float = 0.25
+    """Part of the RTT's present floor in the reordering guard."""
+    reorder_seen_factor: float = 1.5
+    """Multiple of the furthest overtaking seen of late in the reordering guard."""
+    reorder_queueing_factor: float = 2.0
+    """Multiple of the queueing delay (the RTT's present floor less the least ever) in that guard."""
     max_reorder_ns: int = 4_000_000
     """Ceiling of the reordering guard."""
     tail_probe_max_ns: int = 4_000_000

@@ -266,6 +266,22 @@ class EvSet:
             return ev
         return self._last_resort(free_ports, avoid)
 
+    def pick_aside(self, free_ports: Collection[int] | None = None, avoid: Ev | None = None) -> Ev | None:
+        """Return a random EV for a probe, not of the plane of `avoid` if it can be helped.
+
+        Takes no turn of the rotation, so that data stays equally shared.
+        """
+        planes = [
+            plane
+            for plane in self.planes
+            if plane.up and plane.active and (free_ports is None or plane.port in free_ports)
+        ]
+        others = [plane for plane in planes if avoid is None or plane is not avoid.plane]
+        if not others:
+            return self.pick(free_ports, avoid)
+        active = others[int(self._random() * len(others))].active
+        return active[int(self._random() * len(active))]
+
     def _refill(self) -> bool:
         planes = [plane for plane in self.planes if plane.active and plane.up]
         planes.sort(key=self._key)

@@ -9,15 +9,23 @@ Both ends of that comparison are send times. A receiver or a machine that stalls
 alike and therefore declares nothing lost; only evidence that something later overtook the packet does. The
 guard is
 
-    min(max_reorder, widening * max(min_reorder, fraction * srtt, factor * rttvar))
+    min(max_reorder, widening * max(min_reorder, fraction * floor, factor * seen, factor * queueing))
 
-since what can make a later packet overtake an earlier one is the difference of queues between paths, and that
-is what the RTT's deviation over all paths measures. `widening` starts at 1, doubles whenever a packet counted
-as lost turns out to have arrived, and halves again in quiet times.
+where `seen` is the furthest that a packet was overtaken and yet arrived, of late: it measures on the very
+axis the rule decides on. `queueing` stands for queues that grow before anything was overtaken: what makes a
+packet overtake another is the difference between queues, and none is longer than all queueing there is. It is
+the RTT above the least ever: of the smoothed RTT at first, later of `floor`, the least of the last samples,
+which leaves out the hiccups of either process. (RACK's own choice, the RTT's deviation, counts those several
+times, and a software host has hardly anything else.) `widening` starts at 1, doubles whenever a packet
+counted as lost turns out to have arrived, and halves again in quiet times.
 
-Nothing is sent after the last packets of a burst, so a tail probe supplies the later-sent packet: it goes out
-2 * srtt + guard after the last sign of life, and its answer, with the bitmap, settles what was sent before
-it. Only when probes stay unanswered too does the ACK timer of the specification count down to the error.
+The rule needs something sent later, and nothing is after the last packets of a burst. A probe supplies it:
+
+* at once, when a packet is overtaken but by less than the guard, and nothing sent since could decide;
+* else 1.5 * srtt + guard after the last transmission, while anything is unacknowledged (the tail timer).
+
+Its answer, with the bitmap, settles what was sent before it. Only when probes stay unanswered too does the
+ACK timer of the specification count down to the error.
 """
 
 from __future__ import annotations
@@ -28,7 +36,9 @@ from hosts.mrc.config import MrcConfig
 class RttEstimator:
     """Smoothed RTT and mean deviation [RFC 6298], in integer ns."""
 
-    __slots__ = ("latest_ns", "min_ns", "samples", "srtt_ns", "var_ns")
+    __slots__ = ("_last_floor_ns", "_next_floor_ns", "latest_ns", "min_ns", "samples", "srtt_ns", "var_ns")
+
+    _FLOOR_SAMPLES = 8
 
     def __init__(self, initial_ns: int) -> None:
         self.srtt_ns = initial_ns
@@ -36,10 +46,21 @@ class RttEstimator:
         self.min_ns = initial_ns
         self.latest_ns = initial_ns
         self.samples = 0
+        self._last_floor_ns = self._next_floor_ns = initial_ns
+
+    @property
+    def floor_ns(self) -> int:
+        """The least of the last 8 to 16 samples."""
+        return min(self._last_floor_ns, self._next_floor_ns)
 
     def sample(self, rtt_ns: int) -> None:
         """Take in one unambiguous measurement."""
         self.latest_ns = rtt_ns
+        if self.samples % self._FLOOR_SAMPLES == 0:
+            self._last_floor_ns = self._next_floor_ns if self.samples else rtt_ns
+            self._next_floor_ns = rtt_ns
+        elif rtt_ns < self._next_floor_ns:
+            self._next_floor_ns = rtt_ns
         if self.samples == 0:
             self.srtt_ns, self.var_ns, self.min_ns = rtt_ns, rtt_ns // 2, rtt_ns
         else:
@@ -53,16 +74,21 @@ class RttEstimator:
 class ReorderGuard:
     """How much later something must have been sent, to prove by its acknowledgement that a packet is lost."""
 
-    __slots__ = ("_config", "_rtt", "_widened_ns", "widening")
+    __slots__ = ("_before_ns", "_config", "_period_ns", "_recent_ns", "_rtt", "_widened_ns", "widening")
 
     _MAX_WIDENING = 16
     _QUIET_NS = 1_000_000_000
+    _COLD_SAMPLES = 256
+    _MEMORY_NS = 250_000_000
+    """What was seen counts for this long at least and twice as long at most."""
 
     def __init__(self, config: MrcConfig, rtt: RttEstimator) -> None:
         self._config = config
         self._rtt = rtt
         self.widening = 1
         self._widened_ns = 0
+        self._recent_ns = self._before_ns = 0
+        self._period_ns = 0
 
     def ns(self, now_ns: int) -> int:
         """Return the guard at this time."""
@@ -70,12 +96,29 @@ class ReorderGuard:
         if self.widening > 1 and now_ns - self._widened_ns > self._QUIET_NS:
             self.widening //= 2
             self._widened_ns = now_ns
+        floor_ns = rtt.floor_ns
+        level_ns = rtt.srtt_ns if rtt.samples < self._COLD_SAMPLES else floor_ns
         guard = max(
             config.min_reorder_ns,
-            int(rtt.srtt_ns * config.reorder_rtt_fraction),
-            int(rtt.var_ns * config.reorder_rttvar_factor),
+            int(floor_ns * config.reorder_rtt_fraction),
+            int((level_ns - rtt.min_ns) * config.reorder_queueing_factor),
+            int(self.seen_ns(now_ns) * config.reorder_seen_factor),
         )
         return min(guard * self.widening, config.max_reorder_ns)
+
+    def seen_ns(self, now_ns: int) -> int:
+        """Return by how much a packet was overtaken of late and yet arrived, on the axis of send times."""
+        passed = now_ns - self._period_ns
+        if passed > self._MEMORY_NS:
+            self._before_ns = self._recent_ns if passed <= 2 * self._MEMORY_NS else 0
+            self._recent_ns = 0
+            self._period_ns = now_ns
+        return max(self._recent_ns, self._before_ns)
+
+    def on_overtaken(self, now_ns: int, extent_ns: int) -> None:
+        """A packet arrived although one sent `extent_ns` later was acknowledged before."""
+        if extent_ns > self.seen_ns(now_ns):
+            self._recent_ns = extent_ns
 
     def on_spurious(self, now_ns: int) -> None:
         """A packet that counted as lost had arrived."""
@@ -92,12 +135,13 @@ class TailTimer:
         self._config = config
         self._rtt = rtt
         self.since_ns = 0
-        """Last transmission or last progress."""
+        """Last transmission, of data or of a tail probe."""
         self.probes = 0
 
     def due_ns(self, guard_ns: int) -> int:
         """Return when the next probe is due; each unanswered one doubles the wait."""
-        wait = 2 * self._rtt.srtt_ns + guard_ns << min(self.probes, 10)
+        srtt_ns = self._rtt.srtt_ns
+        wait = srtt_ns + (srtt_ns >> 1) + guard_ns << min(self.probes, 10)
         return self.since_ns + min(wait, self._config.tail_probe_max_ns)
 
 

@@ -152,6 +152,8 @@ class Requester:
         """Transmissions by time, some of them acknowledged or repeated meanwhile."""
         self._newest_acked_ns = -1
         self._late_ready = False
+        self._gap = False
+        """The oldest packet in flight was overtaken, by too little to count."""
         self._wanted_probes: deque[tuple[Ev | None, bool]] = deque()
         self._probes: dict[int, tuple[Ev, int, bool]] = {}
         self._probe_id = 0
@@ -204,7 +206,7 @@ class Requester:
 
     def wants_to_send(self, now_ns: int) -> bool:
         """Whether `emit_frames` might produce something now."""
-        if self._wanted_probes:
+        if self._wanted_probes or self._gap:
             return True
         return self.has_data() and self.congestion.budget_bytes(now_ns) > 0
 
@@ -220,6 +222,9 @@ class Requester:
         ones.
         """
         start = len(out)
+        if self._gap:
+            self._gap = False
+            self._probe_gap(now_ns)
         if self._wanted_probes:
             self._emit_probes(now_ns, out, limit, free_ports)
         board = self.board
@@ -376,7 +381,7 @@ class Requester:
             if ev is not None and not ev.plane.up:
                 continue
             if ev is None:
-                ev = self.evs.pick(free_ports, self._last_ev())
+                ev = self.evs.pick_aside(free_ports, self._last_ev())
             elif free_ports is not None and ev.port not in free_ports:
                 ev = None
             if ev is None:
@@ -386,7 +391,9 @@ class Requester:
             if len(self._probes) >= 4096:
                 del self._probes[next(iter(self._probes))]
             self._probes[probe_id] = (ev, now_ns, tail)
-            if not tail:
+            if tail:
+                self.tail.since_ns = now_ns
+            else:
                 ev.probe_id = probe_id
             middle = BTH_STRUCT.pack(
                 int(Opcode.PROBE_REQUEST),
@@ -438,10 +445,12 @@ class Requester:
         before = board.una
         acked, found = board.digest(cack, cack + base, bitmap)
         for packet in found:
+            self.guard.on_overtaken(now_ns, self._newest_acked_ns - packet.sent_ns)
             self._on_spurious(now_ns, packet.psn, packet.ev)
         if mark:
             self._on_mark(now_ns, entropy, mark)
-        newest = self._newest_acked_ns
+        newest = known = self._newest_acked_ns
+        late = known
         acked_bytes = 0
         for packet in acked:
             ev = packet[2]
@@ -454,9 +463,13 @@ class Requester:
             sent_ns = packet[1]
             if sent_ns > newest and (packet[6] == 0 or now_ns - sent_ns >= self.rtt.min_ns):
                 newest = sent_ns
+            elif sent_ns < late:
+                late = sent_ns
         self._newest_acked_ns = newest
+        if late < known:
+            self.guard.on_overtaken(now_ns, known - late)
         if acked or found:
-            self.tail.since_ns = self.ack_timer.since_ns = now_ns
+            self.ack_timer.since_ns = now_ns
             self.tail.probes = self.ack_timer.retries = 0
             self._late_ready = False
             self.bytes_acked += acked_bytes
@@ -472,6 +485,7 @@ class Requester:
                 congestion.on_receiver(now_ns, receiver >> 24 & 0x7F, bool(receiver >> 31), fresh << 8)
         if self._order:
             self._detect(now_ns, reason)
+            self._gap = bool(self._order) and self._order[0][1] < self._newest_acked_ns
         if congestion.cwnd_bytes != self._reported_cwnd:
             self._report_window(now_ns)
 
@@ -589,7 +603,7 @@ class Requester:
             self.congestion.on_withdrawn(packet.length + self._overhead)
             self._lose(now_ns, packet, LossReason.NACK)
         # Something of ours reached the peer: that is a sign of life.
-        self.tail.since_ns = self.ack_timer.since_ns = now_ns
+        self.ack_timer.since_ns = now_ns
 
     def on_port_down(self, now_ns: int, port: int) -> None:
         """Send again on other planes what is in flight on a plane that left service; its EVs are not to
@@ -663,6 +677,17 @@ class Requester:
         # One probe per plane: whichever comes back settles, with its bitmap, what was lost.
         self._want_tail_probes(len(self.evs.planes))
 
+    def _probe_gap(self, now_ns: int) -> None:
+        """Ask at once about a packet that was overtaken, if nothing under way will tell."""
+        order = self._order
+        current = self.board.current
+        while order and current(order[0][0]) is not order[0]:
+            order.popleft()
+        if order:
+            decides = order[0][1] + self.guard.ns(now_ns)
+            if order[0][1] < self._newest_acked_ns and self.tail.since_ns <= decides < now_ns:
+                self._want_tail_probes(1)
+
     def _want_tail_probes(self, count: int) -> None:
         # Ports that stay busy must not make a heap of probes.
         waiting = sum(ev is None for ev, _ in self._wanted_probes)
@@ -695,6 +720,7 @@ class Requester:
         self._order.clear()
         self._probes.clear()
         self._wanted_probes.clear()
+        self._gap = False
         self.withdraw()
         self.board.clear()
 

@@ -221,7 +221,7 @@ class Responder:
             if self._immediates and offset == 0:
                 self._deliver(now_ns)
         since = self._since_sack + (length if length > 1024 else 1024)
-        due = since > self._threshold or ce
+        due = since >= self._threshold or ce
         if last & _ASKED:
             due = True
             if psn > self._asked:

@@ -183,7 +183,7 @@ def test_one_sack_answers_a_batch_of_at_most_the_coalescing_limit():
             sim.ends[1].receive(port, frame, sim.now_ns)
         return len(sim.ends[1].frames_to_send(sim.now_ns, None, 100))
 
-    # 64 packets of 4096 B are 32 triggers: more than 4096 B is every second packet.
+    # 64 packets of 4096 B are 32 triggers of 8192.
     assert [sacks(c) for c in (1, 4, 16, 32)] == [32, 8, 2, 1]
 
 
@@ -205,7 +205,7 @@ def test_ce_is_read_from_the_outer_header_and_echoed_as_skip_once():
     inner_only = bytearray(first)
     inner_only[55] |= 0x30
     sim.ends[1].receive(port, bytes(inner_only), sim.now_ns)
-    assert sim.ends[1].frames_to_send(sim.now_ns) == [], "one packet of 4096 B is no trigger"
+    assert sim.ends[1].frames_to_send(sim.now_ns) == [], "one packet of 4096 B is no trigger here"
     sim = Sim(seed=2)
     region = sim.ends[1].register_memory(bytearray(8192))
     sim.ends[0].post_write(sim.qpns[0], 1, bytes(8192), region.address, region.rkey)

@@ -25,21 +25,46 @@ def test_rtt_is_rfc_6298():
     assert (rtt.srtt_ns, rtt.var_ns, rtt.min_ns) == (90_000, 50_000, 80_000)
 
 
-def test_guard_takes_the_largest_of_floor_fraction_and_deviation():
+def test_guard_takes_the_largest_of_floor_fraction_queueing_and_overtaking():
     rtt = RttEstimator(0)
     guard = ReorderGuard(
         MrcConfig(
-            min_reorder_ns=1000, reorder_rtt_fraction=0.5, reorder_rttvar_factor=2.0, max_reorder_ns=50_000
+            min_reorder_ns=1000, reorder_rtt_fraction=0.5, reorder_queueing_factor=2.0, max_reorder_ns=50_000
         ),
         rtt,
     )
     assert guard.ns(0) == 1000
-    rtt.srtt_ns = 4000
+    rtt.sample(4000)
     assert guard.ns(0) == 2000
-    rtt.var_ns = 1500
-    assert guard.ns(0) == 3000
-    rtt.srtt_ns = 1 << 30
+    rtt.sample(2504)
+    # The smoothed RTT is 4000 - 1496/8 = 3813, the least 2504.
+    assert guard.ns(0) == 2 * (3813 - 2504)
+    guard.on_overtaken(0, 2200)
+    assert guard.ns(0) == 3300
+    guard.on_overtaken(0, 1 << 30)
     assert guard.ns(0) == 50_000
+
+
+def test_hiccups_do_not_widen_the_guard_but_standing_queues_do():
+    rtt = RttEstimator(0)
+    guard = ReorderGuard(MrcConfig(min_reorder_ns=20_000), rtt)
+    for n in range(400):
+        rtt.sample(2_000_000 if n % 4 else 40_000)
+    assert rtt.srtt_ns > 1_000_000
+    assert guard.ns(0) == 20_000
+    for _ in range(16):
+        rtt.sample(140_000)
+    assert guard.ns(0) == 2 * (140_000 - 40_000)
+
+
+def test_overtaking_is_remembered_for_one_to_two_periods():
+    guard = ReorderGuard(MrcConfig(min_reorder_ns=1000, initial_rtt_ns=0), RttEstimator(0))
+    guard.on_overtaken(100_000_000, 8000)
+    guard.on_overtaken(200_000_000, 6000)
+    assert guard.ns(200_000_000) == 12_000
+    assert guard.ns(300_000_000) == 12_000, "the period before still counts"
+    guard.on_overtaken(300_000_001, 4000)
+    assert guard.ns(600_000_000) == 1000, "only what was larger than all remembered is noted"
 
 
 def test_guard_widens_on_a_false_loss_and_narrows_in_quiet():
@@ -81,7 +106,7 @@ def test_tail_timer_doubles_up_to_its_ceiling():
     waits = []
     for timer.probes in range(4):
         waits.append(timer.due_ns(50_000) - 7)
-    assert waits == [250_000, 500_000, 1_000_000, 1_000_000]
+    assert waits == [200_000, 400_000, 800_000, 1_000_000]
 
 
 class Hand:
@@ -114,7 +139,7 @@ class Hand:
 
 def test_lost_only_when_something_sent_more_than_the_guard_later_was_acknowledged():
     hand = Hand(
-        min_reorder_ns=50_000, initial_rtt_ns=1000, reorder_rtt_fraction=0.0, reorder_rttvar_factor=0.0
+        min_reorder_ns=50_000, initial_rtt_ns=1000, reorder_rtt_fraction=0.0, reorder_queueing_factor=0.0
     )
     hand.post(4)
     first = hand.send(1_000_000)
@@ -142,7 +167,7 @@ def test_a_stall_of_the_receiver_is_no_loss():
 
 
 def test_loss_retires_the_ev_at_once_and_the_packet_goes_on_another():
-    hand = Hand(initial_rtt_ns=1000, reorder_rttvar_factor=0.0, reorder_rtt_fraction=0.0)
+    hand = Hand(initial_rtt_ns=1000, reorder_queueing_factor=0.0, reorder_rtt_fraction=0.0)
     hand.post(2)
     first = hand.send(1_000_000)
     second = hand.send(1_100_000)
@@ -159,30 +184,30 @@ def test_loss_retires_the_ev_at_once_and_the_packet_goes_on_another():
     assert [type(e) for e in hand.a.events()] == [Retransmitted]
 
 
-def test_tail_probe_comes_after_two_rtts_and_the_guard_and_repairs():
+def test_tail_probe_comes_after_one_and_a_half_rtts_and_the_guard_and_repairs():
     hand = Hand(initial_rtt_ns=100_000, min_reorder_ns=50_000)
     hand.post(1)
     (sent,) = hand.send(1_000_000)
-    assert hand.a.next_timer() == 1_000_000 + 2 * 100_000 + 100_000  # guard: 2 * (100 us / 2)
-    hand.a.handle_timer(1_299_999)
-    assert hand.send(1_299_999) == []
-    hand.a.handle_timer(1_300_000)
-    (probe,) = hand.send(1_300_000)
+    assert hand.a.next_timer() == 1_000_000 + 150_000 + 50_000
+    hand.a.handle_timer(1_199_999)
+    assert hand.send(1_199_999) == []
+    hand.a.handle_timer(1_200_000)
+    (probe,) = hand.send(1_200_000)
     assert probe[1][BTH_OFFSET] == Opcode.PROBE_REQUEST
     assert frame_ev(probe[1]) != frame_ev(sent[1])
     assert probe[0] != sent[0], "on another plane"
-    hand.answer([probe], 1_340_000)
+    hand.answer([probe], 1_240_000)
     (lost,) = hand.events(PacketLost)
     assert lost.reason is LossReason.PROBE
-    (again,) = hand.send(1_340_000)
+    (again,) = hand.send(1_240_000)
     assert is_data(again[1])
     assert frame_ev(again[1]) != frame_ev(sent[1])
-    hand.answer([again], 1_380_000)
+    hand.answer([again], 1_280_000)
     assert [e.status for e in hand.events(SendCompleted)] == [Status.SUCCESS]
 
 
 def test_a_late_original_is_recognised_and_widens_the_guard():
-    hand = Hand(initial_rtt_ns=1000, reorder_rttvar_factor=0.0, reorder_rtt_fraction=0.0)
+    hand = Hand(initial_rtt_ns=1000, reorder_queueing_factor=0.0, reorder_rtt_fraction=0.0)
     hand.post(2)
     first = hand.send(1_000_000)
     second = hand.send(1_100_000)
@@ -194,7 +219,7 @@ def test_a_late_original_is_recognised_and_widens_the_guard():
     hand.answer(again, 1_170_000)
     (spurious,) = hand.events(SpuriousLoss)
     assert spurious.ev == frame_ev(first[0][1])
-    assert spurious.guard_ns == 100_000
+    assert spurious.guard_ns == 40_000, "the floor, doubled"
     assert hand.b.qp_counters(hand.sim.qpns[1]).duplicates == 1
     # The path is asked at once whether it is well.
     assert hand.a.next_timer() <= 1_170_000
@@ -271,10 +296,35 @@ def test_one_dead_path_of_many_is_detected_within_an_rtt_and_the_guard():
     assert len(sim.of(0, PacketLost)) == len(sim.of(0, Retransmitted))
 
 
+def test_an_overtaken_packet_is_asked_about_at_once_when_nothing_under_way_can_tell():
+    hand = Hand(initial_rtt_ns=40_000, sack_threshold_bytes=1, reorder_queueing_factor=0.0)
+    hand.post(2)
+    first, second = hand.send(1_000_000), hand.send(1_005_000)
+    hand.answer(second, 1_045_000)
+    # Overtaken by 5 us only, less than the guard of 20; but a probe sent now is 45 us later.
+    (probe,) = hand.send(1_045_000)
+    assert probe[1][BTH_OFFSET] == Opcode.PROBE_REQUEST
+    assert hand.events(PacketLost) == []
+    hand.answer([probe], 1_085_000)
+    (lost,) = hand.events(PacketLost)
+    assert (lost.ev, lost.reason) == (frame_ev(first[0][1]), LossReason.PROBE)
+
+
+def test_an_overtaken_packet_is_not_asked_about_while_later_packets_are_under_way():
+    hand = Hand(initial_rtt_ns=40_000, sack_threshold_bytes=1, reorder_queueing_factor=0.0)
+    hand.post(3)
+    hand.send(1_000_000)
+    second, third = hand.send(1_005_000), hand.send(1_030_000)
+    hand.answer(second, 1_045_000)
+    assert hand.send(1_045_000) == []
+    hand.answer(third, 1_070_000)
+    assert [e.reason for e in hand.events(PacketLost)] == [LossReason.GAP]
+
+
 def test_the_answer_to_an_original_does_not_vouch_for_its_repetition():
     """An acknowledgement sooner than an RTT after a retransmission is the original's: it dates nothing."""
     hand = Hand(
-        min_reorder_ns=10_000, reorder_rttvar_factor=0.0, reorder_rtt_fraction=0.0, sack_threshold_bytes=1
+        min_reorder_ns=10_000, reorder_queueing_factor=0.0, reorder_rtt_fraction=0.0, sack_threshold_bytes=1
     )
     hand.post(3)
     first, second, third = hand.send(1_000_000), hand.send(1_020_000), hand.send(1_021_000)

@@ -18,6 +18,7 @@ from hosts.mrc.events import (
     PacketLost,
     PlaneDown,
     ProbeAnswered,
+    ProbeSent,
     QpError,
     ReceiveCompleted,
     Retransmitted,
@@ -165,7 +166,9 @@ def test_clean_network_loses_retires_and_repeats_nothing():
     data, region = stream(sim, lengths)
     finish(sim, 20)
     check(sim, lengths, data, region)
-    assert {type(e) for e in sim.events[0]} == {SendCompleted}
+    # With jitter longer than the delay itself it asks now and then, and believes the answers.
+    assert {type(e) for e in sim.events[0]} <= {SendCompleted, ProbeSent, ProbeAnswered}
+    assert len(sim.of(0, ProbeSent)) < 20 * 25 // 10
     counters = sim.ends[0].qp_counters(sim.qpns[0])
     assert counters.retransmitted == counters.lost == 0
     assert counters.sent == 20 * 25
