@@ -71,12 +71,14 @@ class FabricController:
         """finsy's object for each switch."""
         return {switch.name: switch for switch in self._controller}
 
-    async def programmed(self, *, times: int = 1, timeout_s: float = 60) -> None:
-        """Waits until every switch was programmed and verified at least ``times`` times.
+    async def programmed(
+        self, *, times: int = 1, timeout_s: float = 60, only: Sequence[str] | None = None
+    ) -> None:
+        """Waits until every switch (or ``only`` these) was programmed and verified at least ``times`` times.
 
         Raises ProgrammingError on the first that fails, or, when the time is over, with those not done yet.
         """
-        names = [switch.name for switch in self._controller]
+        names = [switch.name for switch in self._controller] if only is None else list(only)
 
         def done() -> bool:
             return bool(self._failures) or all(self.programmings.get(n, 0) >= times for n in names)

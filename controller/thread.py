@@ -50,6 +50,11 @@ class ControllerThread:
         """See FabricController.programmed."""
         self._call(self._ready.result().programmed(times=times, timeout_s=timeout_s))
 
+    def programmed_again(self, switch: str, *, times: int, timeout_s: float = 60) -> None:
+        """Waits until one switch was programmed ``times`` times in all. See FabricController.programmed."""
+        work = self._ready.result().programmed(times=times, timeout_s=timeout_s, only=[switch])
+        self._call(work)
+
     def verify(self) -> tuple[Drift, ...]:
         """See FabricController.verify."""
         return self._call(self._ready.result().verify())

@@ -9,29 +9,32 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from controller.faults import LinkFault
 from controller.pipeline import shipped_pipeline
-from experiments.faults import FaultRecord, choose_links, fabric_links_between, save_faults
+from experiments.faults import save_faults
 from experiments.plots import draw_all
 from experiments.recorder import RECEIVER, SENDER, Ear, Recorder
 from experiments.report import examine
 from experiments.result import Run, result_of, save_result
-from experiments.scenario import RANDOM, Scenario
+from experiments.scenario import SWITCH_DEATH, Scenario
 from experiments.system import describe_system
+from experiments.trials import Trials, let_pass
+from experiments.validity import SWITCH_PREFIX
 from hosts.remote import RemoteAgent
 from hosts.stream import StreamPlan
+from switches.bmv2.target import Bmv2Target
+from switches.deaths import DeathWatch
+from switches.errors import BadInputError
+from switches.target import target_name
 from testbed.lab import Lab
 from testbed.topology_text import topology_text
 from topologies import Fabric
 
-RESTORE_TIMEOUT_S = 5.0
 DRAIN_TIMEOUT_S = 10.0
 
 Step = Callable[[int], None]
@@ -45,6 +48,7 @@ class Outcome:
     sender: Mapping[str, Any]
     receiver: Mapping[str, Any]
     notes: tuple[str, ...]
+    failures: tuple[str, ...] = ()
 
     @property
     def integrity(self) -> str:
@@ -67,13 +71,17 @@ def run_link_kill(
     """
     scenario.check_against(fabric)
     src, dst = scenario.endpoints(fabric)
+    if scenario.fault.kind == SWITCH_DEATH and target_name(target) != "bmv2":
+        raise BadInputError("fault.kind: switch-death needs a process per switch: use --target bmv2")
     logs = out / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     with Lab.up(fabric, target, logs, say=say) as lab:
         target = lab.target.name
         outcome = _measure(lab, scenario, src, dst, out, step)
     say("reading the captures")
-    evidence = examine(out, fabric, src, dst, integrity=outcome.integrity, notes=outcome.notes)
+    evidence = examine(
+        out, fabric, src, dst, integrity=outcome.integrity, notes=outcome.notes, failures=outcome.failures
+    )
     run = Run(
         scenario=scenario,
         target=target,
@@ -102,19 +110,24 @@ def _measure(lab: Lab, scenario: Scenario, src: str, dst: str, out: Path, step: 
         _connect(sender, receiver, lab.fabric, scenario)
         pids = {"sender": sender.pid, "receiver": receiver.pid}
         if lab.target.name == "bmv2":  # the ebpf target's process only programs; the kernel forwards
-            pids |= {f"switches-{pid}": pid for pid in lab.target.pids()}
+            pids |= _by_switch(lab)
+        notes = [] if lab.target.name != "bmv2" else _favour(sender.pid, receiver.pid)
         ears = {
             SENDER: Ear(spawn=partial(_spawn_capture, lab, src)),
             RECEIVER: Ear(spawn=partial(_spawn_capture, lab, dst)),
         }
         with Recorder(out, ears, pids) as recorder:
             sender.ask("start")
-            _let_pass(scenario.warmup_ns)
-            faults, notes = _trials(lab, scenario, src, dst, sender, recorder, step)
+            let_pass(scenario.warmup_ns)
+            with DeathWatch(_by_switch(lab)) as watch:
+                trials = Trials(lab, scenario, src, dst, sender, recorder, watch)
+                trials.run(step)
             sender.ask("stop")
             sender.ask("wait", what="drained", timeout_s=DRAIN_TIMEOUT_S)
-            outcome = Outcome(sender.ask("status"), receiver.ask("status"), tuple(notes))
-        save_faults(out / "faults.json", faults)
+            outcome = Outcome(
+                sender.ask("status"), receiver.ask("status"), (*notes, *trials.notes), tuple(trials.failures)
+            )
+        save_faults(out / "faults.json", trials.records)
         for name, agent in ((SENDER, sender), (RECEIVER, receiver)):
             agent.ask("log", path=str((out / f"{name}.jsonl").resolve()))
         return outcome
@@ -150,53 +163,25 @@ def _connect(sender: RemoteAgent, receiver: RemoteAgent, fabric: Fabric, scenari
         agent.ask("connect", peer=peer.host, attributes=attributes[peer.host])
 
 
-def _trials(
-    lab: Lab,
-    scenario: Scenario,
-    src: str,
-    dst: str,
-    sender: RemoteAgent,
-    recorder: Recorder,
-    step: Step,
-) -> tuple[list[FaultRecord], list[str]]:
-    if scenario.fault.where == RANDOM:
-        links = choose_links(fabric_links_between(lab.fabric, src, dst), scenario.trials, scenario.seed)
-    else:
-        links = (scenario.fault.where,) * scenario.trials
-    records: list[FaultRecord] = []
-    notes: list[str] = []
-    for number, link in enumerate(links):
-        a, b = link.split(":")
-        fault = LinkFault(a, b, direction=scenario.fault.direction)
-        recorder.mark()
-        lab.faults.prepare(fault)
-        moment = lab.faults.apply(fault)
-        try:
-            _let_pass(scenario.hold_ns)
-        finally:
-            restored = lab.faults.undo(a, b)
-        records.append(
-            FaultRecord(
-                kind=fault.kind,
-                where=link,
-                t_before_ns=moment.t_before_ns,
-                t_after_ns=moment.t_after_ns,
-                restore_before_ns=restored.t_before_ns,
-                restore_after_ns=restored.t_after_ns,
-                direction=fault.direction,
-            )
-        )
-        if not sender.ask("wait", what="restored", timeout_s=RESTORE_TIMEOUT_S)["holds"]:
-            notes.append(f"trial {number}: not every path came back within {RESTORE_TIMEOUT_S:g} s")
-        _let_pass(scenario.settle_ns)
-        step(number + 1)
-    recorder.mark()
-    return records, notes
+def _by_switch(lab: Lab) -> dict[str, int]:
+    """The processes that forward, or on ebpf program: named as validity tells them from agents."""
+    if isinstance(lab.target, Bmv2Target):
+        return {SWITCH_PREFIX + name: pid for name, pid in lab.target.processes().items()}
+    return {f"{SWITCH_PREFIX}server {pid}": pid for pid in lab.target.pids()}
 
 
-def _let_pass(duration_ns: int) -> None:
-    """Lets time pass: the scenario's, in which the stream goes on. Nothing is being waited for."""
-    time.sleep(duration_ns / 1e9)
+def _favour(*pids: int) -> list[str]:
+    """Lets agents run before switch processes that share their CPUs, as NICs of their own would.
+
+    Returns a note where the machine does not allow it.
+    """
+    try:
+        for pid in pids:
+            for thread in os.listdir(f"/proc/{pid}/task"):
+                os.sched_setscheduler(int(thread), os.SCHED_RR, os.sched_param(1))
+    except OSError as error:
+        return [f"the agents have no real-time priority ({error.strerror}): needs CAP_SYS_NICE"]
+    return []
 
 
 def _spawn_capture(lab: Lab, host: str, command: Sequence[str]) -> subprocess.Popen[bytes]:

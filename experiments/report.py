@@ -47,10 +47,12 @@ def examine(
     *,
     integrity: str | Sequence[str] = "ok",
     notes: Sequence[str] = (),
+    failures: Sequence[str] = (),
 ) -> Evidence:
     """Reads a run's directory and analyses it. ``src`` and ``dst`` are the hosts that sent and received.
 
-    ``integrity`` is the receiver's verdict for the run or one for each fault. Raises InputError on a file
+    ``integrity`` is the receiver's verdict for the run or one for each fault; ``failures`` went wrong
+    though nobody asked for it, which spoils the run. Raises InputError on a file
     that is missing or not what it should be.
     """
     recording = load_recording(directory / "recording.json")
@@ -61,7 +63,7 @@ def examine(
     trace = build_trace(sender, receiver, fabric.paths(src, dst), recording.clock)
     trials = analyse(trace, faults, sender_events, receiver_events, integrity)
     captures = {SENDER: sender, RECEIVER: receiver}
-    validity = _validity(recording, captures, faults, trials, notes)
+    validity = _validity(recording, captures, faults, trials, notes, failures)
     return Evidence(trace, trials, sender_events, validity)
 
 
@@ -80,8 +82,10 @@ def _validity(
     faults: Sequence[FaultRecord],
     trials: Sequence[Trial],
     notes: Sequence[str],
+    failures: Sequence[str],
 ) -> Validity:
-    also = [
+    also = [*failures]
+    also += [
         f"the capture at the {name} is cut short" for name, packets in captures.items() if packets.truncated
     ]
     also += [

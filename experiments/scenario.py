@@ -1,7 +1,8 @@
 """What an experiment does, read from short YAML: workload, fault, times, trials.
 
-A scenario may differ by topology (``topologies: {wide: {hold: 400 ms}}``), and the command line may set any
-key (``--set workload.rate="50 Mbit/s"``). Every mistake is one line that names the file, the line and the
+A scenario may differ by topology (``topologies: {wide: {hold: 400 ms}}``) and by the target it runs on
+(``targets: {bmv2: {workload: {rate: 20 Mbit/s}}}``), and the command line may set any key
+(``--set workload.rate="50 Mbit/s"``). Every mistake is one line that names the file, the line and the
 key.
 """
 
@@ -15,6 +16,7 @@ from typing import Any, Literal, cast
 
 from hosts.messages import OVERHEAD_BYTES
 from hosts.stream import MAX_MESSAGE_BYTES
+from switches.target import target_name
 from topologies import Fabric, InputError
 from topologies.yamlfile import Value, YamlMap, parse_yaml
 
@@ -22,7 +24,8 @@ Target = Literal["auto", "ebpf", "bmv2"]
 FaultDirection = Literal["both", "up", "down"]
 
 TARGETS: tuple[Target, ...] = ("auto", "ebpf", "bmv2")
-FAULT_KINDS = ("blackhole",)
+BLACKHOLE, SWITCH_DEATH = "blackhole", "switch-death"
+FAULT_KINDS = (BLACKHOLE, SWITCH_DEATH)
 DIRECTIONS: tuple[FaultDirection, ...] = ("both", "up", "down")
 AUTO, RANDOM = "auto", "random"
 
@@ -39,6 +42,7 @@ _TOP = (
     "trials",
     "seed",
 )
+_VARIANTS = {"topologies": "topology", "targets": "target"}
 _WORKLOAD = ("src", "dst", "message_bytes", "payload_bytes", "rate", "window", "spare_evs")
 _FAULT = ("kind", "where", "direction")
 _MAX_TIME_NS = 3600 * 10**9
@@ -62,7 +66,12 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class FaultPlan:
-    """What each trial breaks: ``where`` is a link's name, or ``random``: seeded, of the links on the way."""
+    """What each trial breaks.
+
+    A ``blackhole`` drops what a link carries; ``where`` is that link's name, or ``random``: seeded, of the
+    links on the way. A ``switch-death`` ends a switch's process (target bmv2 only) and starts it again
+    when the hold is over; ``where`` is that switch's name, or ``random``: of the T1s on the way.
+    """
 
     kind: str = "blackhole"
     where: str = RANDOM
@@ -119,7 +128,10 @@ class Scenario:
     def check_against(self, fabric: Fabric) -> None:
         """Raises InputError where the scenario names a host or a link that the fabric lacks."""
         src, dst = self.endpoints(fabric)
-        on_path = {link for path in fabric.paths(src, dst) for link in path.links}
+        if self.fault.kind == SWITCH_DEATH:
+            on_path = {node for path in fabric.paths(src, dst) for node in path.nodes[1:-1]}
+        else:
+            on_path = {link for path in fabric.paths(src, dst) for link in path.links}
         if self.fault.where != RANDOM and self.fault.where not in on_path:
             raise InputError(
                 f"fault.where: '{self.fault.where}' is on no path from {src} to {dst} in {fabric.name}",
@@ -145,8 +157,8 @@ def load_scenario(
     """The scenario of a shipped name or of a YAML file, with the command line's wishes on top.
 
     ``settings`` are the KEY=VALUE of ``--set``. What is asked for directly (``topology`` to ``seed``) wins
-    over them, they win over the part for the topology, and that over the rest of the file. Raises
-    InputError.
+    over them, they win over the part for the target, that over the part for the topology, and that over the
+    rest of the file. Raises InputError.
     """
     if name_or_file in shipped_scenarios():
         where = f"{name_or_file}.yaml"
@@ -172,23 +184,40 @@ def load_scenario(
 def parse_scenario(text: str, where: str, wishes: Sequence[YamlMap] = ()) -> Scenario:
     """The scenario of a YAML text; ``wishes`` are laid over it, the last one on top. Raises InputError."""
     doc = parse_yaml(text, where)
-    base = YamlMap({key: value for key, value in doc.items() if key != "topologies"}, where, doc.line)
+    base = YamlMap({key: value for key, value in doc.items() if key not in _VARIANTS}, where, doc.line)
     _known_keys(base)
-    chosen = base.require("topology", "a scenario")
+    topology = base.require("topology", "a scenario")
+    target = base.get("target", Value(AUTO, where, None))
     for wish in wishes:
         _known_keys(wish)
-        chosen = wish.get("topology", chosen)
-    if "topologies" in doc:
-        for name, value in doc["topologies"].as_map("topologies").items():
-            part = value.as_map(f"topologies.{name}")
-            _known_keys(part)
-            if "topology" in part:
-                raise part["topology"].error("topologies cannot choose another topology")
-            if name in (chosen.data, Path(str(chosen.data)).stem):
-                base = _merge(base, part)
+        topology = wish.get("topology", topology)
+        target = wish.get("target", target)
+    base = _vary(doc, base, "topologies", (topology.data, Path(str(topology.data)).stem))
+    if "targets" in doc:
+        _known_targets(doc["targets"])
+        base = _vary(doc, base, "targets", (target_name(_choice(target, "target", TARGETS)),))
     for wish in wishes:
         base = _merge(base, wish)
     return _scenario(base)
+
+
+def _vary(doc: YamlMap, base: YamlMap, variants: str, chosen: Sequence[object]) -> YamlMap:
+    """Lays the part for what was chosen over a scenario; checks the other parts, too."""
+    if variants not in doc:
+        return base
+    key = _VARIANTS[variants]
+    for name, value in doc[variants].as_map(variants).items():
+        part = value.as_map(f"{variants}.{name}")
+        _known_keys(part)
+        if key in part:
+            raise part[key].error(f"{variants} cannot choose another {key}")
+        if name in chosen:
+            base = _merge(base, part)
+    return base
+
+
+def _known_targets(value: Value) -> None:
+    value.as_map("targets").only([name for name in TARGETS if name != AUTO], "targets")
 
 
 def parse_setting(setting: str) -> YamlMap:

@@ -18,6 +18,10 @@ from typing import Any
 MAX_BUSY = 0.95  # of all CPUs, over a trial
 MAX_STEAL = 0.05  # of all CPUs, over a trial
 MAX_WAIT = 0.25  # of the time that one thread of an agent wanted to run, over a trial
+# The share of the time in which one thread of a switch ran or wanted to: near 1 its queue only grows.
+# Short of that its waiting is part of the hop, hence of the RTT that is reported.
+MAX_DEMAND = 0.85
+SWITCH_PREFIX = "switch "  # of the names of switch processes
 MAX_THROTTLED = 0.0  # any throttling by a cgroup's quota stops the world for tens of milliseconds
 MIN_WANTED = 0.01  # a thread that wanted less than this of the time says nothing about waiting
 MIN_TICKS = 10  # fewer scheduler ticks than this say nothing about a share
@@ -110,7 +114,8 @@ class Load:
 
     ``wait`` is of the worst watched thread: of the time in which it wanted to run, the share that it waited;
     ``worst_thread`` is its process. ``wait_ns`` is that thread's waiting. ``pressure`` is the share of the
-    time in which some task of the machine waited for a CPU.
+    time in which some task of the machine waited for a CPU. ``demand`` is the share of the time in which
+    the busiest thread of a switch process ran or waited for a CPU; ``busiest_switch`` is its process.
     """
 
     duration_ns: int
@@ -121,6 +126,8 @@ class Load:
     worst_thread: str | None
     throttled_us: int | None
     pressure: float | None
+    demand: float | None = None
+    busiest_switch: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """As it goes into result.json."""
@@ -135,12 +142,19 @@ def load_between(before: Snapshot, after: Snapshot) -> Load:
     wait: float | None = None
     wait_ns: int | None = None
     worst: str | None = None
+    demand: float | None = None
+    busiest: str | None = None
     for key, now in after.threads.items():
         then = before.threads.get(key)
         if then is None:
             continue
         ran, waited = now.run_ns - then.run_ns, now.wait_ns - then.wait_ns
         if ran + waited <= duration * MIN_WANTED:
+            continue
+        if key[0].startswith(SWITCH_PREFIX):
+            wanted = (ran + waited) / duration
+            if demand is None or wanted > demand:
+                demand, busiest = wanted, key[0]
             continue
         share = waited / (ran + waited)
         if wait is None or share > wait:
@@ -160,6 +174,8 @@ def load_between(before: Snapshot, after: Snapshot) -> Load:
         worst_thread=worst,
         throttled_us=throttled,
         pressure=pressure,
+        demand=demand,
+        busiest_switch=busiest,
     )
 
 
@@ -182,6 +198,7 @@ class Validity:
             "max_busy": MAX_BUSY,
             "max_steal": MAX_STEAL,
             "max_wait": MAX_WAIT,
+            "max_demand": MAX_DEMAND,
             "max_throttled_us": MAX_THROTTLED,
         }
         loads = [load.to_dict() for load in self.loads]
@@ -216,6 +233,9 @@ def judge(
     reasons += _over(
         loads, "wait", MAX_WAIT, "{who} waited for a CPU {value:.0%} of its time (limit {limit:.0%})"
     )
+    reasons += _over(
+        loads, "demand", MAX_DEMAND, "{switch} wanted a CPU {value:.0%} of the time (limit {limit:.0%})"
+    )
     reasons += _over(loads, "throttled_us", MAX_THROTTLED, "a cgroup quota stopped us for {value:.0f} us")
     return Validity((*reasons, *also), tuple(loads), tuple(notes))
 
@@ -226,5 +246,5 @@ def _over(loads: Sequence[Load], key: str, limit: float, text: str) -> list[str]
     if not broken:
         return []
     value, load = max(broken, key=lambda item: float(item[0]))
-    worst = text.format(value=value, limit=limit, who=load.worst_thread)
+    worst = text.format(value=value, limit=limit, who=load.worst_thread, switch=load.busiest_switch)
     return [f"in {len(broken)} of {len(loads)} trials {worst}"]

@@ -11,6 +11,7 @@ from typing import Protocol
 from switches.errors import BadInputError
 
 NETNS_DIR = Path("/run/netns")
+BMV2_PROGRAM = "simple_switch_grpc"
 
 
 @dataclass(frozen=True)
@@ -61,16 +62,19 @@ class SwitchTarget(Protocol):
         """Stop everything that was started; harmless when nothing is."""
 
 
-def select_target(choice: str = "auto") -> SwitchTarget:
-    """The target named `ebpf` or `bmv2`; `auto` is bmv2 where simple_switch_grpc is on PATH, else ebpf.
+def target_name(choice: str) -> str:
+    """The target that a choice stands for: `auto` is bmv2 where simple_switch_grpc is on PATH, else ebpf."""
+    if choice != "auto":
+        return choice
+    return "bmv2" if shutil.which(BMV2_PROGRAM) else "ebpf"
 
-    Raises BadInputError for any other name.
-    """
-    from switches.bmv2.target import BMV2_PROGRAM, Bmv2Target
+
+def select_target(choice: str = "auto") -> SwitchTarget:
+    """The target of that name, see `target_name`. Raises BadInputError for a name that is none."""
+    from switches.bmv2.target import Bmv2Target
     from switches.ebpf.target import EbpfTarget
 
-    if choice == "auto":
-        choice = "bmv2" if shutil.which(BMV2_PROGRAM) else "ebpf"
+    choice = target_name(choice)
     if choice == "bmv2":
         return Bmv2Target()
     if choice == "ebpf":

@@ -10,6 +10,8 @@ from types import TracebackType
 
 from controller.faults import FaultInjector
 from controller.thread import ControllerThread
+from switches.bmv2.target import Bmv2Target, Queue
+from switches.errors import SwitchError
 from switches.target import RunningSwitch, SwitchSpec, SwitchTarget, select_target
 from testbed import namespaces
 from testbed.names import Names, switch_ports
@@ -17,6 +19,8 @@ from testbed.network import FabricNetwork
 from topologies import Fabric
 
 PROGRAM_TIMEOUT_S = 120.0
+FRAME_HEADER_BYTES = 14
+MIN_QUEUE_PACKETS, QUEUE_MS = 32, 2  # as the links' own queues in testbed.links
 
 Say = Callable[[str], None]
 
@@ -68,6 +72,8 @@ class Lab:
             namespaces.enter(network.names.fabric)
             specs = [SwitchSpec(s.name, s.device_id, switch_ports(fabric)[s.name]) for s in fabric.switches]
             switches = target.start(specs, netns=network.names.fabric, log_dir=log_dir)
+            if isinstance(target, Bmv2Target):
+                target.shape(_queues(fabric))
             for pid in target.pids():
                 network.record_process(pid, f"{target.name} switches")
             say(f"{len(switches)} switches on {target.name} ({_since(started)})")
@@ -91,12 +97,39 @@ class Lab:
     ) -> None:
         self.down()
 
+    def revive(self, switch: str) -> int:
+        """Starts a switch that ended again and waits until it holds its entries; returns its new pid.
+
+        Faults written to it are gone. Raises SwitchError where the target cannot, ProgrammingError where the
+        switch does not take its entries.
+        """
+        if not isinstance(self.target, Bmv2Target):
+            raise SwitchError(f"the {self.target.name} target cannot start one switch again")
+        before = self.controller.programmings.get(switch, 0)
+        pid = self.target.restart(switch)
+        self.network.record_process(pid, f"{self.target.name} switches")
+        self.controller.programmed_again(switch, times=before + 1, timeout_s=PROGRAM_TIMEOUT_S)
+        return pid
+
     def down(self) -> None:
         """Takes everything down. Again is harmless."""
         self.faults.close()
         self.controller.stop()
         self.target.stop()
         self.network.__exit__(None, None, None)
+
+
+def _queues(fabric: Fabric) -> dict[str, dict[int, Queue]]:
+    """BMv2's queues: each lets full frames through as fast as its link does, and holds as much."""
+    queues: dict[str, dict[int, Queue]] = {s.name: {} for s in fabric.switches}
+    for link in fabric.links:
+        frame_bits = 8 * (link.profile.mtu_bytes + FRAME_HEADER_BYTES)
+        rate = max(1, link.profile.rate_bps // frame_bits)
+        queue = Queue(rate, max(MIN_QUEUE_PACKETS, rate * QUEUE_MS // 1000))
+        for end in (link.a, link.b):
+            if end.node in queues:
+                queues[end.node][end.port] = queue
+    return queues
 
 
 def _since(started: float) -> str:

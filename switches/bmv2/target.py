@@ -5,18 +5,26 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+from switches.bmv2.thrift import ThriftError, set_queue_depth, set_queue_rate
+from switches.deaths import wait_exiting
 from switches.errors import BadInputError, SwitchError
 from switches.processes import Process, environment, first_to_end, inside, python, stop_all
-from switches.target import NETNS_DIR, RunningSwitch, SwitchSpec
+from switches.target import BMV2_PROGRAM, NETNS_DIR, RunningSwitch, SwitchSpec
 
-BMV2_PROGRAM = "simple_switch_grpc"
 START_TIMEOUT_S = 60.0
+THRIFT_TIMEOUT_S = 10.0
+DEATH_TIMEOUT_S = 5.0
+# A directory: every port's frames go there as pcap files. BMv2 flushes each packet, so this is slow.
+PCAP_VARIABLE = "MRCLAB_BMV2_PCAP"
 _CLONE_NEWNET = 0x40000000
 
 
@@ -50,13 +58,37 @@ def free_ports(count: int, netns: str | None) -> list[int]:
         return ports
 
 
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """The queue behind a port: how fast it is emptied, in packets/s, and how many packets it holds."""
+
+    rate_pps: int
+    depth_packets: int
+
+
+def _pcap_directory(wish: str) -> Path:
+    """The directory of that name, made where it is missing: BMv2 ends at once without it."""
+    directory = Path(wish).resolve()
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInputError(f"{PCAP_VARIABLE}: cannot use '{wish}': {error.strerror}") from None
+    return directory
+
+
 class Bmv2Target:
     """Runs each switch in a simple_switch_grpc of its own, all started at the same time."""
 
     name = "bmv2"
 
     def __init__(self) -> None:
-        self._processes: list[Process] = []
+        self._processes: dict[str, Process] = {}
+        self._commands: dict[str, list[str]] = {}
+        self._running: dict[str, RunningSwitch] = {}
+        self._thrift_ports: dict[str, int] = {}
+        self._queues: Mapping[str, Mapping[int, Queue]] = {}
+        self._netns: str | None = None
+        self._log_dir = Path()
         self._sockets: tempfile.TemporaryDirectory[str] | None = None
 
     def available(self) -> str | None:
@@ -74,6 +106,7 @@ class Bmv2Target:
         if self._processes:
             raise BadInputError("this target has been started already")
         options = subprocess.run([BMV2_PROGRAM, "--help"], capture_output=True, text=True, check=False).stdout
+        self._netns, self._log_dir = netns, log_dir
         self._sockets = sockets = tempfile.TemporaryDirectory(prefix="bmv2-")
         ports = free_ports(2 * len(specs), netns)
         running = []
@@ -84,29 +117,38 @@ class Bmv2Target:
                 command += ["--log-console", "--log-level", "warn"]
                 if "--thrift-port" in options:
                     command += ["--thrift-port", str(thrift_port)]
+                    self._thrift_ports[spec.name] = thrift_port
                 if "--notifications-addr" in options:  # its default name is one for the whole machine
                     command += ["--notifications-addr", f"ipc://{sockets.name}/{spec.device_id}.ipc"]
+                if PCAP_VARIABLE in os.environ:
+                    command += [f"--pcap={_pcap_directory(os.environ[PCAP_VARIABLE])}"]
                 for port, interface in spec.ports.items():
                     command += ["-i", f"{port}@{interface}"]
                 command += ["--", "--grpc-server-addr", address]
-                log = log_dir / f"{spec.name}.log"
-                self._processes.append(Process(inside(netns, command), log))
+                self._commands[spec.name] = inside(netns, command)
                 running.append(RunningSwitch(spec.name, spec.device_id, address))
-            self._wait(running, netns)
+            self._running = {switch.name: switch for switch in running}
+            for switch in running:
+                self._spawn(switch.name)
+            self._wait(running)
         except BaseException:
             self.stop()
             raise
         return running
 
-    def _wait(self, running: Sequence[RunningSwitch], netns: str | None) -> None:
+    def _spawn(self, name: str) -> None:
+        self._processes[name] = Process(self._commands[name], self._log_dir / f"{name}.log")
+
+    def _wait(self, running: Sequence[RunningSwitch]) -> None:
         addresses = [r.grpc_address for r in running]
-        command = inside(netns, python("switches.readiness", str(START_TIMEOUT_S), *addresses))
+        command = inside(self._netns, python("switches.readiness", str(START_TIMEOUT_S), *addresses))
         probe = subprocess.Popen(
             command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment()
         )
         try:
-            ended = first_to_end([probe.pid, *(p.pid for p in self._processes)], START_TIMEOUT_S)
-            for switch, process in zip(running, self._processes, strict=True):
+            watched = [self._processes[r.name] for r in running]
+            ended = first_to_end([probe.pid, *(p.pid for p in watched)], START_TIMEOUT_S)
+            for switch, process in zip(running, watched, strict=True):
                 if process.pid == ended:
                     process.exit_code(START_TIMEOUT_S)
                     raise SwitchError(f"{switch.name}: {BMV2_PROGRAM} ended: {process.last_words()}")
@@ -118,18 +160,78 @@ class Bmv2Target:
                 probe.kill()
                 probe.communicate()
 
+    def shape(self, queues: Mapping[str, Mapping[int, Queue]]) -> bool:
+        """Gives the queues of ports (by switch and port number) a rate and a depth: they can build up.
+
+        Returns False, and changes nothing, where this BMv2 was built without Thrift. Raises SwitchError where
+        a switch does not take it.
+        """
+        self._queues = queues
+        for name in self._thrift_ports:
+            self._shape(name)
+        return bool(self._thrift_ports)
+
+    def _shape(self, name: str) -> None:
+        try:
+            with _in_netns(self._netns):
+                address = ("127.0.0.1", self._thrift_ports[name])
+                connection = socket.create_connection(address, THRIFT_TIMEOUT_S)
+            with connection:
+                for port, queue in self._queues.get(name, {}).items():
+                    set_queue_depth(connection, port, queue.depth_packets)
+                    set_queue_rate(connection, port, queue.rate_pps)
+        except (OSError, ThriftError) as error:
+            raise SwitchError(f"{name}: its queues cannot be set: {error}") from error
+
+    def kill(self, name: str) -> tuple[int, int]:
+        """Ends one switch at once, as a crash would. Its interfaces stay up.
+
+        Returns stamps of CLOCK_MONOTONIC (ns): before the signal, and when the switch ran no more. Raises
+        SwitchError where it goes on.
+        """
+        pid = self._processes[name].pid
+        before = time.monotonic_ns()
+        os.kill(pid, signal.SIGKILL)
+        if not wait_exiting(pid, DEATH_TIMEOUT_S):
+            raise SwitchError(f"{name} goes on {DEATH_TIMEOUT_S:g} s after it was killed")
+        return before, time.monotonic_ns()
+
+    def restart(self, name: str) -> int:
+        """Starts a switch that ended again, with the same addresses; returns its new pid once it answers.
+
+        It has no pipeline then: the controller programs it as soon as it is connected again. Raises
+        SwitchError as `start` does.
+        """
+        self._processes[name].stop()
+        self._spawn(name)
+        self._wait([self._running[name]])
+        if name in self._thrift_ports:
+            self._shape(name)
+        return self._processes[name].pid
+
+    def last_words(self, name: str) -> str:
+        """How a switch that is ending ended, and the last line of its log."""
+        process = self._processes[name]
+        code = process.exit_code(DEATH_TIMEOUT_S)
+        how = f"signal {-code}" if code < 0 else f"exit code {code}"
+        return f"{how}; {process.last_words()}"
+
+    def processes(self) -> dict[str, int]:
+        """The process ids by switch."""
+        return {name: process.pid for name, process in self._processes.items()}
+
     def alive(self) -> bool:
         """Whether every process runs."""
-        return bool(self._processes) and all(p.alive() for p in self._processes)
+        return bool(self._processes) and all(p.alive() for p in self._processes.values())
 
     def pids(self) -> list[int]:
         """The process ids."""
-        return [p.pid for p in self._processes]
+        return [p.pid for p in self._processes.values()]
 
     def stop(self) -> None:
         """End every process."""
-        stop_all(self._processes)
-        self._processes = []
+        stop_all(self._processes.values())
+        self._processes = {}
         if self._sockets is not None:
             self._sockets.cleanup()
             self._sockets = None

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -37,8 +38,8 @@ def test_link_kill_is_twenty_trials_within_a_minute_on_lab() -> None:
 
 
 def test_a_topology_s_part_and_the_wishes_are_laid_over_in_order() -> None:
-    plain = load_scenario("link-kill")
-    wide = load_scenario("link-kill", topology="wide")
+    plain = load_scenario("link-kill", target="ebpf")
+    wide = load_scenario("link-kill", topology="wide", target="ebpf")
     assert (plain.hold_ns, wide.hold_ns) == (100_000_000, 400_000_000)
     assert wide.workload.window == plain.workload.window
     wished = load_scenario(
@@ -50,8 +51,53 @@ def test_a_topology_s_part_and_the_wishes_are_laid_over_in_order() -> None:
     assert (wished.hold_ns, wished.workload.rate_bps, wished.trials) == (7_000_000, 50_000_000, 2)
     assert wished.fault.where == "p0-t0-0:p0-t1-31"
     for where in "wide", "my/wide.yaml":
-        assert load_scenario("link-kill", settings=[f"topology={where}"]).hold_ns == 400_000_000
-        assert load_scenario("link-kill", topology=where).hold_ns == 400_000_000
+        assert (
+            load_scenario("link-kill", target="ebpf", settings=[f"topology={where}"]).hold_ns == 400_000_000
+        )
+        assert load_scenario("link-kill", target="ebpf", topology=where).hold_ns == 400_000_000
+
+
+def test_a_target_s_part_is_laid_over_that_of_the_topology() -> None:
+    text = BASE + "targets:\n  bmv2: {hold: 700 ms, workload: {rate: 2 Mbit/s}}\n"
+    on_bmv2 = parse_scenario(text.replace("topology: lab", "topology: wide\ntarget: bmv2"), "mine.yaml")
+    assert (on_bmv2.hold_ns, on_bmv2.workload.rate_bps) == (700_000_000, 2_000_000)
+    assert on_bmv2.workload.window == 64
+    on_ebpf = parse_scenario(text + "target: ebpf\n", "mine.yaml")
+    assert (on_ebpf.hold_ns, on_ebpf.workload.rate_bps) == (100_000_000, 10_000_000)
+
+
+def test_auto_takes_the_part_of_the_target_that_it_finds(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    without = load_scenario("link-kill", target="auto")
+    assert without == replace(load_scenario("link-kill", target="ebpf"), target="auto")
+    (tmp_path / "simple_switch_grpc").touch(mode=0o755)
+    found = load_scenario("link-kill", target="auto")
+    assert found == replace(load_scenario("link-kill", target="bmv2"), target="auto")
+    assert found.workload.rate_bps < without.workload.rate_bps
+
+
+@pytest.mark.parametrize(
+    ("part", "complaint"),
+    [
+        ("targets: {tofino: {trials: 2}}", "tofino"),
+        ("targets: {bmv2: {target: ebpf}}", "targets cannot choose another target"),
+        ("targets: {bmv2: {speed: 1}}", "speed"),
+    ],
+)
+def test_a_mistake_in_a_target_s_part_is_named(part: str, complaint: str) -> None:
+    with pytest.raises(InputError, match=complaint):
+        parse_scenario(BASE + part + "\n", "mine.yaml")
+
+
+def test_a_switch_death_names_a_switch_on_the_way() -> None:
+    fabric = load_fabric("tiny")
+    settings = ["fault.kind=switch-death", "fault.where=p0-t1-1"]
+    load_scenario("link-kill", topology="tiny", settings=settings).check_against(fabric)
+    settings[1] = "fault.where=p0-t0-0:p0-t1-1"
+    with pytest.raises(InputError, match="is on no path"):
+        load_scenario("link-kill", topology="tiny", settings=settings).check_against(fabric)
 
 
 def test_a_file_is_read(tmp_path: Path) -> None:
