@@ -1,5 +1,5 @@
-// Headers the switch reads. Whatever follows the outer IPv6 header is opaque to it:
-// a transit node of an SRv6 fabric never looks at what the sender encapsulated.
+// Headers the switch reads. It forwards on the outer IPv6 header alone, as a transit node of an SRv6 fabric does;
+// what the sender encapsulated it reads to know where to cut, and writes only where it did cut (trim.p4).
 #ifndef MRC_HEADERS_P4
 #define MRC_HEADERS_P4
 
@@ -8,6 +8,8 @@ typedef bit<128> ipv6_addr_t;
 typedef bit<9>   port_t;
 
 const bit<16> ETHERTYPE_IPV6 = 0x86dd;
+const bit<8>  NEXT_IPV6      = 41;
+const bit<8>  NEXT_UDP       = 17;
 
 // Port-indexed arrays cover every value of a 9-bit port, so that no index can fall outside.
 const bit<32> PORT_COUNT = 512;
@@ -31,9 +33,32 @@ header ipv6_t {
     ipv6_addr_t dst_addr;
 }
 
+// RFC 768.
+header udp_t {
+    bit<16> src_port;
+    bit<16> dst_port;
+    bit<16> length;
+    bit<16> checksum;
+}
+
+// The base transport header of MRC, as far as it is of use here: RoCE's, with a flag for a timestamp header.
+header bth_t {
+    bit<8>  opcode;
+    bit<24> flags_and_pkey;
+    bit<8>  reserved;
+    bit<24> dest_qpn;
+    bit<3>  flags;
+    bit<1>  has_timestamp;
+    bit<4>  more_flags;
+    bit<24> psn;
+}
+
 struct headers_t {
     ethernet_t ethernet;
     ipv6_t     ipv6;
+    ipv6_t     inner_ipv6;
+    udp_t      udp;
+    bth_t      bth;
 }
 
 // Why a frame was dropped: the index into the `drops` counter.
@@ -44,13 +69,24 @@ enum bit<8> drop_t {
     NOT_OUR_SID   = 3,  // destination does not start with a SID of this switch
     NO_ROUTE      = 4,  // nothing known about the next /48
     FAULT_INGRESS = 5,  // the fault table, on arrival
-    FAULT_EGRESS  = 6   // the fault table, on departure
+    FAULT_EGRESS  = 6,  // the fault table, on departure
+    QUEUE_FULL    = 7,  // the queue of the port holds all it may
+    TRIM_LIMIT    = 8   // trimmed frames would take more of the port than they may
 }
 
 const bit<32> DROP_COUNT = 16;
 
+// Virtual time of a port: 1024 ticks are a microsecond.
+typedef bit<64> ticks_t;
+
 struct metadata_t {
-    drop_t drop;
+    drop_t  drop;
+    bit<1>  trimmable;  // may lose its payload
+    bit<1>  high;       // leaves before all that is not
+    bit<1>  trim;       // shall lose its payload
+    bit<6>  trim_dscp;  // the codepoint that says so
+    bit<32> trim_len;   // bytes that it keeps
+    ticks_t wait;       // how long the port would have to send what is queued before this frame
 }
 
 #endif

@@ -8,6 +8,9 @@
 #include "headers.p4"
 #include "parser.p4"
 #include "usid.p4"
+#include "queue.p4"
+#include "ecn.p4"
+#include "trim.p4"
 #include "fault.p4"
 
 control MrcIngress(inout headers_t hdr,
@@ -18,6 +21,10 @@ control MrcIngress(inout headers_t hdr,
 
     Fault() ingress_fault;
     MicroSegment() micro_segment;
+    TrimLength() trim_length;
+    PortQueue() port_queue;
+    EcnMark() ecn_mark;
+    Trim() trim;
 
     apply {
         port_rx.count((bit<32>)standard_metadata.ingress_port);
@@ -25,6 +32,14 @@ control MrcIngress(inout headers_t hdr,
         if (meta.drop == drop_t.NONE) {
             if (hdr.ipv6.isValid()) {
                 micro_segment.apply(hdr, meta, standard_metadata);
+                if (meta.drop == drop_t.NONE) {
+                    trim_length.apply(hdr, meta);
+                    port_queue.apply(hdr, meta, standard_metadata);
+                    ecn_mark.apply(hdr, meta, standard_metadata);
+                    if (meta.trim == 1) {
+                        trim.apply(hdr, meta, standard_metadata);
+                    }
+                }
             } else {
                 meta.drop = drop_t.NOT_IPV6;
             }

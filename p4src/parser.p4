@@ -15,6 +15,23 @@ parser MrcParser(packet_in packet,
 
     state parse_ipv6 {
         packet.extract(hdr.ipv6);
+        transition select(hdr.ipv6.next_hdr) {
+            NEXT_IPV6: parse_inner_ipv6;
+            default: accept;
+        }
+    }
+
+    state parse_inner_ipv6 {
+        packet.extract(hdr.inner_ipv6);
+        transition select(hdr.inner_ipv6.next_hdr) {
+            NEXT_UDP: parse_udp;
+            default: accept;
+        }
+    }
+
+    state parse_udp {
+        packet.extract(hdr.udp);
+        packet.extract(hdr.bth);
         transition accept;
     }
 }
@@ -23,10 +40,13 @@ control MrcDeparser(packet_out packet, in headers_t hdr) {
     apply {
         packet.emit(hdr.ethernet);
         packet.emit(hdr.ipv6);
+        packet.emit(hdr.inner_ipv6);
+        packet.emit(hdr.udp);
+        packet.emit(hdr.bth);
     }
 }
 
-// IPv6 has no header checksum; UDP's covers only what the sender encapsulated.
+// IPv6 has no header checksum, and UDP's is zero under an ICRC.
 control MrcVerifyChecksum(inout headers_t hdr, inout metadata_t meta) {
     apply { }
 }

@@ -115,6 +115,7 @@ class _State:
     valid: dict[str, bool] = field(default_factory=dict)
     offset: int = 0
     length: int = 0  # what packet_length will be in egress
+    cut: int | None = None  # what truncate() leaves of the frame
     exited: bool = False
     extracted: dict[str, int] = field(default_factory=dict)
 
@@ -165,7 +166,10 @@ class Interpreter:
         for p in self.program.deparser.primitives:
             self._statement(p, ())
         headers = b"".join(self._emit(h) for h in self.program.deparser.order if s.valid.get(h))
-        return [(out, headers + frame[s.offset :])]
+        whole = headers + frame[s.offset :]
+        if s.cut == 0:  # BMv2 loses it
+            return []
+        return [(out, whole[: s.cut])]
 
     # -- fields --------------------------------------------------------------------------------------------
 
@@ -404,6 +408,9 @@ class Interpreter:
                 at, register = self._value(index, args), self.program.registers[array]
                 if at < register.size:
                     self.registers[array, at] = self._value(value, args) % (1 << register.width)
+            case "truncate", (length,):
+                keep = self._value(length, args)
+                self._s.cut = keep if self._s.cut is None else min(keep, self._s.cut)
             case "exit", _:
                 self._s.exited = True  # the rest of this action still runs
             case (("no_op" | "log_msg"), _):

@@ -40,6 +40,7 @@ class ActionWriter:
             "register_read": self._register_read,
             "register_write": self._register_write,
             "modify_field_rng_uniform": self._random,
+            "truncate": self._truncate,
             "exit": self._exit,
             "no_op": lambda e, p: None,
             "log_msg": lambda e, p: None,  # BMv2 writes to its log; frames are the same
@@ -304,6 +305,16 @@ class ActionWriter:
             return b.lshr(b.mul(draw, span), const(64, 32))
         return b.urem(draw, span)
 
+    def _truncate(self, e: Evaluator, p: Primitive) -> None:
+        """Ask for the frame to be cut behind the deparser; of several wishes the shortest counts."""
+        asm, b = self.asm, self.asm.b
+        cell = asm.at(self.u.machine.scratch, self.u.layout.cut)
+        before, wish = asm.load(cell, 32, 4), b.add(e.value(p.args[0], 32), const(32, 1))
+        # One less and unsigned, 0 (no wish yet) is the largest number.
+        one = const(32, 1)
+        shorter = b.icmp_unsigned("<", b.sub(wish, one), b.sub(before, one))
+        asm.store(b.select(shorter, wish, before), cell, 4)
+
     def _exit(self, e: Evaluator, p: Primitive) -> None:
         # As in BMv2, what follows in the same action still runs; then the control ends.
         self.asm.store(const(8, 1), self.asm.at(self.u.machine.scratch, self.u.layout.exited))
@@ -312,7 +323,6 @@ class ActionWriter:
 # Writing one of these asks the target for something: a copy, a group, a queue.
 _SPECIAL = {
     "mcast_grp": "multicast",
-    "priority": "a priority queue",
 }
 
 

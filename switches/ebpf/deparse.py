@@ -56,8 +56,29 @@ class DeparserWriter:
             offset = b.add(offset, b.select(valid[h], const(32, sizes[h]), const(32, 0)))
         if not keeps_length(self.u.program):
             self._fit(offset)
-        for h in order:
-            self._emit(h, valid[h], starts[h], sizes[h])
+            for h in order:
+                self._emit(h, valid[h], starts[h], sizes[h])
+            return
+        for h in order:  # all are where they were: those that nobody wrote to are there already
+            if self.u.layout.written(h):
+                dirty = self.asm.load(self.asm.at(self.u.machine.scratch, self.u.layout.dirty[h]), 8)
+                self._emit(h, b.and_(valid[h], self.asm.fit(dirty, 1)), starts[h], sizes[h])
+
+    def cut(self) -> None:
+        """Shorten the frame to what truncate() said, if it did and the frame is longer."""
+        asm, b = self.asm, self.asm.b
+        cut = asm.load(asm.at(self.u.machine.scratch, self.u.layout.cut), 32, 4)
+        asked, shorten, done = asm.block("cut.asked"), asm.block("cut.shorten"), asm.block("cut.done")
+        b.cbranch(b.icmp_unsigned("==", cut, const(32, 0)), done, asked)
+        asm.enter(asked)
+        keep = b.sub(cut, const(32, 1))
+        length = asm.load(asm.at(self.u.machine.scratch, self.u.layout.length), 32, 4)
+        b.cbranch(b.icmp_unsigned("<", keep, length), shorten, done)
+        asm.enter(shorten)
+        # The kernel keeps no less than an Ethernet header, and drops what BMv2 would send as a stub of one.
+        failed = asm.helper(Helper.SKB_CHANGE_TAIL, self.u.ctx, keep, const(64, 0))
+        b.cbranch(b.icmp_unsigned("==", failed, const(64, 0)), done, self.u.drop)
+        asm.enter(done)
 
     def _fit(self, offset: Value) -> None:
         """Resize the frame where its headers now take more or less room than was parsed."""

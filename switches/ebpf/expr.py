@@ -55,6 +55,12 @@ class Machine:
 
     def write(self, ref: FieldRef, value: Value, where: Source) -> None:
         """Set a field to a value of its own width."""
+        self.fill(ref, value, where)
+        if ref.header in self.layout.dirty:
+            self.asm.store(const(8, 1), self.asm.at(self.scratch, self.layout.dirty[ref.header]))
+
+    def fill(self, ref: FieldRef, value: Value, where: Source) -> None:
+        """Set a field to what the frame says already, so that it need not be written back."""
         slot = self.layout.slots.get(ref)
         if slot is None:
             raise UnsupportedError(f"writing {ref.header}.{ref.field}", str(where))

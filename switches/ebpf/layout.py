@@ -119,7 +119,9 @@ class Layout:
     slots: dict[FieldRef, Slot]
     valid: dict[str, int]  # one byte per header, 0 or 1
     raw: dict[str, int]  # the header as it is on the wire
+    dirty: dict[str, int]  # one byte per header: a field was written since it was parsed
     exited: int  # one byte: an action has said `exit`
+    cut: int  # 4 bytes: one more than what truncate() leaves of the frame, 0 without
     zeroed: int  # bytes from 0 that are cleared for every packet
     parsed: int  # 4 bytes: where the payload begins
     length: int  # 4 bytes: packet_length as headers come and go
@@ -166,8 +168,13 @@ def make_layout(program: Program, key_size: int) -> Layout:
     for h in wire:
         valid[h.name] = at
         at += 1
+    dirty = {}
+    for h in wire:
+        dirty[h.name] = at
+        at += 1
     exited = at
-    zeroed = at = round8(at + 1)
+    cut = at = (at + 4) & ~3
+    zeroed = at = round8(at + 4)
     parsed, at = at, at + 8
     raw = {}
     for h in wire:
@@ -175,4 +182,4 @@ def make_layout(program: Program, key_size: int) -> Layout:
         at += round8((h.type.bits + 7) // 8)
     key, at = at, at + round8(key_size)
     buffer, at = at, at + CHUNK
-    return Layout(slots, valid, raw, exited, zeroed, parsed, parsed + 4, key, buffer, at, usage)
+    return Layout(slots, valid, raw, dirty, exited, cut, zeroed, parsed, parsed + 4, key, buffer, at, usage)

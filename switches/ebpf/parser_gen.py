@@ -159,7 +159,7 @@ class ParserWriter:
             ref = FieldRef(header, name)
             if ref in self.u.layout.slots:
                 bits = self._bits(raw * 8 + field.offset, field.width)
-                self.u.machine.write(ref, bits, NOWHERE)
+                self.u.machine.fill(ref, bits, NOWHERE)
 
     def _bits(self, offset: int, width: int) -> Value:
         """Bits of scratch memory, most significant first, as an integer of that width."""

@@ -27,6 +27,7 @@ from switches.ebpf.plan import (
     DROP_PORT,
     NO_PREALLOC,
     PORTS,
+    QDISC_CLASS,
     CounterLayout,
     MapSpec,
     MapType,
@@ -43,7 +44,7 @@ from switches.errors import UnsupportedError
 SECTION = "classifier"
 SHOT = 2  # TC_ACT_SHOT
 # Offsets in struct __sk_buff of linux/bpf.h.
-_LEN, _VLAN_PRESENT, _VLAN_TCI, _VLAN_PROTO, _IFINDEX = 0, 20, 24, 28, 40
+_LEN, _VLAN_PRESENT, _VLAN_TCI, _VLAN_PROTO, _PRIORITY, _IFINDEX = 0, 20, 24, 28, 32, 40
 _TAGS = 2  # VLAN tags that are put back into a frame; one with more is dropped
 
 # What only a target with queues could answer.
@@ -144,9 +145,10 @@ def _enter(
     unit = Unit(
         program, layout, asm, machine, ctx, length, port, zero, index, drop, MapPool(), tables, counters
     )
+    unit.truncates = _truncates(program)
     unit.set_standard("ingress_port", port)
     unit.set_standard("packet_length", length)
-    if unit.has_standard("packet_length"):
+    if unit.has_standard("packet_length") or unit.truncates:
         asm.store(length, asm.at(scratch, layout.length), 4)
     return unit
 
@@ -227,7 +229,10 @@ def _body(u: Unit, plan: Plan) -> None:
     deparse = ActionWriter(u, out)
     for p in u.program.deparser.primitives:
         deparse.statement(p)
-    DeparserWriter(u).run()
+    writer = DeparserWriter(u)
+    writer.run()
+    if u.truncates:
+        writer.cut()
     asm.store(port, u.index_key, 4)
     cell = asm.helper(Helper.MAP_LOOKUP_ELEM, asm.map_ptr(plan.port_map), u.index_key)
     b.cbranch(asm.is_null(cell), u.drop, out)
@@ -237,7 +242,14 @@ def _body(u: Unit, plan: Plan) -> None:
     # redirect() to interface 0 would still say that all is well.
     b.cbranch(b.icmp_unsigned("==", ifindex, const(32, 0)), u.drop, send)
     asm.enter(send)
+    if u.has_standard("priority"):
+        priority = asm.fit(u.machine.read(FieldRef(STANDARD, "priority"), Source()), 32)
+        asm.store(b.add(priority, const(32, QDISC_CLASS)), asm.at(u.ctx, _PRIORITY), 4)
     b.ret(asm.fit(asm.helper(Helper.REDIRECT, ifindex, const(64, 0)), 32))
+
+
+def _truncates(program: Program) -> bool:
+    return any(p.op == "truncate" for a in program.actions.values() for p in a.primitives)
 
 
 def _microseconds(u: Unit) -> Value:

@@ -32,6 +32,7 @@ class Unit:
     counters: dict[str, CounterLayout] = field(default_factory=dict)
     registers: dict[str, RegisterLayout] = field(default_factory=dict)
     lock_map: int | None = None
+    truncates: bool = False  # whether some statement cuts frames
     refused_reads: frozenset[FieldRef] = frozenset()
 
     def count(self, map_index: int, cells: int, index: Value) -> None:
@@ -63,7 +64,7 @@ class Unit:
 
     def lengthen(self, by: int) -> None:
         """Adding or removing a header changes what packet_length is in egress."""
-        if self.has_standard("packet_length"):
+        if self.has_standard("packet_length") or self.truncates:
             asm = self.asm
             cell = asm.at(self.machine.scratch, self.layout.length)
             asm.store(asm.b.add(asm.load(cell, 32, 4), const(32, by)), cell, 4)

@@ -274,6 +274,31 @@ def ipv6_frame(dst: int, size: int = 154, hop_limit: int = 64, fill: int = 0) ->
     return b"\x02" * 6 + b"\x04" * 6 + b"\x86\xdd" + head + source + dst.to_bytes(16, "big") + payload
 
 
+def mrc_frame(
+    dst: int,
+    payload: int,
+    *,
+    dscp: int = 0,
+    ecn: int = 0,
+    hop_limit: int = 64,
+    stamped: bool = False,
+    imm: bool = False,
+) -> bytes:
+    """A write as MRC sends it, 138 bytes and its payload: IPv6 in IPv6, UDP, BTH, METH, [TSETH], RETH, ICRC.
+
+    The ICRC is a pattern: no switch looks at it.
+    """
+    bth = struct.pack("!BBHII", 0xCB if imm else 0xCA, 0, 0xFFFF, 7, (0x10 if stamped else 0) << 24 | 99)
+    rest = b"METH" + (b"TSET" if stamped else b"") + b"RETHRETHRETHRETH" + (b"IMM." if imm else b"")
+    rest += bytes(i * 5 & 0xFF for i in range(payload)) + b"ICRC"
+    udp = struct.pack("!HHHH", 0xE123, 4791, 20 + len(rest), 0)
+    inner = struct.pack("!IHBB", 6 << 28 | 5, 20 + len(rest), 17, 64) + bytes(31) + b"\x07"
+    word = 6 << 28 | dscp << 22 | ecn << 20 | 5
+    outer = struct.pack("!IHBB", word, 60 + len(rest), 41, hop_limit) + bytes(15) + b"\x01"
+    head = b"\x02" * 6 + b"\x04" * 6 + b"\x86\xdd" + outer + dst.to_bytes(16, "big")
+    return head + inner + udp + bth + rest
+
+
 _SOL_PACKET, _PACKET_AUXDATA = 263, 8
 
 

@@ -66,7 +66,7 @@ FIELD = {"type": "field", "value": ["in_", "w"]}
     ("program", "message"),
     [
         (add_primitive("resubmit", FIELD), "prog.p4:42: primitive 'resubmit'"),
-        (add_primitive("truncate", FIELD), "prog.p4:42: primitive 'truncate'"),
+        (add_primitive("recirculate", FIELD), "prog.p4:42: primitive 'recirculate'"),
         (
             add_primitive("assign", {"type": "field", "value": ["standard_metadata", "mcast_grp"]}, FIELD),
             "prog.p4:42: multicast",
