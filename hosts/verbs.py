@@ -1,8 +1,8 @@
 """A NIC in the words that RDMA programmers use: context, memory region, queue pair, completion queue.
 
 What the core has is named as libibverbs names it. Three things differ, because MRC does [SPEC §6, §10]: the
-only operations are RDMA WRITE and WRITE with immediate; a WRITE with immediate consumes no posted receive; and queue
-pairs
+only operations are RDMA WRITE and WRITE with immediate; a WRITE with immediate consumes no posted receive;
+queue pairs are connected by attributes that the two programs exchange themselves, as JSON.
 
 There is no thread behind this. The NIC works while a program waits: inside ``CompletionQueue.poll``, or in
 the event loop of a program that does ``await cq.wait()``. See docs/api.md.
