@@ -37,6 +37,9 @@ class MrcConfig:
     """UDP destination port; 4971 is the other reading of the specification."""
     ev_low_half_in_udp: bool = True
     """EV bits 15:0 travel in the UDP source port and 31:16 in the flow label; False swaps them."""
+    ev_in_flow_label: bool = True
+    """False: EVs have 16 bits, or are indices of 16, in the UDP source port alone [API: UDP, SRv6].
+    """
     dscp: DscpMap = DscpMap()
     hop_limit: int = 64
     pkey: int = 0xFFFF
@@ -69,6 +72,12 @@ class MrcConfig:
     """
     spare_evs_per_plane: int = 0
     """EVs a plane keeps in reserve for those it retires."""
+    ev_min_active: int = 0
+    """Losses retire no EV while only this many are usable [API]; 0: silent loss always retires [P1 §2.1]."""
+    skip_ns: int = 0
+    """How long SKIP lasts; 0: the EV sits out one turn of its plane. Seen elsewhere: 5 us [S-NS3]."""
+    always_skip_after: int = 0
+    """A receiver asks for an EV to be dropped (ALWAYS_SKIP) after this many CE marks in a row; 0: never."""
     probe_interval_ns: int = 10_000_000
     """First wait between probes of an ASSUMED_BAD EV; unanswered probes double it."""
     probe_interval_max_ns: int = 160_000_000
@@ -125,6 +134,8 @@ class MrcConfig:
             raise ValueError(f"mtu_bytes must be in 1..9000, not {self.mtu_bytes}")
         if not 0 <= self.ack_timeout_exponent <= 24:
             raise ValueError(f"ack_timeout_exponent must be in 0..24, not {self.ack_timeout_exponent}")
+        if min(self.ev_min_active, self.skip_ns, self.always_skip_after) < 0:
+            raise ValueError("ev_min_active, skip_ns and always_skip_after must not be negative")
         if self.max_active_evs < 1 or self.spare_evs_per_plane < 0 or self.probe_successes < 1:
             raise ValueError("max_active_evs and probe_successes must be positive, spares not negative")
         if min(self.cwnd_bytes, self.sack_coalesce, self.rate_bps, self.rate_burst_bytes) < 1:

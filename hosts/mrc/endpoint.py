@@ -186,7 +186,10 @@ class Endpoint:
         self._controllers: dict[frozenset[bytes], CongestionControl] = {}
         """Those that all QPs to a destination share."""
         self._options = FrameOptions(
-            self.config.udp_port, self.config.hop_limit, self.config.ev_low_half_in_udp
+            self.config.udp_port,
+            self.config.hop_limit,
+            self.config.ev_low_half_in_udp,
+            self.config.ev_in_flow_label,
         )
         self._cache = FlowCache(self._options)
         self._flows = self._cache.flows
@@ -255,6 +258,8 @@ class Endpoint:
         for plane in paths.planes:
             if plane.port not in self._addresses:
                 raise ValueError(f"paths name port {plane.port}, which this NIC has not got")
+            if not self.config.ev_in_flow_label and any(path.ev >> 16 for path in plane.paths):
+                raise ValueError("EVs have 16 bits where the flow label carries none of them")
         qp.remote = remote
         qp.peers = frozenset(port.address for port in remote.ports)
         qp.evs = EvSet(qpn, paths, self.config, self._rng, self._emit)

@@ -122,6 +122,7 @@ class Ev:
         "ready",
         "retired",
         "sent",
+        "skip_until_ns",
         "state",
         "trimmed",
         "value",
@@ -140,6 +141,7 @@ class Ev:
         self.heads: dict[int, tuple[bytes, int]] = {}
         self.sent = self.acked = self.lost = self.trimmed = self.ecn_marked = self.retired = 0
         self.failed_ns = 0
+        self.skip_until_ns = 0
         self.probe_due_ns = 0
         self.probe_wait_ns = 0
         self.probe_id: int | None = None
@@ -231,6 +233,8 @@ class EvSet:
             plane.spares = list(plane.evs)
         self._schedule: list[Ev] = []
         self._position = 0
+        self.now_ns = 0
+        """Kept by the requester; only a SKIP that lasts for a time asks for it."""
         self._balance()
 
     # Picking
@@ -317,7 +321,7 @@ class EvSet:
         return self._next(ev.plane) if ev.plane.up else None
 
     def _sit_out(self, ev: Ev) -> None:
-        if ev.state is EvState.SKIP:
+        if ev.state is EvState.SKIP and self.now_ns >= ev.skip_until_ns:
             self._move(ev, EvInput.TURN_SKIPPED)
 
     def _last_resort(self, free_ports: Collection[int] | None, avoid: Ev | None) -> Ev | None:
@@ -377,6 +381,8 @@ class EvSet:
             ev.ecn_marked += 1
         before = ev.state
         if self._move(ev, event) is EvState.SKIP and before is not EvState.SKIP:
+            if self._config.skip_ns:
+                ev.skip_until_ns = now_ns + self._config.skip_ns
             self._emit(EvSkipped(now_ns, self._qpn, ev.value, ev.port, trimmed))
 
     def on_lost(self, now_ns: int, ev: Ev, psn: int, reason: RetireReason) -> None:
@@ -384,12 +390,19 @@ class EvSet:
         ev.lost += 1
         ev.failed_ns = now_ns
         ev.probes_passed = 0
-        self._retire(now_ns, ev, EvInput.LOST, psn, reason)
+        if not self._at_floor():
+            self._retire(now_ns, ev, EvInput.LOST, psn, reason)
+
+    def _at_floor(self) -> bool:
+        """Whether so few EVs are usable that none may be given up."""
+        floor = self._config.ev_min_active
+        return floor > 0 and sum(plane.usable for plane in self.planes if plane.up) <= floor
 
     def on_always_skip(self, now_ns: int, ev: Ev) -> None:
         """The receiver asks for this EV to be dropped."""
         ev.failed_ns = now_ns
-        self._retire(now_ns, ev, EvInput.ALWAYS_SKIP, None, RetireReason.ALWAYS_SKIP)
+        if not self._at_floor():
+            self._retire(now_ns, ev, EvInput.ALWAYS_SKIP, None, RetireReason.ALWAYS_SKIP)
 
     def deny(self, now_ns: int, ev: Ev) -> None:
         """An administrator's denylist names this EV [P1 §2.4]."""

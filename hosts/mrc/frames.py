@@ -45,6 +45,7 @@ class FrameOptions(NamedTuple):
     udp_port: int
     hop_limit: int
     ev_low_half_in_udp: bool
+    ev_in_flow_label: bool = True
 
 
 def traffic_class(dscp: int, *, ecn_capable: bool) -> int:
@@ -59,7 +60,10 @@ def prefix(
 
     `udp_length` is the UDP header's own length field: 8, BTH, extension headers, payload, pad and ICRC.
     """
-    source, label = split_ev(path.ev, low_half_in_udp=options.ev_low_half_in_udp)
+    if options.ev_in_flow_label:
+        source, label = split_ev(path.ev, low_half_in_udp=options.ev_low_half_in_udp)
+    else:
+        source, label = path.ev, 0
     first_word = 6 << 28 | tclass << 20 | label
     head = _PREFIX.pack(
         plane.dst_mac,
@@ -124,7 +128,9 @@ class FlowCache:
             or dport != self._options.udp_port
         ):
             return None
-        ev = join_ev(sport, first & 0xFFFF, low_half_in_udp=self._options.ev_low_half_in_udp)
+        ev = sport
+        if self._options.ev_in_flow_label:
+            ev = join_ev(sport, first & 0xFFFF, low_half_in_udp=self._options.ev_low_half_in_udp)
         tclass = outer >> 20 & 0xFF
         crc = prefix_crc(inner)
         flow = Flow(crc, UDP_OFFSET + udp_length, ev, src, dst, tclass & 3 == CE, tclass >> 2)

@@ -222,6 +222,7 @@ class Requester:
         ones.
         """
         start = len(out)
+        self.evs.now_ns = now_ns
         if self._gap:
             self._gap = False
             self._probe_gap(now_ns)

@@ -45,7 +45,7 @@ from hosts.mrc.wire import (
 
 _LAST, _LAST_IMM = int(Opcode.WRITE_LAST), int(Opcode.WRITE_LAST_IMM)
 _SACK, _NACK = int(Opcode.SACK), int(Opcode.NACK)
-_MARK_NONE, _MARK_SKIP = int(EvMark.NONE), int(EvMark.SKIP_ONCE)
+_MARK_NONE, _MARK_SKIP, _MARK_ALWAYS = int(EvMark.NONE), int(EvMark.SKIP_ONCE), int(EvMark.ALWAYS_SKIP)
 _ONLY, _ONLY_IMM = int(Opcode.WRITE_ONLY), int(Opcode.WRITE_ONLY_IMM)
 _SINGLE = (_ONLY, _ONLY_IMM)
 _WITH_IMM = (_LAST_IMM, _ONLY_IMM)
@@ -125,6 +125,8 @@ class Responder:
 
         self.error = False
         self._since_sack = 0
+        self._marked: dict[int, int] = {}
+        """CE marks in a row, by EV."""
         self._plain: _Trigger | None = None
         self._merged = 0
         self._asked = -1
@@ -196,7 +198,7 @@ class Responder:
             return
         if offset < 0 or bitmap.bits >> offset & 1:
             self.duplicates += 1
-            self._trigger(ev, port, _MARK_SKIP if ce else _MARK_NONE, psn, stamp)
+            self._trigger(ev, port, self._mark(ev) if ce else _MARK_NONE, psn, stamp)
             return
         if length:
             region = self._regions.get(rkey)
@@ -230,13 +232,26 @@ class Responder:
             # Stragglers that close the last gap would otherwise wait for a trigger of their own.
             due = True
             self._asked = -1
+        if self._marked and not ce:
+            self._marked.pop(ev, None)
         if due:
             self._since_sack = 0
             if ce:
                 self.ce_received += 1
-            self._trigger(ev, port, _MARK_SKIP if ce else _MARK_NONE, psn, stamp)
+            self._trigger(ev, port, self._mark(ev) if ce else _MARK_NONE, psn, stamp)
         else:
             self._since_sack = since
+
+    def _mark(self, ev: int) -> int:
+        """Return what to tell the sender of an EV that brought a CE mark."""
+        limit = self._config.always_skip_after
+        if not limit:
+            return _MARK_SKIP
+        count = self._marked[ev] = self._marked.get(ev, 0) + 1
+        if count < limit:
+            return _MARK_SKIP
+        del self._marked[ev]
+        return _MARK_ALWAYS
 
     def _deliver(self, now_ns: int) -> None:
         expected = self.bitmap.expected

@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -9,6 +10,8 @@ from hypothesis import strategies as st
 
 from hosts.mrc.config import MrcConfig
 from hosts.mrc.ev import TRANSITIONS, EvInput, EvSet, EvState
+from hosts.mrc.ev_diagram import diagram, renew
+from hosts.mrc.ev_modes import EvField, EvMode, EvProfile, expand, invent, make_paths
 from hosts.mrc.events import EvReplaced, EvRestored, EvRetired, EvSkipped, RetireReason
 from tests.mrc.sim import ev_value, remote_paths
 
@@ -278,3 +281,92 @@ def test_invariants_hold_through_any_history(operations, spares, seed):
             assert chosen is not None
             assert chosen.state <= G
             assert chosen.plane.up
+
+
+def test_a_skip_may_last_a_time_instead_of_a_turn():
+    evs, _ = make(planes=1, paths=4, skip_ns=5_000)
+    ev = evs.planes[0].active[1]
+    evs.on_acked(ev)
+    evs.on_congestion(1_000, ev, EvInput.ECN)
+    evs.now_ns = 5_999
+    assert ev.value not in {evs.pick().value for _ in range(40)}
+    evs.now_ns = 6_000
+    assert ev.value in {evs.pick().value for _ in range(12)}
+    assert ev.state is G
+
+
+def test_a_floor_of_usable_evs_is_kept():
+    evs, _ = make(planes=2, paths=4, ev_min_active=5)
+    for ev in list(evs.by_value.values()):
+        evs.on_lost(0, ev, 1, RetireReason.LOSS)
+        evs.on_always_skip(0, ev)
+    usable = [ev for ev in evs.by_value.values() if ev.state <= S]
+    assert len(usable) == 5
+    evs.deny(0, usable[0])
+    assert usable[0].state is D, "an administrator is not bound by it"
+
+
+# Where EVs come from
+
+
+def test_generated_evs_of_three_tiers():
+    """T0 with 180 links in 8 bits, then 4 and 4: the layout of the control API's example."""
+    fields = (EvField(8, max=179), EvField(4), EvField(4))
+    evs = list(expand(fields, bits=16))
+    assert len(evs) == len(set(evs)) == 180 * 16 * 16
+    assert evs[:3] == [0x0000, 0x0001, 0x0002]
+    assert evs[16] == 0x0010
+    assert evs[-1] == 179 << 8 | 0xFF
+    denied = (EvField(8, denied=frozenset(range(180, 256))), EvField(4), EvField(4))
+    assert list(expand(denied, bits=16)) == evs
+    assert list(expand((EvField(10), EvField(8), EvField(4))))[1] == 1 << 10, "most significant bits first"
+
+
+def test_a_field_starts_at_init_and_wraps_to_min():
+    assert EvField(3, init=5, min=2, max=6).values() == [5, 6, 2, 3, 4]
+    # Bit 0 is fixed as in init.
+    assert EvField(3, init=5, min=0, mask=0b110).values() == [5, 7, 1, 3]
+
+
+def test_modes():
+    rng = random.Random(3)
+    auto = EvProfile(EvMode.AUTO, count=64).evs(0, rng)
+    assert len(set(auto)) == 64
+    assert max(auto) >> 16
+    entries = ((7, 0), (8, 1), (7, 0), (9, 0))
+    assert EvProfile(EvMode.EXPLICIT, entries=entries).evs(0, rng) == [7, 9]
+    generated = EvProfile(EvMode.GENERATED, count=3, fields=(EvField(16, init=2, max=2), EvField(16)))
+    assert generated.evs(2, rng) == [2 << 16, 2 << 16 | 1, 2 << 16 | 2]
+    paths = make_paths(generated, 2, rng, lambda ev: ev.to_bytes(16, "big"))
+    assert [path.ev for path in paths] == generated.evs(2, rng)
+    assert paths[1].outer_dst[-4:] == bytes([0, 2, 0, 1])
+
+
+@pytest.mark.parametrize(
+    "make_it",
+    [
+        lambda: EvField(0),
+        lambda: EvField(4, max=16),
+        lambda: EvField(4, init=1, min=2),
+        lambda: list(expand((EvField(20), EvField(20)))),
+        lambda: invent(5, random.Random(1), bits=2),
+    ],
+)
+def test_bad_fields_are_refused(make_it):
+    with pytest.raises(ValueError, match=r"bits|field"):
+        make_it()
+
+
+def test_the_drawing_is_drawn_from_the_table():
+    lines = diagram().splitlines()
+    assert "    GOOD --> ASSUMED_BAD: lost, always skip" in lines
+    assert "    SKIP --> GOOD: turn skipped" in lines
+    arrows = {(s, t) for (s, e), t in TRANSITIONS.items() if s is not t}
+    assert len(lines) == 2 + len(arrows)
+
+
+def test_the_documented_drawing_is_current():
+    text = (Path(__file__).parents[2] / "docs" / "mrc-endpoint.md").read_text(encoding="utf-8")
+    assert renew(text) == text
+    with pytest.raises(ValueError, match="no"):
+        renew("nothing to renew")

@@ -3,12 +3,13 @@
 import hashlib
 import random
 from collections import Counter, defaultdict
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hosts.mrc import EvState, MrcConfig
+from hosts.mrc import Endpoint, EvState, MrcConfig, Path, RemotePaths
 from hosts.mrc.events import (
     EvReplaced,
     EvRestored,
@@ -21,12 +22,23 @@ from hosts.mrc.events import (
     ProbeSent,
     QpError,
     ReceiveCompleted,
+    RetireReason,
     Retransmitted,
     SendCompleted,
     Status,
 )
 from hosts.mrc.wire import BTH_OFFSET
-from tests.mrc.sim import Network, Sim, ev_value, frame_ev, frame_psn, is_data
+from tests.mrc.sim import (
+    Network,
+    Sim,
+    ev_value,
+    frame_ev,
+    frame_psn,
+    is_data,
+    mark_ce,
+    port_addresses,
+    remote_paths,
+)
 
 
 def stream(sim, lengths, *, source=0, imm=True):
@@ -410,3 +422,50 @@ def test_a_dead_path_among_queues_is_still_found_fast():
     lost = min(e.sent_ns for e in sim.of(0, PacketLost))
     srtt_ns = sim.ends[0].qp_counters(sim.qpns[0]).srtt_ns
     assert retired.t_ns - lost < 3 * srtt_ns
+
+
+def test_a_receiver_may_ask_for_an_ev_that_is_always_congested_to_be_dropped():
+    bad = ev_value(1, 2)
+    config = MrcConfig(always_skip_after=3, probe_interval_ns=1_000_000_000)
+    sim = Sim(seed=5, config=config)
+    put = sim._put
+    sim._put = lambda target, port, frame: put(
+        target, port, mark_ce(frame) if is_data(frame) and frame_ev(frame) == bad else frame
+    )
+    lengths = [1 << 20]
+    data, region = stream(sim, lengths)
+    finish(sim, 1)
+    check(sim, lengths, data, region)
+    assert [(e.ev, e.reason) for e in sim.of(0, EvRetired)] == [(bad, RetireReason.ALWAYS_SKIP)]
+    assert not sim.of(0, PacketLost)
+
+
+def test_evs_of_16_bits_travel_in_the_udp_source_port_alone():
+    config = MrcConfig(ev_in_flow_label=False)
+    ends = [Endpoint(port_addresses(n, 2), config, random.Random(n)) for n in (0, 1)]
+    qpns = [end.create_qp() for end in ends]
+
+    def paths(me):
+        wide = remote_paths(me, 1 - me, 2, 4)
+        return RemotePaths(
+            tuple(
+                replace(p, paths=tuple(Path(p.port << 8 | n, q.outer_dst) for n, q in enumerate(p.paths)))
+                for p in wide.planes
+            )
+        )
+
+    for me in (0, 1):
+        peer = ends[1 - me].local_attributes(qpns[1 - me])
+        with pytest.raises(ValueError, match="16 bits"):
+            ends[me].connect(qpns[me], peer, remote_paths(me, 1 - me, 2, 4))
+        ends[me].connect(qpns[me], peer, paths(me))
+    region = ends[1].register_memory(bytearray(8192))
+    ends[0].post_write(qpns[0], 1, bytes(8192), region.address, region.rkey)
+    for port, frame in ends[0].frames_to_send(0):
+        assert frame[15] & 15 == frame[16] == frame[17] == frame[56] == frame[57] == 0
+        assert frame[94] == port
+        ends[1].receive(port, frame, 0)
+    for port, frame in ends[1].frames_to_send(0):
+        ends[0].receive(port, frame, 0)
+    assert [e.status for e in ends[0].poll_cq()] == [Status.SUCCESS]
+    assert sum(ev.acked for ev in ends[0].ev_counters(qpns[0])) == 2

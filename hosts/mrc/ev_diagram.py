@@ -1,0 +1,46 @@
+"""Draws the EV state machine from its table: `python -m hosts.mrc.ev_diagram FILE` renews it in a document.
+
+The diagram is a Mermaid block between two marker comments, so that text and table cannot drift apart.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from hosts.mrc.ev import TRANSITIONS, EvInput, EvState
+
+BEGIN = "<!-- drawn by hosts.mrc.ev_diagram: do not edit -->"
+END = "<!-- end of drawing -->"
+
+
+def diagram() -> str:
+    """Return the Mermaid source: one arrow per pair of states, labelled with all events that take it."""
+    lines = ["stateDiagram-v2", f"    [*] --> {EvState.UNKNOWN.name}"]
+    for state in EvState:
+        arrows: dict[EvState, list[str]] = {}
+        for event in EvInput:
+            target = TRANSITIONS[state, event]
+            if target is not state:
+                arrows.setdefault(target, []).append(event.name.lower().replace("_", " "))
+        lines += [f"    {state.name} --> {target.name}: {', '.join(on)}" for target, on in arrows.items()]
+    return "\n".join(lines)
+
+
+def renew(text: str) -> str:
+    """Return a document with the drawing between its markers renewed. Raises ValueError without markers."""
+    head, begin, rest = text.partition(BEGIN)
+    _, end, tail = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"the document has no {BEGIN!r} and {END!r}")
+    return f"{head}{BEGIN}\n```mermaid\n{diagram()}\n```\n{END}{tail}"
+
+
+def main() -> None:
+    """Entry point."""
+    path = Path(sys.argv[1])
+    path.write_text(renew(path.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
