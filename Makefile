@@ -3,6 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .PHONY: help setup run-experiment test unit-test lint format types p4 bench clean distclean
+.PHONY: docker-build docker-run-experiment
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -11,7 +12,7 @@ SCENARIO ?= link-kill
 ARGS ?=
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-22s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.ready ## Install what Debian/Ubuntu and PyPI must provide (as root); every other target does it by itself
 
@@ -38,6 +39,16 @@ p4: $(VENV)/.ready ## Compile p4src with p4c-bm2-ss (needs p4c on PATH)
 
 bench: $(VENV)/.ready ## Run the benchmarks and print their tables
 	@for b in benchmarks/*.py; do echo "== $$b"; $(BIN)/python $$b; done
+
+COMPOSE ?= docker compose
+# In Docker the results belong to whoever types this.
+DOCKER_ENV = LOCAL_UID=$$(id -u) LOCAL_GID=$$(id -g) SCENARIO='$(SCENARIO)' ARGS='$(ARGS)'
+
+docker-build: ## Build the image with BMv2 in it (needs Docker and nothing else)
+	@$(COMPOSE) build lab
+
+docker-run-experiment: ## run-experiment in that image (SCENARIO=, ARGS=, MRCLAB_TARGET=)
+	@mkdir -p results && $(DOCKER_ENV) $(COMPOSE) run --rm lab
 
 clean: $(VENV)/.ready ## Remove whatever a crashed run left behind
 	@$(BIN)/mrclab clean

@@ -111,7 +111,6 @@ def _measure(lab: Lab, scenario: Scenario, src: str, dst: str, out: Path, step: 
         pids = {"sender": sender.pid, "receiver": receiver.pid}
         if lab.target.name == "bmv2":  # the ebpf target's process only programs; the kernel forwards
             pids |= _by_switch(lab)
-        notes = [] if lab.target.name != "bmv2" else _favour(sender.pid, receiver.pid)
         ears = {
             SENDER: Ear(spawn=partial(_spawn_capture, lab, src)),
             RECEIVER: Ear(spawn=partial(_spawn_capture, lab, dst)),
@@ -125,7 +124,7 @@ def _measure(lab: Lab, scenario: Scenario, src: str, dst: str, out: Path, step: 
             sender.ask("stop")
             sender.ask("wait", what="drained", timeout_s=DRAIN_TIMEOUT_S)
             outcome = Outcome(
-                sender.ask("status"), receiver.ask("status"), (*notes, *trials.notes), tuple(trials.failures)
+                sender.ask("status"), receiver.ask("status"), tuple(trials.notes), tuple(trials.failures)
             )
         save_faults(out / "faults.json", trials.records)
         for name, agent in ((SENDER, sender), (RECEIVER, receiver)):
@@ -168,20 +167,6 @@ def _by_switch(lab: Lab) -> dict[str, int]:
     if isinstance(lab.target, Bmv2Target):
         return {SWITCH_PREFIX + name: pid for name, pid in lab.target.processes().items()}
     return {f"{SWITCH_PREFIX}server {pid}": pid for pid in lab.target.pids()}
-
-
-def _favour(*pids: int) -> list[str]:
-    """Lets agents run before switch processes that share their CPUs, as NICs of their own would.
-
-    Returns a note where the machine does not allow it.
-    """
-    try:
-        for pid in pids:
-            for thread in os.listdir(f"/proc/{pid}/task"):
-                os.sched_setscheduler(int(thread), os.SCHED_RR, os.sched_param(1))
-    except OSError as error:
-        return [f"the agents have no real-time priority ({error.strerror}): needs CAP_SYS_NICE"]
-    return []
 
 
 def _spawn_capture(lab: Lab, host: str, command: Sequence[str]) -> subprocess.Popen[bytes]:

@@ -1,0 +1,53 @@
+# mrclab with the reference switch in it: `docker compose run --rm lab`. See docs/docker.md.
+#
+#   program   the switch program, compiled by p4lang's p4c
+#   bmv2      simple_switch_grpc with the libraries it needs, out of p4lang's image
+#   ebpf      mrclab on the kernel target; needs none of p4lang's images, so any architecture will do
+#   lab       that, and BMv2: what compose uses
+#
+# One release of p4lang's compiler image holds a p4c and the BMv2 it was built upon. BMv2 comes out of another
+# image with --build-arg BMV2_IMAGE=...; its base must be that of BASE_IMAGE, for they share a libc.
+ARG P4C_IMAGE=p4lang/p4c:1.2.5.13
+ARG BMV2_IMAGE=p4lang/p4c:1.2.5.13
+ARG BASE_IMAGE=ubuntu:24.04
+
+FROM ${P4C_IMAGE} AS program
+COPY p4src /build/p4src
+RUN cd /build && python3 -m p4src.compile
+
+FROM ${BMV2_IMAGE} AS bmv2
+# All but libc's own parts, into a directory of their own: Python must not meet them.
+RUN set -e; mkdir -p /opt/bmv2/bin /opt/bmv2/lib; \
+    cp -L "$(command -v simple_switch_grpc)" /opt/bmv2/bin/; \
+    ldd /opt/bmv2/bin/simple_switch_grpc | awk '$3 ~ "^/" { print $3 }' \
+    | grep -vE '/lib(c|m|dl|rt|pthread|resolv)\.so' | xargs -I '{}' cp -L '{}' /opt/bmv2/lib/; \
+    printf '#!/bin/sh\nLD_LIBRARY_PATH=/opt/bmv2/lib exec /opt/bmv2/bin/simple_switch_grpc "$@"\n' \
+    > /opt/bmv2/simple_switch_grpc; \
+    chmod 755 /opt/bmv2/simple_switch_grpc; \
+    /opt/bmv2/simple_switch_grpc --version
+
+FROM ${BASE_IMAGE} AS ebpf
+ENV DEBIAN_FRONTEND=noninteractive PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONDONTWRITEBYTECODE=1
+# Mininet for its mnexec; its Python part comes from PyPI with the rest.
+RUN apt-get update -qq \
+    && apt-get install -y -qq --no-install-recommends \
+       ethtool iproute2 iputils-ping make mininet procps python3 python3-venv tcpdump \
+    && rm -rf /var/lib/apt/lists/*
+WORKDIR /mrclab
+# What mrclab depends on, before mrclab itself: editing Python then rebuilds in seconds.
+COPY pyproject.toml ./
+RUN python3 -m venv .venv \
+    && python3 -c 'import tomllib; p = tomllib.load(open("pyproject.toml", "rb")); \
+       print(*p["build-system"]["requires"], *p["project"]["dependencies"], sep="\n")' > /tmp/needs \
+    && .venv/bin/pip install --no-cache-dir --quiet -r /tmp/needs && rm /tmp/needs
+ENV PATH=/mrclab/.venv/bin:$PATH
+COPY . .
+# The mark that everything is in place: `make` then installs nothing.
+RUN .venv/bin/pip install --no-cache-dir --quiet --no-deps --no-build-isolation -e . && touch .venv/.ready
+ENTRYPOINT ["/mrclab/docker/entrypoint.sh"]
+CMD ["make", "run-experiment"]
+
+FROM ebpf AS lab
+COPY --from=bmv2 /opt/bmv2 /opt/bmv2
+RUN ln -s /opt/bmv2/simple_switch_grpc /usr/local/bin/simple_switch_grpc
+COPY --from=program /build/p4src/build /mrclab/p4src/build
