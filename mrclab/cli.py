@@ -74,6 +74,10 @@ def _parser() -> argparse.ArgumentParser:
     _link_arguments(restore)
     restore.set_defaults(do=_restore)
 
+    perf = commands.add_parser("perf", help="perftest's write_bw and write_lat on the running fabric")
+    _perf_arguments(perf)
+    perf.set_defaults(do=_perf)
+
     clean = commands.add_parser("clean", help="remove whatever a crashed run left behind")
     clean.set_defaults(do=_clean)
 
@@ -85,6 +89,19 @@ def _parser() -> argparse.ArgumentParser:
 def _link_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("a", metavar="NODE", help="one end of the link, such as p0-t0-0")
     parser.add_argument("b", metavar="NODE", help="the other end, such as p0-t1-2")
+
+
+def _perf_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("test", choices=("write_bw", "write_lat"))
+    parser.add_argument("--from", dest="source", metavar="HOST", required=True, help="who writes, such as h0")
+    parser.add_argument("--to", dest="target", metavar="HOST", required=True, help="whose memory, such as h6")
+    parser.add_argument("-s", "--size", type=int, metavar="BYTES", help="of a message (65536; latency: 2)")
+    parser.add_argument("-a", "--all", action="store_true", help="sizes from 2 B to 8 MiB")
+    parser.add_argument("-n", "--iters", type=int, metavar="N", help="messages per queue pair (5000; 1000)")
+    parser.add_argument("-q", "--qp", type=int, metavar="N", default=1, help="queue pairs (1)")
+    parser.add_argument("-t", "--tx-depth", type=int, metavar="N", default=128, help="in flight per QP (128)")
+    parser.add_argument("-b", "--bidirectional", action="store_true", help="both write at once")
+    parser.add_argument("--json", action="store_true", help="for programs")
 
 
 # Each command imports what it needs when it runs, so that `mrclab --help` and bad input answer at once.
@@ -130,6 +147,12 @@ def _restore(args: argparse.Namespace) -> int:
     from mrclab.running import restore
 
     return restore(args.a, args.b)
+
+
+def _perf(args: argparse.Namespace) -> int:
+    from mrclab.perf import perf
+
+    return perf(args)
 
 
 def _clean(args: argparse.Namespace) -> int:

@@ -1,0 +1,223 @@
+"""The commanding side of ``hosts.perf``: two processes, connected, and what is measured between them."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import socket
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+from hosts.perf import PerfError
+
+Spawn = Callable[..., "subprocess.Popen[Any]"]
+READY_TIMEOUT_S = 60.0
+
+
+class PerfProcess:
+    """A measuring process in a host's namespace. ``close`` ends it.
+
+    ``spawn(argv, **popen_options)`` starts a process in that namespace.
+    """
+
+    def __init__(self, host: str, spawn: Spawn, stderr: Any = subprocess.DEVNULL) -> None:
+        self.host = host
+        ours, theirs = socket.socketpair()
+        argv: Sequence[str] = [sys.executable, "-m", "hosts.perf", str(theirs.fileno())]
+        with theirs:
+            self._process = spawn(argv, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stderr=stderr)
+        self._socket = ours
+        self._lines = ours.makefile("rb")
+
+    def close(self) -> None:
+        """Ends the process."""
+        self._lines.close()
+        self._socket.close()
+        try:
+            self._process.wait(timeout=1)
+        except subprocess.TimeoutExpired:
+            # In the middle of a job it does not look at its socket.
+            self._process.kill()
+            self._process.wait()
+
+    def tell(self, do: str, **arguments: Any) -> None:
+        """Gives a command; ``hear`` has its answer."""
+        with suppress(BrokenPipeError):
+            self._socket.sendall(json.dumps({"do": do, **arguments}).encode() + b"\n")
+
+    def hear(self, timeout_s: float | None = None) -> dict[str, Any]:
+        """Waits for the answer to the oldest command. Raises PerfError where there is none, or a refusal."""
+        self._socket.settimeout(timeout_s)
+        try:
+            line = self._lines.readline()
+        except OSError:
+            raise PerfError(f"{self.host} did not finish within {timeout_s:.0f} s") from None
+        if not line:
+            raise PerfError(f"the process on {self.host} ended with code {self._process.wait()}")
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise PerfError(f"{self.host}: {answer['error']}")
+        return answer
+
+    def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
+        """Gives a command and waits for its answer."""
+        self.tell(do, **arguments)
+        return self.hear(READY_TIMEOUT_S)
+
+
+@dataclass(frozen=True, slots=True)
+class BandwidthResult:
+    """Of one size: perftest's columns. A MiB is 2^20 bytes."""
+
+    bytes: int
+    iterations: int
+    """Over all queue pairs and directions."""
+    bw_peak_mib_s: float
+    """The fastest tenth of the completions in a row."""
+    bw_average_mib_s: float
+    msg_rate_mpps: float
+    """Million messages a second."""
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyResult:
+    """Of one size: perftest's columns, microseconds."""
+
+    bytes: int
+    iterations: int
+    t_min_us: float
+    t_max_us: float
+    t_typical_us: float
+    """The median."""
+    t_avg_us: float
+    t_stdev_us: float
+    p99_us: float
+    p99_9_us: float
+
+
+def percentile(ordered: Sequence[float], share: float) -> float:
+    """The least value that at least this share of an ordered sequence does not exceed."""
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
+
+
+def latency_result(size: int, durations_ns: Sequence[int], divisor: int) -> LatencyResult:
+    """The columns for these durations, each divided."""
+    times = sorted(duration / 1e3 / divisor for duration in durations_ns)
+    return LatencyResult(
+        bytes=size,
+        iterations=len(times),
+        t_min_us=times[0],
+        t_max_us=times[-1],
+        t_typical_us=statistics.median(times),
+        t_avg_us=statistics.fmean(times),
+        t_stdev_us=statistics.pstdev(times),
+        p99_us=percentile(times, 0.99),
+        p99_9_us=percentile(times, 0.999),
+    )
+
+
+def bandwidth_result(size: int, directions: Sequence[Sequence[int]]) -> BandwidthResult:
+    """The columns for the completion times of one direction or both, in ns from each one's start."""
+    count = sum(len(times) for times in directions)
+    elapsed_ns = max(times[-1] for times in directions)
+    window = max(1, min(len(times) for times in directions) // 10)
+    peak = sum(_peak_per_ns(times, window) for times in directions)
+    mib_s = size * 1e9 / (1 << 20)
+    return BandwidthResult(
+        bytes=size,
+        iterations=count,
+        bw_peak_mib_s=peak * mib_s,
+        bw_average_mib_s=count / elapsed_ns * mib_s,
+        msg_rate_mpps=count / elapsed_ns * 1e3,
+        seconds=elapsed_ns / 1e9,
+    )
+
+
+def _peak_per_ns(times: Sequence[int], window: int) -> float:
+    starts = (0, *times)
+    return max(window / max(1, times[i + window - 1] - starts[i]) for i in range(len(times) - window + 1))
+
+
+class PerfPair:
+    """Two hosts ready to measure. A context manager that ends both processes."""
+
+    def __init__(
+        self,
+        topology: tuple[str, str],
+        hosts: tuple[str, str],
+        spawn: Callable[[str], Spawn],
+        *,
+        qps: int = 1,
+        region_bytes: int = 1,
+        config: Mapping[str, Any] | None = None,
+        pin: bool = True,
+    ) -> None:
+        """Starts and connects them. ``topology`` is a fabric's YAML and name; ``spawn`` makes a host's Spawn.
+
+        With ``pin`` the two run on different CPUs where there are two.
+        """
+        cpus = sorted(os.sched_getaffinity(0))
+        self.ends: list[PerfProcess] = []
+        try:
+            for number, host in enumerate(hosts):
+                self.ends.append(PerfProcess(host, spawn(host)))
+                self.ends[-1].tell(
+                    "open",
+                    topology_yaml=topology[0],
+                    topology=topology[1],
+                    host=host,
+                    seed=number,
+                    config=dict(config or {}),
+                    qps=qps,
+                    bytes=region_bytes,
+                    cpu=cpus[number % len(cpus)] if pin else None,
+                )
+            opened = [end.hear(READY_TIMEOUT_S) for end in self.ends]
+            for end, peer in zip(self.ends, reversed(opened), strict=True):
+                end.ask("connect", peer=peer)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> PerfPair:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends both processes."""
+        for end in self.ends:
+            end.close()
+
+    def bandwidth(
+        self, size: int, iterations: int, depth: int, *, both_ways: bool = False
+    ) -> BandwidthResult:
+        """Writes of this size, ``iterations`` per queue pair, ``depth`` of them in flight on each."""
+        active = self.ends if both_ways else self.ends[:1]
+        for end in active:
+            end.tell("write_bw", size=size, iterations=iterations, depth=depth)
+        return bandwidth_result(size, [end.hear()["completed_ns"] for end in active])
+
+    def ping_pong(self, size: int, iterations: int, warm_up: int) -> LatencyResult:
+        """Half the time of a write and the write that answers it: one way, as perftest tells it."""
+        self.ends[1].tell("pong", size=size, iterations=iterations + warm_up)
+        self.ends[0].tell("ping", size=size, iterations=iterations, warm_up=warm_up)
+        durations = self.ends[0].hear()["durations_ns"]
+        self.ends[1].hear()
+        return latency_result(size, durations, 2)
+
+    def completion(self, size: int, iterations: int, warm_up: int) -> LatencyResult:
+        """From the post of a write to its completion: there, and the acknowledgement back."""
+        self.ends[0].tell("write_lat", size=size, iterations=iterations, warm_up=warm_up)
+        return latency_result(size, self.ends[0].hear()["durations_ns"], 1)

@@ -1,0 +1,134 @@
+"""`mrclab perf`: its arithmetic on times laid out by hand, its refusals, and itself on a running testbed."""
+
+import json
+import re
+
+import pytest
+
+from hosts.perf import Bandwidth, PerfError
+from hosts.perf_client import bandwidth_result, latency_result, percentile
+from mrclab import cli
+from mrclab.perf import ALL_SIZES, BW_HEADER, LAT_HEADER
+from tests.end_to_end.conftest import Up, tiny  # noqa: F401
+
+MIB = 1 << 20
+
+
+def test_percentiles_are_values_that_were_measured() -> None:
+    times = [float(n) for n in range(1, 1001)]
+    assert percentile(times, 0.5) == 500
+    assert percentile(times, 0.99) == 990
+    assert percentile(times, 0.999) == 999
+    assert percentile([7.0], 0.999) == 7
+
+
+def test_latency_columns_by_hand() -> None:
+    result = latency_result(8, [4000, 2000, 6000, 12000], 2)
+    assert (result.t_min_us, result.t_max_us, result.t_typical_us, result.t_avg_us) == (1, 6, 2.5, 3)
+    assert result.t_stdev_us == pytest.approx((14 / 4) ** 0.5)
+    assert (result.bytes, result.iterations, result.p99_us, result.p99_9_us) == (8, 4, 6, 6)
+
+
+def test_bandwidth_columns_by_hand() -> None:
+    # 20 messages of 1 MiB, one each ms, but for two (a tenth) that took half as long.
+    times = [n * 1_000_000 for n in range(1, 19)]
+    times += [18_500_000, 19_000_000]
+    result = bandwidth_result(MIB, [times])
+    assert result.bw_average_mib_s == pytest.approx(20 / 0.019)
+    assert result.bw_peak_mib_s == pytest.approx(2000)
+    assert result.msg_rate_mpps == pytest.approx(20 / 19_000)
+    both = bandwidth_result(MIB, [times, [2 * t for t in times]])
+    assert both.iterations == 40
+    assert both.bw_average_mib_s == pytest.approx(40 / 0.038)
+    assert both.bw_peak_mib_s == pytest.approx(3000)
+
+
+def test_a_single_message_has_a_bandwidth_too() -> None:
+    assert bandwidth_result(MIB, [[1_000_000]]).bw_peak_mib_s == pytest.approx(1000)
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        ("write_bw --from h0 --to h0", "--from and --to are both 'h0'"),
+        ("write_bw --from h0 --to h1 -s -1", "--size must be"),
+        ("write_bw --from h0 --to h1 -s 8 --all", "exclude one another"),
+        ("write_bw --from h0 --to h1 -n 0", "--iters must be"),
+        ("write_bw --from h0 --to h1 -q 0", "--qp must be"),
+        ("write_bw --from h0 --to h1 -t 0", "--tx-depth must be"),
+        ("write_lat --from h0 --to h1 -b", "one message at a time"),
+        ("write_lat --from h0 --to h1 -q 2", "one message at a time"),
+        ("write_lat --from h0 --to h1", "no testbed is up"),
+    ],
+)
+def test_bad_input_is_one_clear_line(
+    words: str, complaint: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MRCLAB_PREFIX", "tnone")
+    assert cli.main(["perf", *words.split()]) == 2
+    said = capsys.readouterr()
+    assert complaint in said.err
+    assert said.err.count("\n") == 1
+    assert said.out == ""
+
+
+@pytest.mark.parametrize("words", ["write_bw --from h0", "read_bw --from h0 --to h1", "write_bw -s x"])
+def test_what_argparse_refuses_is_bad_input(words: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["perf", *words.split()])
+    assert ended.value.code == 2
+
+
+def test_a_failed_write_ends_the_measurement() -> None:
+    from hosts.mrc.events import SendCompleted, Status
+
+    job = Bandwidth.__new__(Bandwidth)
+    with pytest.raises(PerfError, match="Retry Counter Exceeded"):
+        job.on_event(SendCompleted(0, 1, 0, Status.RETRY_EXCEEDED, 8))
+
+
+@pytest.mark.root
+def test_bandwidth_on_a_running_testbed(tiny: Up) -> None:  # noqa: F811
+    text = tiny.mrclab.ok("perf", "write_bw", "--from", "h0", "--to", "h3", "-n", "100", "-q", "3")
+    assert BW_HEADER in text
+    assert "topology tiny, target ebpf" in text
+    (row,) = (line.split() for line in text.splitlines() if re.match(r" \d", line))
+    assert row[:2] == ["65536", "300"]
+    peak, average, rate = map(float, row[2:])
+    assert 0 < average <= peak
+    assert average == pytest.approx(rate * 1e6 * 65536 / MIB, rel=0.01)
+
+
+@pytest.mark.root
+def test_latency_on_a_running_testbed(tiny: Up) -> None:  # noqa: F811
+    words = ("perf", "write_lat", "--from", "h0", "--to", "h3", "-s", "8", "-n", "200")
+    text = tiny.mrclab.ok(*words)
+    assert LAT_HEADER in text
+    (row,) = (line.split() for line in text.splitlines() if re.match(r" \d", line))
+    assert row[:2] == ["8", "200"]
+    least, most, typical, average, _, p99, p99_9 = map(float, row[2:])
+    assert 0 < least <= typical <= p99 <= p99_9 <= most
+    assert least <= average <= most
+    document = json.loads(tiny.mrclab.ok(*words, "--json"))
+    (result,) = document["results"]
+    assert (document["test"], document["from"], document["to"]) == ("write_lat", "h0", "h3")
+    assert (result["bytes"], result["iterations"]) == (8, 200)
+    assert result["t_min_us"] <= result["t_typical_us"] <= result["p99_us"] <= result["t_max_us"]
+
+
+@pytest.mark.root
+def test_both_ways_and_all_sizes(tiny: Up) -> None:  # noqa: F811
+    common = ("perf", "write_bw", "--from", "h0", "--to", "h3", "--json")
+    document = json.loads(tiny.mrclab.ok(*common, "-b", "-n", "50", "-s", "0"))
+    assert document["bidirectional"] is True
+    assert document["results"][0]["iterations"] == 100
+    document = json.loads(tiny.mrclab.ok(*common, "--all", "-n", "3"))
+    assert [result["bytes"] for result in document["results"]] == list(ALL_SIZES)
+    assert all(result["bw_average_mib_s"] > 0 for result in document["results"])
+
+
+@pytest.mark.root
+def test_a_host_that_is_not_there_is_bad_input(tiny: Up) -> None:  # noqa: F811
+    done = tiny.mrclab("perf", "write_bw", "--from", "h0", "--to", "h9")
+    assert done.returncode == 2
+    assert done.stderr.strip() == "mrclab: no host 'h9' in topology tiny: h0, h1, h2, h3"
