@@ -51,6 +51,16 @@ class MrcConfig:
     # Windows
     mpr: int = 1024
     """Receive window in PSNs, a multiple of 128 up to 4096; the specification demands 1024."""
+    dynamic_mpr: bool = False
+    """Announce the receive window in SACKs, so that it may change; needs the peer's consent."""
+    max_wimm: int = 32
+    """WRITE_IMMs a peer may have in flight to us; the specification demands 32."""
+    oor_nack: bool = False
+    """Answer PSNs beyond the window with PSN_OOR_WINDOW [SPEC Table 7-3]; False drops them [§6.3.1].
+    """
+    transport_ack: bool = False
+    """Complete writes by transport ACKs (opcode D1), which say that data is in memory, rather than by SACKs,
+    which need only say that it arrived. Ours say both, so it is off; needs the peer's consent."""
     congestion: str = "fixed"
     """`fixed` window per QP, `nscc`, or `rate` (a cap), the latter two per destination.
 
@@ -83,6 +93,21 @@ class MrcConfig:
     probe_interval_max_ns: int = 160_000_000
     probe_successes: int = 2
     """Consecutive answers that make an ASSUMED_BAD EV GOOD again."""
+
+    # Planes
+    reverse_evs: str = "mirror"
+    """Answers go back on the EV that came in (`mirror`), or on an EV of that plane of late shown to work (`set`
+    [P1 §2.4]), which costs probes. P1 says that mirroring does not always work; in fabrics where both ends
+    number a path alike, as ours, it does, and the packet that came in is the freshest proof there is."""
+    reverse_probe_min_ns: int = 1_000_000
+    """A receiver without data of its own asks after a random EV once per RTT, but not oftener than this."""
+    endpoint_timeout_ns: int = 2_000_000
+    """An endpoint request (EV_PROBE, PORT_STATUS_UPDATE) unanswered for so long has failed [API example]."""
+    port_status_attempts: int = 4
+    """Times a port status is told while nobody answers. Requests are never repeated: each is a new one that
+    tells the present state."""
+    all_ports_down: str = "wait"
+    """`wait` for a port to come back, or `error` at once, as NICs whose transceiver flaps do [P1 §5.1]."""
 
     # SACK
     sack_threshold_bytes: int = 8192
@@ -140,5 +165,9 @@ class MrcConfig:
             raise ValueError("max_active_evs and probe_successes must be positive, spares not negative")
         if min(self.cwnd_bytes, self.sack_coalesce, self.rate_bps, self.rate_burst_bytes) < 1:
             raise ValueError("cwnd_bytes, rate_bps, rate_burst_bytes and sack_coalesce must be positive")
+        if self.reverse_evs not in ("set", "mirror") or self.all_ports_down not in ("wait", "error"):
+            raise ValueError("reverse_evs is set or mirror, all_ports_down is wait or error")
+        if min(self.max_wimm, self.port_status_attempts, self.endpoint_timeout_ns) < 1:
+            raise ValueError("max_wimm, port_status_attempts and endpoint_timeout_ns must be positive")
         if self.congestion not in ("fixed", "nscc", "rate"):
             raise ValueError(f"congestion must be fixed, nscc or rate, not {self.congestion}")

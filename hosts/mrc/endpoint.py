@@ -24,10 +24,19 @@ from zlib import crc32
 from hosts.mrc.config import MrcConfig
 from hosts.mrc.congestion import CongestionControl, make_controller
 from hosts.mrc.ev import Ev, EvSet, EvState
-from hosts.mrc.events import Event, QpError, ReceiveCompleted, SendCompleted, Status
+from hosts.mrc.events import (
+    Event,
+    EvProbed,
+    PortStatusUnanswered,
+    QpError,
+    ReceiveCompleted,
+    SendCompleted,
+    Status,
+)
 from hosts.mrc.frames import FLOW_START, Flow, FlowCache, FrameOptions, traffic_class
 from hosts.mrc.icrc import RESIDUE
 from hosts.mrc.memory import Access, MemoryRegion, MemoryTable
+from hosts.mrc.operations import Purpose, Request, Requests
 from hosts.mrc.paths import PortAddress, QpAttributes, RemotePaths
 from hosts.mrc.psn import PSN_MASK
 from hosts.mrc.requester import Frame, Requester
@@ -40,6 +49,7 @@ from hosts.mrc.wire import (
     ENDPOINT_QPN,
     FIRST_WRITE_OPCODE,
     ICRC_LEN,
+    IMM_STRUCT,
     LAST_WRITE_OPCODE,
     NETH_STRUCT,
     SETH_STRUCT,
@@ -47,6 +57,7 @@ from hosts.mrc.wire import (
     EndpointOp,
     EndpointRequest,
     EndpointResponse,
+    NackReason,
     Opcode,
     WireError,
     timestamp,
@@ -61,6 +72,7 @@ _DATA_END = BTH_OFFSET + DATA_STRUCT.size
 _EXTENSION = BTH_OFFSET + BTH_LEN
 _RESERVED_BYTE = BTH_OFFSET + 4
 _SACK, _NACK, _PROBE = int(Opcode.SACK), int(Opcode.NACK), int(Opcode.PROBE_REQUEST)
+_ACK = int(Opcode.ACKNOWLEDGE)
 _ENDPOINT_OPS = (int(Opcode.ENDPOINT_REQUEST), int(Opcode.ENDPOINT_RESPONSE))
 _EVENT_LIMIT = 1 << 16
 
@@ -207,7 +219,10 @@ class Endpoint:
         """A heap; entries other than a QP's `timed_ns` are stale, and no QP is due before its entry."""
         self._timer_count = 0
         self._other: deque[Frame] = deque()
-        self._request_id = 0
+        self._requests = Requests(self.config.endpoint_timeout_ns)
+        self._reverse_due: dict[frozenset[bytes], int] = {}
+        """When to ask next after an EV for answers, by peer."""
+        self._keeps_reverse = self.config.reverse_evs == "set"
         self._events: deque[Event] = deque(maxlen=_EVENT_LIMIT)
         self._completions: deque[Completion] = deque()
         self._now_ns = 0
@@ -245,7 +260,16 @@ class Endpoint:
         qp = self.qps[qpn]
         config = self.config
         return QpAttributes(
-            qpn, qp.psn, config.mtu_bytes, config.mpr, config.udp_port, self.ports, config.trim
+            qpn,
+            qp.psn,
+            config.mtu_bytes,
+            config.mpr,
+            config.udp_port,
+            self.ports,
+            config.trim,
+            config.max_wimm,
+            config.dynamic_mpr,
+            config.transport_ack,
         )
 
     def connect(self, qpn: int, remote: QpAttributes, paths: RemotePaths) -> None:
@@ -271,8 +295,20 @@ class Endpoint:
             controller = self._congestion(self.config)
             if controller.shared:
                 self._controllers[qp.peers] = controller
-        qp.requester.connect(remote.qpn, remote.mtu_bytes, remote.mpr, remote.trim_nack, qp.evs, controller)
-        qp.responder.connect(remote.qpn, remote.psn, qp.evs)
+        dynamic_mpr = self.config.dynamic_mpr and remote.dynamic_mpr
+        transport_ack = self.config.transport_ack and remote.transport_ack
+        qp.requester.connect(
+            remote.qpn,
+            remote.mtu_bytes,
+            remote.mpr,
+            remote.trim_nack,
+            qp.evs,
+            controller,
+            remote.max_wimm,
+            dynamic_mpr,
+            transport_ack,
+        )
+        qp.responder.connect(remote.qpn, remote.psn, qp.evs, dynamic_mpr, transport_ack)
         qp.connected = True
 
     def destroy_qp(self, qpn: int) -> None:
@@ -362,6 +398,10 @@ class Endpoint:
             self._listening[port] = self._addresses[port]
         else:
             del self._listening[port]
+        if not any(self._port_up.values()) and self.config.all_ports_down == "error":
+            for qp in self.qps.values():
+                if qp.connected:
+                    qp.requester.fail(now_ns, Status.RETRY_EXCEEDED, "all ports are down", None)
         told: set[frozenset[bytes]] = set()
         for qp in self.qps.values():
             if not qp.connected:
@@ -378,15 +418,77 @@ class Endpoint:
         """Return the mask of ports that are up, as PORT_STATUS_UPDATE carries it."""
         return sum(1 << port for port, up in self._port_up.items() if up)
 
-    def _announce_ports(self, qp: QueuePair, now_ns: int) -> None:
+    def _announce_ports(self, qp: QueuePair, now_ns: int, attempt: int = 1) -> None:
         # One copy per plane: requests are never repeated, and any one plane may be the broken one.
-        request = EndpointRequest(EndpointOp.PORT_STATUS_UPDATE, self.port_mask(), timestamp(now_ns))
+        self._requests.forget_updates(qp.peers)
         for plane in qp.evs.planes:
             if plane.up and plane.active:
-                self._request_id = self._request_id + 1 & 0xFFFF
-                self._send_other(
-                    self._rng.choice(plane.active), Opcode.ENDPOINT_REQUEST, self._request_id, request.pack()
-                )
+                ev = self._rng.choice(plane.active)
+                self._ask(EndpointOp.PORT_STATUS_UPDATE, Request(Purpose.PORTS, qp, ev, now_ns, attempt))
+
+    def _ask(self, op: EndpointOp, request: Request) -> int:
+        number = self._requests.add(request)
+        body = EndpointRequest(op, self.port_mask(), timestamp(request.sent_ns)).pack()
+        self._send_other(request.ev, Opcode.ENDPOINT_REQUEST, number, body)
+        return number
+
+    def probe_ev(self, qpn: int, ev: int, now_ns: int) -> int:
+        """Ask the peer for an answer over this EV [SPEC §7.4.7]; return the id that `EvProbed` will carry."""
+        qp = self.qps[qpn]
+        return self._ask(EndpointOp.EV_PROBE, Request(Purpose.USER, qp, qp.evs.by_value[ev], now_ns, 1))
+
+    def _refresh_reverse(self, qp: QueuePair, now_ns: int) -> None:
+        """Keep an EV for answers fresh: by a probe of a random one, or by our own data where there is any."""
+        requester = qp.requester
+        wait = max(requester.rtt.floor_ns, self.config.reverse_probe_min_ns)
+        self._reverse_due[qp.peers] = now_ns + wait
+        if requester.idle:
+            ev = qp.evs.pick_aside()
+            if ev is not None:
+                self._ask(EndpointOp.EV_PROBE, Request(Purpose.REVERSE, qp, ev, now_ns, 1))
+
+    def _on_response(self, number: int, response: EndpointResponse, flow: Flow, now_ns: int) -> None:
+        request = self._requests.answered(number)
+        if request is None or flow.src not in request.qp.peers or not request.qp.connected:
+            return
+        purpose, qp, ev, sent_ns, _ = request
+        qp.evs.prove(now_ns, ev)
+        if purpose is Purpose.PORTS:
+            self._requests.forget_updates(qp.peers)
+        elif purpose is Purpose.USER:
+            rtt_ns = now_ns - sent_ns
+            self._emit(EvProbed(now_ns, qp.qpn, number, ev.value, ev.port, rtt_ns, response.service_time_ns))
+
+    def _expire(self, now_ns: int) -> None:
+        again: dict[frozenset[bytes], Request] = {}
+        for number, request in self._requests.expired(now_ns):
+            purpose, qp, ev, _, _ = request
+            if not qp.connected:
+                continue
+            if purpose is Purpose.USER:
+                self._emit(EvProbed(now_ns, qp.qpn, number, ev.value, ev.port, None, 0))
+            elif purpose is Purpose.PORTS:
+                again[qp.peers] = request
+        for request in again.values():
+            if request.attempt < self.config.port_status_attempts:
+                self._announce_ports(request.qp, now_ns, request.attempt + 1)
+            else:
+                self._emit(PortStatusUnanswered(now_ns, request.qp.qpn, self.port_mask()))
+
+    def set_mpr(self, qpn: int, mpr: int) -> None:
+        """Announce another receive window for a QP, where dynamic MPR was agreed on."""
+        self.qps[qpn].responder.set_mpr(mpr)
+
+    def set_refusal(self, qpn: int, reason: NackReason | None) -> None:
+        """Refuse new packets with this reason from now on, as a receiver short of it does; None ends that."""
+        self.qps[qpn].responder.refusal = reason
+
+    def set_receiver_penalty(self, qpn: int, penalty: int, *, restore: bool = False) -> None:
+        """Ask the sender to narrow its window by penalty/128 per RTT, or to undo that [SPEC CC_STATE]."""
+        if not 0 <= penalty <= 127:
+            raise ValueError(f"the penalty has 7 bits, not {penalty}")
+        responder = self.qps[qpn].responder
+        responder.penalty, responder.restore = penalty, restore
 
     def _send_other(self, ev: Ev, opcode: Opcode, request_id: int, extension: bytes) -> None:
         middle = BTH_STRUCT.pack(int(opcode), 0, self.config.pkey, ENDPOINT_QPN, request_id) + extension
@@ -442,6 +544,8 @@ class Endpoint:
             else:
                 qp.requester.heard_ns = now_ns
                 qp.responder.on_data(now_ns, view, size - ICRC_LEN, flow, port, data)
+                if self._keeps_reverse and now_ns >= self._reverse_due.get(qp.peers, 0):
+                    self._refresh_reverse(qp, now_ns)
             return
         self._receive_control(port, view, now_ns, flow, opcode)
 
@@ -506,6 +610,12 @@ class Endpoint:
         elif opcode == _PROBE:
             qp.requester.heard_ns = now_ns
             qp.responder.on_probe(view[:end], flow.ev, port, flow.ce)
+        elif opcode == _ACK:
+            if end < _EXTENSION + IMM_STRUCT.size:
+                self.drops.malformed += 1
+                return
+            qp.requester.heard_ns = now_ns
+            qp.requester.on_transport_ack(now_ns, last & PSN_MASK)
         else:
             self.drops.unknown_opcode += 1
             return
@@ -521,7 +631,7 @@ class Endpoint:
         body = view[: len(view) - ICRC_LEN]
         try:
             if opcode == Opcode.ENDPOINT_RESPONSE:
-                EndpointResponse.unpack(body, _EXTENSION)
+                self._on_response(request_id, EndpointResponse.unpack(body, _EXTENSION), flow, now_ns)
                 return
             request = EndpointRequest.unpack(body, _EXTENSION)
         except WireError:
@@ -602,13 +712,14 @@ class Endpoint:
             at, _, qp = timers[0]
             due = qp.requester.next_timer(now_ns) if qp.timed_ns == at else None
             if due == at:
-                return at
+                other = self._requests.due_ns()
+                return at if other is None or at < other else other
             heappop(timers)
             if qp.timed_ns == at:
                 qp.timed_ns = -1
                 if due is not None:
                     self._set_timer(qp, due)
-        return None
+        return self._requests.due_ns()
 
     def _note_touched(self, now_ns: int) -> None:
         """Make timer entries for QPs whose next timer may have come nearer; one that moved away can wait."""
@@ -629,6 +740,7 @@ class Endpoint:
         """Do what is due at `now_ns`; harmless when nothing is."""
         self._now_ns = now_ns
         due: list[QueuePair] = []
+        self._expire(now_ns)
         self._note_touched(now_ns)
         timers = self._timers
         while timers and timers[0][0] <= now_ns:

@@ -171,6 +171,8 @@ class Plane:
         "peer_up",
         "port",
         "quota",
+        "reverse",
+        "reverse_ns",
         "spares",
     )
 
@@ -183,6 +185,9 @@ class Plane:
         self.order: list[Ev] = []
         self.cursor = 0
         self.quota = 0
+        self.reverse: Ev | None = None
+        """EV last shown to reach the peer, for answers."""
+        self.reverse_ns = 0
         self.local_up = True
         self.peer_up = True
 
@@ -233,6 +238,9 @@ class EvSet:
             plane.spares = list(plane.evs)
         self._schedule: list[Ev] = []
         self._position = 0
+        planes = self.planes if config.reverse_evs == "set" else []
+        self._reverse_of = {plane.port: plane for plane in planes}
+        self._reverse_fresh_ns = 8 * config.reverse_probe_min_ns
         self.now_ns = 0
         """Kept by the requester; only a SKIP that lasts for a time asks for it."""
         self._balance()
@@ -350,9 +358,20 @@ class EvSet:
     def reverse(self, value: int, port: int, free_ports: Collection[int] | None = None) -> Ev | None:
         """Return the EV for an answer to a packet that came in on `port` with EV `value`.
 
-        The same way back where we know it and believe in it, else another EV of that plane, else any [P1
-        §2.4].
+        The EV of that plane that was shown to work of late, if the options ask for such a set [P1 §2.4]; else
+        the same way back where we know it and believe in it; else another EV of that plane; else any.
         """
+        proven = self._reverse_of.get(port)
+        if proven is not None:
+            ev = proven.reverse
+            if (
+                ev is not None
+                and proven.up
+                and ev.state <= EvState.SKIP
+                and self.now_ns - proven.reverse_ns <= self._reverse_fresh_ns
+                and (free_ports is None or port in free_ports)
+            ):
+                return ev
         ev = self.by_value.get(value)
         if ev is not None and ev.state <= EvState.SKIP and ev.plane.up:
             if free_ports is None or ev.port in free_ports:
@@ -364,6 +383,11 @@ class EvSet:
                     if ev is not None:
                         return ev
         return self.pick(free_ports)
+
+    def prove(self, now_ns: int, ev: Ev) -> None:
+        """Something sent on this EV was answered: answers may go there."""
+        ev.plane.reverse = ev
+        ev.plane.reverse_ns = now_ns
 
     # What happens to EVs
 

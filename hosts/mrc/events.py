@@ -185,3 +185,21 @@ class WindowChanged(Event):
 
     cwnd_bytes: int
     inflight_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class EvProbed(Event):
+    """An EV_PROBE that the user asked for was answered, or was not in time (`rtt_ns` None)."""
+
+    request_id: int
+    ev: int
+    plane: int
+    rtt_ns: int | None
+    service_time_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class PortStatusUnanswered(Event):
+    """The peer was told of our ports' state as often as the options say, and never answered."""
+
+    port_status_mask: int

@@ -82,3 +82,9 @@ class QpAttributes:
     ports: tuple[PortAddress, ...]
     trim_nack: bool = True
     """This end answers trimmed packets with NACKs."""
+    max_wimm: int = 32
+    """WRITE_IMMs that may be in flight towards this end."""
+    dynamic_mpr: bool = False
+    """This end announces its receive window in SACKs, and heeds that of the other."""
+    transport_ack: bool = False
+    """This end sends transport ACKs, and waits for them. All three hold only where both ends say so."""

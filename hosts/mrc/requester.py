@@ -136,6 +136,12 @@ class Requester:
         self._remote_qpn = 0
         self._mtu = config.mtu_bytes
         self._mpr = config.mpr
+        self._max_imms = config.max_wimm
+        self._dynamic_mpr = self._transport_ack = False
+        self._imms = 0
+        """WRITE_IMMs begun and not complete."""
+        self._in_memory = self.board.una
+        """Below this PSN everything is known to be in the peer's memory, by transport ACKs."""
 
         self._timestamps = config.timestamps
         self._pkey = config.pkey
@@ -168,10 +174,16 @@ class Requester:
         trim_nack: bool,
         evs: EvSet,
         congestion: CongestionControl,
+        max_wimm: int,
+        dynamic_mpr: bool,
+        transport_ack: bool,
     ) -> None:
         """Learn the peer's side of the connection, and the controller of the way there."""
         self.congestion = congestion
         self._overhead = congestion.overhead_bytes
+        self._max_imms = max_wimm
+        self._dynamic_mpr = dynamic_mpr
+        self._transport_ack = transport_ack
         self._remote_qpn = remote_qpn
         self._mtu = min(mtu_bytes, self._config.mtu_bytes)
         self._mpr = min(mpr, self._config.mpr)
@@ -213,7 +225,18 @@ class Requester:
     def has_data(self) -> bool:
         """Whether there is a packet to send that only congestion control may hold back."""
         board = self.board
-        return bool(board.lost) or (bool(self._to_send) and board.next_psn - board.una < self._mpr)
+        if board.lost:
+            return True
+        if not self._to_send or board.next_psn - board.una >= self._mpr:
+            return False
+        request = self._to_send[0]
+        return request.imm is None or request.offset > 0 or self._imms < self._max_imms
+
+    def _unanswered(self) -> bool:
+        """Whether we wait for something of the peer's."""
+        if self.board.inflight_packets:
+            return True
+        return self._transport_ack and bool(self._open) and 0 <= self._open[0].last_psn < self.board.una
 
     def emit_frames(
         self, now_ns: int, out: list[Frame], limit: int, free_ports: Collection[int] | None
@@ -256,6 +279,10 @@ class Requester:
                 break
             request = queue[0]
             offset = request.offset
+            if request.imm is not None and not offset:
+                if self._imms >= self._max_imms:
+                    break
+                self._imms += 1
             length = request.length - offset
             psn = board.next_psn
             ack = 0
@@ -417,13 +444,15 @@ class Requester:
         """Take in a SACK: the fields of `wire.SETH_STRUCT`."""
         if self.error is not None:
             return
-        head, ack_offset, entropy, _, _, cack24, _, _, base, bitmap, stamp, _, receiver = fields
+        head, ack_offset, entropy, _, _, cack24, _, window, base, bitmap, stamp, _, receiver = fields
         board = self.board
         cack = expand(cack24 & PSN_MASK, board.una - 1)
         if cack >= board.next_psn or cack < board.una - 1 - (1 << 22):
             self.bogus_received += 1
             return
         self.sacks_received += 1
+        if window and self._dynamic_mpr:
+            self._mpr = min(128 * window, self._config.mpr)
         mark = head >> SETH_MARK_SHIFT & 3
         rtt_ns: int | None = None
         reason = LossReason.GAP
@@ -433,6 +462,8 @@ class Requester:
         else:
             trigger = board.current(cack + ack_offset)
             if trigger is not None:
+                if trigger.ev.value == entropy:
+                    self.evs.prove(now_ns, trigger.ev)
                 if trigger.tries == 0:
                     rtt_ns = now_ns - trigger.sent_ns
                     self.rtt.sample(rtt_ns)
@@ -500,11 +531,24 @@ class Requester:
             self._reported_ns = now_ns
         self._reported_cwnd = congestion.cwnd_bytes
 
+    def on_transport_ack(self, now_ns: int, psn24: int) -> None:
+        """Take in a transport ACK: everything up to this PSN is in the peer's memory."""
+        psn = expand(psn24, self.board.una - 1)
+        if not self._transport_ack or self.error is not None or psn >= self.board.next_psn:
+            self.bogus_received += 1
+        elif psn >= self._in_memory:
+            self._in_memory = psn + 1
+            self.ack_timer.since_ns = now_ns
+            self.tail.probes = self.ack_timer.retries = 0
+            self._complete(now_ns)
+
     def _complete(self, now_ns: int) -> None:
-        una = self.board.una
+        una = self._in_memory if self._transport_ack else self.board.una
         requests = self._open
         while requests and 0 <= requests[0].last_psn < una:
             request = requests.popleft()
+            if request.imm is not None:
+                self._imms -= 1
             self._emit(SendCompleted(now_ns, self.qpn, request.wr_id, Status.SUCCESS, request.length))
 
     def _on_mark(self, now_ns: int, entropy: int, mark: int) -> None:
@@ -597,7 +641,8 @@ class Requester:
             self.congestion.on_trim(now_ns, packet.length + self._overhead, last_hop)
             self._lose(now_ns, packet, LossReason.TRIMMED_LASTHOP if last_hop else LossReason.TRIMMED)
         else:
-            self.ack_timer.retries += 1
+            # One counter for all causes; the NACKs of one window count as one try.
+            self.ack_timer.retries = max(self.ack_timer.retries, packet.tries + 1)
             if self.ack_timer.exhausted:
                 self.fail(now_ns, Status.RETRY_EXCEEDED, f"NACK reason {reason:#04x}", psn)
                 return
@@ -622,7 +667,7 @@ class Requester:
         if self.error is not None:
             return None
         due = self.evs.next_probe_ns() if self.evs.bad else None
-        if self.board.inflight_packets:
+        if self._unanswered():
             first = min(self.tail.due_ns(self.guard.ns(now_ns)), self.ack_timer.due_ns())
             due = first if due is None else min(due, first)
         if self.has_data():
@@ -639,7 +684,7 @@ class Requester:
             for ev in self.evs.due_probes(now_ns):
                 if (ev, False) not in self._wanted_probes:
                     self._wanted_probes.append((ev, False))
-        if not self.board.inflight_packets:
+        if not self._unanswered():
             return
         tail_due = self.tail.due_ns(self.guard.ns(now_ns))
         ack_due = self.ack_timer.due_ns()

@@ -35,6 +35,7 @@ from hosts.mrc.wire import (
     SETH_MARK_SHIFT,
     SETH_PROBE_REPLY,
     UDP_LEN,
+    Aeth,
     EvMark,
     Nack,
     NackReason,
@@ -44,7 +45,8 @@ from hosts.mrc.wire import (
 )
 
 _LAST, _LAST_IMM = int(Opcode.WRITE_LAST), int(Opcode.WRITE_LAST_IMM)
-_SACK, _NACK = int(Opcode.SACK), int(Opcode.NACK)
+_SACK, _NACK, _ACK = int(Opcode.SACK), int(Opcode.NACK), int(Opcode.ACKNOWLEDGE)
+_UNFINISHED = (int(Opcode.WRITE_FIRST), int(Opcode.WRITE_MIDDLE))
 _MARK_NONE, _MARK_SKIP, _MARK_ALWAYS = int(EvMark.NONE), int(EvMark.SKIP_ONCE), int(EvMark.ALWAYS_SKIP)
 _ONLY, _ONLY_IMM = int(Opcode.WRITE_ONLY), int(Opcode.WRITE_ONLY_IMM)
 _SINGLE = (_ONLY, _ONLY_IMM)
@@ -133,6 +135,20 @@ class Responder:
         """Highest PSN with BTH.a that the cumulative PSN has not reached: reaching it is news, too."""
         self._own: list[_Trigger] = []
         self._nacks: list[tuple[int, int, Nack]] = []
+        self.refusal: NackReason | None = None
+        """While set, new packets are refused for this reason: a receiver short of something."""
+        self.penalty = 0
+        """Sent as rcv_cwnd_pen: narrow the window by so many 128ths of what arrives."""
+        self.restore = False
+        """Sent as restore_cwnd: undo the penalties."""
+        self._window_units = 0
+        self._transport_ack = False
+        self._ends: dict[int, int] = {}
+        """MSN by last PSN, of messages not yet in memory as a whole."""
+        self._done = (-1, 0)
+        """Last PSN and MSN of the last message in memory."""
+        self._ack_to: tuple[int, int] | None = None
+        """EV and port that a transport ACK is owed to."""
         self.answering = False
         """Something waits to be answered; the endpoint keeps us in its list while this is so."""
         self._immediates: dict[int, tuple[int, int, int]] = {}
@@ -140,8 +156,12 @@ class Responder:
         self.bytes_placed = self.packets_placed = self.duplicates = self.out_of_window = 0
         self.ce_received = self.trims_received = self.sacks_sent = self.nacks_sent = self.malformed = 0
 
-    def connect(self, remote_qpn: int, first_psn: int, evs: EvSet) -> None:
+    def connect(
+        self, remote_qpn: int, first_psn: int, evs: EvSet, dynamic_mpr: bool, transport_ack: bool
+    ) -> None:
         """Learn the peer's side of the connection."""
+        self._window_units = self._config.mpr // 128 if dynamic_mpr else 0
+        self._transport_ack = transport_ack
         self._remote_qpn = remote_qpn
         self.bitmap = ReceiverBitmap(first_psn + (1 << PSN_BITS), self._config.mpr)
         self.evs = evs
@@ -189,8 +209,9 @@ class Responder:
         psn = expected + ((last - expected + PSN_HALF) & PSN_MASK) - PSN_HALF
         offset = psn - expected
         if offset >= bitmap.mpr:
-            # Dropped in silence [SPEC §6.3.1 rule 6]: the sender knows our window.
             self.out_of_window += 1
+            if self._config.oor_nack:
+                self._refuse(flow.ev, port, psn, NackReason.PSN_OOR_WINDOW)
             return
         ev, ce = flow.ev, flow.ce
         if self.error:
@@ -199,6 +220,9 @@ class Responder:
         if offset < 0 or bitmap.bits >> offset & 1:
             self.duplicates += 1
             self._trigger(ev, port, self._mark(ev) if ce else _MARK_NONE, psn, stamp)
+            return
+        if self.refusal is not None:
+            self._refuse(ev, port, psn, self.refusal)
             return
         if length:
             region = self._regions.get(rkey)
@@ -222,6 +246,11 @@ class Responder:
                 self._immediates[psn] = (imm, dma_length, rqmsn)
             if self._immediates and offset == 0:
                 self._deliver(now_ns)
+        if self._transport_ack:
+            if opcode not in _UNFINISHED:
+                self._ends[psn] = msn
+            if offset == 0:
+                self._finish(ev, port)
         since = self._since_sack + (length if length > 1024 else 1024)
         due = since >= self._threshold or ce
         if last & _ASKED:
@@ -241,6 +270,24 @@ class Responder:
             self._trigger(ev, port, self._mark(ev) if ce else _MARK_NONE, psn, stamp)
         else:
             self._since_sack = since
+
+    def _finish(self, ev: int, port: int) -> None:
+        ended = [psn for psn in self._ends if psn < self.bitmap.expected]
+        if ended:
+            last = max(ended)
+            self._done = (last, self._ends[last])
+            for psn in ended:
+                del self._ends[psn]
+            self._ack_to = (ev, port)
+            self._answer()
+
+    def set_mpr(self, mpr: int) -> None:
+        """Announce another window from now on, up to the one configured; what was promised still holds."""
+        if not self._window_units:
+            raise ValueError("dynamic MPR was not agreed on")
+        if mpr % 128 or not 128 <= mpr <= self._config.mpr:
+            raise ValueError(f"mpr must be a multiple of 128 up to {self._config.mpr}, not {mpr}")
+        self._window_units = mpr // 128
 
     def _mark(self, ev: int) -> int:
         """Return what to tell the sender of an EV that brought a CE mark."""
@@ -282,6 +329,9 @@ class Responder:
         if len(self._own) < 256:
             mark = _MARK_SKIP if ce else _MARK_NONE
             self._own.append((ev, port, mark, probe.probe_id, probe.tx_timestamp, True))
+            if self._done[0] >= 0:
+                # The transport ACK may have been lost, and nothing else would bring it back.
+                self._ack_to = (ev, port)
             self._answer()
 
     def _trigger(self, ev: int, port: int, mark: int, psn: int, stamp: int) -> None:
@@ -322,6 +372,15 @@ class Responder:
             head, crc = ev.head(self._options, self._tclass, UDP_LEN + len(middle) + ICRC_LEN)
             out.append((ev.port, b"".join((head, middle, crc32(middle, crc).to_bytes(4, "little")))))
             self.nacks_sent += 1
+        if self._ack_to is not None and len(out) - start < limit:
+            ev = self.evs.reverse(*self._ack_to, free_ports)
+            if ev is None:
+                return
+            self._ack_to = None
+            psn, msn = self._done
+            middle = BTH_STRUCT.pack(_ACK, 0, self._pkey, self._remote_qpn, psn & PSN_MASK) + Aeth(msn).pack()
+            head, crc = ev.head(self._options, self._tclass, UDP_LEN + len(middle) + ICRC_LEN)
+            out.append((ev.port, b"".join((head, middle, crc32(middle, crc).to_bytes(4, "little")))))
         if self._plain is not None:
             self._own.append(self._plain)
             self._plain = None
@@ -337,7 +396,7 @@ class Responder:
                 middle = self._sack(trigger, sack_offset, bits)
                 out.append((ev.port, b"".join((head, middle, crc32(middle, crc).to_bytes(4, "little")))))
                 self.sacks_sent += 1
-        if not self._own and not self._nacks:
+        if not self._own and not self._nacks and self._ack_to is None:
             self.answering = False
 
     def _sack(self, trigger: _Trigger, sack_offset: int, bits: int) -> bytes:
@@ -359,10 +418,10 @@ class Responder:
             0,
             cack & PSN_MASK,
             CC_TYPE_SACK << 4,
-            0,
+            self._window_units,
             sack_offset,
             bits,
             stamp,
             bitmap.out_of_order & 0x7FFF,
-            (self.bytes_placed + 255 >> 8) & 0xFFFFFF,
+            (self.bytes_placed + 255 >> 8) & 0xFFFFFF | self.penalty << 24 | self.restore << 31,
         )
