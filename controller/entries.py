@@ -1,7 +1,8 @@
 """Compiles a fabric into the static table entries of its switches. Pure: no switch is talked to.
 
 A T0 knows its own SID, one /48 for every T1 above it and one for every NIC port below it; a T1 knows its
-own SID and one /48 for every T0 below it (arXiv:2605.04333 section 2.2, Fig. 2). No switch ever knows more.
+own SID and one /48 for every T0 below it (arXiv:2605.04333 section 2.2, Fig. 2). No switch ever knows more of
+the way. Beside that, every port gets the rate of its link and the depths of its queue.
 """
 
 from __future__ import annotations
@@ -11,32 +12,43 @@ from ipaddress import IPv6Network
 
 import finsy as fy
 
-from topologies import Fabric, Switch
+from controller.queues import HIGH_DSCP, TRIMMABLE_DSCP, queue_setting
+from topologies import Fabric, Switch, SwitchPort
 
 MY_SID = "my_sid"
 NEXT_HOP = "next_hop"
-DESTINATION = "dst_addr"  # finsy's short name for the key field hdr.ipv6.dst_addr
+TRAFFIC_CLASS = "traffic_class"
+PORT_QUEUE = "port_queue"
+MARKING = "marking"
+# The key field of each table, by finsy's short name (dst_addr for hdr.ipv6.dst_addr).
+KEY_FIELDS = {
+    MY_SID: "dst_addr",
+    NEXT_HOP: "dst_addr",
+    TRAFFIC_CLASS: "dscp",
+    PORT_QUEUE: "port",
+    MARKING: "port",
+}
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Entry:
-    """One static entry: a table, the prefix it matches, an action and the action's parameters."""
+    """One static entry: a table, what it matches (a prefix or a number), an action and its parameters."""
 
     table: str
-    prefix: str
+    match: str
     action: str
     params: tuple[tuple[str, int], ...] = ()
 
     @property
     def key(self) -> tuple[str, str]:
         """What makes an entry the same entry: two with equal keys cannot both be in a switch."""
-        return self.table, self.prefix
+        return self.table, self.match
 
     def to_p4(self) -> fy.P4TableEntry:
         """The entry as finsy writes it."""
         return fy.P4TableEntry(
             self.table,
-            match=fy.Match(**{DESTINATION: self.prefix}),
+            match=fy.Match(**{KEY_FIELDS[self.table]: self.match}),
             action=fy.Action(self.action, **dict(self.params)),
         )
 
@@ -45,15 +57,17 @@ class Entry:
         """An entry as finsy read it from a switch."""
         if entry.match is None or not isinstance(entry.action, fy.P4TableAction):
             raise ValueError(f"not a static entry: {entry}")
-        value, length = entry.match[DESTINATION]
-        prefix = str(IPv6Network((value, length)))
+        found = entry.match[KEY_FIELDS[entry.table_id]]
+        match = str(IPv6Network(found)) if isinstance(found, tuple) else str(int(found))
         params = tuple(sorted((name, int(value)) for name, value in entry.action.args.items()))
-        return cls(entry.table_id, prefix, entry.action.name, params)
+        return cls(entry.table_id, match, entry.action.name, params)
 
 
 def switch_entries(fabric: Fabric, switch: Switch) -> tuple[Entry, ...]:
     """Every static entry of one switch, in a stable order."""
     entries = [Entry(MY_SID, str(fabric.sid(switch.usid)), "un")]
+    entries += [Entry(TRAFFIC_CLASS, str(dscp), "trimmable") for dscp in TRIMMABLE_DSCP]
+    entries += [Entry(TRAFFIC_CLASS, str(dscp), "high") for dscp in HIGH_DSCP]
     for port in switch.ports:
         usid = fabric.usid_of(port.peer.node, switch.plane)
         params = {
@@ -62,7 +76,25 @@ def switch_entries(fabric: Fabric, switch: Switch) -> tuple[Entry, ...]:
             "dst_mac": int.from_bytes(port.peer_mac, "big"),
         }
         entries.append(Entry(NEXT_HOP, str(fabric.sid(usid)), "forward", tuple(sorted(params.items()))))
+        entries += _queue_entries(fabric, switch, port)
     return tuple(sorted(entries))
+
+
+def _queue_entries(fabric: Fabric, switch: Switch, port: SwitchPort) -> list[Entry]:
+    link = fabric.link(switch.name, port.peer.node)
+    setting = queue_setting(link.profile, last_hop=link.kind == "host")
+    params = {
+        "byte_time": setting.byte_time,
+        "limit": setting.limit,
+        "trim_from": setting.trim_from,
+        "trim_limit": setting.trim_limit,
+        "trim_dscp": setting.trim_dscp,
+    }
+    entries = [Entry(PORT_QUEUE, str(port.number), "send_at", tuple(sorted(params.items())))]
+    if setting.mark is not None:
+        start, span = setting.mark
+        entries.append(Entry(MARKING, str(port.number), "red", (("from", start), ("span", span))))
+    return entries
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +114,7 @@ class Drift:
         for name in ("missing", "unexpected", "changed"):
             entries: tuple[Entry, ...] = getattr(self, name)
             if entries:
-                parts.append(f"{len(entries)} {name} ({entries[0].table} {entries[0].prefix}, ...)")
+                parts.append(f"{len(entries)} {name} ({entries[0].table} {entries[0].match}, ...)")
         return f"{self.switch}: {', '.join(parts) or 'as programmed'}"
 
 

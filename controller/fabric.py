@@ -13,14 +13,14 @@ from types import TracebackType
 
 import finsy as fy
 
-from controller.entries import MY_SID, NEXT_HOP, Drift, Entry, find_drift, switch_entries
+from controller.entries import KEY_FIELDS, Drift, Entry, find_drift, switch_entries
 from controller.pipeline import Pipeline, shipped_pipeline
 from controller.reading import read_all
 from switches.target import RunningSwitch
 from topologies import Fabric
 
 LOGGER = logging.getLogger(__name__)
-STATIC_TABLES = (MY_SID, NEXT_HOP)
+STATIC_TABLES = tuple(KEY_FIELDS)
 
 
 class ProgrammingError(RuntimeError):

@@ -17,6 +17,8 @@ from testbed.netlink import (
     NetlinkError,
     VethEnd,
     delete_group,
+    htb,
+    htb_class,
     netem,
     new_veth,
     set_up,
@@ -33,6 +35,9 @@ TXQUEUELEN = 1000
 BURST_NS = 100_000
 QUEUE_NS = 2_000_000
 MIN_QUEUE_FRAMES = 32
+# Classes of a switch's port, as switches/ebpf puts frames into them by standard_metadata.priority 0 and 1.
+LINK_CLASS, DATA_CLASS, HIGH_CLASS = 1, 0x10, 0x11
+OWN_SHARE = 1000  # a leaf owns one in so many parts of the link; all else it borrows, high before data
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +123,10 @@ def lay(fabric: Fabric, names: Names) -> None:
             for end, _ in _ends(plan, namespace):
                 ethtool.offloads_off(end.ifname)
         for namespace, (netlink, _) in sockets.items():
-            _shape(plan, namespace, netlink)
+            if namespace == names.fabric:
+                _shape_ports(plan, namespace, netlink)
+            else:
+                _shape(plan, namespace, netlink)
         for namespace, (netlink, _) in sockets.items():
             netlink.send(*(set_up(end.index, end.ifname) for end, _ in _ends(plan, namespace)))
         for namespace, (_, ethtool) in sockets.items():
@@ -167,12 +175,54 @@ def _shape(plan: tuple[Cable, ...], namespace: str, netlink: Netlink) -> None:
             )
         )
         if profile.delay_ns:
-            # In the delay line wait the frames under way and those of the queue, counted small (256 bytes).
-            held = shape.limit_bytes + profile.rate_bps * profile.delay_ns // (8 * 10**9)
-            delays.append(
-                netem(end.index, end.ifname, delay_ns=profile.delay_ns, limit_packets=held // 256 + 1)
-            )
+            delays.append(_delay(end, profile, shape, LINK_CLASS))
     _send_qdiscs(netlink, buckets, "sch_tbf", "link rates", "CONFIG_NET_SCH_TBF")
+    _send_qdiscs(netlink, delays, "sch_netem", "link delays", "CONFIG_NET_SCH_NETEM")
+
+
+def _delay(end: End, profile: LinkProfile, shape: Shape, parent: int) -> Message:
+    # In the delay line wait the frames under way and those of the queue, counted small (256 bytes).
+    held = shape.limit_bytes + profile.rate_bps * profile.delay_ns // (8 * 10**9)
+    packets = held // 256 + 1
+    return netem(end.index, end.ifname, delay_ns=profile.delay_ns, limit_packets=packets, parent=parent)
+
+
+def _shape_ports(plan: tuple[Cable, ...], namespace: str, netlink: Netlink) -> None:
+    """Gives switch ports their rate and two classes, of which the high one is always sent first.
+
+    How much may wait is the switch program's to say; the kernel only keeps a thousand frames from piling up
+    where no program does.
+    """
+    buckets: list[Message] = []
+    delays: list[Message] = []
+    for end, profile in _ends(plan, namespace):
+        shape = shape_of(profile)
+        rate, own = shape.rate_bps, max(shape.rate_bps // OWN_SHARE, 8)
+        burst, frame = shape.burst_bytes, profile.mtu_bytes + ETHERNET_HEADER
+
+        def one(
+            number: int, parent: int, rate: int, burst: int, order: int, end: End = end, ceil: int = rate
+        ) -> Message:
+            return htb_class(
+                end.index,
+                end.ifname,
+                number=number,
+                parent=parent,
+                rate_bps=rate,
+                ceil_bps=ceil,
+                burst_bytes=burst,
+                order=order,
+            )
+
+        buckets += [
+            htb(end.index, end.ifname, default_class=DATA_CLASS),
+            one(LINK_CLASS, 0, rate, burst, 0),
+            one(HIGH_CLASS, LINK_CLASS, own, frame, 0),
+            one(DATA_CLASS, LINK_CLASS, own, frame, 1),
+        ]
+        if profile.delay_ns:
+            delays += [_delay(end, profile, shape, parent) for parent in (DATA_CLASS, HIGH_CLASS)]
+    _send_qdiscs(netlink, buckets, "sch_htb", "link rates", "CONFIG_NET_SCH_HTB")
     _send_qdiscs(netlink, delays, "sch_netem", "link delays", "CONFIG_NET_SCH_NETEM")
 
 

@@ -21,7 +21,7 @@ NLA_F_NESTED = 0x8000
 SOL_NETLINK, NETLINK_CAP_ACK, NETLINK_EXT_ACK = 270, 10, 11
 NLMSGERR_ATTR_MSG = 1
 
-RTM_NEWLINK, RTM_DELLINK, RTM_NEWQDISC = 16, 17, 36
+RTM_NEWLINK, RTM_DELLINK, RTM_NEWQDISC, RTM_NEWTCLASS = 16, 17, 36, 40
 IFF_UP = 1
 IFLA_ADDRESS, IFLA_IFNAME, IFLA_MTU, IFLA_TXQLEN = 1, 3, 4, 13
 IFLA_LINKINFO, IFLA_GROUP, IFLA_NET_NS_FD = 18, 27, 28
@@ -31,6 +31,8 @@ IFLA_INFO_KIND, IFLA_INFO_DATA, VETH_INFO_PEER = 1, 2, 1
 TC_H_ROOT = 0xFFFFFFFF
 TCA_KIND, TCA_OPTIONS = 1, 2
 TCA_TBF_PARMS, TCA_TBF_RATE64, TCA_TBF_BURST = 1, 4, 6
+TCA_HTB_PARMS, TCA_HTB_INIT, TCA_HTB_RATE64, TCA_HTB_CEIL64 = 1, 2, 6, 7
+HTB_VERSION = 3
 TCA_NETEM_LATENCY64 = 10
 TC_LINKLAYER_ETHERNET = 1
 
@@ -141,13 +143,60 @@ def tbf(index: int, ifname: str, *, rate_bps: int, burst_bytes: int, limit_bytes
     return Message(RTM_NEWQDISC, NLM_F_CREATE | NLM_F_EXCL, body + nested(TCA_OPTIONS, *options), what)
 
 
-def netem(index: int, ifname: str, *, delay_ns: int, limit_packets: int) -> Message:
-    """A delay line inside the token bucket (handle 10:, parent 1:1)."""
+def htb(index: int, ifname: str, *, default_class: int) -> Message:
+    """A hierarchy of token buckets as an interface's root qdisc (handle 1:).
+
+    A frame goes to the leaf that its skb->priority names, else to 1:``default_class``.
+    """
+    init = struct.pack("=IIIII", HTB_VERSION, 10, default_class, 0, 0)
+    body = _TCMSG.pack(0, index, 1 << 16, TC_H_ROOT, 0) + _text(TCA_KIND, "htb")
+    body += nested(TCA_OPTIONS, attribute(TCA_HTB_INIT, init))
+    return Message(RTM_NEWQDISC, NLM_F_CREATE | NLM_F_EXCL, body, f"cannot set the queues of {ifname}")
+
+
+def htb_class(
+    index: int,
+    ifname: str,
+    *,
+    number: int,
+    parent: int,
+    rate_bps: int,
+    ceil_bps: int,
+    burst_bytes: int,
+    order: int = 0,
+    quantum_bytes: int = 10_000,
+) -> Message:
+    """A class 1:``number`` of an HTB qdisc, below 1:``parent`` or, with 0, directly below the qdisc.
+
+    It always gets ``rate_bps``, and borrows up to ``ceil_bps`` from its parent, ahead of classes of a higher
+    ``order``.
+    """
+
+    def spec(bps: int) -> bytes:
+        return _RATESPEC.pack(0, TC_LINKLAYER_ETHERNET, 0, 0, 0, min(bps // 8, 0xFFFFFFFF))
+
+    def ticks(bps: int) -> int:
+        return min(burst_bytes * 8 * 10**9 // bps // _NS_PER_TICK, 0xFFFFFFFF)
+
+    parameters = spec(rate_bps) + spec(ceil_bps)
+    parameters += struct.pack("=IIIII", ticks(rate_bps), ticks(ceil_bps), quantum_bytes, 0, order)
+    options = [attribute(TCA_HTB_PARMS, parameters)]
+    for kind, bps in ((TCA_HTB_RATE64, rate_bps), (TCA_HTB_CEIL64, ceil_bps)):
+        if bps // 8 > 0xFFFFFFFF:
+            options.append(attribute(kind, struct.pack("=Q", bps // 8)))
+    body = _TCMSG.pack(0, index, 1 << 16 | number, 1 << 16 | parent, 0) + _text(TCA_KIND, "htb")
+    what = f"cannot set class 1:{number:x} of {ifname}"
+    return Message(RTM_NEWTCLASS, NLM_F_CREATE | NLM_F_EXCL, body + nested(TCA_OPTIONS, *options), what)
+
+
+def netem(index: int, ifname: str, *, delay_ns: int, limit_packets: int, parent: int = 1) -> Message:
+    """A delay line inside a token bucket or a leaf class: handle 10:, 11:, ... below 1:``parent``."""
     ticks = min(delay_ns // _NS_PER_TICK, 0xFFFFFFFF)
     # struct tc_netem_qopt, then nested attributes without a header of their own
     options = struct.pack("=IIIIII", ticks, limit_packets, 0, 0, 0, 0)
     options += attribute(TCA_NETEM_LATENCY64, struct.pack("=q", delay_ns))
-    body = _TCMSG.pack(0, index, 0x10 << 16, 1 << 16 | 1, 0)
+    handle = max(parent, 0x10) << 16
+    body = _TCMSG.pack(0, index, handle, 1 << 16 | parent, 0)
     body += _text(TCA_KIND, "netem") + attribute(TCA_OPTIONS, options)
     return Message(RTM_NEWQDISC, NLM_F_CREATE | NLM_F_EXCL, body, f"cannot set the delay of {ifname}")
 

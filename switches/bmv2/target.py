@@ -22,6 +22,7 @@ from switches.target import BMV2_PROGRAM, NETNS_DIR, RunningSwitch, SwitchSpec
 
 START_TIMEOUT_S = 60.0
 THRIFT_TIMEOUT_S = 10.0
+PRIORITIES = 2  # queues of a port; BMv2 drops frames of a priority that has none
 DEATH_TIMEOUT_S = 5.0
 # A directory: every port's frames go there as pcap files. BMv2 flushes each packet, so this is slow.
 PCAP_VARIABLE = "MRCLAB_BMV2_PCAP"
@@ -124,7 +125,7 @@ class Bmv2Target:
                     command += [f"--pcap={_pcap_directory(os.environ[PCAP_VARIABLE])}"]
                 for port, interface in spec.ports.items():
                     command += ["-i", f"{port}@{interface}"]
-                command += ["--", "--grpc-server-addr", address]
+                command += ["--", "--grpc-server-addr", address, "--priority-queues", str(PRIORITIES)]
                 self._commands[spec.name] = inside(netns, command)
                 running.append(RunningSwitch(spec.name, spec.device_id, address))
             self._running = {switch.name: switch for switch in running}

@@ -3,17 +3,28 @@ import dataclasses
 import finsy as fy
 from finsy.p4schema import P4Schema
 
-from controller.entries import MY_SID, NEXT_HOP, Entry, find_drift, switch_entries
+from controller.entries import (
+    MARKING,
+    MY_SID,
+    NEXT_HOP,
+    PORT_QUEUE,
+    TRAFFIC_CLASS,
+    Entry,
+    find_drift,
+    switch_entries,
+)
 from controller.pipeline import shipped_pipeline
-from topologies import load_fabric
+from controller.queues import HIGH_DSCP, TRIMMABLE_DSCP, bytes_of, queue_setting
+from hosts.mrc.config import DscpMap
+from topologies import LinkProfile, load_fabric
 
 FABRIC = load_fabric("tiny")
 
 
 def test_a_t0_knows_itself_its_t1s_and_its_nics() -> None:
     entries = switch_entries(FABRIC, FABRIC.switch("p1-t0-0"))
-    assert [e.prefix for e in entries if e.table == MY_SID] == ["fcbb:bb00:1400::/48"]
-    assert [(e.prefix, dict(e.params)["port"]) for e in entries if e.table == NEXT_HOP] == [
+    assert [e.match for e in entries if e.table == MY_SID] == ["fcbb:bb00:1400::/48"]
+    assert [(e.match, dict(e.params)["port"]) for e in entries if e.table == NEXT_HOP] == [
         ("fcbb:bb00:1800::/48", 3),
         ("fcbb:bb00:1801::/48", 4),
         ("fcbb:bb00:1c00::/48", 1),
@@ -23,7 +34,56 @@ def test_a_t0_knows_itself_its_t1s_and_its_nics() -> None:
 
 def test_a_t1_knows_itself_and_its_t0s() -> None:
     entries = switch_entries(FABRIC, FABRIC.switch("p0-t1-1"))
-    assert [e.prefix for e in entries] == ["fcbb:bb00:801::/48", "fcbb:bb00:400::/48", "fcbb:bb00:401::/48"]
+    assert [e.match for e in entries if e.table in (MY_SID, NEXT_HOP)] == [
+        "fcbb:bb00:801::/48",
+        "fcbb:bb00:400::/48",
+        "fcbb:bb00:401::/48",
+    ]
+
+
+def test_ports_get_rate_and_depths_and_marks_but_for_those_to_nics() -> None:
+    entries = switch_entries(FABRIC, FABRIC.switch("p1-t0-0"))
+    queues = {e.match: dict(e.params) for e in entries if e.table == PORT_QUEUE}
+    assert {port: q["trim_dscp"] for port, q in queues.items()} == {"1": 16, "2": 16, "3": 12, "4": 12}
+    assert [e.match for e in entries if e.table == MARKING] == ["3", "4"]
+    assert {(e.match, e.action) for e in entries if e.table == TRAFFIC_CLASS} == {
+        ("4", "trimmable"),
+        ("8", "trimmable"),
+        ("12", "high"),
+        ("16", "high"),
+        ("46", "high"),
+    }
+
+
+def test_codepoints_are_those_of_the_hosts() -> None:
+    hosts = DscpMap()
+    assert (hosts.trimmable, hosts.trimmable_retx) == TRIMMABLE_DSCP
+    assert (hosts.trimmed, hosts.trimmed_lasthop, hosts.control) == HIGH_DSCP
+    assert hosts.no_trim not in (*TRIMMABLE_DSCP, *HIGH_DSCP)
+
+
+def test_depths_are_parts_of_the_bandwidth_delay_product() -> None:
+    gigabit = LinkProfile(10**9, 0, 4300)
+    setting = queue_setting(gigabit, last_hop=False)
+    assert bytes_of(setting.trim_from, 10**9) == 125_000
+    assert bytes_of(setting.limit, 10**9) == 250_000
+    assert setting.mark is not None
+    assert [bytes_of(depth, 10**9) for depth in setting.mark] == [25_000, 75_000]
+    last = queue_setting(gigabit, last_hop=True)
+    assert (bytes_of(last.trim_from, 10**9), last.mark) == (187_500, None)
+    # 1 Gbit/s is 8 ns, or 8.192 ticks, a byte.
+    assert setting.byte_time == round(8.192 * 65536)
+
+
+def test_a_slow_link_can_hold_frames_too() -> None:
+    setting = queue_setting(LinkProfile(10**7, 0, 4300), last_hop=False)
+    assert bytes_of(setting.trim_from, 10**7) == 16 * 4314
+
+
+def test_a_long_link_gets_a_deep_queue() -> None:
+    near = queue_setting(LinkProfile(10**9, 0, 4300), last_hop=False)
+    far = queue_setting(LinkProfile(10**9, 2_000_000, 4300), last_hop=False)
+    assert far.trim_from == 5 * near.trim_from
 
 
 def test_macs_are_those_of_the_link() -> None:

@@ -71,7 +71,7 @@ def test_every_interface_is_as_the_fabric_says(network: FabricNetwork) -> None:
             assert facts["mtu"] == str(cable.link.profile.mtu_bytes)
             assert facts["link/ether"] == end.mac.hex(":")
             assert facts["state"] == "UP"
-            assert facts["qdisc"] == "tbf"
+            assert facts["qdisc"] == ("htb" if end.namespace == network.names.fabric else "tbf")
             assert "inet" not in facts
             assert "inet6" not in facts
 

@@ -1,0 +1,80 @@
+"""How deep a port's queue may be, and what happens at which depth. Pure arithmetic on a link's profile.
+
+Depths are waiting times in the switch program: bytes queued, divided by the rate. Fractions are those of UEC
+1.0 section 3.6.17 (mark from 0.2 to 0.8 of the plane's bandwidth-delay product, trim at 1, at 1.5 on the last
+hop, drop at 2 and beyond), of a base round trip that covers what software hosts and switches add to it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from topologies import LinkProfile
+
+TICKS_PER_US = 1024
+BYTE_TIME_ONE = 1 << 16
+ETHERNET_HEADER = 14
+_TOP = (1 << 32) - 1
+
+# Codepoints, those of hosts/mrc/config.py. Whatever is not named here is data that is dropped, not trimmed.
+TRIMMABLE_DSCP = (4, 8)
+TRIMMED_DSCP, TRIMMED_LAST_HOP_DSCP, CONTROL_DSCP = 12, 16, 46
+HIGH_DSCP = (TRIMMED_DSCP, TRIMMED_LAST_HOP_DSCP, CONTROL_DSCP)
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePolicy:
+    """Depths in parts of the bandwidth-delay product of a plane."""
+
+    base_rtt_us: int = 1000
+    min_frames: int = 16
+    """The product is taken to be at least so many frames, which slow links have to be able to hold."""
+    mark_from: float = 0.2
+    mark_to: float = 0.8
+    trim: float = 1.0
+    trim_last_hop: float = 1.5
+    drop: float = 2.0
+    trims: float = 0.5
+    """How far trimmed frames may go ahead of their half of the link."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSetting:
+    """The parameters of one port, as p4src/queue.p4 and p4src/ecn.p4 have them; ``mark`` is (from, span)."""
+
+    byte_time: int
+    limit: int
+    trim_from: int
+    trim_limit: int
+    trim_dscp: int
+    mark: tuple[int, int] | None
+
+
+def byte_time(rate_bps: int) -> int:
+    """What a byte takes on a link, in ticks times 2^16."""
+    return min(round(8 * 10**6 * TICKS_PER_US * BYTE_TIME_ONE / rate_bps), _TOP)
+
+
+def bytes_of(ticks: int, rate_bps: int) -> int:
+    """The bytes that a link of that rate carries in so many ticks."""
+    return round(ticks * rate_bps / (8 * 10**6 * TICKS_PER_US))
+
+
+def queue_setting(profile: LinkProfile, *, last_hop: bool, policy: QueuePolicy | None = None) -> QueueSetting:
+    """What a port in front of a link gets; ``last_hop`` where a NIC is at the other end."""
+    p = policy or QueuePolicy()
+    frame_us = (profile.mtu_bytes + ETHERNET_HEADER) * 8 * 10**6 / profile.rate_bps
+    product = max(p.base_rtt_us + 2 * profile.delay_ns / 1000, p.min_frames * frame_us) * TICKS_PER_US
+
+    def depth(part: float) -> int:
+        return min(round(part * product), _TOP)
+
+    return QueueSetting(
+        byte_time=byte_time(profile.rate_bps),
+        limit=depth(p.drop),
+        trim_from=depth(p.trim_last_hop if last_hop else p.trim),
+        trim_limit=depth(p.trims),
+        trim_dscp=TRIMMED_LAST_HOP_DSCP if last_hop else TRIMMED_DSCP,
+        # What queues in front of a NIC says nothing about the path: no marks there.
+        mark=None if last_hop else (depth(p.mark_from), depth(p.mark_to) - depth(p.mark_from)),
+    )
