@@ -1,0 +1,108 @@
+"""What the MRC endpoint does over real switches, against the raw loop on the same fabric in the same run.
+
+    python benchmarks/endpoint.py [--rounds 5] [--uplinks 16] [--qps 1000] [--target ebpf]
+
+Needs root. Brings up a fabric of its own and takes it down. Raw loop and endpoint take turns, so that what
+else the machine does falls on both. Methods, with `hosts.perf` (as `mrclab perf`) for the endpoint:
+
+* throughput: one queue pair, writes of 64 KiB in packets of 4,096 B, 16 in flight, over 4 planes times
+  --uplinks EVs; packets/s from the first post to the last completion, against the raw loop's frames/s of the
+  same length. Aim: at least 0.5 of it.
+* latency: an 8-byte write from post to completion, 2,000 in a row; against the raw round trip of a frame of
+  the same length. Aim: at most 3 times it. Ratio of medians.
+* many queue pairs: the same bytes over --qps queue pairs, one write in flight on each; against one of them.
+  Aim: within 20 %. Memory is the growth of the sender's resident set from before the queue pairs are made to
+  after the run, per queue pair. Aim: at most 64 KiB.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parent)]
+
+from raw_loop import FROM, TO, head, machine, round_trips, row, running_fabric, throughput  # noqa: E402
+
+from hosts.perf_client import PerfPair  # noqa: E402
+from testbed.network import FabricNetwork  # noqa: E402
+from testbed.topology_text import topology_text  # noqa: E402
+
+MESSAGE = 1 << 16
+PACKETS = MESSAGE // 4096
+MESSAGES = 8000
+SMALL = 8
+TRIPS = 2000
+
+
+def pair(network: FabricNetwork, qps: int) -> PerfPair:
+    return PerfPair(
+        (topology_text(network.fabric), network.fabric.name),
+        (FROM, TO),
+        lambda host: lambda argv, **options: network.spawn(host, argv, **options),
+        qps=qps,
+        region_bytes=MESSAGE,
+    )
+
+
+def packets_per_s(network: FabricNetwork, qps: int, depth: int) -> tuple[float, float, float]:
+    """Packets/s, the share sent again, and bytes of memory per queue pair."""
+    with pair(network, qps) as ends:
+        result = ends.bandwidth(MESSAGE, MESSAGES // qps, depth)
+        told = ends.ends[0].ask("idle")
+    return (
+        result.iterations * PACKETS / result.seconds,
+        told["retransmitted"] / told["sent"],
+        told["qp_bytes"],
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--uplinks", type=int, default=16, help="paths per plane; 4 planes")
+    parser.add_argument("--qps", type=int, default=1000)
+    parser.add_argument("--target", default="ebpf")
+    options = parser.parse_args()
+    print(f"endpoint over {4 * options.uplinks} EVs, {machine()}")
+    raw, one, many, repeats = [], [], [], []
+    raw_trips, trips = [], []
+    qp_bytes = 0.0
+    with running_fabric(options.uplinks, options.target) as network:
+        for _ in range(options.rounds):
+            raw.append(throughput(network, 1.5).frames_per_s)
+            rate, again, _ = packets_per_s(network, 1, 16)
+            one.append(rate)
+            repeats.append(again)
+            if options.qps:
+                rate, _, qp_bytes = packets_per_s(network, options.qps, 1)
+                many.append(rate)
+            raw_trips.append(statistics.median(round_trips(network, TRIPS)))
+            with pair(network, 1) as ends:
+                trips.append(ends.completion(SMALL, TRIPS, TRIPS // 10).t_typical_us)
+    head()
+    n = options.rounds
+    row("raw loop", n, raw, "frames/s")
+    row("one queue pair", n, one, "packets/s", f"{statistics.median(repeats):.2%} sent again")
+    row("  of the raw loop", n, [a / b for a, b in zip(one, raw, strict=True)], "", "aim: at least 0.5")
+    if many:
+        row(f"{options.qps} queue pairs", n, many, "packets/s")
+        row(
+            "  of one queue pair", n, [a / b for a, b in zip(many, one, strict=True)], "", "aim: at least 0.8"
+        )
+        row("  memory per queue pair", 1, [qp_bytes / 1024], "KiB", "aim: at most 64")
+    row("raw round trip (medians of rounds)", n, raw_trips, "us")
+    row("8-byte write, post to completion", n, trips, "us")
+    row(
+        "  of the raw round trip",
+        n,
+        [a / b for a, b in zip(trips, raw_trips, strict=True)],
+        "",
+        "aim: at most 3",
+    )
+
+
+if __name__ == "__main__":
+    main()
