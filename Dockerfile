@@ -41,6 +41,10 @@ RUN python3 -m venv .venv \
        print(*p["build-system"]["requires"], *p["project"]["dependencies"], sep="\n")' > /tmp/needs \
     && .venv/bin/pip install --no-cache-dir --quiet -r /tmp/needs && rm /tmp/needs
 ENV PATH=/mrclab/.venv/bin:$PATH
+# p4runtime-shell's own environment: a container without a network cannot make it later.
+ENV MRCLAB_CACHE=/opt/mrclab-cache
+COPY mrclab/shell_environment.py /tmp/
+RUN python3 /tmp/shell_environment.py
 COPY . .
 # The mark that everything is in place: `make` then installs nothing.
 RUN .venv/bin/pip install --no-cache-dir --quiet --no-deps --no-build-isolation -e . && touch .venv/.ready

@@ -78,6 +78,17 @@ def _parser() -> argparse.ArgumentParser:
     _perf_arguments(perf)
     perf.set_defaults(do=_perf)
 
+    shell = commands.add_parser("shell", help="p4runtime-shell on a switch of the running fabric")
+    shell.add_argument(
+        "switch", metavar="SWITCH", help="such as p0-t0-0; a script may come on standard input"
+    )
+    shell.set_defaults(do=_shell)
+
+    compare = commands.add_parser("compare", help="two runs side by side")
+    compare.add_argument("a", metavar="A", help="the result directory of a run")
+    compare.add_argument("b", metavar="B", help="that of another")
+    compare.set_defaults(do=_compare)
+
     clean = commands.add_parser("clean", help="remove whatever a crashed run left behind")
     clean.set_defaults(do=_clean)
 
@@ -153,6 +164,18 @@ def _perf(args: argparse.Namespace) -> int:
     from mrclab.perf import perf
 
     return perf(args)
+
+
+def _shell(args: argparse.Namespace) -> int:
+    from mrclab.shell import shell
+
+    return shell(args.switch)
+
+
+def _compare(args: argparse.Namespace) -> int:
+    from mrclab.compare import compare
+
+    return compare(args.a, args.b)
 
 
 def _clean(args: argparse.Namespace) -> int:

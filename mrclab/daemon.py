@@ -70,6 +70,7 @@ class Daemon:
                 switch.name: {
                     "device_id": switch.device_id,
                     "p4runtime": switch.grpc_address,
+                    "election_id": lab.controller.election_ids[switch.name],
                     "programmed": lab.controller.programmings.get(switch.name, 0),
                     "drift": drifts.get(switch.name),
                     "counters": _plain(counters[switch.name]) if switch.name in counters else None,

@@ -1,0 +1,40 @@
+"""``mrclab shell``: p4runtime-shell on a switch of the running testbed.
+
+The switches' controller stays primary. P4Runtime takes writes under the primary's election id, on whichever
+channel they come, so the shell's stream is a backup's and its writes carry the primary's id.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from mrclab.control import ask
+from mrclab.shell_environment import ShellEnvironmentError, shell_python
+from switches.errors import MachineError
+from switches.processes import inside
+from testbed.names import Names
+from topologies import InputError
+
+LAUNCHER = Path(__file__).with_name("shell_launcher.py")
+
+
+def shell(switch: str) -> int:
+    """Opens the shell and returns its exit code. A script on standard input is carried out line by line.
+
+    Raises InputError where no testbed is up or it has no such switch, MachineError where the shell's
+    environment cannot be made.
+    """
+    names = Names.from_environment()
+    switches = ask(names, {"do": "status"})["switches"]
+    if switch not in switches:
+        known = list(switches)
+        raise InputError(f"no switch '{switch}' here: it has {known[0]} to {known[-1]}")
+    try:
+        python = shell_python()
+    except ShellEnvironmentError as error:
+        raise MachineError(str(error)) from None
+    found = switches[switch]
+    arguments = [switch, str(found["device_id"]), found["p4runtime"], str(found["election_id"])]
+    command = inside(names.fabric, [str(python), str(LAUNCHER), *arguments])
+    return subprocess.run(command, check=False).returncode

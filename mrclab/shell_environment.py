@@ -1,0 +1,78 @@
+"""The virtual environment that p4runtime-shell lives in: it wants a protobuf older than ours.
+
+Run as a program it makes the environment, so that an image can hold it. Only the standard library is used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+CACHE_VARIABLE = "MRCLAB_CACHE"
+# grpcio is free to be new; the rest is what p4runtime-shell 0.0.6 was made for.
+PINS = (
+    "p4runtime-shell==0.0.6",
+    "p4runtime==1.4.1",
+    "protobuf==3.20.3",
+    "ipython==7.31.1",
+    "jedi==0.17.2",
+    "grpcio>=1.60,<2",
+    "setuptools<81",  # the last with pkg_resources, which IPython 7 imports
+)
+
+
+class ShellEnvironmentError(RuntimeError):
+    """The environment cannot be made; the text is one line and names the mend."""
+
+
+def environment_directory() -> Path:
+    """Where the environment is: under MRCLAB_CACHE, else the user's cache directory; named after its pins."""
+    cache = os.environ.get(CACHE_VARIABLE)
+    root = (
+        Path(cache) if cache else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mrclab"
+    )
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    digest = hashlib.sha256("\n".join((version, *PINS)).encode()).hexdigest()[:12]
+    return root / f"p4runtime-shell-{digest}"
+
+
+def shell_python() -> Path:
+    """The interpreter of the environment, which is made on first use (some 15 s, 100 MB, needs PyPI).
+
+    Raises ShellEnvironmentError.
+    """
+    directory = environment_directory()
+    python = directory / "bin" / "python"
+    if (directory / ".ready").exists():
+        return python
+    print(f"making an environment for p4runtime-shell in {directory}", file=sys.stderr)
+    try:
+        venv.create(directory, with_pip=True, clear=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        shutil.rmtree(directory, ignore_errors=True)
+        raise ShellEnvironmentError(
+            f"cannot make {directory}: {error} (is python3-venv installed?)"
+        ) from None
+    done = subprocess.run(
+        [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PINS],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        shutil.rmtree(directory, ignore_errors=True)
+        lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")] or ["pip failed"]
+        raise ShellEnvironmentError(
+            f"p4runtime-shell cannot be installed ({lines[-1]}): is this machine's package index reachable?"
+        )
+    (directory / ".ready").touch()
+    return python
+
+
+if __name__ == "__main__":
+    shell_python()
