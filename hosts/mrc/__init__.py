@@ -4,7 +4,7 @@ Start reading at `endpoint.Endpoint`, then `requester`, `responder`, `ev` and `l
 """
 
 from hosts.mrc.config import DscpMap, MrcConfig
-from hosts.mrc.endpoint import Completion, Drops, Endpoint, EvCounters, QpCounters
+from hosts.mrc.endpoint import Completion, Drops, Endpoint, EvCounters, PlaneCounters, QpCounters
 from hosts.mrc.ev import EvState
 from hosts.mrc.memory import Access, MemoryRegion
 from hosts.mrc.paths import Path, PlanePaths, PortAddress, QpAttributes, RemotePaths
@@ -20,6 +20,7 @@ __all__ = [
     "MemoryRegion",
     "MrcConfig",
     "Path",
+    "PlaneCounters",
     "PlanePaths",
     "PortAddress",
     "QpAttributes",

@@ -96,7 +96,7 @@ class MrcConfig:
 
     # Planes
     reverse_evs: str = "mirror"
-    """Answers go back on the EV that came in (`mirror`), or on an EV of that plane of late shown to work (`set`
+    """Answers go back on the EV that came in (`mirror`), or on one of that plane of late shown to work (`set`
     [P1 §2.4]), which costs probes. P1 says that mirroring does not always work; in fabrics where both ends
     number a path alike, as ours, it does, and the packet that came in is the freshest proof there is."""
     reverse_probe_min_ns: int = 1_000_000

@@ -23,7 +23,7 @@ from zlib import crc32
 
 from hosts.mrc.config import MrcConfig
 from hosts.mrc.congestion import CongestionControl, make_controller
-from hosts.mrc.ev import Ev, EvSet, EvState
+from hosts.mrc.ev import Ev, EvSet, EvState, HeadCache
 from hosts.mrc.events import (
     Event,
     EvProbed,
@@ -107,6 +107,25 @@ class EvCounters:
     plane: int
     state: EvState
     active: bool
+    sent: int
+    acked: int
+    lost: int
+    ecn_marked: int
+    trimmed: int
+    retired: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlaneCounters:
+    """A snapshot of one plane of a QP: its state, and its EVs' counters added up."""
+
+    plane: int
+    local_up: bool
+    peer_up: bool
+    active: int
+    spare: int
+    assumed_bad: int
+    denied: int
     sent: int
     acked: int
     lost: int
@@ -219,6 +238,7 @@ class Endpoint:
         """A heap; entries other than a QP's `timed_ns` are stale, and no QP is due before its entry."""
         self._timer_count = 0
         self._other: deque[Frame] = deque()
+        self._heads: HeadCache = {}
         self._requests = Requests(self.config.endpoint_timeout_ns)
         self._reverse_due: dict[frozenset[bytes], int] = {}
         """When to ask next after an EV for answers, by peer."""
@@ -286,7 +306,7 @@ class Endpoint:
                 raise ValueError("EVs have 16 bits where the flow label carries none of them")
         qp.remote = remote
         qp.peers = frozenset(port.address for port in remote.ports)
-        qp.evs = EvSet(qpn, paths, self.config, self._rng, self._emit)
+        qp.evs = EvSet(qpn, paths, self.config, self._rng, self._emit, self._heads)
         for port, up in self._port_up.items():
             if not up:
                 qp.evs.set_plane(self._now_ns, port, False, remote=False)
@@ -847,6 +867,27 @@ class Endpoint:
             )
             for plane in self.qps[qpn].evs.planes
             for ev in plane.evs
+        ]
+
+    def plane_counters(self, qpn: int) -> list[PlaneCounters]:
+        """Return a snapshot of each plane of a QP."""
+        return [
+            PlaneCounters(
+                plane.port,
+                plane.local_up,
+                plane.peer_up,
+                len(plane.active),
+                len(plane.spares),
+                sum(ev.state is EvState.ASSUMED_BAD for ev in plane.evs),
+                sum(ev.state is EvState.DENIED for ev in plane.evs),
+                sum(ev.sent for ev in plane.evs),
+                sum(ev.acked for ev in plane.evs),
+                sum(ev.lost for ev in plane.evs),
+                sum(ev.ecn_marked for ev in plane.evs),
+                sum(ev.trimmed for ev in plane.evs),
+                sum(ev.retired for ev in plane.evs),
+            )
+            for plane in self.qps[qpn].evs.planes
         ]
 
     def active_per_plane(self, qpn: int) -> Mapping[int, int]:

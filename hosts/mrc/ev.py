@@ -101,6 +101,12 @@ _SENDABLE = (EvState.UNKNOWN, EvState.GOOD)
 _USABLE = (EvState.UNKNOWN, EvState.GOOD, EvState.SKIP)
 
 
+Heads = dict[int, tuple[bytes, int]]
+"""What `frames.prefix` made for one path, by UDP length and traffic class."""
+HeadCache = dict[tuple[bytes, bytes, bytes, bytes, Path], Heads]
+"""The heads of all paths of a NIC, so that queue pairs to one peer share them."""
+
+
 class Ev:
     """One entropy value towards one peer: its path, its state and its counters."""
 
@@ -128,7 +134,7 @@ class Ev:
         "value",
     )
 
-    def __init__(self, plane: Plane, path: Path, index: int) -> None:
+    def __init__(self, plane: Plane, path: Path, index: int, heads: Heads) -> None:
         self.plane = plane
         self.port = plane.port
         self.path = path
@@ -138,7 +144,7 @@ class Ev:
         self.active = False
         self.ready = False
         """In the rotation and may be sent on; kept in step with `active` and `state`."""
-        self.heads: dict[int, tuple[bytes, int]] = {}
+        self.heads = heads
         self.sent = self.acked = self.lost = self.trimmed = self.ecn_marked = self.retired = 0
         self.failed_ns = 0
         self.skip_until_ns = 0
@@ -215,7 +221,9 @@ class EvSet:
         config: MrcConfig,
         rng: random.Random,
         emit: Callable[[Event], None],
+        heads: HeadCache | None = None,
     ) -> None:
+        cache: HeadCache = {} if heads is None else heads
         self._qpn = qpn
         self._config = config
         self._random = rng.random
@@ -232,7 +240,9 @@ class EvSet:
             plane.quota = min(len(plane.paths.paths), max(1, share + (number < extra)))
             chosen = min(len(plane.paths.paths), plane.quota + config.spare_evs_per_plane)
             for index in sorted(rng.sample(range(len(plane.paths.paths)), chosen)):
-                ev = Ev(plane, plane.paths.paths[index], index)
+                p, path = plane.paths, plane.paths.paths[index]
+                shared = cache.setdefault((p.src_mac, p.dst_mac, p.src, p.dst, path), {})
+                ev = Ev(plane, path, index, shared)
                 plane.evs.append(ev)
                 self.by_value[ev.value] = ev
             plane.spares = list(plane.evs)
