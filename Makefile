@@ -34,8 +34,13 @@ lint: $(VENV)/.ready ## Check style and types
 format: $(VENV)/.ready ## Format the code
 	@$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
 
-p4: $(VENV)/.ready ## Compile p4src with p4c-bm2-ss (needs p4c on PATH)
-	@$(BIN)/python -m p4src.compile
+# The compiler's image, as the Dockerfile pins it.
+P4C_IMAGE = $(shell sed -n 's/^ARG P4C_IMAGE=//p' Dockerfile)
+p4: ## Compile p4src with the p4c-bm2-ss on PATH, or else with that of p4lang's image (needs Docker)
+	@if command -v p4c-bm2-ss >/dev/null; then python3 -m p4src.compile; \
+	elif command -v docker >/dev/null; then \
+		docker run --rm --user "$$(id -u):$$(id -g)" -v "$$PWD:/src" -w /src $(P4C_IMAGE) python3 -m p4src.compile; \
+	else echo "make p4: no p4c-bm2-ss on PATH and no docker: install one of them" >&2; exit 3; fi
 
 bench: $(VENV)/.ready ## Run the benchmarks and print their tables
 	@for b in benchmarks/*.py; do echo "== $$b"; $(BIN)/python $$b; done

@@ -121,8 +121,9 @@ def _measure(lab: Lab, scenario: Scenario, src: str, dst: str, out: Path, step: 
             with DeathWatch(_by_switch(lab)) as watch:
                 trials = Trials(lab, scenario, src, dst, sender, recorder, watch)
                 trials.run(step)
-            sender.ask("stop")
-            sender.ask("wait", what="drained", timeout_s=DRAIN_TIMEOUT_S)
+                sender.ask("stop")
+                sender.ask("wait", what="drained", timeout_s=DRAIN_TIMEOUT_S)
+                trials.look_back()
             outcome = Outcome(
                 sender.ask("status"), receiver.ask("status"), tuple(trials.notes), tuple(trials.failures)
             )

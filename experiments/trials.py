@@ -69,6 +69,12 @@ class Trials:
             step(number + 1)
         self._recorder.mark()
 
+    def look_back(self) -> None:
+        """Names the switches that ended after the last trial, when it was too late to measure them."""
+        while death := self._watch.wait(0):
+            switch = death.name.removeprefix(SWITCH_PREFIX)
+            self.failures.append(f"switch failure: {switch} ended by itself after the last trial")
+
     def _cut(self, link: str) -> Death | None:
         """Cuts a link for a while; returns early with the death of a switch."""
         a, b = link.split(":")

@@ -57,7 +57,7 @@ class DeathWatch:
     def wait(self, timeout_s: float) -> Death | None:
         """The next death that was not told yet, or None when the time is over."""
         with contextlib.suppress(queue.Empty):
-            return self._deaths.get(timeout=timeout_s)
+            return self._deaths.get(timeout=timeout_s) if timeout_s > 0 else self._deaths.get_nowait()
         return None
 
     def _watch(self) -> None:

@@ -1,0 +1,90 @@
+"""Experiments on BMv2, as a person types them."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+
+from experiments.result import result_schema
+from testbed.names import RUN_VARIABLE
+from tests.end_to_end.conftest import Mrclab
+
+PATIENCE_S = 60
+
+
+def result_in(out: Path) -> dict[str, Any]:
+    result: dict[str, Any] = json.loads((out / "result.json").read_text())
+    jsonschema.validate(result, result_schema())
+    assert result["target"] == "bmv2"
+    assert result["integrity"] == "ok"
+    return result
+
+
+def test_link_kill_recovers_every_byte(mrclab: Mrclab, tmp_path: Path, machine: None) -> None:
+    out = tmp_path / "out"
+    mrclab.ok(
+        "run", "link-kill", "--topology", "tiny", "--target", "bmv2", "--trials", "4", "--out", str(out)
+    )
+    result = result_in(out)
+    assert len(result["trials"]) == 4
+    assert sum(trial["lost_packets"] for trial in result["trials"]) > 0
+    assert result["summary"]["whole_us"]["n"] > 0
+
+
+def test_a_scenario_may_kill_switches(mrclab: Mrclab, tmp_path: Path, machine: None) -> None:
+    out = tmp_path / "out"
+    mrclab.ok(
+        *("run", "link-kill", "--topology", "tiny", "--target", "bmv2", "--trials", "2", "--out", str(out)),
+        *("--set", "fault.kind=switch-death", "--set", "fault.where=p1-t1-0"),
+    )
+    trials = result_in(out)["trials"]
+    assert [(t["fault"]["kind"], t["fault"]["where"]) for t in trials] == [("switch-death", "p1-t1-0")] * 2
+    assert all(t["broken_paths"] == 1 for t in trials)
+    assert any(t["lost_packets"] for t in trials)
+
+
+def test_a_death_that_nobody_asked_for_is_in_the_result(
+    mrclab: Mrclab, tmp_path: Path, machine: None
+) -> None:
+    out = tmp_path / "out"
+    command = mrclab.command(
+        "run", "link-kill", "--topology", "tiny", "--target", "bmv2", "--trials", "12", "--out", str(out)
+    )
+    process = subprocess.Popen(command, env=mrclab.environment, stdout=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + PATIENCE_S
+    while not ((out / "receiver.pcap").exists() and (out / "receiver.pcap").stat().st_size > 100_000):
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        signal.sigtimedwait([], 0.05)
+    victim = bmv2_process(mrclab, "p0-t1-1")
+    os.kill(victim, signal.SIGKILL)
+    said, _ = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0, said
+    result = result_in(out)
+    deaths = [t for t in result["trials"] if t["fault"]["kind"] == "switch-death"]
+    assert [t["fault"]["where"] for t in deaths] == ["p0-t1-1"]
+    assert len(result["trials"]) in (12, 13)  # a cut at that switch's neighbour may have become the death
+    assert not result["valid"]
+    assert any(
+        "switch failure: p0-t1-1 ended by itself (signal 9" in r for r in result["validity"]["reasons"]
+    )
+
+
+def bmv2_process(mrclab: Mrclab, switch: str) -> int:
+    """The process of a switch of this testbed, by what it was started with."""
+    run = f"{RUN_VARIABLE}={mrclab.names.prefix}.".encode()
+    for proc in Path("/proc").glob("[0-9]*"):
+        try:
+            if (
+                f"@{switch}-eth".encode() in (proc / "cmdline").read_bytes()
+                and run in (proc / "environ").read_bytes()
+            ):
+                return int(proc.name)
+        except OSError:
+            continue
+    raise AssertionError(f"no process of {switch}")
