@@ -58,6 +58,14 @@ def frame_of(
     return head + middle + packet_icrc(head[INNER_OFFSET:], middle)
 
 
+def with_lengths(frame: bytes) -> bytes:
+    """The frame with lengths of both IPv6 headers and UDP that say what is there, as our switches trim."""
+    mended = bytearray(frame)
+    for offset, start in ((18, INNER_OFFSET), (INNER_OFFSET + 4, UDP_OFFSET), (UDP_OFFSET + 4, UDP_OFFSET)):
+        struct.pack_into(">H", mended, offset, len(frame) - start)
+    return bytes(mended)
+
+
 def _bth(header: wire.Bth) -> dict[str, int | str | bool]:
     return {
         "mrc.bth.opcode": header.opcode,
@@ -83,8 +91,12 @@ def data_packet(
     retransmission: bool = False,
     ce: bool = False,
     trimmed: int | None = None,
+    mended: bool = False,
 ) -> Packet:
-    """A data packet; with `trimmed` (a DSCP) one whose payload a switch has cut off, lengths left alone."""
+    """A data packet; with `trimmed` (a DSCP) one whose payload a switch has cut off.
+
+    Lengths are left alone, or with `mended` say what is left, which then ends with the RETH.
+    """
     pad = -length & 3
     bth = wire.Bth(
         opcode,
@@ -126,7 +138,12 @@ def data_packet(
         fields["mrc.immediate"] = 0xCAFE_F00D
     expert = set()
     if trimmed is not None:
+        if mended:
+            extension = extension[: -4 if has_imm else None]
+            fields.pop("mrc.immediate", None)
         frame = frame[: UDP_OFFSET + UDP_LEN + len(bth.pack() + extension)]
+        if mended:
+            frame = with_lengths(frame)
         fields["mrc.class"] = "TRIMMED" if trimmed == DSCP.trimmed else "TRIMMED_LASTHOP"
         expert.add("mrc.expert.trimmed")
     else:
@@ -234,6 +251,8 @@ def every_packet() -> list[Packet]:
         data_packet(op.WRITE_MIDDLE, 4096, retransmission=True, ce=True),
         data_packet(op.WRITE_FIRST, 4096, trimmed=DSCP.trimmed),
         data_packet(op.WRITE_ONLY_IMM, 100, timestamp=True, trimmed=DSCP.trimmed_lasthop),
+        data_packet(op.WRITE_LAST_IMM, 200, trimmed=DSCP.trimmed, mended=True),
+        data_packet(op.WRITE_MIDDLE, 4096, timestamp=True, trimmed=DSCP.trimmed, mended=True),
     ]
     quiet = wire.Sack(cack_psn=100, entropy=EV, ack_psn_offset=-3)
     holes = wire.Sack(

@@ -592,9 +592,10 @@ end
 
 local function add_data(tvb, tree, opcode, end_of_packet, is_trimmed)
     local has_timestamp = band(tvb(8, 1):uint(), 0x10) ~= 0
-    local headers = BTH_LEN + METH_LEN + RETH_LEN
-    headers = headers + (has_timestamp and TSETH_LEN or 0) + (HAS_IMMEDIATE[opcode] and IMM_LEN or 0)
-    if end_of_packet < headers then
+    local headers = BTH_LEN + METH_LEN + (has_timestamp and TSETH_LEN or 0) + RETH_LEN
+    -- A switch that trims may keep no more than up to the RETH.
+    local has_immediate = HAS_IMMEDIATE[opcode] and not (is_trimmed and end_of_packet == headers)
+    if end_of_packet < headers + (has_immediate and IMM_LEN or 0) then
         return nil
     end
     local at = BTH_LEN
@@ -616,7 +617,7 @@ local function add_data(tvb, tree, opcode, end_of_packet, is_trimmed)
     local va, whole = tvb(at, 8):uint64():tohex(), tvb(at + 12, 4):uint()
     at = at + RETH_LEN
     local immediate = ""
-    if HAS_IMMEDIATE[opcode] then
+    if has_immediate then
         tree:add(f.immediate, tvb(at, IMM_LEN))
         immediate = string.format(" imm 0x%x", tvb(at, IMM_LEN):uint())
         at = at + IMM_LEN
