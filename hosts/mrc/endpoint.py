@@ -167,6 +167,7 @@ class QueuePair:
     __slots__ = (
         "connected",
         "evs",
+        "parked",
         "peers",
         "psn",
         "qpn",
@@ -185,7 +186,9 @@ class QueuePair:
         self.responder = responder
         self.connected = False
         self.queued = False
-        """In the endpoint's list of QPs that may have something to send, or waiting for a shared window."""
+        """In the endpoint's list of QPs that may have something to send."""
+        self.parked = False
+        """In a shared window's list of QPs that wait for room. Probes need none: it may be queued as well."""
         self.timed_ns = -1
         """Time of this QP's valid entry among the endpoint's timers; -1 for none."""
         self.touched = False
@@ -714,10 +717,9 @@ class Endpoint:
                 self._touched.append(qp)
             if requester.wants_to_send(now_ns):
                 sending.append(qp)
-            elif requester.congestion.shared and requester.has_data():
-                requester.congestion.waiting.append(qp)
             else:
                 qp.queued = False
+                self._park(qp)
         sent = self.frames_sent
         for frame in out:
             sent[frame[0]] += 1
@@ -796,16 +798,26 @@ class Endpoint:
         if requester.wants_to_send(self._now_ns):
             qp.queued = True
             self._sending.append(qp)
-        elif requester.congestion.shared and requester.has_data():
-            qp.queued = True
-            requester.congestion.waiting.append(qp)
+        else:
+            self._park(qp)
+
+    def _park(self, qp: QueuePair) -> None:
+        """Let a QP wait for room in the window it shares, if that is all it lacks."""
+        controller = qp.requester.congestion
+        if controller.shared and not qp.parked and qp.requester.has_data():
+            qp.parked = True
+            controller.waiting.append(qp)
 
     def _release(self, controller: CongestionControl) -> None:
         """Let as many QPs that wait for a shared window try again as it has room for packets."""
         budget = controller.budget_bytes(self._now_ns)
         while controller.waiting and budget > 0:
             budget -= self.config.mtu_bytes
-            self._sending.append(controller.waiting.popleft())
+            qp = controller.waiting.popleft()
+            qp.parked = False
+            if not qp.queued:
+                qp.queued = True
+                self._sending.append(qp)
 
     def _emit(self, event: Event) -> None:
         if isinstance(event, SendCompleted | ReceiveCompleted):

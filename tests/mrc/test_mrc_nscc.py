@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from hosts.mrc import MrcConfig
 from hosts.mrc.congestion import NsccControl, RateCap
-from hosts.mrc.events import SendCompleted, WindowChanged
+from hosts.mrc.events import SendCompleted, Status, WindowChanged
 from hosts.mrc.nscc import Nscc, NsccConfig
 from tests.mrc.sim import Network, Sim, is_data, remote_paths
 
@@ -310,3 +310,17 @@ def test_timestamps_date_the_answer_to_a_retransmission():
     count, latest = samples(timestamps=True)
     assert count == 1
     assert abs(latest - 77_000) <= 256
+
+
+@pytest.mark.parametrize("congestion", ["rate", "nscc"])
+def test_a_closed_shared_window_holds_back_no_probe(congestion):
+    """What fills the window may be lost, and then only a probe opens it again."""
+    sim = Sim(seed=4, config=MrcConfig(congestion=congestion, cwnd_bytes=4096, tail_probe_max_ns=1_000_000))
+    lost = []
+    sim.unpredictable = lambda source, port, frame: (
+        is_data(frame) and len(lost) < 9 and not lost.append(frame)
+    )
+    region = sim.ends[1].register_memory(bytearray(1 << 17))
+    sim.ends[0].post_write(sim.qpns[0], 1, bytes(1 << 17), region.address, region.rkey)
+    sim.run(50_000_000, until=lambda: bool(sim.of(0, SendCompleted)))
+    assert [e.status for e in sim.of(0, SendCompleted)] == [Status.SUCCESS]

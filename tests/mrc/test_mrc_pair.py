@@ -1,6 +1,7 @@
 """Two endpoints over a network that does its worst: what must hold whatever happens."""
 
 import hashlib
+import os
 import random
 from collections import Counter, defaultdict
 from dataclasses import replace
@@ -100,7 +101,27 @@ LENGTHS = st.lists(
 SMALL = st.sampled_from([0.0, 0.0, 0.01, 0.05, 0.15])
 
 
-@settings(max_examples=60, deadline=None)
+OPTIONS = st.fixed_dictionaries(
+    {
+        "congestion": st.sampled_from(["fixed", "fixed", "nscc", "rate"]),
+        "rate_bps": st.sampled_from([50_000_000, 1_000_000_000]),
+        "transport_ack": st.booleans(),
+        "dynamic_mpr": st.booleans(),
+        "reverse_evs": st.sampled_from(["mirror", "set"]),
+        "max_wimm": st.sampled_from([1, 4, 32]),
+        "mpr": st.sampled_from([128, 1024]),
+        "skip_ns": st.sampled_from([0, 50_000]),
+        "ev_min_active": st.sampled_from([0, 3]),
+        "always_skip_after": st.sampled_from([0, 3]),
+        "sack_threshold_bytes": st.sampled_from([1, 8192, 40_000]),
+        "oor_nack": st.booleans(),
+    }
+)
+SCHEDULES = int(os.environ.get("MRC_SCHEDULES", "60"))
+"""Random fault schedules to try; a long run asks for 10,000."""
+
+
+@settings(max_examples=SCHEDULES, deadline=None)
 @given(
     seed=st.integers(0, 1 << 32),
     lengths=LENGTHS,
@@ -118,10 +139,11 @@ SMALL = st.sampled_from([0.0, 0.0, 0.01, 0.05, 0.15])
     cwnd=st.sampled_from([4096, 10 * 4096, 64 * 4096]),
     timestamps=st.booleans(),
     strict=st.booleans(),
+    options=OPTIONS,
 )
 def test_everything_arrives_once_and_in_order(
     seed, lengths, loss, duplicate, corrupt, ce, trim, trim_last_hop, control_loss, jitter_ns, dead, spares,
-    coalesce, cwnd, timestamps, strict,
+    coalesce, cwnd, timestamps, strict, options,
 ):  # fmt: skip
     network = Network(
         loss=loss,
@@ -142,6 +164,7 @@ def test_everything_arrives_once_and_in_order(
         timestamps=timestamps,
         imm_waits_for_earlier=strict,
         exponential_retries=25,
+        **options,
     )
     sim = Sim(seed=seed, planes=3, paths=5, config=config, network=network)
     data, region = stream(sim, lengths)
