@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
-from testbed import links, namespaces, processes, state
+from testbed import namespaces, processes, state
 from testbed.names import Names
 from testbed.namespaces import Markers
 from testbed.processes import Process
@@ -76,6 +76,8 @@ def remove(names: Names, *, keep_lock: bool = False) -> Removed:
 
 def _delete(name: str, names: Names, markers: Markers) -> bool:
     if name == names.fabric and markers.ours(name) and namespaces.exists(name):
+        from testbed import links
+
         # Now and all at once; else the kernel would do it later, while the next testbed comes up.
         with suppress(OSError):
             links.cut(name)

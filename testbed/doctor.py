@@ -14,10 +14,13 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from testbed import namespaces, netlink
+from testbed import namespaces
 from testbed.errors import MachineError
-from testbed.netlink import Message, Netlink, NetlinkError
+
+if TYPE_CHECKING:
+    from pyroute2 import IPRoute
 
 MIN_PYTHON = (3, 11)
 MIN_KERNEL = (5, 10)
@@ -26,12 +29,8 @@ IPPROTO_MPTCP = 262
 BPF_PROG_LOAD = 5
 BPF_PROG_TYPE_SCHED_CLS = 3
 BPF_SYSCALL = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "s390x": 351, "ppc64le": 361}
-_TCM_CLSACT_HANDLE, _TCM_CLSACT_PARENT = 0xFFFF0000, 0xFFFFFFF1
-_TCM_INGRESS = 0xFFFFFFF2
-_RTM_NEWTFILTER = 44
-_TCA_BPF_FD, _TCA_BPF_NAME = 6, 7
-_ETH_P_ALL = 3
-_PROBE = "mrcprobe0"
+_PROBE, _PROBE_INDEX = "mrcprobe0", 100
+_INGRESS = "ffff:fff2"
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -109,35 +108,31 @@ def _kernel() -> Check:
 def _kernel_checks() -> list[Check]:
     """Everything that has to be tried with root, inside one namespace without a name, which ends with its
     thread."""
+    from testbed import rtnetlink
 
     def work() -> list[Check]:
         _unshare()
-        with Netlink() as link:
-            return _try_all(link)
+        with rtnetlink.opened() as route:
+            return _try_all(route)
 
     return namespaces.in_thread(work)
 
 
-def _try_all(link: Netlink) -> list[Check]:
+def _try_all(route: IPRoute) -> list[Check]:
     def veth() -> str:
-        near = netlink.VethEnd(_PROBE, 100, bytes.fromhex("020000000001"), 9000, 10, 1)
-        far = netlink.VethEnd("mrcprobe1", 101, bytes.fromhex("020000000002"), 9000, 10, 1)
-        link.send(netlink.new_veth(near, far))
+        route.link("add", ifname=_PROBE, index=_PROBE_INDEX, kind="veth", peer="mrcprobe1")
         return "works"
 
     def tbf() -> str:
-        link.send(netlink.tbf(100, _PROBE, rate_bps=10**9, burst_bytes=20_000, limit_bytes=10**6))
+        route.tc("add", "tbf", _PROBE_INDEX, "1:", rate="1gbit", burst=20_000, limit=10**6)
         return "works"
 
     def netem() -> str:
-        link.send(netlink.netem(100, _PROBE, delay_ns=1000, limit_packets=100))
+        route.tc("add", "netem", _PROBE_INDEX, "10:", parent="1:1", delay=1, limit=100)
         return "works"
 
     def clsact() -> str:
-        body = struct.pack("=BxxxiIII", 0, 100, _TCM_CLSACT_HANDLE, _TCM_CLSACT_PARENT, 0)
-        body += netlink.attribute(netlink.TCA_KIND, b"clsact\0")
-        flags = netlink.NLM_F_CREATE | netlink.NLM_F_EXCL
-        link.send(Message(netlink.RTM_NEWQDISC, flags, body, "clsact"))
+        route.tc("add", "clsact", _PROBE_INDEX)
         return "works"
 
     programs: list[int] = []
@@ -147,17 +142,9 @@ def _try_all(link: Netlink) -> list[Check]:
         return "loads programs"
 
     def cls_bpf() -> str:
-        fd = programs[0] if programs else -1
-        options = netlink.nested(
-            netlink.TCA_OPTIONS,
-            netlink.attribute(_TCA_BPF_FD, struct.pack("=i", fd)),
-            netlink.attribute(_TCA_BPF_NAME, b"probe\0"),
-        )
-        info = 1 << 16 | socket.htons(_ETH_P_ALL)
-        body = struct.pack("=BxxxiIII", 0, 100, 0, _TCM_INGRESS, info)
-        body += netlink.attribute(netlink.TCA_KIND, b"bpf\0") + options
-        flags = netlink.NLM_F_CREATE | netlink.NLM_F_EXCL
-        link.send(Message(_RTM_NEWTFILTER, flags, body, "cls_bpf"))
+        if not programs:
+            raise OSError(errno.EBADF, "there is no program to attach")
+        route.tc("add-filter", "bpf", _PROBE_INDEX, parent=_INGRESS, fd=programs[0], name="probe")
         return "works"
 
     def option(config: str, module: str) -> str:
@@ -185,9 +172,13 @@ def _try_all(link: Netlink) -> list[Check]:
 
 
 def _attempt(name: str, required: bool, work: Callable[[], str], mend: str) -> Check:
+    from pyroute2 import NetlinkError
+
     try:
         return Check(name, True, required, work())
-    except (NetlinkError, OSError) as error:
+    except NetlinkError as error:
+        return Check(name, False, required, str(error.args[1]), mend)
+    except OSError as error:
         return Check(name, False, required, error.strerror or str(error), mend)
 
 

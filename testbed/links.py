@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Iterator, Mapping
+import socket
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import Any
 
-from testbed import namespaces
+from pyroute2 import IPRoute
+
+from testbed import namespaces, offloads, rtnetlink
 from testbed.errors import MachineError
-from testbed.ethtool import Ethtool
 from testbed.names import Names
-from testbed.netlink import (
-    Message,
-    Netlink,
-    NetlinkError,
-    VethEnd,
-    delete_group,
-    htb,
-    htb_class,
-    netem,
-    new_veth,
-    set_up,
-    tbf,
-)
+from testbed.rtnetlink import Request
 from topologies import Fabric, Link, LinkProfile
 
 # Interfaces get indexes of our choosing, so that nothing has to be looked up. They start well above those
@@ -107,68 +99,77 @@ def lay(fabric: Fabric, names: Names) -> None:
     """Makes every link of a fabric in its namespaces, which must be there, and brings both ends up.
 
     When it returns, a frame put in at one end comes out at the other. Raises MachineError where the kernel
-    lacks what a link needs, NetlinkError where it refuses.
+    lacks what a link needs, OSError where it refuses.
     """
     plan = cables(fabric, names)
-    with ExitStack() as stack:
-        fds: dict[str, int] = {}
-        sockets: dict[str, tuple[Netlink, Ethtool]] = {}
-        for namespace in dict.fromkeys(end.namespace for cable in plan for end in (cable.a, cable.b)):
-            fds[namespace] = namespaces.open_fd(namespace)
-            stack.callback(os.close, fds[namespace])
-            with namespaces.inside(namespace):
-                sockets[namespace] = (stack.enter_context(Netlink()), stack.enter_context(Ethtool()))
-        _make(plan, fds, sockets[names.fabric][0])
-        for namespace, (_, ethtool) in sockets.items():
-            for end, _ in _ends(plan, namespace):
-                ethtool.offloads_off(end.ifname)
-        for namespace, (netlink, _) in sockets.items():
-            if namespace == names.fabric:
-                _shape_ports(plan, namespace, netlink)
-            else:
-                _shape(plan, namespace, netlink)
-        for namespace, (netlink, _) in sockets.items():
-            netlink.send(*(set_up(end.index, end.ifname) for end, _ in _ends(plan, namespace)))
-        for namespace, (_, ethtool) in sockets.items():
-            for end, _ in _ends(plan, namespace):
-                ethtool.settle(end.ifname)
-
-
-def _ends(plan: tuple[Cable, ...], namespace: str) -> Iterator[tuple[End, LinkProfile]]:
+    ends: dict[str, list[tuple[End, LinkProfile]]] = {}
     for cable in plan:
         for end in (cable.a, cable.b):
-            if end.namespace == namespace:
-                yield end, cable.link.profile
+            ends.setdefault(end.namespace, []).append((end, cable.link.profile))
+
+    def work() -> None:
+        namespaces.enter(names.fabric)
+        with ExitStack() as stack:
+            fds = {namespace: namespaces.open_fd(namespace) for namespace in ends}
+            for fd in fds.values():
+                stack.callback(os.close, fd)
+            _make(plan, fds)
+        for namespace, here in ends.items():
+            namespaces.enter(namespace)
+            with offloads.opened() as ethtool:
+                offloads.switch_off(ethtool, (end.ifname for end, _ in here))
+            with rtnetlink.opened() as route:
+                (_shape_ports if namespace == names.fabric else _shape)(route, here)
+                rtnetlink.send(route, [rtnetlink.up(end.index) for end, _ in here], "cannot bring links up")
+        for namespace, here in ends.items():
+            namespaces.enter(namespace)
+            with offloads.opened() as ethtool:
+                for end, _ in here:
+                    offloads.settle(ethtool, end.ifname)
+
+    namespaces.in_thread(work)
 
 
-def _make(plan: tuple[Cable, ...], fds: Mapping[str, int], netlink: Netlink) -> None:
+def _make(plan: Iterable[Cable], fds: Mapping[str, int]) -> None:
     """Makes the pairs from the switches' namespace: the far end of each is a switch's (or a T1's)."""
 
-    def end(which: End, profile: LinkProfile, fd: int | None) -> VethEnd:
-        return VethEnd(which.ifname, which.index, which.mac, profile.mtu_bytes, TXQUEUELEN, GROUP, fd)
+    def interface(end: End, profile: LinkProfile, **more: int) -> dict[str, Any]:
+        return rtnetlink.interface(
+            end.index,
+            ifname=end.ifname,
+            address=end.mac.hex(":"),
+            mtu=profile.mtu_bytes,
+            txqlen=TXQUEUELEN,
+            group=GROUP,
+            num_tx_queues=1,
+            num_rx_queues=1,
+            **more,
+        )
 
-    messages = []
+    requests = []
     for cable in plan:
         profile = cable.link.profile
-        far_fd = fds[cable.a.namespace] if cable.a.namespace != cable.b.namespace else None
-        messages.append(new_veth(end(cable.b, profile, None), end(cable.a, profile, far_fd)))
+        apart = cable.a.namespace != cable.b.namespace
+        elsewhere = {"net_ns_fd": fds[cable.a.namespace]} if apart else {}
+        far = interface(cable.a, profile, **elsewhere)
+        requests.append(rtnetlink.veth(interface(cable.b, profile), far))
     try:
-        netlink.send(*messages)
-    except NetlinkError as error:
-        if error.errno == 95:  # EOPNOTSUPP
+        with rtnetlink.opened() as route:
+            rtnetlink.send(route, requests, "cannot make links")
+    except OSError as error:
+        if error.errno == errno.EOPNOTSUPP:
             raise MachineError("the kernel has no veth", "enable CONFIG_VETH (modprobe veth)") from None
         raise
 
 
-def _shape(plan: tuple[Cable, ...], namespace: str, netlink: Netlink) -> None:
-    buckets: list[Message] = []
-    delays: list[Message] = []
-    for end, profile in _ends(plan, namespace):
+def _shape(route: IPRoute, ends: Iterable[tuple[End, LinkProfile]]) -> None:
+    buckets: list[Request] = []
+    delays: list[Request] = []
+    for end, profile in ends:
         shape = shape_of(profile)
         buckets.append(
-            tbf(
+            rtnetlink.tbf(
                 end.index,
-                end.ifname,
                 rate_bps=shape.rate_bps,
                 burst_bytes=shape.burst_bytes,
                 limit_bytes=shape.limit_bytes,
@@ -176,36 +177,35 @@ def _shape(plan: tuple[Cable, ...], namespace: str, netlink: Netlink) -> None:
         )
         if profile.delay_ns:
             delays.append(_delay(end, profile, shape, LINK_CLASS))
-    _send_qdiscs(netlink, buckets, "sch_tbf", "link rates", "CONFIG_NET_SCH_TBF")
-    _send_qdiscs(netlink, delays, "sch_netem", "link delays", "CONFIG_NET_SCH_NETEM")
+    _send_qdiscs(route, buckets, "sch_tbf", "link rates", "CONFIG_NET_SCH_TBF")
+    _send_qdiscs(route, delays, "sch_netem", "link delays", "CONFIG_NET_SCH_NETEM")
 
 
-def _delay(end: End, profile: LinkProfile, shape: Shape, parent: int) -> Message:
+def _delay(end: End, profile: LinkProfile, shape: Shape, parent: int) -> Request:
     # In the delay line wait the frames under way and those of the queue, counted small (256 bytes).
     held = shape.limit_bytes + profile.rate_bps * profile.delay_ns // (8 * 10**9)
     packets = held // 256 + 1
-    return netem(end.index, end.ifname, delay_ns=profile.delay_ns, limit_packets=packets, parent=parent)
+    return rtnetlink.netem(end.index, delay_ns=profile.delay_ns, limit_packets=packets, parent=parent)
 
 
-def _shape_ports(plan: tuple[Cable, ...], namespace: str, netlink: Netlink) -> None:
+def _shape_ports(route: IPRoute, ends: Iterable[tuple[End, LinkProfile]]) -> None:
     """Gives switch ports their rate and two classes, of which the high one is always sent first.
 
     How much may wait is the switch program's to say; the kernel only keeps a thousand frames from piling up
     where no program does.
     """
-    buckets: list[Message] = []
-    delays: list[Message] = []
-    for end, profile in _ends(plan, namespace):
+    buckets: list[Request] = []
+    delays: list[Request] = []
+    for end, profile in ends:
         shape = shape_of(profile)
         rate, own = shape.rate_bps, max(shape.rate_bps // OWN_SHARE, 8)
         burst, frame = shape.burst_bytes, profile.mtu_bytes + ETHERNET_HEADER
 
         def one(
             number: int, parent: int, rate: int, burst: int, order: int, end: End = end, ceil: int = rate
-        ) -> Message:
-            return htb_class(
+        ) -> Request:
+            return rtnetlink.htb_class(
                 end.index,
-                end.ifname,
                 number=number,
                 parent=parent,
                 rate_bps=rate,
@@ -215,22 +215,22 @@ def _shape_ports(plan: tuple[Cable, ...], namespace: str, netlink: Netlink) -> N
             )
 
         buckets += [
-            htb(end.index, end.ifname, default_class=DATA_CLASS),
+            rtnetlink.htb(end.index, default_class=DATA_CLASS),
             one(LINK_CLASS, 0, rate, burst, 0),
             one(HIGH_CLASS, LINK_CLASS, own, frame, 0),
             one(DATA_CLASS, LINK_CLASS, own, frame, 1),
         ]
         if profile.delay_ns:
             delays += [_delay(end, profile, shape, parent) for parent in (DATA_CLASS, HIGH_CLASS)]
-    _send_qdiscs(netlink, buckets, "sch_htb", "link rates", "CONFIG_NET_SCH_HTB")
-    _send_qdiscs(netlink, delays, "sch_netem", "link delays", "CONFIG_NET_SCH_NETEM")
+    _send_qdiscs(route, buckets, "sch_htb", "link rates", "CONFIG_NET_SCH_HTB")
+    _send_qdiscs(route, delays, "sch_netem", "link delays", "CONFIG_NET_SCH_NETEM")
 
 
-def _send_qdiscs(netlink: Netlink, messages: list[Message], module: str, what: str, option: str) -> None:
+def _send_qdiscs(route: IPRoute, requests: Sequence[Request], module: str, what: str, option: str) -> None:
     try:
-        netlink.send(*messages)
-    except NetlinkError as error:
-        if error.errno == 2:  # ENOENT: "Specified qdisc kind is unknown"
+        rtnetlink.send(route, requests, f"cannot set {what}")
+    except OSError as error:
+        if error.errno == errno.ENOENT:  # "Specified qdisc kind is unknown"
             raise MachineError(
                 f"the kernel has no {module}, which {what} need",
                 f"enable {option} (modprobe {module})",
@@ -238,11 +238,31 @@ def _send_qdiscs(netlink: Netlink, messages: list[Message], module: str, what: s
         raise
 
 
+def set_up(namespace: str, ifname: str, *, up: bool = True) -> None:
+    """Brings an interface up, or takes it down. Raises OSError."""
+
+    def work() -> None:
+        namespaces.enter(namespace)
+        what = f"cannot {'bring up' if up else 'take down'} {ifname}"
+        with rtnetlink.opened() as route, rtnetlink.refusals(what):
+            route.link("set", index=socket.if_nametoindex(ifname), state="up" if up else "down")
+
+    namespaces.in_thread(work)
+
+
 def cut(namespace: str) -> None:
-    """Deletes all our interfaces of a namespace, and with them the other ends of their cables."""
-    with namespaces.inside(namespace), Netlink() as netlink:
-        try:
-            netlink.send(delete_group(GROUP))
-        except NetlinkError as error:
-            if error.errno not in (19, 22):  # ENODEV (older: EINVAL): there are none
-                raise
+    """Deletes all our interfaces of a namespace, and with them the other ends of their cables.
+
+    In one request, which costs the kernel one grace period for all of them. Raises OSError.
+    """
+
+    def work() -> None:
+        namespaces.enter(namespace)
+        with rtnetlink.opened() as route, rtnetlink.refusals("cannot delete links"):
+            route.link("del", group=GROUP)
+
+    try:
+        namespaces.in_thread(work)
+    except OSError as error:
+        if error.errno not in (errno.ENODEV, errno.EINVAL):  # ENODEV (older: EINVAL): there are none
+            raise

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import TypeVar
 
 from testbed.errors import MachineError
-from testbed.netlink import Netlink, set_up
 from topologies import InputError
 
 T = TypeVar("T")
@@ -147,11 +146,13 @@ def _share_directory() -> None:
 
 def _quiet() -> None:
     """No IPv6 of the kernel's own, so that no neighbour discovery or MLD runs among our frames."""
+    from testbed import rtnetlink
+
     for scope in ("all", "default"):
         with suppress(FileNotFoundError):  # a kernel without IPv6
             Path(f"/proc/sys/net/ipv6/conf/{scope}/disable_ipv6").write_text("1")
-    with Netlink() as netlink:
-        netlink.send(set_up(LO_INDEX, "lo"))
+    with rtnetlink.opened() as route, rtnetlink.refusals("cannot bring up lo"):
+        route.link("set", index=LO_INDEX, state="up")
 
 
 class Markers:

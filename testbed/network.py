@@ -13,7 +13,7 @@ from dataclasses import replace
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
-from testbed import links, namespaces, state
+from testbed import namespaces, state
 from testbed.clean import Removed, end_keepers, remove, removed_on_error
 from testbed.doctor import require_machine
 from testbed.errors import MachineError
@@ -62,6 +62,7 @@ class FabricNetwork:
         run_id = run_id or names.new_run_id()
         if not names.owns_run(run_id):
             raise InputError(f"run id '{run_id}' must begin with '{names.prefix}.'")
+        from testbed import links
         from testbed.topology_text import topology_text
 
         with state.locked(names):

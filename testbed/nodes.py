@@ -8,7 +8,6 @@ start when they are first used.
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 from collections.abc import Mapping
 from typing import Any
@@ -20,9 +19,8 @@ from mininet.net import Mininet
 from mininet.node import Host, Node, Switch
 from mininet.topo import Topo
 
-from testbed import namespaces
+from testbed import links
 from testbed.names import RUN_VARIABLE, Names
-from testbed.netlink import Netlink, set_up
 from topologies import Fabric
 
 
@@ -160,8 +158,7 @@ class FabricIntf(Intf):  # type: ignore[misc]
 
     def set_link(self, up: bool) -> None:
         """Brings the interface up or takes it down."""
-        with namespaces.inside(self.node.namespace), Netlink() as netlink:
-            netlink.send(set_up(socket.if_nametoindex(self.name), self.name, up=up))
+        links.set_up(self.node.namespace, self.name, up=up)
 
     def isUp(self, setUp: bool = False) -> bool:  # noqa: N802
         """Whether the interface is up; with ``setUp`` brings it up."""

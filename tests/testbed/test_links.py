@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
 
-from testbed import namespaces
+from testbed import links, namespaces, offloads
 from testbed.doctor import doctor
 from testbed.errors import MachineError
-from testbed.ethtool import Ethtool
 from testbed.links import Cable, cables
 from testbed.names import Names
 from testbed.network import FabricNetwork
@@ -63,10 +65,10 @@ def test_a_frame_crosses_every_link_both_ways_at_once(network: FabricNetwork) ->
 def test_every_interface_is_as_the_fabric_says(network: FabricNetwork) -> None:
     for cable in cables(network.fabric, network.names):
         for end in (cable.a, cable.b):
-            with namespaces.inside(end.namespace), Ethtool() as ethtool:
+            with namespaces.inside(end.namespace), offloads.opened() as ethtool:
                 assert socket.if_nametoindex(end.ifname) == end.index
-                assert ethtool.offloads_on(end.ifname) == ()
-                assert ethtool.settle(end.ifname)
+                assert offloads.switched_on(ethtool, end.ifname) == ()
+                assert offloads.settle(ethtool, end.ifname)
                 facts = _facts(end.ifname)
             assert facts["mtu"] == str(cable.link.profile.mtu_bytes)
             assert facts["link/ether"] == end.mac.hex(":")
@@ -91,6 +93,23 @@ def test_the_kernel_itself_sends_nothing(network: FabricNetwork) -> None:
     assert ipv6 == ""
     assert len(counters) > 20
     assert {name: found[1] for name, found in counters.items() if found[1] != "0"} == {}
+
+
+def test_it_goes_up_and_down_within_an_event_loop_and_leaves_nothing_open(tiny: Fabric, names: Names) -> None:
+    async def up_and_down() -> None:
+        before = (os.listdir("/proc/self/fd"), threading.enumerate())
+        with FabricNetwork.up(tiny, names=names) as network:
+            links.set_up(names.fabric, network.ports["p0-t0-0"][1], up=False)
+        assert (os.listdir("/proc/self/fd"), threading.enumerate()) == before
+
+    asyncio.run(up_and_down())
+
+
+def test_what_the_kernel_refuses_is_said_and_leaves_no_descriptor(network: FabricNetwork) -> None:
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(FileExistsError, match="cannot make links: "):
+        links.lay(network.fabric, network.names)
+    assert os.listdir("/proc/self/fd") == before
 
 
 def test_a_link_keeps_its_rate(names: Names) -> None:

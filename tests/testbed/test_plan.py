@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 import pytest
+from pyroute2.netlink.rtnl.tcmsg import tcmsg
 
-from testbed import netlink
+from testbed import rtnetlink
 from testbed.links import FIRST_INDEX, cables, shape_of
 from testbed.names import Names
 from testbed.nodes import FabricTopo
@@ -67,11 +69,30 @@ def test_a_shape_lets_every_frame_through_and_bounds_the_queue(rate_bps: int, mt
 
 
 def test_rates_above_32_bits_go_into_their_own_attribute() -> None:
-    slow = netlink.tbf(7, "x", rate_bps=10**9, burst_bytes=10_000, limit_bytes=10**6)
-    fast = netlink.tbf(7, "x", rate_bps=10**11, burst_bytes=10**6, limit_bytes=10**7)
-    assert struct.pack("=Q", 10**11 // 8) in fast.body
-    assert len(fast.body) == len(slow.body) + 12
-    assert struct.unpack_from("=I", slow.body, slow.body.index(struct.pack("=I", 10**9 // 8)))
+    slow = _encoded(rtnetlink.tbf(7, rate_bps=10**9, burst_bytes=10_000, limit_bytes=10**6))
+    fast = _encoded(rtnetlink.tbf(7, rate_bps=10**11, burst_bytes=10**6, limit_bytes=10**7))
+    assert struct.pack("=HHI", 8, 6, 10_000) in slow  # TCA_TBF_BURST, to the byte
+    assert struct.pack("=I", 10**9 // 8) in slow
+    assert struct.pack("=HHQ", 12, 4, 10**11 // 8) in fast  # TCA_TBF_RATE64
+    assert len(fast) == len(slow) + 12
+
+
+def test_a_bucket_is_whole_though_pyroute2s_own_was_used_before() -> None:
+    theirs = {"attrs": [("TCA_KIND", "tbf"), ("TCA_OPTIONS", {"attrs": [("TCA_TBF_PARMS", {"rate": 1})]})]}
+    own = tcmsg()
+    own.update(theirs, header={"type": 36, "flags": 1})
+    own.encode()
+    test_rates_above_32_bits_go_into_their_own_attribute()
+
+
+def test_a_delay_is_kept_to_the_schedulers_tick() -> None:
+    found = _encoded(rtnetlink.netem(7, delay_ns=5_000, limit_packets=99))
+    assert struct.pack("=HHIIIIII", 28, 2, 78, 99, 0, 0, 0, 0) in found  # struct tc_netem_qopt
+
+
+def _encoded(request: Any) -> bytes:
+    request.encode()
+    return bytes(request.data)
 
 
 def test_the_mininet_topology_is_the_fabric(tiny: Fabric) -> None:
