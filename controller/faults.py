@@ -19,14 +19,17 @@ from finsy.p4schema import P4Schema
 from finsy.proto import p4r, p4r_grpc
 
 from controller.pipeline import Pipeline, shipped_pipeline
+from controller.queues import BYTE_TIME_ONE, TICKS_PER_US, byte_time
 from switches.target import RunningSwitch
-from topologies import Fabric, InputError
+from topologies import Fabric, InputError, LinkProfile
 
-FaultKind = Literal["blackhole", "loss"]
+FaultKind = Literal["blackhole", "loss", "corruption", "rate"]
 Direction = Literal["both", "up", "down"]
-FAULT_KINDS: tuple[FaultKind, ...] = ("blackhole", "loss")
+FAULT_KINDS: tuple[FaultKind, ...] = ("blackhole", "loss", "corruption", "rate")
 DIRECTIONS: tuple[Direction, ...] = ("both", "up", "down")
 RATIO_ONE = 1 << 32
+BURST_TICKS = TICKS_PER_US * 1000  # by which frames may be ahead of a rate that was cut
+MIN_BURST_FRAMES = 16
 
 # Trailing metadata of our own target's Write: CLOCK_MONOTONIC around the map updates themselves.
 BEFORE_KEY = "mrclab-t-before-ns"
@@ -37,7 +40,9 @@ AFTER_KEY = "mrclab-t-after-ns"
 class LinkFault:
     """What to break: a link by its two ends, how, and which way (``up`` is away from the hosts).
 
-    ``ratio`` is the share of frames that ``loss`` drops, from 0 to 1.
+    ``ratio`` is above 0 and at most 1: the share of frames that ``loss`` drops or ``corruption`` flips a bit
+    of, or the share of the link's rate that ``rate`` leaves; what is more than that is lost. Shares of frames
+    are kept to 2^-32.
     """
 
     a: str
@@ -107,7 +112,7 @@ class FaultInjector:
         name = self._fabric.link(fault.a, fault.b).name
         if name in self._active:
             raise InputError(f"link {name} is faulty already: restore it first")
-        moment = self._write(place.switch, [+entry for entry in _entries(fault, place)])
+        moment = self._write(place.switch, [+entry for entry in self._entries(fault, place)])
         self._active[name] = fault
         return moment
 
@@ -120,7 +125,7 @@ class FaultInjector:
         if fault is None:
             raise InputError(f"link {name} has no fault to undo")
         place = self._place(fault)
-        moment = self._write(place.switch, [-entry for entry in _entries(fault, place)])
+        moment = self._write(place.switch, [-entry for entry in self._entries(fault, place)])
         del self._active[name]
         return moment
 
@@ -137,11 +142,15 @@ class FaultInjector:
         if not self._fabric.has_link(fault.a, fault.b):
             raise InputError(f"no link {fault.a} - {fault.b} in topology {self._fabric.name}")
         if not 0 < fault.ratio <= 1:
-            raise InputError(f"a loss ratio is above 0 and at most 1, not {fault.ratio}")
+            raise InputError(f"a ratio is above 0 and at most 1, not {fault.ratio}")
         link = self._fabric.link(fault.a, fault.b)
         if link.kind == "host":
             return _Place(link.b.node, link.b.port, "down")
         return _Place(link.a.node, link.a.port, "up")
+
+    def _entries(self, fault: LinkFault, place: _Place) -> list[fy.P4TableEntry]:
+        profile = self._fabric.link(fault.a, fault.b).profile
+        return fault_entries(fault, place.port, place.egress_way, profile)
 
     def _stub(self, switch: RunningSwitch) -> p4r_grpc.P4RuntimeStub:
         if switch.grpc_address not in self._channels:
@@ -169,18 +178,34 @@ def _uint128(value: int) -> p4r.Uint128:
     return p4r.Uint128(high=value >> 64, low=value & (1 << 64) - 1)
 
 
-def _entries(fault: LinkFault, place: _Place) -> list[fy.P4TableEntry]:
+def fault_entries(
+    fault: LinkFault, port: int, egress_way: Direction, profile: LinkProfile
+) -> list[fy.P4TableEntry]:
+    """The entries that make a fault at a port of a switch, whose egress leads ``egress_way``."""
     controls = []
-    if fault.direction in ("both", place.egress_way):
+    if fault.direction in ("both", egress_way):
         controls.append("egress_fault")
-    if fault.direction != place.egress_way:
+    if fault.direction != egress_way:
         controls.append("ingress_fault")
-    ratio = round(fault.ratio * RATIO_ONE)
-    entries = []
-    for control in controls:
-        if fault.kind == "blackhole" or ratio >= RATIO_ONE:
-            action = fy.Action(f"{control}.blackhole")
-        else:
-            action = fy.Action(f"{control}.lose", ratio=ratio)
-        entries.append(fy.P4TableEntry(f"{control}.fault", match=fy.Match(port=place.port), action=action))
-    return entries
+    action, params = _action(fault, profile)
+    return [
+        fy.P4TableEntry(
+            f"{control}.fault", match=fy.Match(port=port), action=fy.Action(f"{control}.{action}", **params)
+        )
+        for control in controls
+    ]
+
+
+def _action(fault: LinkFault, profile: LinkProfile) -> tuple[str, dict[str, int]]:
+    # 2^32 does not fit the parameter. Where all shall be corrupted, one in 2^32 is left whole.
+    ratio = max(round(fault.ratio * RATIO_ONE), 1)
+    if fault.kind == "corruption":
+        return "corrupt", {"ratio": min(ratio, RATIO_ONE - 1)}
+    if fault.kind == "rate":
+        rate_bps = max(round(fault.ratio * profile.rate_bps), 1)
+        frames = MIN_BURST_FRAMES * profile.mtu_bytes * byte_time(rate_bps) // BYTE_TIME_ONE
+        burst = min(max(BURST_TICKS, frames), RATIO_ONE - 1)
+        return "limit_rate", {"byte_time": byte_time(rate_bps), "burst": burst}
+    if fault.kind == "blackhole" or ratio >= RATIO_ONE:
+        return "blackhole", {}
+    return "lose", {"ratio": ratio}

@@ -63,8 +63,14 @@ def _parser() -> argparse.ArgumentParser:
 
     fault = commands.add_parser("fault", help="break a link of the running fabric")
     _link_arguments(fault)
-    fault.add_argument("--kind", choices=("blackhole", "loss"), default="blackhole")
-    fault.add_argument("--ratio", type=float, default=1.0, help="share of frames that 'loss' drops (0..1)")
+    kinds = ("blackhole", "loss", "corruption", "rate")
+    fault.add_argument("--kind", choices=kinds, default="blackhole")
+    fault.add_argument(
+        "--ratio",
+        type=float,
+        default=1.0,
+        help="share of frames lost or corrupted, or of the link's rate that is left (0..1)",
+    )
     fault.add_argument(
         "--direction", choices=("both", "up", "down"), default="both", help="up: away from hosts"
     )

@@ -97,6 +97,7 @@ def _plain(counters: Any) -> dict[str, Any]:
     return {
         "rx": {port: asdict(count) for port, count in counters.rx.items()},
         "tx": {port: asdict(count) for port, count in counters.tx.items()},
+        "queues": {port: asdict(queue) for port, queue in counters.queues.items()},
         "drops": {reason.name.lower(): asdict(count) for reason, count in counters.drops.items()},
     }
 

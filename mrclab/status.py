@@ -25,12 +25,35 @@ def status(*, as_json: bool) -> int:
     console = Console()
     console.print(f"topology {answer['topology']} on {answer['target']}, up since {answer['since']}")
     console.print(_table(answer["switches"]))
+    console.print(_queues(answer["switches"]))
     for link, fault in answer["faults"].items():
-        share = f" {fault['ratio']:.4%}" if fault["kind"] == "loss" else ""
+        share = f" {fault['ratio']:.4%}" if fault["kind"] != "blackhole" else ""
         console.print(f"fault: {link} {fault['kind']}{share} ({fault['direction']})")
     if not answer["faults"]:
         console.print("no faults")
     return 0
+
+
+def _queues(switches: dict[str, Any]) -> Table | str:
+    """The ports whose queue had something to say: frames marked, trimmed or refused."""
+    table = Table(box=None, header_style="bold")
+    headings = ("port", "tx frames", "high class", "marked", "trimmed", "refused", "longest wait")
+    for heading in headings:
+        table.add_column(heading, justify="left" if heading == "port" else "right")
+    for name, switch in switches.items():
+        counters = switch["counters"]
+        for port, queue in counters["queues"].items() if counters is not None else ():
+            counts = [queue[what]["packets"] for what in ("marked", "trimmed", "refused")]
+            if any(counts):
+                wait = queue["longest_wait_us"]
+                table.add_row(
+                    f"{name}-eth{port}",
+                    str(counters["tx"][port]["packets"]),
+                    str(queue["high"]["packets"]),
+                    *map(str, counts),
+                    "" if wait is None else f"{wait:.0f} us",
+                )
+    return table if table.row_count else "no frame marked, trimmed or refused by a queue"
 
 
 def _table(switches: dict[str, Any]) -> Table:

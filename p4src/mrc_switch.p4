@@ -28,7 +28,7 @@ control MrcIngress(inout headers_t hdr,
 
     apply {
         port_rx.count((bit<32>)standard_metadata.ingress_port);
-        ingress_fault.apply(standard_metadata.ingress_port, drop_t.FAULT_INGRESS, meta);
+        ingress_fault.apply(hdr, standard_metadata.ingress_port, drop_t.FAULT_INGRESS, meta, standard_metadata);
         if (meta.drop == drop_t.NONE) {
             if (hdr.ipv6.isValid()) {
                 micro_segment.apply(hdr, meta, standard_metadata);
@@ -55,17 +55,21 @@ control MrcEgress(inout headers_t hdr,
                   inout metadata_t meta,
                   inout standard_metadata_t standard_metadata) {
     counter(PORT_COUNT, CounterType.packets_and_bytes) port_tx;
+    counter(PORT_COUNT, CounterType.packets_and_bytes) port_tx_high;
     counter(DROP_COUNT, CounterType.packets_and_bytes) egress_drops;
 
     Fault() egress_fault;
 
     apply {
-        egress_fault.apply(standard_metadata.egress_port, drop_t.FAULT_EGRESS, meta);
+        egress_fault.apply(hdr, standard_metadata.egress_port, drop_t.FAULT_EGRESS, meta, standard_metadata);
         if (meta.drop != drop_t.NONE) {
             egress_drops.count((bit<32>)(bit<8>)meta.drop);
             mark_to_drop(standard_metadata);
         } else {
             port_tx.count((bit<32>)standard_metadata.egress_port);
+            if (standard_metadata.priority == PRIORITY_HIGH) {
+                port_tx_high.count((bit<32>)standard_metadata.egress_port);
+            }
         }
     }
 }

@@ -18,6 +18,7 @@ control PortQueue(inout headers_t hdr,
     register<ticks_t>(PORT_COUNT) idle_at;
     register<ticks_t>(PORT_COUNT) trims_idle_at;
     register<ticks_t>(PORT_COUNT) longest_wait;
+    counter(PORT_COUNT, CounterType.packets_and_bytes) refused;
 
     bit<32> port;
     ticks_t now;
@@ -105,6 +106,9 @@ control PortQueue(inout headers_t hdr,
             meta.trimmable = 0;
         }
         port_queue.apply();
+        if (meta.drop != drop_t.NONE) {
+            refused.count(port);
+        }
         if (meta.high == 1 || meta.trim == 1) {
             standard_metadata.priority = PRIORITY_HIGH;
         }

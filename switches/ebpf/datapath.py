@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from switches.ebpf import bpf
 from switches.ebpf.bpf import Map
 from switches.ebpf.compiled import Compiled
-from switches.ebpf.plan import COUNTER_BYTES, counter_chunk
+from switches.ebpf.plan import COUNTER_BYTES, RegisterLayout, counter_chunk
 from switches.ebpf.tc import TrafficControl, ifindex_of
 
 
@@ -105,6 +105,11 @@ class Datapath:
         at, stride = index % chunk * COUNTER_BYTES, chunk * COUNTER_BYTES
         pairs = [struct.unpack_from("=QQ", raw, at + base) for base in range(0, len(raw), stride)]
         return sum(p for p, _ in pairs), sum(b for _, b in pairs)
+
+    def register_cells(self, register: RegisterLayout, indexes: range) -> list[int]:
+        """The values of cells of a register array. Cells are read one after the other, not all at once."""
+        raw, size = self._raw(register.map, 0), register.cell_size
+        return [int.from_bytes(raw[i * size : (i + 1) * size], "little") for i in indexes]
 
     def _raw(self, map_index: int, element: int) -> bytes:
         raw = self.maps[map_index].lookup(struct.pack("=I", element))

@@ -30,6 +30,7 @@ from tests.switches.switch_kit import (
     insert,
     ipv6_frame,
     modify,
+    mrc_frame,
     read_p4info,
     receive,
     sid,
@@ -191,6 +192,60 @@ def test_a_loss_ratio_is_binomial(chain: Chain) -> None:
         chain.clients[2].write(delete(entry))
     assert got + done == n
     assert abs(done - n * p) < 5 * math.sqrt(n * p * (1 - p))
+
+
+def test_corruption_flips_one_bit_that_the_icrc_covers(chain: Chain) -> None:
+    entry = chain.fault(2, OUT_FAULT, 2, "corrupt", 2**32 - 1)
+    flipped = set()
+    try:
+        for _ in range(200):
+            frame = mrc_frame(sid(1, 2, 3, 4), 64)
+            chain.h1.send(frame)
+            (got,) = receive(chain.h2, 1)
+            assert got[54:111] + got[114:] == frame[54:111] + frame[114:]
+            flip = int.from_bytes(got[111:114], "big") ^ int.from_bytes(frame[111:114], "big")
+            assert flip.bit_count() == 1
+            flipped.add(flip)
+        plain = ipv6_frame(sid(1, 2, 3, 4))
+        chain.h1.send(plain)
+        (got,) = receive(chain.h2, 1)
+        other = int.from_bytes(got[22:38], "big") ^ int.from_bytes(plain[22:38], "big")
+        assert (other.bit_count(), got[54:]) == (1, plain[54:])
+    finally:
+        chain.clients[2].write(delete(entry))
+    assert len(flipped) > 15  # of 24; each as likely as the next
+
+
+def test_a_rate_cut_lets_a_burst_through_and_loses_the_rest(chain: Chain) -> None:
+    """So slow that hardly a frame more becomes due while the test runs."""
+    byte_time = 2**32 - 1  # 64 us a byte, the slowest there is
+    entry = chain.fault(2, OUT_FAULT, 2, "limit_rate", byte_time, 1024 * 10**6)  # a second ahead
+    lost = chain.count(2, "MrcEgress.egress_drops", 6)[0]
+    try:
+        for _ in range(40):  # each takes 64 ms
+            chain.h1.send(ipv6_frame(sid(1, 2, 3, 4), 1000))
+        got = receive(chain.h2, 40, 0.5)
+    finally:
+        chain.clients[2].write(delete(entry))
+    lost = chain.count(2, "MrcEgress.egress_drops", 6)[0] - lost
+    assert len(got) + lost == 40
+    assert 16 <= len(got) <= 24  # 16 fill a second; a machine that dawdles may earn some more
+    chain.h1.send(ipv6_frame(sid(1, 2, 3, 4)))
+    assert len(receive(chain.h2, 1)) == 1
+
+
+def test_registers_can_be_read_and_not_written(chain: Chain) -> None:
+    registers = {r.preamble.name: r.preamble.id for r in chain.names.info.registers}
+    entity = p4r.Entity()
+    entity.register_entry.register_id = registers["MrcIngress.port_queue.longest_wait"]
+    assert len(chain.clients[1].read(entity)) == 512
+    entity.register_entry.index.index = 511
+    (found,) = chain.clients[1].read(entity)
+    assert int.from_bytes(found.register_entry.data.bitstring, "big") == 0
+    entity.register_entry.index.index = 512
+    with pytest.raises(grpc.RpcError) as caught:
+        chain.clients[1].read(entity)
+    assert caught.value.code() is grpc.StatusCode.OUT_OF_RANGE
 
 
 def test_a_modified_entry_goes_on_counting(chain: Chain) -> None:

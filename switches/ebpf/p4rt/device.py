@@ -289,6 +289,8 @@ class Device:
                     yield from self._read_counters(config.schema, datapath, wanted.counter_entry)
                 case "direct_counter_entry":
                     yield from self._read_direct(config.schema, datapath, wanted.direct_counter_entry)
+                case "register_entry":
+                    yield from self._read_registers(config.schema, datapath, wanted.register_entry)
                 case None:
                     raise P4RuntimeError(Code.INVALID_ARGUMENT, "a read without an entity")
                 case other:
@@ -368,6 +370,28 @@ class Device:
                 entry = p4r.CounterEntry(counter_id=counter_id, index=p4r.Index(index=at))
                 entry.data.CopyFrom(self._shown(counter.map, at, raw))
                 yield p4r.Entity(counter_entry=entry)
+
+    @staticmethod
+    def _read_registers(
+        schema: Schema, datapath: Datapath, wanted: p4r.RegisterEntry
+    ) -> Iterator[p4r.Entity]:
+        # Only for reading: all cells are one value of a map, and the program writes others meanwhile.
+        if wanted.register_id and wanted.register_id not in schema.registers:
+            raise P4RuntimeError(Code.NOT_FOUND, f"no register {wanted.register_id}")
+        for register_id, register in schema.registers.items():
+            if wanted.register_id not in (0, register_id):
+                continue
+            indexes = range(register.size)
+            if wanted.HasField("index"):
+                if not 0 <= wanted.index.index < register.size:
+                    raise P4RuntimeError(
+                        Code.OUT_OF_RANGE, f"{register.name} has no index {wanted.index.index}"
+                    )
+                indexes = range(wanted.index.index, wanted.index.index + 1)
+            for at, value in zip(indexes, datapath.register_cells(register, indexes), strict=True):
+                entry = p4r.RegisterEntry(register_id=register_id, index=p4r.Index(index=at))
+                entry.data.bitstring = value.to_bytes(max(1, (value.bit_length() + 7) // 8), "big")
+                yield p4r.Entity(register_entry=entry)
 
     def _read_direct(
         self, schema: Schema, datapath: Datapath, wanted: p4r.DirectCounterEntry

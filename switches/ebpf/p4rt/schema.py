@@ -11,7 +11,7 @@ from switches.ebpf.compiled import Compiled
 from switches.ebpf.entries import Action, Entry, Match, full_mask
 from switches.ebpf.p4rt.status import Code, P4RuntimeError
 from switches.ebpf.p4rt.values import decode, encode
-from switches.ebpf.plan import ActionLayout, CounterLayout, KeySlot, TableLayout
+from switches.ebpf.plan import ActionLayout, CounterLayout, KeySlot, RegisterLayout, TableLayout
 
 _KINDS = {
     p4i.MatchField.EXACT: "exact",
@@ -193,6 +193,7 @@ class Schema:
     tables: dict[int, TableSchema]
     counters: dict[int, CounterLayout]
     direct_counters: dict[int, int]  # counter id -> table id
+    registers: dict[int, RegisterLayout]
 
     def table(self, table_id: int) -> TableSchema:
         """A table by id. Raises P4RuntimeError NOT_FOUND."""
@@ -225,7 +226,12 @@ def bind(info: p4i.P4Info, compiled: Compiled) -> Schema:
             raise _bad(f"P4Info and device config differ: the config has no counter {c.preamble.name}")
         counters[c.preamble.id] = compiled.plan.counters[c.preamble.name]
     direct = {c.preamble.id: c.direct_table_id for c in info.direct_counters}
-    return Schema(tables, counters, direct)
+    registers = {}
+    for r in info.registers:
+        if r.preamble.name not in compiled.plan.registers:
+            raise _bad(f"P4Info and device config differ: the config has no register {r.preamble.name}")
+        registers[r.preamble.id] = compiled.plan.registers[r.preamble.name]
+    return Schema(tables, counters, direct, registers)
 
 
 def _table(t: p4i.Table, layout: TableLayout, source: Table, actions: dict[int, p4i.Action]) -> TableSchema:
