@@ -8,7 +8,7 @@ socket, a JSON object per line each way, answered in order (see ``hosts.perf_cli
     write_bw  keep writes in flight on every queue pair                         -> completion times
     write_lat one write at a time, until it is acknowledged                     -> a duration each
     ping      one write at a time, until the peer has written back              -> a duration each
-    pong      write back whatever comes, that many times
+    pong      write back whatever comes, from the answer to this command on
     idle      what the NIC counted
 
 While a job runs and after it the NIC keeps working, so that the other end can finish its own.
@@ -150,12 +150,11 @@ class Latency:
 
 
 class Pong:
-    """The far end of a ping: answers every write with one of its own."""
+    """The far end of pings: answers every write with one of its own, until another job comes."""
 
-    def __init__(self, nic: Nic, size: int, iterations: int) -> None:
+    def __init__(self, nic: Nic, size: int) -> None:
         self._nic = nic
         self._size = size
-        self._left = iterations
 
     def start(self) -> None:
         """Nothing to do before the first ping."""
@@ -165,12 +164,11 @@ class Pong:
         if isinstance(event, SendCompleted):
             _check(event)
         if isinstance(event, ReceiveCompleted):
-            self._left -= 1
             self._nic.post(self._nic.qpns[0], self._size, 1)
 
     def result(self) -> dict[str, Any] | None:
-        """Nothing to tell."""
-        return {} if self._left == 0 else None
+        """Never over."""
+        return None
 
 
 class PerfAgent:
@@ -192,7 +190,7 @@ class PerfAgent:
             "ping": lambda r: self._begin(
                 Latency(self.nic, r["size"], r["iterations"], r["warm_up"], ping=True)
             ),
-            "pong": lambda r: self._begin(Pong(self.nic, r["size"], r["iterations"])),
+            "pong": self._pong,
             "idle": self._idle,
         }
 
@@ -232,6 +230,11 @@ class PerfAgent:
         self._job = job
         job.start()
         return None
+
+    def _pong(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        # Answered at once: a ping that came before the job would never be answered.
+        self._job = Pong(self.nic, request["size"])
+        return {}
 
     def _open(self, request: Mapping[str, Any]) -> dict[str, Any]:
         if request["cpu"] is not None:

@@ -211,11 +211,9 @@ class PerfPair:
 
     def ping_pong(self, size: int, iterations: int, warm_up: int) -> LatencyResult:
         """Half the time of a write and the write that answers it: one way, as perftest tells it."""
-        self.ends[1].tell("pong", size=size, iterations=iterations + warm_up)
+        self.ends[1].ask("pong", size=size)
         self.ends[0].tell("ping", size=size, iterations=iterations, warm_up=warm_up)
-        durations = self.ends[0].hear()["durations_ns"]
-        self.ends[1].hear()
-        return latency_result(size, durations, 2)
+        return latency_result(size, self.ends[0].hear()["durations_ns"], 2)
 
     def completion(self, size: int, iterations: int, warm_up: int) -> LatencyResult:
         """From the post of a write to its completion: there, and the acknowledgement back."""
