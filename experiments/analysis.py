@@ -398,13 +398,13 @@ def _check_first_rtx(scene: _Scene, detect: Measured) -> Check:
 
 
 def _first_rtx(scene: _Scene) -> int | None:
-    """When the first of the lost packets was sent again, in ns since the fault."""
+    """When the first of the lost packets was sent again, in ns since the fault; 0 within its interval."""
     sent = scene.trace.sent
     during = _within(sent.t_ns, scene.fault.t_before_ns, scene.end)
     lost = {(int(sent.flow[i]), int(sent.psn[i])) for i in scene.lost}
     rtx = np.flatnonzero(sent.rtx[during]) + during.start
     first = next((int(sent.t_ns[i]) for i in rtx if (int(sent.flow[i]), int(sent.psn[i])) in lost), None)
-    return None if first is None else first - scene.zero
+    return None if first is None else max(0, first - scene.zero)
 
 
 def _check_silence(scene: _Scene, switch: Measured) -> Check:

@@ -59,6 +59,16 @@ def free_ports(count: int, netns: str | None) -> list[int]:
         return ports
 
 
+def _require_interfaces(specs: Sequence[SwitchSpec], netns: str | None) -> None:
+    """Raises BadInputError for an interface that is not there: BMv2 may answer before it finds that out."""
+    with _in_netns(netns):
+        there = {name for _, name in socket.if_nameindex()}
+    for spec in specs:
+        for interface in spec.ports.values():
+            if interface not in there:
+                raise BadInputError(f"{spec.name}: no interface {interface} in this network namespace")
+
+
 @dataclass(frozen=True, slots=True)
 class Queue:
     """The queue behind a port: how fast it is emptied, in packets/s, and how many packets it holds."""
@@ -106,6 +116,7 @@ class Bmv2Target:
         """Start the switches; see `SwitchTarget`."""
         if self._processes:
             raise BadInputError("this target has been started already")
+        _require_interfaces(specs, netns)
         options = subprocess.run([BMV2_PROGRAM, "--help"], capture_output=True, text=True, check=False).stdout
         self._netns, self._log_dir = netns, log_dir
         self._sockets = sockets = tempfile.TemporaryDirectory(prefix="bmv2-")

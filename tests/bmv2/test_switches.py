@@ -1,6 +1,7 @@
 """What only a target of many processes can do: lose one, start it again, say how it ended."""
 
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ import pytest
 from controller.faults import LinkFault
 from switches.bmv2.target import PCAP_VARIABLE, Bmv2Target
 from switches.deaths import DeathWatch
-from switches.errors import SwitchError
+from switches.errors import BadInputError, SwitchError
 from switches.target import SwitchSpec
 from testbed.lab import Lab
 from testbed.names import Names
@@ -29,14 +30,29 @@ def namespace() -> Iterator[Namespace]:
     ns.delete()
 
 
-def test_a_switch_that_cannot_start_is_named_with_its_last_words_at_once(
-    namespace: Namespace, tmp_path: Path
-) -> None:
+def test_an_interface_that_is_not_there_is_named(namespace: Namespace, tmp_path: Path) -> None:
     specs = [SwitchSpec("good", 1, {1: "s1"}), SwitchSpec("bad", 2, {1: "nowhere"})]
     target = Bmv2Target()
-    with pytest.raises(SwitchError, match="bad: simple_switch_grpc ended") as caught:
+    with pytest.raises(BadInputError, match="bad: no interface nowhere"):
         target.start(specs, netns=namespace.name, log_dir=tmp_path)
-    assert "\n" not in str(caught.value)
+    assert target.pids() == []
+
+
+def test_a_switch_that_ends_at_its_start_is_named_with_its_last_words_at_once(
+    namespace: Namespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = shutil.which("simple_switch_grpc")
+    wrapper = tmp_path / "bin" / "simple_switch_grpc"
+    wrapper.parent.mkdir()
+    wrapper.write_text(
+        f'#!/bin/sh\ncase "$*" in *"--device-id 2 "*) echo no more memory; exit 7;; esac\nexec {real} "$@"\n'
+    )
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("PATH", str(wrapper.parent), prepend=os.pathsep)
+    specs = [SwitchSpec("good", 1, {1: "s1"}), SwitchSpec("bad", 2, {1: "s2"})]
+    target = Bmv2Target()
+    with pytest.raises(SwitchError, match=r"^bad: simple_switch_grpc ended: no more memory$"):
+        target.start(specs, netns=namespace.name, log_dir=tmp_path)
     assert target.pids() == []
 
 
