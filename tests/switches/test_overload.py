@@ -17,7 +17,7 @@ from controller.queues import HIGH_DSCP, TRIMMABLE_DSCP, queue_setting
 from switches.ebpf.target import EbpfTarget
 from switches.target import SwitchSpec
 from testbed.links import DATA_CLASS, HIGH_CLASS, LINK_CLASS
-from testbed.netlink import Netlink, htb, htb_class
+from testbed.rtnetlink import htb, htb_class, opened, send
 from tests.switches.switch_kit import (
     DST,
     JSON,
@@ -93,15 +93,16 @@ class Merge:
 
         def one(number: int, parent: int, rate: int, order: int) -> object:
             how = {"rate_bps": rate, "ceil_bps": RATE, "burst_bytes": burst, "order": order}
-            return htb_class(index, ifname, number=number, parent=parent, **how)
+            return htb_class(index, number=number, parent=parent, **how)
 
-        with Netlink() as netlink:
-            netlink.send(
-                htb(index, ifname, default_class=DATA_CLASS),
+        with opened() as route:
+            requests = (
+                htb(index, default_class=DATA_CLASS),
                 one(LINK_CLASS, 0, RATE, 0),
                 one(HIGH_CLASS, LINK_CLASS, tiny, 0),
                 one(DATA_CLASS, LINK_CLASS, tiny, 1),
             )
+            send(route, requests, "a port of the test's own")
 
     def count(self, name: str, index: int) -> int:
         (found,) = self.client.read(self.names.counter(f"MrcIngress.{name}", index))

@@ -24,6 +24,7 @@ from tests.switches.switch_kit import (
     forwarded,
     insert,
     ipv6_frame,
+    mrc_frame,
     read_p4info,
     sid,
 )
@@ -168,12 +169,43 @@ def mrc_rules(rng: random.Random) -> dict[str, list[Rule]]:
     }
 
 
+def queue_rules(rng: random.Random) -> dict[str, list[Rule]]:
+    """Ports that are busy from their first frame on, for longer than the test takes: 64 us a byte."""
+    queue, top = "MrcIngress.port_queue", 2**32 - 1
+    classes = [(4, "trimmable"), (8, "trimmable"), (12, "high"), (46, "high")]
+    return {
+        **mrc_rules(rng),
+        "MrcEgress.egress_fault.fault": [],
+        f"{queue}.traffic_class": [Rule((Exact(dscp),), f"{queue}.{name}") for dscp, name in classes],
+        f"{queue}.port_queue": [
+            Rule((Exact(port),), f"{queue}.send_at", (top, top, 0, top, dscp))
+            for port, dscp in ((2, 12), (3, 16))
+        ],
+        "MrcIngress.ecn_mark.marking": [Rule((Exact(2),), "MrcIngress.ecn_mark.red", (0, 1))],
+    }
+
+
+def queue_frames(rng: random.Random) -> list[bytes]:
+    return [
+        mrc_frame(
+            sid(1, rng.choice([2, 3])),
+            rng.choice([0, 1, 4, 8, 500, 1300, 4096]),
+            dscp=rng.choice([4, 8, 12, 46]),
+            ecn=rng.randrange(4),
+            stamped=rng.random() < 0.5,
+            imm=rng.random() < 0.5,
+        )
+        for _ in range(150)
+    ]
+
+
 PROGRAMS: dict[str, tuple[Path, Path, Any, Any]] = {
     "arith": (DATA / "arith.json", DATA / "arith.p4info.txtpb", lambda r: {}, arith_frames),
     "stacks": (DATA / "stacks.json", DATA / "stacks.p4info.txtpb", stacks_rules, stacks_frames),
     "match": (DATA / "match.json", DATA / "match.p4info.txtpb", match_rules, match_frames),
     "registers": (DATA / "registers.json", DATA / "registers.p4info.txtpb", lambda r: {}, registers_frames),
     "mrc": (JSON, P4INFO, mrc_rules, mrc_frames),
+    "queue": (JSON, P4INFO, queue_rules, queue_frames),
 }
 
 
