@@ -127,6 +127,11 @@ def _try_all(route: IPRoute) -> list[Check]:
         route.tc("add", "tbf", _PROBE_INDEX, "1:", rate="1gbit", burst=20_000, limit=10**6)
         return "works"
 
+    def htb() -> str:
+        (peer,) = route.link_lookup(ifname="mrcprobe1")
+        route.tc("add", "htb", peer, "1:", default=0x10)
+        return "works"
+
     def netem() -> str:
         route.tc("add", "netem", _PROBE_INDEX, "10:", parent="1:1", delay=1, limit=100)
         return "works"
@@ -156,6 +161,7 @@ def _try_all(route: IPRoute) -> list[Check]:
         return [
             _attempt("veth", True, veth, option("CONFIG_VETH", "veth")),
             _attempt("link rates (TBF)", True, tbf, option("CONFIG_NET_SCH_TBF", "sch_tbf")),
+            _attempt("switch queues (HTB)", True, htb, option("CONFIG_NET_SCH_HTB", "sch_htb")),
             _attempt("tc clsact", True, clsact, option("CONFIG_NET_SCH_INGRESS", "sch_ingress")),
             _attempt("BPF", True, bpf, "a kernel with CONFIG_BPF_SYSCALL, and CAP_BPF or --privileged"),
             _attempt("tc BPF (cls_bpf)", True, cls_bpf, option("CONFIG_NET_CLS_BPF", "cls_bpf")),

@@ -57,7 +57,8 @@ def test_the_kernel_is_tried_and_nothing_is_left() -> None:
     before = (os.listdir("/sys/class/net"), os.listdir("/proc/self/fd"))
     found = {check.name: check for check in doctor()}
     assert (os.listdir("/sys/class/net"), os.listdir("/proc/self/fd")) == before
-    for name in ("root", "veth", "link rates (TBF)", "tc clsact", "BPF", "tc BPF (cls_bpf)"):
+    qdiscs = ("link rates (TBF)", "switch queues (HTB)", "tc clsact")
+    for name in ("root", "veth", *qdiscs, "BPF", "tc BPF (cls_bpf)"):
         assert found[name].ok, str(found[name])
     assert found["BPF JIT"].required
 
