@@ -692,9 +692,12 @@ class Requester:
             return
         if now_ns - min(tail_due, ack_due) > self._config.stall_grace_ns and not self._late_ready:
             # We were not running. What the peer answered meanwhile is still unread: give it one round.
+            # Only what is due is put off, and only by that round: a machine that is always late must run
+            # out of retries as well.
             self._late_ready = True
             self.tail.since_ns = now_ns
-            self.ack_timer.since_ns = max(self.ack_timer.since_ns, now_ns - self.ack_timer.timeout_ns() // 2)
+            if now_ns >= ack_due:
+                self.ack_timer.since_ns += now_ns - ack_due + self._config.stall_grace_ns
             return
         self._late_ready = False
         if now_ns >= ack_due:

@@ -336,3 +336,21 @@ def test_the_answer_to_an_original_does_not_vouch_for_its_repetition():
     assert hand.events(PacketLost) == []
     hand.answer(third, 1_153_000)
     assert [type(e) for e in hand.a.events()] == [SendCompleted]
+
+
+def test_timers_that_are_always_served_late_still_run_out_of_retries():
+    """A busy machine serves every timer late; a dead network must fail the request all the same."""
+    hand = Hand(initial_rtt_ns=10_000)
+    hand.post(1)
+    hand.send(1_000_000)
+    now = 1_000_000
+    for _ in range(20_000):
+        due = hand.a.next_timer()
+        if due is None:
+            break
+        now = max(now, due) + 3_000_000
+        hand.a.handle_timer(now)
+        hand.a.frames_to_send(now)
+    completions = [e for e in hand.a.events() if isinstance(e, SendCompleted)]
+    assert [e.status for e in completions] == [Status.RETRY_EXCEEDED]
+    assert now < 20_000_000_000
