@@ -185,3 +185,15 @@ def test_nobody_is_left_holding_our_descriptors(mrclab: Mrclab) -> None:
     with os.fdopen(read_fd) as said:
         assert "up:" in said.read()
     mrclab.ok("down")
+
+
+def test_perf_over_a_dead_network_ends_with_one_line(mrclab: Mrclab, machine: None) -> None:
+    mrclab.ok("up", "--topology", "tiny", "--target", "ebpf")
+    for plane in range(2):
+        mrclab.ok("fault", "h1", f"p{plane}-t0-0")
+    for test in ("write_bw", "write_lat"):
+        done = mrclab("perf", test, "--from", "h1", "--to", "h3", "-n", "10")
+        assert done.returncode == 1
+        assert "Retry Counter Exceeded" in done.stderr
+        assert done.stderr.count("\n") == 1
+    mrclab.ok("down")
