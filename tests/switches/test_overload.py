@@ -40,6 +40,7 @@ RATE, MTU = 20_000_000, 4300
 WHOLE = 138 + 4096
 FRAME_S = WHOLE * 8 / RATE
 TRIMMABLE, CONTROL = 4, 46
+CATCH_UP_S = 0.004
 _SO_SNDBUFFORCE = 32
 
 
@@ -127,10 +128,14 @@ def codepoint(frame: bytes) -> int:
 @pytest.mark.parametrize("overload", [2, 10])
 def test_overload_trims_and_marks_and_drops_nothing(merge: Merge, overload: int) -> None:
     frame, sent = mrc_frame(sid(1, 3), 4096, dscp=TRIMMABLE, ecn=2), 150 * overload
-    start = time.monotonic()
-    for number, port in zip(range(sent), itertools.cycle((1, 2)), strict=False):
-        while time.monotonic() < start + number * FRAME_S / overload:
+    start = due = time.monotonic()
+    missed = 0.0
+    for _, port in zip(range(sent), itertools.cycle((1, 2)), strict=False):
+        while (now := time.monotonic()) < due:
             pass
+        # A sender that was kept from its work catches up a little: all at once would be another overload.
+        late = max(now - CATCH_UP_S - due, 0)
+        missed, due = missed + late, due + late + FRAME_S / overload
         merge.h[port].send(frame)
     lasted = time.monotonic() - start
     got = receive(merge.h[3], sent, 5)
@@ -145,14 +150,15 @@ def test_overload_trims_and_marks_and_drops_nothing(merge: Merge, overload: int)
     # The link was never idle: whole frames took what the trimmed ones left, and as much again as may queue.
     carried = (len(whole) * WHOLE + len(trimmed) * 134) * 8
     queued = (merge.setting.trim_from / 1024e6 + 2 * FRAME_S) * RATE
-    assert 0.9 * lasted * RATE < carried < lasted * RATE + queued
+    assert 0.9 * (lasted - missed) * RATE < carried < lasted * RATE + queued
     marked = [f[15] >> 4 & 3 == 3 for f in whole]
     if merge.setting.mark is None:
         assert not any(marked)
     else:
         assert not any(marked[:3])  # they found less than a fifth of 16 frames before them
         full = marked[math.ceil(16 * overload / (overload - 1)) + 2 :]
-        assert sum(full) > 0.9 * len(full)  # trimming holds the queue above the upper threshold
+        # Trimming holds the queue above the upper threshold, unless the senders paused.
+        assert sum(full) > (0.9 - 2 * missed / lasted) * len(full)
         assert merge.count("ecn_mark.marked", 3) == sum(f[15] >> 4 & 3 == 3 for f in got)
 
 
