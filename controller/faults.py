@@ -133,11 +133,6 @@ class FaultInjector:
         """Takes a link as healed without a write: for a switch that lost its entries when it ended."""
         self._active.pop(self._fabric.link(a, b).name, None)
 
-    def undo_all(self) -> None:
-        """Heals every link."""
-        for fault in list(self._active.values()):
-            self.undo(fault.a, fault.b)
-
     def _place(self, fault: LinkFault) -> _Place:
         if not self._fabric.has_link(fault.a, fault.b):
             raise InputError(f"no link {fault.a} - {fault.b} in topology {self._fabric.name}")

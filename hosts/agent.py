@@ -18,7 +18,6 @@ which whoever runs the experiment commands it: a JSON object per line each way, 
 from __future__ import annotations
 
 import gc
-import json
 import logging
 import os
 import random
@@ -30,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from hosts.attributes import attributes_from_dict, attributes_to_dict
+from hosts.commands import carry_out, reply
 from hosts.device import Device
 from hosts.eventlog import write_log
 from hosts.mrc import EvState, MrcConfig
@@ -212,17 +212,8 @@ def serve(control: socket.socket) -> None:
                 line = commands.readline()
                 if not line:
                     return
-                answer = _answer(agent, line)
-            if answer is not None:
-                control.sendall(json.dumps(answer).encode() + b"\n")
-
-
-def _answer(agent: Agent, line: bytes) -> dict[str, Any] | None:
-    try:
-        return agent.answer(json.loads(line))
-    except Exception as error:
-        LOGGER.exception("command failed: %s", line)
-        return {"error": f"{type(error).__name__}: {error}"}
+                answer = carry_out(line, agent.answer)
+            reply(control, answer)
 
 
 def main() -> None:

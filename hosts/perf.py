@@ -17,7 +17,6 @@ While a job runs and after it the NIC keeps working, so that the other end can f
 from __future__ import annotations
 
 import gc
-import json
 import logging
 import os
 import random
@@ -29,6 +28,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from hosts.attributes import attributes_from_dict, attributes_to_dict
+from hosts.commands import carry_out, reply
 from hosts.device import Device
 from hosts.mrc import MrcConfig
 from hosts.mrc.events import Event, ReceiveCompleted, SendCompleted, Status
@@ -299,23 +299,12 @@ def serve(control: socket.socket) -> None:
             except PerfError as error:
                 agent.give_up()
                 commanded, answer = False, {"error": str(error)}
-            if answer is not None:
-                control.sendall(json.dumps(answer).encode() + b"\n")
+            reply(control, answer)
             if commanded:
                 line = commands.readline()
                 if not line:
                     return
-                answer = _answer(agent, line)
-                if answer is not None:
-                    control.sendall(json.dumps(answer).encode() + b"\n")
-
-
-def _answer(agent: PerfAgent, line: bytes) -> dict[str, Any] | None:
-    try:
-        return agent.answer(json.loads(line))
-    except Exception as error:
-        LOGGER.exception("command failed: %s", line)
-        return {"error": f"{type(error).__name__}: {error}"}
+                reply(control, carry_out(line, agent.answer))
 
 
 def main() -> None:

@@ -133,12 +133,6 @@ class FabricNetwork:
             state.write(self.names, replace(self._record(), owner=None))
         self._children.clear()
 
-    def record_target(self, target: str) -> None:
-        """Notes what runs in the switches."""
-        self.target = target
-        with state.locked(self.names):
-            state.write(self.names, replace(self._record(), target=target))
-
     def record_process(self, pid: int, what: str) -> None:
         """Notes a process that the testbed lives by: a detached one counts as dead when all those noted
         have ended."""

@@ -188,13 +188,6 @@ def load_program(code: bytes, name: str) -> int:
         raise SwitchError(f"the kernel refused the program: {exc.strerror}: {said}") from exc
 
 
-def verifier_log(code: bytes, name: str = "log") -> str:
-    """Load a program and return what the verifier has to say about it."""
-    log = ctypes.create_string_buffer(_LOG_SIZE)
-    os.close(_load(code, name, log))
-    return log.value.decode(errors="replace")
-
-
 def _load(code: bytes, name: str, log: ctypes.Array[ctypes.c_char] | None) -> int:
     text = ctypes.create_string_buffer(code, len(code))
     licence = ctypes.create_string_buffer(b"Apache-2.0")

@@ -14,7 +14,7 @@ from llvmlite import ir
 
 from switches.ebpf.plan import MapSpec
 
-I1, I8, I16, I32, I64 = (ir.IntType(w) for w in (1, 8, 16, 32, 64))
+I8, I32, I64 = (ir.IntType(w) for w in (8, 32, 64))
 PTR = ir.PointerType()
 Value = Any  # llvmlite carries no types
 
@@ -35,7 +35,6 @@ class Helper(IntEnum):
     REDIRECT = 23
     SKB_LOAD_BYTES = 26
     SKB_CHANGE_TAIL = 38
-    SKB_PULL_DATA = 39
     SKB_CHANGE_HEAD = 43
     SPIN_LOCK = 93
     SPIN_UNLOCK = 94
@@ -51,11 +50,6 @@ class MapPool:
         """Register a map; returns its index."""
         self.specs.append(spec)
         return len(self.specs) - 1
-
-
-def int_type(width: int) -> Any:
-    """The type iN."""
-    return ir.IntType(width)
 
 
 def const(width: int, value: int) -> Value:

@@ -33,7 +33,6 @@ class Unit:
     registers: dict[str, RegisterLayout] = field(default_factory=dict)
     lock_map: int | None = None
     truncates: bool = False  # whether some statement cuts frames
-    refused_reads: frozenset[FieldRef] = frozenset()
 
     def count(self, map_index: int, cells: int, index: Value) -> None:
         """Add this frame to a counter cell; an index outside the array counts nothing."""

@@ -91,10 +91,6 @@ class Arbiter:
         if primary is None or election_id(message) != primary.election:
             raise P4RuntimeError(Code.PERMISSION_DENIED, "Not primary")
 
-    def is_primary(self, client: Client) -> bool:
-        """Whether a client is the primary of its role."""
-        return client.member and self._roles[client.role].primary is client
-
     def _tell(self, role: _Role, client: Client) -> None:
         response = p4r.StreamMessageResponse()
         update = response.arbitration
