@@ -20,6 +20,7 @@ NEXT_HOP = "next_hop"
 TRAFFIC_CLASS = "traffic_class"
 PORT_QUEUE = "port_queue"
 MARKING = "marking"
+PROBE_VERSION = "probe_version"
 # The key field of each table, by finsy's short name (dst_addr for hdr.ipv6.dst_addr).
 KEY_FIELDS = {
     MY_SID: "dst_addr",
@@ -27,7 +28,9 @@ KEY_FIELDS = {
     TRAFFIC_CLASS: "dscp",
     PORT_QUEUE: "port",
     MARKING: "port",
+    PROBE_VERSION: "version",
 }
+PROBE_FORMAT = 1  # p4src/probe.p4
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -68,6 +71,7 @@ def switch_entries(fabric: Fabric, switch: Switch) -> tuple[Entry, ...]:
     entries = [Entry(MY_SID, str(fabric.sid(switch.usid)), "un")]
     entries += [Entry(TRAFFIC_CLASS, str(dscp), "trimmable") for dscp in TRIMMABLE_DSCP]
     entries += [Entry(TRAFFIC_CLASS, str(dscp), "high") for dscp in HIGH_DSCP]
+    entries.append(Entry(PROBE_VERSION, str(PROBE_FORMAT), "record", (("node", switch.usid),)))
     for port in switch.ports:
         usid = fabric.usid_of(port.peer.node, switch.plane)
         params = {

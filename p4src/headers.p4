@@ -10,6 +10,7 @@ typedef bit<9>   port_t;
 const bit<16> ETHERTYPE_IPV6 = 0x86dd;
 const bit<8>  NEXT_IPV6      = 41;
 const bit<8>  NEXT_UDP       = 17;
+const bit<16> PROBE_PORT     = 4799;  // by choice: nothing is registered there
 
 // Port-indexed arrays cover every value of a 9-bit port, so that no index can fall outside.
 const bit<32> PORT_COUNT = 512;
@@ -53,12 +54,33 @@ header bth_t {
     bit<24> psn;
 }
 
+// A path probe and the record that each switch on its way fills in: see probe.p4.
+header probe_t {
+    bit<8>  version;
+    bit<8>  capacity;  // records that there is room for
+    bit<8>  used;      // records that are filled
+    bit<8>  reserved;
+    bit<32> id;        // the sender's, as is the next
+    bit<64> sent;
+}
+
+header hop_t {
+    bit<32> node;
+    bit<16> ingress_port;
+    bit<16> egress_port;
+    bit<32> wait;     // what the queue of the egress port had to send before, in ticks
+    bit<64> arrived;  // microseconds of the switch's clock
+}
+
 struct headers_t {
     ethernet_t ethernet;
     ipv6_t     ipv6;
     ipv6_t     inner_ipv6;
     udp_t      udp;
     bth_t      bth;
+    probe_t    probe;
+    hop_t[7]   earlier_hops;
+    hop_t      hop;
 }
 
 // Why a frame was dropped: the index into the `drops` counter.
@@ -76,6 +98,9 @@ enum bit<8> drop_t {
 
 const bit<32> DROP_COUNT = 16;
 
+// The records of a probe that a switch can find its way past, and its own.
+const bit<8> MAX_HOPS = 8;
+
 // Virtual time of a port: 1024 ticks are a microsecond.
 typedef bit<64> ticks_t;
 
@@ -86,6 +111,7 @@ struct metadata_t {
     bit<1>  trim;       // shall lose its payload
     bit<6>  trim_dscp;  // the codepoint that says so
     bit<32> trim_len;   // bytes that it keeps
+    bit<8>  hops_before;  // in the parser: the records of a probe to pass over
     ticks_t wait;       // how long the port would have to send what is queued before this frame
 }
 

@@ -12,6 +12,7 @@
 #include "ecn.p4"
 #include "trim.p4"
 #include "fault.p4"
+#include "probe.p4"
 
 control MrcIngress(inout headers_t hdr,
                    inout metadata_t meta,
@@ -25,6 +26,7 @@ control MrcIngress(inout headers_t hdr,
     PortQueue() port_queue;
     EcnMark() ecn_mark;
     Trim() trim;
+    Probe() probe;
 
     apply {
         port_rx.count((bit<32>)standard_metadata.ingress_port);
@@ -39,6 +41,7 @@ control MrcIngress(inout headers_t hdr,
                     if (meta.trim == 1) {
                         trim.apply(hdr, meta, standard_metadata);
                     }
+                    probe.apply(hdr, meta, standard_metadata);
                 }
             } else {
                 meta.drop = drop_t.NOT_IPV6;

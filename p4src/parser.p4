@@ -17,6 +17,7 @@ parser MrcParser(packet_in packet,
         packet.extract(hdr.ipv6);
         transition select(hdr.ipv6.next_hdr) {
             NEXT_IPV6: parse_inner_ipv6;
+            NEXT_UDP: parse_udp;
             default: accept;
         }
     }
@@ -31,7 +32,38 @@ parser MrcParser(packet_in packet,
 
     state parse_udp {
         packet.extract(hdr.udp);
+        transition select(hdr.udp.dst_port) {
+            PROBE_PORT: parse_probe;
+            default: parse_bth;
+        }
+    }
+
+    state parse_bth {
         packet.extract(hdr.bth);
+        transition accept;
+    }
+
+    state parse_probe {
+        packet.extract(hdr.probe);
+        meta.hops_before = hdr.probe.used;
+        transition select(hdr.probe.used) {
+            0: parse_hop;
+            1 .. MAX_HOPS - 1: parse_earlier_hop;
+            default: accept;
+        }
+    }
+
+    state parse_earlier_hop {
+        packet.extract(hdr.earlier_hops.next);
+        meta.hops_before = meta.hops_before - 1;
+        transition select(meta.hops_before) {
+            0: parse_hop;
+            default: parse_earlier_hop;
+        }
+    }
+
+    state parse_hop {
+        packet.extract(hdr.hop);
         transition accept;
     }
 }
@@ -43,6 +75,9 @@ control MrcDeparser(packet_out packet, in headers_t hdr) {
         packet.emit(hdr.inner_ipv6);
         packet.emit(hdr.udp);
         packet.emit(hdr.bth);
+        packet.emit(hdr.probe);
+        packet.emit(hdr.earlier_hops);
+        packet.emit(hdr.hop);
     }
 }
 

@@ -299,6 +299,21 @@ def mrc_frame(
     return head + inner + udp + bth + rest
 
 
+def probe_frame(
+    dst: int, *, capacity: int = 8, used: int = 0, version: int = 1, encapsulated: bool = True
+) -> bytes:
+    """A path probe (p4src/probe.p4) in IPv6 and UDP, with or without another IPv6 header around."""
+    probe = struct.pack("!BBBBIQ", version, capacity, used, 0, 0x1D1D1D1D, 0x5E57)
+    probe += bytes(i + 1 & 0xFF for i in range(20 * min(used, 9)))
+    probe += bytes(20 * max(capacity - used, 0)) + b"tail"
+    udp = struct.pack("!HHHH", 0xC000, 4799, 8 + len(probe), 0) + probe
+    addresses = bytes(15) + b"\x01" + dst.to_bytes(16, "big")
+    if encapsulated:
+        udp = struct.pack("!IHBB", 6 << 28 | 5, len(udp), 17, 64) + addresses[:16] + bytes(16) + udp
+    outer = struct.pack("!IHBB", 6 << 28 | 46 << 22 | 5, len(udp), 41 if encapsulated else 17, 64)
+    return b"\x02" * 6 + b"\x04" * 6 + b"\x86\xdd" + outer + addresses + udp
+
+
 _SOL_PACKET, _PACKET_AUXDATA = 263, 8
 
 
