@@ -17,11 +17,13 @@ from typing import Any
 
 from controller.pipeline import shipped_pipeline
 from experiments.faults import save_faults
+from experiments.page.write import write_report
 from experiments.plots import draw_all
 from experiments.recorder import RECEIVER, SENDER, Ear, Recorder
 from experiments.report import examine
 from experiments.result import Run, result_of, save_result
 from experiments.scenario import SWITCH_DEATH, Scenario
+from experiments.spread_plots import draw_spreads
 from experiments.system import describe_system
 from experiments.trials import Trials, let_pass
 from experiments.validity import SWITCH_PREFIX
@@ -97,6 +99,8 @@ def run_link_kill(
     say("drawing")
     title = f"{scenario.name} on {fabric.name} ({target})"
     draw_all(out, evidence.trace, evidence.trials, evidence.sender_events, title)
+    draw_spreads(out, evidence.trace, evidence.trials, title)
+    write_report(out)
     return result
 
 

@@ -28,11 +28,11 @@ from topologies import Path as NetworkPath
 
 FloatArray = npt.NDArray[np.float64]
 
-_BLUE, _ORANGE, _GREEN, _RED, _PURPLE = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7"
-_GREY, _DARK = "#999999", "#333333"
-_TIME_COLOURS = {"detect": _ORANGE, "switch": _PURPLE, "whole": _GREEN}
+BLUE, ORANGE, GREEN, RED, PURPLE = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7"
+GREY, DARK = "#999999", "#333333"
+_TIME_COLOURS = {"detect": ORANGE, "switch": PURPLE, "whole": GREEN}
 _TIME_STYLES = {"detect": (0, (4, 2)), "switch": (0, (1, 1.2)), "whole": "-"}
-_STYLE: dict[Any, Any] = {
+STYLE: dict[Any, Any] = {
     "font.size": 9,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -64,15 +64,17 @@ def draw_all(
     directory.mkdir(parents=True, exist_ok=True)
     timed = [trial for trial in trials if trial.whole.ns is not None]
     pictures = []
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(STYLE):
         if timed:
             middle = representative(timed)
-            pictures.append(_save(directory, "recovery", draw_recovery(trace, middle, title)))
-            pictures.append(_save(directory, "delivered-rate", draw_rate(trace, timed, title)))
-            pictures.append(_save(directory, "times-cdf", draw_cdf(timed, title)))
+            pictures.append(save_picture(directory, "recovery", draw_recovery(trace, middle, title)))
+            pictures.append(save_picture(directory, "delivered-rate", draw_rate(trace, timed, title)))
+            pictures.append(save_picture(directory, "times-cdf", draw_cdf(timed, title)))
         if trials:
             shown = representative(timed) if timed else trials[0]
-            pictures.append(_save(directory, "ev-activity", draw_ev_activity(trace, shown, events, title)))
+            pictures.append(
+                save_picture(directory, "ev-activity", draw_ev_activity(trace, shown, events, title))
+            )
     return tuple(pictures)
 
 
@@ -84,14 +86,16 @@ def representative(trials: Sequence[Trial]) -> Trial:
     return timed[len(timed) // 2]
 
 
-def _save(directory: Path, name: str, figure: Figure) -> Picture:
+def save_picture(directory: Path, name: str, figure: Figure) -> Picture:
+    """Writes a figure as NAME.svg and NAME.png into the directory."""
     files = tuple(directory / f"{name}.{kind}" for kind in ("svg", "png"))
     figure.savefig(files[0], metadata={"Date": None})
     figure.savefig(files[1], dpi=150)
     return Picture(name, files)
 
 
-def _figure(width: float = 7.2, height: float = 4.0) -> Figure:
+def new_figure(width: float = 7.2, height: float = 4.0) -> Figure:
+    """An empty figure of that size in inches."""
     return Figure(figsize=(width, height), layout="constrained")
 
 
@@ -102,7 +106,7 @@ def _reach_ns(trials: Sequence[Trial]) -> tuple[int, int]:
 
 
 def _mark_fault(axes: Axes, label: str = "link cut") -> None:
-    axes.axvline(0, color=_RED, linewidth=1.4, label=label, zorder=1)
+    axes.axvline(0, color=RED, linewidth=1.4, label=label, zorder=1)
 
 
 def _thousands(value: float, _: int) -> str:
@@ -111,7 +115,7 @@ def _thousands(value: float, _: int) -> str:
 
 def draw_recovery(trace: Trace, trial: Trial, title: str) -> Figure:
     """One trial as a time-sequence diagram: every packet as it left and as it came in, PSN over time."""
-    figure = _figure(7.2, 4.4)
+    figure = new_figure(7.2, 4.4)
     axes = figure.subplots()
     zero = trial.fault.middle_ns
     low, high = _reach_ns([trial])
@@ -128,11 +132,11 @@ def draw_recovery(trace: Trace, trial: Trial, title: str) -> Figure:
                 x, y, s=size, marker=marker, edgecolors=colour, facecolors=face, linewidths=0.9, label=label
             )
 
-    show(out & ~sent.rtx & ~sent.lost, _BLUE, "o", "sent", 10, False)
+    show(out & ~sent.rtx & ~sent.lost, BLUE, "o", "sent", 10, False)
     again = np.isin(received.tx, np.flatnonzero(sent.rtx))
     for mask, colour, label in (
-        (arrived & ~again, _BLUE, "delivered"),
-        (arrived & again, _GREEN, "delivered, retransmitted"),
+        (arrived & ~again, BLUE, "delivered"),
+        (arrived & again, GREEN, "delivered, retransmitted"),
     ):
         if mask.any():
             x, y = (received.t_ns[mask] - zero) / 1000, received.psn[mask] - base
@@ -144,11 +148,11 @@ def draw_recovery(trace: Trace, trial: Trial, title: str) -> Figure:
             sent.psn[lost] - base,
             s=30,
             marker="x",
-            color=_RED,
+            color=RED,
             label="lost",
             zorder=4,
         )
-    show(out & sent.rtx, _GREEN, "^", "retransmission sent", 22, False)
+    show(out & sent.rtx, GREEN, "^", "retransmission sent", 22, False)
     _mark_fault(axes)
     for name, measured in trial.times().items():
         if measured.us is not None:
@@ -175,7 +179,7 @@ def draw_rate(trace: Trace, trials: Sequence[Trial], title: str) -> Figure:
 
     Bins would beat against the paced packets, so each arrival is spread by a Gaussian, two packets wide.
     """
-    figure = _figure()
+    figure = new_figure()
     axes = figure.subplots()
     low, high = _reach_ns(trials)
     sigma = _sigma_ns(trials)
@@ -183,16 +187,16 @@ def draw_rate(trace: Trace, trials: Sequence[Trial], title: str) -> Figure:
     rates = {trial.index: _smooth_rate(trace, trial, grid, sigma) for trial in trials}
     middle = representative(trials)
     for rate in rates.values():
-        axes.plot(grid / 1000, rate, color=_GREY, linewidth=0.6, alpha=0.35)
-    axes.plot([], [], color=_GREY, linewidth=0.8, label="single trials")
+        axes.plot(grid / 1000, rate, color=GREY, linewidth=0.6, alpha=0.35)
+    axes.plot([], [], color=GREY, linewidth=0.8, label="single trials")
     label = f"median, trial {middle.index + 1}"
-    axes.plot(grid / 1000, rates[middle.index], color=_ORANGE, linewidth=1.3, label=label)
+    axes.plot(grid / 1000, rates[middle.index], color=ORANGE, linewidth=1.3, label=label)
     mean = np.mean(list(rates.values()), axis=0)
-    axes.plot(grid / 1000, mean, color=_BLUE, linewidth=1.8, label=f"mean of {len(rates)} trials")
+    axes.plot(grid / 1000, mean, color=BLUE, linewidth=1.8, label=f"mean of {len(rates)} trials")
     _mark_fault(axes)
     whole = float(np.median([trial.whole.us or 0 for trial in trials]))
     text = f"whole, median {_thousands(whole, 0)} \N{MICRO SIGN}s"
-    axes.axvline(whole, color=_GREEN, linewidth=1.2, label=text)
+    axes.axvline(whole, color=GREEN, linewidth=1.2, label=text)
     axes.set_xlim(low / 1000, high / 1000)
     axes.set_ylim(bottom=0, top=max(float(np.percentile(list(rates.values()), 99.5)) * 1.35, 1.0))
     axes.set_xlabel("time since the link was cut (\N{MICRO SIGN}s)")
@@ -228,7 +232,7 @@ def draw_ev_activity(trace: Trace, trial: Trial, events: EventLog, title: str) -
     paths = trace.paths
     rows = {index: row for row, index in enumerate(sorted(range(len(paths)), key=lambda i: paths[i].ev))}
     height = min(1.8 + 0.16 * max(len(paths), 8), 9.0)
-    figure = _figure(7.2, height)
+    figure = new_figure(7.2, height)
     axes = figure.subplots()
     fault, zero = trial.fault, trial.fault.middle_ns
     healed = fault.restore_before_ns if fault.restore_before_ns is not None else trial.window_ns[1]
@@ -240,9 +244,9 @@ def draw_ev_activity(trace: Trace, trial: Trial, events: EventLog, title: str) -
     rim = 1.6 if len(paths) <= 64 else 0.7
     many = int(np.count_nonzero(shown)) > _MANY_MARKS
     for mask, colour, line in (
-        (shown & ~sent.rtx & ~sent.lost, _BLUE, 0.5),
-        (shown & sent.rtx, _GREEN, 1.1),
-        (shown & sent.lost, _RED, 1.1),
+        (shown & ~sent.rtx & ~sent.lost, BLUE, 0.5),
+        (shown & sent.rtx, GREEN, 1.1),
+        (shown & sent.lost, RED, 1.1),
     ):
         x, y = (sent.t_ns[mask] - zero) / 1e6, row_of[sent.path[mask]]
         axes.add_collection(
@@ -268,10 +272,10 @@ def draw_ev_activity(trace: Trace, trial: Trial, events: EventLog, title: str) -
         if fault.breaks(path):
             row = rows[index]
             for edge in (row - 0.5, row + 0.5):
-                axes.plot([0, (healed - zero) / 1e6], [edge] * 2, color=_RED, linewidth=rim, zorder=3)
-    axes.axvline(0, color=_RED, linewidth=0.9, zorder=0.8)
+                axes.plot([0, (healed - zero) / 1e6], [edge] * 2, color=RED, linewidth=rim, zorder=3)
+    axes.axvline(0, color=RED, linewidth=0.9, zorder=0.8)
     if low < healed - zero < high:
-        axes.axvline((healed - zero) / 1e6, color=_DARK, linewidth=0.9, linestyle="--", zorder=0.8)
+        axes.axvline((healed - zero) / 1e6, color=DARK, linewidth=0.9, linestyle="--", zorder=0.8)
     _label_planes(axes, trace, rows)
     axes.set_xlim(low / 1e6, high / 1e6)
     axes.set_ylim(len(paths) - 0.4, -0.6)
@@ -279,12 +283,12 @@ def draw_ev_activity(trace: Trace, trial: Trial, events: EventLog, title: str) -
     axes.set_title(f"{title}: EVs in use, a row each\n{fault.where} cut, trial {trial.index + 1}")
     axes.legend(
         handles=[
-            Line2D([], [], color=_BLUE, marker="|", linestyle="", label="packet sent"),
-            Line2D([], [], color=_RED, marker="|", linestyle="", label="lost"),
-            Line2D([], [], color=_GREEN, marker="|", linestyle="", label="retransmission"),
+            Line2D([], [], color=BLUE, marker="|", linestyle="", label="packet sent"),
+            Line2D([], [], color=RED, marker="|", linestyle="", label="lost"),
+            Line2D([], [], color=GREEN, marker="|", linestyle="", label="retransmission"),
             Patch(color="#DDDDDD", label="EV retired"),
-            Line2D([], [], color=_RED, linewidth=1.6, label="path cut"),
-            Line2D([], [], color=_DARK, linestyle="--", linewidth=0.9, label="link healed"),
+            Line2D([], [], color=RED, linewidth=1.6, label="path cut"),
+            Line2D([], [], color=DARK, linestyle="--", linewidth=0.9, label="link healed"),
         ],
         loc="upper left",
         bbox_to_anchor=(1.0, 1.0),
@@ -322,7 +326,7 @@ def _label_planes(axes: Axes, trace: Trace, rows: dict[int, int]) -> None:
     for index, path in enumerate(trace.paths):
         planes.setdefault(path.plane, []).append(rows[index])
     for group in list(planes.values())[:-1]:
-        axes.axhline(max(group) + 0.5, color=_GREY, linewidth=0.6)
+        axes.axhline(max(group) + 0.5, color=GREY, linewidth=0.6)
     if len(rows) <= 40:
         places = sorted((row, trace.paths[index]) for index, row in rows.items())
         axes.set_yticks([row for row, _ in places])
@@ -339,7 +343,7 @@ def _row_label(path: NetworkPath) -> str:
 
 def draw_cdf(trials: Sequence[Trial], title: str) -> Figure:
     """How detect, switch and whole spread over the trials, on a logarithmic axis."""
-    figure = _figure(7.2, 3.8)
+    figure = new_figure(7.2, 3.8)
     axes = figure.subplots()
     curves = {name: [us for trial in trials if (us := trial.times()[name].us) is not None] for name in TIMES}
     hits = [trial.first_hit_ns / 1000 for trial in trials if trial.first_hit_ns is not None]
@@ -347,7 +351,7 @@ def draw_cdf(trials: Sequence[Trial], title: str) -> Figure:
     # stands at the left edge
     fastest = min(us for name in ("detect", "whole") for us in [*curves[name], np.inf])
     left = 10.0 ** np.floor(np.log10(fastest)) if 1 < fastest < np.inf else 1.0
-    _cdf(axes, hits, left, "first packet lost", color=_GREY, linewidth=1.0)
+    _cdf(axes, hits, left, "first packet lost", color=GREY, linewidth=1.0)
     for name, values in curves.items():
         median = f"{_thousands(float(np.median(values)), 0)} \N{MICRO SIGN}s" if values else "-"
         label = f"{name}: n {len(values)}, median {median}"

@@ -95,6 +95,11 @@ def _parser() -> argparse.ArgumentParser:
     compare.add_argument("b", metavar="B", help="that of another")
     compare.set_defaults(do=_compare)
 
+    report = commands.add_parser("report", help="a page of a run, or an index page over many")
+    report.add_argument("directories", metavar="DIR", nargs="+", help="the result directory of a run")
+    report.add_argument("--index", metavar="FILE", help="the index page (default: index.html for many runs)")
+    report.set_defaults(do=_report)
+
     clean = commands.add_parser("clean", help="remove whatever a crashed run left behind")
     clean.set_defaults(do=_clean)
 
@@ -182,6 +187,12 @@ def _compare(args: argparse.Namespace) -> int:
     from mrclab.compare import compare
 
     return compare(args.a, args.b)
+
+
+def _report(args: argparse.Namespace) -> int:
+    from mrclab.report import report
+
+    return report(args.directories, args.index)
 
 
 def _clean(args: argparse.Namespace) -> int:

@@ -1,0 +1,148 @@
+"""The fabric as a drawing: a panel a plane, T1s above T0s above the hosts' ports, what was broken in red."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
+
+from topologies import Fabric, Link, Path
+
+_WIDTH = 960
+_PANELS_A_ROW = 4
+_GAP = 14
+_ROWS = {"t1": 46, "t0": 120, "host": 178}
+_PANEL_HEIGHT = 216
+_NODE = 20
+_MANY = 12  # nodes a row: more of them lose their labels
+_BROKEN, _USED, _PLAIN = "#D55E00", "#0072B2", "#C9CDD2"
+
+
+@dataclass(frozen=True)
+class Marks:
+    """What the drawing is to show besides the fabric.
+
+    ``broken`` counts, for the name of each link or switch, how often it was broken; ``main`` is the one that
+    the page's pictures are about; ``ends`` are the hosts that sent and received; ``paths`` those in use.
+    """
+
+    broken: Mapping[str, int] = field(default_factory=dict)
+    main: str | None = None
+    ends: tuple[str, ...] = ()
+    paths: Sequence[Path] = ()
+
+
+def draw_fabric(fabric: Fabric, marks: Marks) -> str:
+    """The fabric as an ``<svg>`` element, with a title that screen readers speak.
+
+    Planes are alike, so of many only those in which something was broken are drawn, and the text says how
+    many others there are.
+    """
+    shown = _planes(fabric, marks)
+    a_row = min(_PANELS_A_ROW, len(shown), 2 if _widest(fabric) > _MANY else _PANELS_A_ROW)
+    panel_width = (_WIDTH - _GAP * (a_row - 1)) / a_row
+    rows = -(-len(shown) // a_row)
+    hidden = fabric.planes - len(shown)
+    height = rows * (_PANEL_HEIGHT + _GAP) + (18 if hidden else 0)
+    counts = f"{fabric.planes} planes, {len(fabric.switches)} switches, {len(fabric.hosts)} hosts"
+    title = f"Fabric {fabric.name}: {counts}"
+    if marks.main:
+        title += f"; broken: {marks.main}"
+    parts = [
+        f'<svg class="fabric" viewBox="0 0 {_WIDTH} {height}" role="img" xmlns="http://www.w3.org/2000/svg">',
+        f"<title>{escape(title)}</title>",
+    ]
+    for place, plane in enumerate(shown):
+        x = (place % a_row) * (panel_width + _GAP)
+        y = (place // a_row) * (_PANEL_HEIGHT + _GAP)
+        parts.append(f'<g transform="translate({x:.1f} {y})">')
+        parts += _panel(fabric, plane, panel_width, marks)
+        parts.append("</g>")
+    if hidden:
+        text = f"and {hidden} more plane{'s' if hidden > 1 else ''}, built alike"
+        parts.append(f'<text x="4" y="{height - 4}" class="note">{text}</text>')
+    return "".join([*parts, "</svg>"])
+
+
+def _widest(fabric: Fabric) -> int:
+    return max(
+        len(fabric.hosts),
+        *(sum(s.plane == 0 and s.tier == tier for s in fabric.switches) for tier in ("t0", "t1")),
+    )
+
+
+def _planes(fabric: Fabric, marks: Marks) -> list[int]:
+    """All planes where there are few; else those with something broken, and the first."""
+    most = 4 if _widest(fabric) <= _MANY else 1
+    if fabric.planes <= most:
+        return list(range(fabric.planes))
+    hit = [link.plane for link in fabric.links if link.name in marks.broken]
+    hit += [switch.plane for switch in fabric.switches if switch.name in marks.broken]
+    main = [link.plane for link in fabric.links if link.name == marks.main]
+    main += [switch.plane for switch in fabric.switches if switch.name == marks.main]
+    order = dict.fromkeys([*main, *sorted(set(hit)), *range(fabric.planes)])
+    return sorted(list(order)[:most])
+
+
+def _panel(fabric: Fabric, plane: int, width: float, marks: Marks) -> list[str]:
+    names: dict[str, list[str]] = {"t1": [], "t0": [], "host": [host.name for host in fabric.hosts]}
+    for switch in fabric.switches:
+        if switch.plane == plane:
+            names[switch.tier].append(switch.name)
+    place = {
+        name: (width * (index + 0.5) / len(row), _ROWS[tier])
+        for tier, row in names.items()
+        for index, name in enumerate(row)
+    }
+    on_path = {link for path in marks.paths if path.plane == plane for link in path.links}
+    links = [link for link in fabric.links if link.plane == plane]
+    links.sort(key=lambda link: (link.name in marks.broken, link.name in on_path))
+    parts = [
+        f'<rect width="{width:.1f}" height="{_PANEL_HEIGHT}" rx="8" class="panel"/>',
+        f'<text x="10" y="19" class="plane">plane {plane}</text>',
+    ]
+    parts += [_line(link, place, marks, link.name in on_path) for link in links]
+    for tier, row in names.items():
+        labelled = len(row) <= _MANY
+        room = width / max(len(row), 1)
+        parts += [_node(name, tier, place[name], min(room * 0.8, 46), marks, labelled) for name in row]
+    return parts
+
+
+def _line(link: Link, place: Mapping[str, tuple[float, float]], marks: Marks, used: bool) -> str:
+    (x1, y1), (x2, y2) = place[link.a.node], place[link.b.node]
+    times = marks.broken.get(link.name, 0)
+    main = link.name == marks.main
+    colour = _BROKEN if times else _USED if used else _PLAIN
+    width = 3.2 if main else 1.8 if times else 1.1 if used else 0.7
+    dash = "" if not times or main else ' stroke-dasharray="5 3"'
+    opacity = 1.0 if times or not used else 0.55
+    said = f"{link.name}, broken {times} time{'s' if times > 1 else ''}" if times else link.name
+    line = (
+        f'<line x1="{x1:.1f}" y1="{y1}" x2="{x2:.1f}" y2="{y2}" stroke="{colour}" stroke-width="{width}"'
+        f' opacity="{opacity}"{dash}><title>{escape(said)}</title></line>'
+    )
+    if main:
+        x, y = (x1 + x2) / 2, (y1 + y2) / 2
+        line += (
+            f'<g transform="translate({x:.1f} {y:.1f})">'
+            f'<circle r="9" fill="#fff" stroke="{_BROKEN}" stroke-width="2"/>'
+            f'<path d="M-4-4 4 4M4-4-4 4" stroke="{_BROKEN}" stroke-width="2.4"/></g>'
+        )
+    return line
+
+
+def _node(name: str, tier: str, at: tuple[float, float], width: float, marks: Marks, labelled: bool) -> str:
+    x, y = at
+    broken, end = name in marks.broken, name in marks.ends
+    fill = "#F7D9C8" if broken else "#D6E8F5" if end else "#FFFFFF"
+    stroke = _BROKEN if broken else _USED if end else "#5B6470"
+    text = ""
+    if labelled:
+        short = name.split("-", 1)[1].upper().replace("-", " ") if tier != "host" else name
+        text = f'<text x="{x:.1f}" y="{y + 4}" class="node">{escape(short)}</text>'
+    return (
+        f"<g><title>{escape(name)}</title>"
+        f'<rect x="{x - width / 2:.1f}" y="{y - _NODE / 2}" width="{width:.1f}"'
+        f' height="{_NODE}" rx="{10 if tier == "host" else 3}" fill="{fill}" stroke="{stroke}"/>{text}</g>'
+    )

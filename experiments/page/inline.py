@@ -1,0 +1,39 @@
+"""Pictures within a page: SVG elements that keep out of each other's way."""
+
+from __future__ import annotations
+
+import re
+from html import escape
+from pathlib import Path
+
+_ID = re.compile(r'\bid="([^"]+)"')
+_REFERENCE = re.compile(r'(url\(#|href="#)([^")]+)')
+_SVG = re.compile(r"<svg\b.*</svg>", re.DOTALL)
+_SIZE = re.compile(r'(<svg\b[^>]*?) width="[^"]+"')
+_HEIGHT = re.compile(r'(<svg\b[^>]*?) height="[^"]+"')
+_METADATA = re.compile(r"\s*<metadata>.*?</metadata>", re.DOTALL)
+
+
+def inline_svg(text: str, name: str, says: str) -> str:
+    """An SVG file's text as an element of an HTML page.
+
+    Every id gets ``name`` in front, since ids are the whole page's; the size is left to the page's style;
+    ``says`` is what a screen reader speaks. Raises ValueError where the text holds no ``<svg>``.
+    """
+    found = _SVG.search(text)
+    if found is None:
+        raise ValueError(f"{name} holds no <svg> element")
+    svg = _METADATA.sub("", found[0])
+    svg = _ID.sub(lambda m: f'id="{name}-{m[1]}"', svg)
+    svg = _REFERENCE.sub(lambda m: f"{m[1]}{name}-{m[2]}", svg)
+    svg = _HEIGHT.sub(r"\1", _SIZE.sub(r"\1", svg, count=1), count=1)
+    return svg.replace("<svg", f'<svg role="img" aria-label="{escape(says)}"', 1)
+
+
+def picture(directory: Path, name: str, says: str) -> str | None:
+    """The picture ``name``.svg of a run's directory, or None where the run drew none."""
+    try:
+        text = (directory / f"{name}.svg").read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    return inline_svg(text, name, says)

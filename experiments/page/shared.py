@@ -1,0 +1,48 @@
+"""What the pages of all experiments say in the same words: the machine, the command to repeat a run."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+
+def command_of(result: Mapping[str, Any]) -> str:
+    """The command line that repeats a run: the recorded one, or what its result tells."""
+    recorded = result.get("command")
+    if isinstance(recorded, list):
+        return shlex.join(str(word) for word in recorded)
+    words = [
+        "mrclab",
+        "run",
+        result["scenario"],
+        "--topology",
+        result["topology"],
+        "--target",
+        result["target"],
+    ]
+    if trials := result.get("parameters", {}).get("trials"):
+        words += ["--trials", str(trials)]
+    return shlex.join([*words, "--seed", str(result["seed"])])
+
+
+def machine_of(system: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Names and values for the table of the machine, without what is not known."""
+    memory = system.get("memory_bytes")
+    packages = system.get("packages", {})
+    git = system.get("git") or {}
+    rows = [
+        ("CPUs", f"{system.get('cpus_usable', '?')} of {system.get('cpu_model', 'unknown')}"),
+        ("memory", f"{memory / 2**30:.0f} GiB" if memory else None),
+        ("virtual", "yes" if system.get("virtual") else "no"),
+        ("system", system.get("distribution")),
+        ("kernel", system.get("kernel")),
+        ("Python", system.get("python")),
+        ("packages", ", ".join(f"{name} {version}" for name, version in packages.items())),
+        (
+            "commit",
+            f"{git['commit'][:12]}{', changed' if git.get('dirty') else ''}" if git.get("commit") else None,
+        ),
+        ("switch program", str(system.get("p4_json_sha256", ""))[:16] or None),
+    ]
+    return [(name, str(value)) for name, value in rows if value]
