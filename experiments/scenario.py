@@ -14,6 +14,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, cast
 
+from experiments.overlay import merge, parse_wishes
 from hosts.messages import OVERHEAD_BYTES
 from hosts.stream import MAX_MESSAGE_BYTES
 from switches.target import target_name
@@ -145,6 +146,24 @@ def shipped_scenarios() -> tuple[str, ...]:
     return tuple(sorted(f.name.removesuffix(".yaml") for f in entries if f.name.endswith(".yaml")))
 
 
+def scenario_text(name_or_file: str) -> tuple[str, str]:
+    """The YAML of a shipped scenario or of a file, and what to call it in errors. Raises InputError."""
+    if name_or_file in shipped_scenarios():
+        where = f"{name_or_file}.yaml"
+        text = files("experiments").joinpath("scenarios", where).read_text(encoding="utf-8")
+    else:
+        where = name_or_file
+        try:
+            text = Path(name_or_file).read_text(encoding="utf-8")
+        except (FileNotFoundError, NotADirectoryError):
+            known = ", ".join(shipped_scenarios())
+            raise InputError(f"no scenario '{name_or_file}': give a file or one of {known}") from None
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+            raise InputError(f"cannot read scenario '{name_or_file}': {reason}") from None
+    return text, where
+
+
 def load_scenario(
     name_or_file: str,
     *,
@@ -160,24 +179,8 @@ def load_scenario(
     over them, they win over the part for the target, that over the part for the topology, and that over the
     rest of the file. Raises InputError.
     """
-    if name_or_file in shipped_scenarios():
-        where = f"{name_or_file}.yaml"
-        text = files("experiments").joinpath("scenarios", where).read_text(encoding="utf-8")
-    else:
-        where = name_or_file
-        try:
-            text = Path(name_or_file).read_text(encoding="utf-8")
-        except (FileNotFoundError, NotADirectoryError):
-            known = ", ".join(shipped_scenarios())
-            raise InputError(f"no scenario '{name_or_file}': give a file or one of {known}") from None
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-            raise InputError(f"cannot read scenario '{name_or_file}': {reason}") from None
-    options = {"topology": topology, "target": target, "trials": trials, "seed": seed}
-    wishes = [parse_setting(setting) for setting in settings]
-    for key, wish in options.items():
-        if wish is not None:
-            wishes.append(_nest((key,), Value(wish, f"--{key}", None)))
+    text, where = scenario_text(name_or_file)
+    wishes = parse_wishes(settings, topology=topology, target=target, trials=trials, seed=seed)
     return parse_scenario(text, where, wishes)
 
 
@@ -197,7 +200,7 @@ def parse_scenario(text: str, where: str, wishes: Sequence[YamlMap] = ()) -> Sce
         _known_targets(doc["targets"])
         base = _vary(doc, base, "targets", (target_name(_choice(target, "target", TARGETS)),))
     for wish in wishes:
-        base = _merge(base, wish)
+        base = merge(base, wish)
     return _scenario(base)
 
 
@@ -212,54 +215,12 @@ def _vary(doc: YamlMap, base: YamlMap, variants: str, chosen: Sequence[object]) 
         if key in part:
             raise part[key].error(f"{variants} cannot choose another {key}")
         if name in chosen:
-            base = _merge(base, part)
+            base = merge(base, part)
     return base
 
 
 def _known_targets(value: Value) -> None:
     value.as_map("targets").only([name for name in TARGETS if name != AUTO], "targets")
-
-
-def parse_setting(setting: str) -> YamlMap:
-    """``workload.rate=50 Mbit/s`` as a mapping to lay over a scenario. Raises InputError."""
-    key, equals, text = setting.partition("=")
-    where = f"--set {key.strip()}"
-    keys = tuple(part.strip() for part in key.split("."))
-    if not equals or not all(keys):
-        raise InputError(
-            f"'{setting}' is not KEY=VALUE, such as trials=5 or workload.rate='50 Mbit/s'", where="--set"
-        )
-    try:
-        value = parse_yaml(f"value: {text}", where)["value"]
-    except InputError:
-        raise InputError(f"'{text}' is not a YAML value", where=where) from None
-    return _nest(keys, _place(value, where))
-
-
-def _nest(keys: Sequence[str], value: Value) -> YamlMap:
-    for key in reversed(keys[1:]):
-        value = Value(YamlMap({key: value}, value.where, value.line), value.where, value.line)
-    return YamlMap({keys[0]: value}, value.where, value.line)
-
-
-def _place(value: Value, where: str) -> Value:
-    """The same value without a line, which means nothing on a command line."""
-    data = value.data
-    if isinstance(data, YamlMap):
-        data = YamlMap({key: _place(item, where) for key, item in data.items()}, where, None)
-    elif isinstance(data, list):
-        data = [_place(item, where) for item in data]
-    return Value(data, where, None)
-
-
-def _merge(base: YamlMap, over: YamlMap) -> YamlMap:
-    merged = dict(base.items())
-    for key, value in over.items():
-        old = merged.get(key)
-        if old is not None and isinstance(old.data, YamlMap) and isinstance(value.data, YamlMap):
-            value = Value(_merge(old.data, value.data), value.where, value.line)
-        merged[key] = value
-    return YamlMap(merged, base.where, base.line)
 
 
 def _known_keys(part: YamlMap) -> None:

@@ -22,13 +22,13 @@ class AgentError(RuntimeError):
 class RemoteAgent:
     """An agent process in a host's namespace. A context manager: leaving it ends the agent.
 
-    ``spawn(argv, **popen_options)`` starts a process in the host's namespace.
+    ``spawn(argv, **popen_options)`` starts a process in the host's namespace; ``module`` is what it runs.
     """
 
-    def __init__(self, host: str, spawn: Spawn, stderr: Any = None) -> None:
+    def __init__(self, host: str, spawn: Spawn, stderr: Any = None, module: str = "hosts.agent") -> None:
         self.host = host
         ours, theirs = socket.socketpair()
-        argv: Sequence[str] = [sys.executable, "-m", "hosts.agent", str(theirs.fileno())]
+        argv: Sequence[str] = [sys.executable, "-m", module, str(theirs.fileno())]
         with theirs:
             self._process = spawn(argv, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stderr=stderr)
         ours.settimeout(TIMEOUT_S)

@@ -14,7 +14,7 @@ import asyncio
 import random
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from types import TracebackType
@@ -150,10 +150,14 @@ class Context:
         del self._qps[qp.qp_num]
         self.device.endpoint.destroy_qp(qp.qp_num)
 
-    def progress(self, until_ns: int) -> None:
-        """Has the NIC work until something came in or was due, or until a time (CLOCK_MONOTONIC, ns)."""
-        self.device.turn(until_ns)
+    def progress(self, until_ns: int | None, others: Collection[int] = ()) -> Collection[int]:
+        """Has the NIC work until something came in or was due, or until a time (CLOCK_MONOTONIC, ns).
+
+        Returns which of ``others``, descriptors that end the wait as well, are readable.
+        """
+        readable = self.device.turn(until_ns, others)
         self._hand_out()
+        return readable
 
     def _hand_out(self) -> None:
         for event in self.device.events():
@@ -233,7 +237,7 @@ class CompletionQueue:
         while True:
             self._context.progress(0 if self._ready else deadline_ns)
             if self._ready or time.monotonic_ns() >= deadline_ns:
-                return self._take(limit)
+                return self.take(limit)
 
     async def wait(self, limit: int = 64) -> list[WorkCompletion]:
         """Takes up to ``limit`` completions, one at least. The event loop drives the NIC from now on.
@@ -249,7 +253,7 @@ class CompletionQueue:
             finally:
                 if future in self._waiting:
                     self._waiting.remove(future)
-        found = self._take(limit)
+        found = self.take(limit)
         if self._ready:
             self._wake_one()
         return found
@@ -266,7 +270,8 @@ class CompletionQueue:
                 future.set_result(None)
                 return
 
-    def _take(self, limit: int) -> list[WorkCompletion]:
+    def take(self, limit: int = 64) -> list[WorkCompletion]:
+        """Takes up to ``limit`` completions that are there already. The NIC does no work."""
         return [self._ready.popleft() for _ in range(min(limit, len(self._ready)))]
 
 

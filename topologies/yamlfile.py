@@ -15,6 +15,8 @@ T = TypeVar("T")
 
 _RATE = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([kmg]?)(?:bit|bps|b)(?:/s|ps)?\s*$", re.IGNORECASE)
 _TIME = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(ns|us|ms|s)\s*$", re.IGNORECASE)
+_SIZE = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(B|KiB|MiB|GiB|kB|MB|GB)\s*$")
+_SIZE_BYTES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "kB": 10**3, "MB": 10**6, "GB": 10**9}
 _SCALE = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
 _TIME_NS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
 
@@ -89,6 +91,15 @@ class Value:
         if match is None:
             raise self.error(f"{what} must be a time such as '150 us', not {self.data!r}")
         return round(float(match[1]) * _TIME_NS[match[2].lower()])
+
+    def as_size_bytes(self, what: str) -> int:
+        """This value as bytes, written such as ``64 KiB`` (1024 each), ``2 MB`` (1000 each), or bare."""
+        if isinstance(self.data, int) and not isinstance(self.data, bool):
+            return self.data
+        match = _SIZE.match(self.data) if isinstance(self.data, str) else None
+        if match is None:
+            raise self.error(f"{what} must be a size such as '64 KiB' or 65536, not {self.data!r}")
+        return round(float(match[1]) * _SIZE_BYTES[match[2]])
 
     def plain(self) -> Any:
         """The value without its places, as ``yaml.safe_load`` would have given it."""

@@ -1,0 +1,83 @@
+"""The transports and fabrics that scenarios compare, by name.
+
+A ``Transport`` says which kind of channel the ranks open (hosts/collectives/transports.py), with which
+options, how the fabric forwards, and how the fabric differs from the scenario's. A scenario may take one
+as it is (``mrc: {}``), set options on top (``mrc: {options: {max_active_evs: 4}}``), and use one under
+another name (``bgp: {use: ecmp+controller, detection: 3 s}``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+Routing = Literal["srv6", "ecmp", "frr"]
+ROUTINGS: tuple[Routing, ...] = ("srv6", "ecmp", "frr")
+
+
+@dataclass(frozen=True, slots=True)
+class Transport:
+    """One column of a comparison."""
+
+    name: str
+    kind: str
+    """Of the channel: mrc, rocev2, tcp, mptcp."""
+    routing: Routing
+    meaning: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """What the channel is opened with."""
+    one_plane: bool = False
+    """The same NIC bandwidth in one plane: planes become one, and its links as fast as all together."""
+    detection_ns: int | None = None
+    """After how long the controller withdraws what is dead (routing ecmp); None: never."""
+
+    def with_options(self, options: Mapping[str, Any]) -> Transport:
+        """The same with these options set on top."""
+        return replace(self, options={**self.options, **options})
+
+
+NO_HEALTH = 1 << 16  # more EVs than anybody has: none is ever retired
+
+NAMED: dict[str, Transport] = {
+    t.name: t
+    for t in (
+        Transport("mrc", "mrc", "srv6", "MRC: sprays over all planes, retires paths that lose"),
+        Transport(
+            "oblivious",
+            "mrc",
+            "srv6",
+            "MRC's spray with EV health switched off: goes on using paths that lose",
+            {"ev_min_active": NO_HEALTH},
+        ),
+        Transport("single-plane", "mrc", "srv6", "MRC with its bandwidth in one plane", one_plane=True),
+        Transport(
+            "rocev2",
+            "rocev2",
+            "ecmp",
+            "RoCEv2: a path per queue pair, go-back-N, DCQCN, on one plane; routing never reacts",
+            one_plane=True,
+        ),
+        Transport(
+            "rocev2-16qp",
+            "rocev2",
+            "ecmp",
+            "RoCEv2 with 16 queue pairs to each peer",
+            {"qps": 16},
+            one_plane=True,
+        ),
+        Transport(
+            "ecmp+controller",
+            "rocev2",
+            "ecmp",
+            "RoCEv2 on an ECMP fabric whose controller withdraws a dead link after a detection delay",
+            one_plane=True,
+            detection_ns=150_000_000,
+        ),
+        Transport("tcp", "tcp", "ecmp", "Linux TCP over the ECMP fabric", one_plane=True),
+        Transport("mptcp", "mptcp", "ecmp", "Linux MPTCP, a subflow per plane, over the ECMP fabric"),
+        Transport(
+            "frr", "tcp", "frr", "Linux TCP over routers running FRRouting (eBGP, BFD)", one_plane=True
+        ),
+    )
+}

@@ -1,0 +1,163 @@
+"""The channel over the verbs API: puts are RDMA WRITEs with immediate data.
+
+With several queue pairs to a peer a put is cut into as many parts, as collective libraries do it; the peer
+counts them. The immediate holds the tag and how many parts belong to it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hosts.collectives.channel import TAG_BITS, Arrived, ChannelEvent, Done
+from hosts.eventlog import write_log
+from hosts.mrc.events import Event
+from hosts.verbs import Context, MemoryRegion, Opcode, QueuePair, WorkCompletion
+
+MAX_QPS = 1 << (32 - TAG_BITS)
+TAG_MASK = (1 << TAG_BITS) - 1
+MIN_PART_BYTES = 4096
+
+
+@dataclass(slots=True)
+class _Put:
+    """A put under way: how many of its parts are not acknowledged yet."""
+
+    peer: int
+    left: int
+
+
+class VerbsChannel:
+    """Puts over queue pairs of a context, ``qps`` to each peer."""
+
+    def __init__(self, context: Context, rank: int, qps: int = 1) -> None:
+        if not 1 <= qps <= MAX_QPS:
+            raise ValueError(f"queue pairs to a peer: 1 to {MAX_QPS}, not {qps}")
+        self._context = context
+        self._rank = rank
+        self._count = qps
+        self._cq = context.create_cq()
+        self._regions: list[MemoryRegion] = []
+        self._qps: dict[int, list[QueuePair]] = {}
+        self._peer_of: dict[int, int] = {}
+        self._remote: dict[int, list[tuple[int, int]]] = {}
+        self._puts: dict[int, _Put] = {}
+        self._parts: dict[tuple[int, int], tuple[int, int]] = {}
+        self._tickets = 0
+        self._ready: deque[ChannelEvent] = deque()
+        self._log: list[Event] = []
+
+    def expose(self, buffer: memoryview) -> int:
+        """See Channel."""
+        self._regions.append(self._context.reg_mr(buffer))
+        return len(self._regions) - 1
+
+    def attributes(self, peer: int) -> dict[str, Any]:
+        """See Channel."""
+        if peer not in self._qps:
+            self._qps[peer] = [self._context.create_qp(self._cq) for _ in range(self._count)]
+            self._peer_of |= {qp.qp_num: peer for qp in self._qps[peer]}
+        return {
+            "qps": [qp.attributes() for qp in self._qps[peer]],
+            "regions": [{"address": r.address, "rkey": r.rkey} for r in self._regions],
+        }
+
+    def connect(self, peer: int, attributes: dict[str, Any]) -> None:
+        """See Channel. Raises KeyError, TypeError or ValueError on what are no attributes."""
+        for qp, remote in zip(self._qps[peer], attributes["qps"], strict=True):
+            qp.connect(remote)
+        self._remote[peer] = [(r["address"], r["rkey"]) for r in attributes["regions"]]
+
+    def put(self, peer: int, region: int, offset: int, data: memoryview, tag: int) -> int:
+        """See Channel."""
+        address, rkey = self._remote[peer][region]
+        parts = _cut(len(data), self._count)
+        ticket = self._tickets
+        self._tickets += 1
+        self._puts[ticket] = _Put(peer, len(parts))
+        imm = (len(parts) - 1) << TAG_BITS | tag & TAG_MASK
+        # The tag turns the queue pairs, so that small puts, of one part, do not all take the first.
+        qps = self._qps[peer]
+        for number, (start, end) in enumerate(parts):
+            qp = qps[(tag + number) % len(qps)]
+            qp.post_write_imm(ticket, data[start:end], address + offset + start, rkey, imm)
+        return ticket
+
+    def turn(self, until_ns: int | None, others: Collection[int] = ()) -> Collection[int]:
+        """See Channel."""
+        readable = self._context.progress(until_ns if not len(self._cq) else 0, others)
+        while len(self._cq):
+            for completion in self._cq.take():
+                self._complete(completion)
+        asynchronous = self._context.async_events
+        while asynchronous:
+            self._log.append(asynchronous.popleft())
+        return readable
+
+    def _complete(self, completion: WorkCompletion) -> None:
+        peer = self._peer_of[completion.qp_num]
+        if completion.opcode is Opcode.RDMA_WRITE:
+            assert completion.wr_id is not None
+            put = self._puts.get(completion.wr_id)
+            if put is None:  # failed already, in another part
+                return
+            put.left -= 1
+            if not completion.ok or put.left == 0:
+                del self._puts[completion.wr_id]
+                error = None if completion.ok else completion.status.value
+                self._ready.append(Done(peer, completion.wr_id, completion.t_ns, error))
+            return
+        assert completion.imm_data is not None
+        tag, parts = completion.imm_data & TAG_MASK, (completion.imm_data >> TAG_BITS) + 1
+        length = completion.byte_len
+        if parts > 1:
+            came, so_far = self._parts.pop((peer, tag), (0, 0))
+            length += so_far
+            if came + 1 < parts:
+                self._parts[peer, tag] = (came + 1, length)
+                return
+        self._ready.append(Arrived(peer, tag, length, completion.t_ns))
+
+    def events(self) -> list[ChannelEvent]:
+        """See Channel."""
+        found = list(self._ready)
+        self._ready.clear()
+        return found
+
+    def bytes_delivered(self) -> int:
+        """See Channel."""
+        counters = self._context.device.endpoint.qp_counters
+        return sum(counters(number).bytes_placed for number in self._peer_of)
+
+    def counters(self) -> dict[str, int]:
+        """See Channel."""
+        found = [self._context.device.endpoint.qp_counters(number) for number in self._peer_of]
+        return {
+            "sent_packets": sum(c.sent for c in found),
+            "retransmitted_packets": sum(c.retransmitted for c in found),
+            "placed_packets": sum(c.placed for c in found),
+            "duplicate_packets": sum(c.duplicates for c in found),
+            "ce_packets": sum(c.ce_received for c in found),
+            "socket_drops": self._context.device.drops(),
+        }
+
+    def save_log(self, path: Path) -> int:
+        """See Channel."""
+        write_log(self._log, path)
+        return len(self._log)
+
+    def close(self) -> None:
+        """See Channel."""
+        self._context.close()
+
+
+def _cut(length: int, parts: int) -> list[tuple[int, int]]:
+    """Where the parts of a put begin and end: equal within MIN_PART_BYTES, none smaller, one at least."""
+    parts = max(1, min(parts, length // MIN_PART_BYTES))
+    step = -(-length // parts)
+    step = -(-step // MIN_PART_BYTES) * MIN_PART_BYTES if parts > 1 else step
+    cuts = [(start, min(start + step, length)) for start in range(0, length, max(1, step))]
+    return cuts or [(0, 0)]
