@@ -99,6 +99,10 @@ class ActionWriter:
         field = self.u.program.field(target)
         self.u.machine.write(target, e.value(p.args[1], field.width), p.source)
 
+    def _moved(self) -> None:
+        """Note that headers came or went, so that the deparser has to write all of them."""
+        self.asm.store(const(8, 1), self.asm.at(self.u.machine.scratch, self.u.layout.moved))
+
     def copy_header(self, to: str, origin: str) -> None:
         """Copy fields, raw image and validity of one header to another of the same type."""
         layout, asm, memory = self.u.layout, self.asm, self.u.machine.scratch
@@ -114,6 +118,7 @@ class ActionWriter:
         """Copy a valid header; one that is not only makes the other invalid too."""
         to, origin = e.header(p.args[0]), e.header(p.args[1])
         asm = self.asm
+        self._moved()
         copy, clear, done = asm.block("assign.copy"), asm.block("assign.clear"), asm.block("assign.done")
         asm.b.cbranch(self.u.machine.read(FieldRef(origin, "$valid$"), p.source), copy, clear)
         asm.enter(copy)
@@ -131,6 +136,7 @@ class ActionWriter:
         fresh, done = asm.block("add.fresh"), asm.block("add.done")
         b.cbranch(self.u.machine.read(FieldRef(header, "$valid$"), p.source), done, fresh)
         asm.enter(fresh)
+        self._moved()
         self.reset_header(header)
         self.u.machine.set_valid(header, True)
         self.u.lengthen(self._bytes(header))
@@ -150,6 +156,7 @@ class ActionWriter:
         there, done = asm.block("remove.there"), asm.block("remove.done")
         asm.b.cbranch(self.u.machine.read(FieldRef(header, "$valid$"), p.source), there, done)
         asm.enter(there)
+        self._moved()
         self.u.machine.set_valid(header, False)
         self.u.lengthen(-self._bytes(header))
         asm.b.branch(done)
@@ -166,6 +173,7 @@ class ActionWriter:
 
     def _push(self, e: Evaluator, p: Primitive) -> None:
         members, count = self._stack(e, p)
+        self._moved()
         for i in reversed(range(len(members))):
             if i >= count:
                 self.copy_header(members[i], members[i - count])
@@ -175,6 +183,7 @@ class ActionWriter:
 
     def _pop(self, e: Evaluator, p: Primitive) -> None:
         members, count = self._stack(e, p)
+        self._moved()
         for i in range(len(members)):
             if i + count < len(members):
                 self.copy_header(members[i], members[i + count])

@@ -2,38 +2,13 @@
 
 from __future__ import annotations
 
-from switches.bmv2_json import NOWHERE, FieldRef, Name, Program
+from switches.bmv2_json import NOWHERE, FieldRef
 from switches.ebpf.layout import CHUNK
 from switches.ebpf.llvm import I32, Helper, Value, const
+from switches.ebpf.places import find_places
 from switches.ebpf.unit import Unit
 
 _CHUNKS = 65536 // CHUNK  # no frame is longer
-
-
-_RESIZING = {"assign_header", "add_header", "remove_header", "push", "pop", "advance", "shift"}
-
-
-def keeps_length(program: Program) -> bool:
-    """Whether the headers that go out are always those that came in, so that a frame keeps its length."""
-    parser = program.parser
-    statements = [op for s in parser.states.values() for op in s.ops] + list(program.deparser.primitives)
-    statements += [p for a in program.actions.values() for p in a.primitives]
-    if any(p.op in _RESIZING for p in statements):
-        return False
-    targets = [op.args[0] for op in statements if op.op == "extract"]
-    names = [t.name for t in targets if isinstance(t, Name) and t.kind == "header"]
-    if len(names) != len(targets) or len(set(names)) != len(names):
-        return False
-    return set(names) <= set(program.deparser.order) and not _loops(program, parser.start, ())
-
-
-def _loops(program: Program, state: str | None, path: tuple[str, ...]) -> bool:
-    if state is None:
-        return False
-    if state in path or len(path) > 64:
-        return True
-    nexts = {t.next for t in program.parser.states[state].transitions}
-    return any(_loops(program, n, (*path, state)) for n in nexts)
 
 
 class DeparserWriter:
@@ -44,7 +19,31 @@ class DeparserWriter:
         self.asm = unit.asm
 
     def run(self) -> None:
-        """Write back every valid header in order. The builder ends in an open block."""
+        """Write back every valid header in order. The builder ends in an open block.
+
+        Where the headers that go out are those that came in, all are where they were, and only those that
+        somebody wrote to are written back.
+        """
+        asm, b = self.asm, self.asm.b
+        places = find_places(self.u.program)
+        if places is None:
+            self._emit_all()
+            return
+        moved = asm.load(asm.at(self.u.machine.scratch, self.u.layout.moved), 8)
+        same, other, done = asm.block("same.headers"), asm.block("other.headers"), asm.block("deparsed")
+        b.cbranch(b.icmp_unsigned("==", moved, const(8, 0)), same, other)
+        asm.enter(other)
+        self._emit_all()
+        b.branch(done)
+        asm.enter(same)
+        for h in self.u.program.deparser.order:
+            if h in places and self.u.layout.written(h):
+                self._emit_written(h, places[h])
+        b.branch(done)
+        asm.enter(done)
+
+    def _emit_all(self) -> None:
+        """Fit the frame to the headers that are valid now, and write all of them."""
         b = self.asm.b
         order = self.u.program.deparser.order
         sizes = {h: (self.u.program.headers[h].type.bits + 7) // 8 for h in order}
@@ -54,15 +53,21 @@ class DeparserWriter:
             valid[h] = self.u.machine.read(FieldRef(h, "$valid$"), NOWHERE)
             starts[h] = offset
             offset = b.add(offset, b.select(valid[h], const(32, sizes[h]), const(32, 0)))
-        if not keeps_length(self.u.program):
-            self._fit(offset)
-            for h in order:
-                self._emit(h, valid[h], starts[h], sizes[h])
-            return
-        for h in order:  # all are where they were: those that nobody wrote to are there already
-            if self.u.layout.written(h):
-                dirty = self.asm.load(self.asm.at(self.u.machine.scratch, self.u.layout.dirty[h]), 8)
-                self._emit(h, b.and_(valid[h], self.asm.fit(dirty, 1)), starts[h], sizes[h])
+        self._fit(offset)
+        for h in order:
+            self._emit(h, valid[h], starts[h], sizes[h])
+
+    def _emit_written(self, header: str, places: frozenset[int]) -> None:
+        """Write a header back to where it was, if it is there and some field of it was written."""
+        asm, b, layout = self.asm, self.asm.b, self.u.layout
+        valid = self.u.machine.read(FieldRef(header, "$valid$"), NOWHERE)
+        dirty = asm.fit(asm.load(asm.at(self.u.machine.scratch, layout.dirty[header]), 8), 1)
+        if len(places) == 1:
+            start: Value = const(32, *places)
+        else:
+            start = asm.fit(asm.load(asm.at(self.u.machine.scratch, layout.place[header]), 16, 2), 32)
+        size = (self.u.program.headers[header].type.bits + 7) // 8
+        self._emit(header, b.and_(valid, dirty), start, size)
 
     def cut(self) -> None:
         """Shorten the frame to what truncate() said, if it did and the frame is longer."""

@@ -119,7 +119,9 @@ class Layout:
     slots: dict[FieldRef, Slot]
     valid: dict[str, int]  # one byte per header, 0 or 1
     raw: dict[str, int]  # the header as it is on the wire
+    place: dict[str, int]  # 2 bytes per header: where in the frame it was found
     dirty: dict[str, int]  # one byte per header: a field was written since it was parsed
+    moved: int  # one byte: a header came or went since the parser
     exited: int  # one byte: an action has said `exit`
     cut: int  # 4 bytes: one more than what truncate() leaves of the frame, 0 without
     zeroed: int  # bytes from 0 that are cleared for every packet
@@ -172,14 +174,35 @@ def make_layout(program: Program, key_size: int) -> Layout:
     for h in wire:
         dirty[h.name] = at
         at += 1
-    exited = at
-    cut = at = (at + 4) & ~3
+    moved, exited = at, at + 1
+    cut = at = (at + 5) & ~3
     zeroed = at = round8(at + 4)
     parsed, at = at, at + 8
     raw = {}
     for h in wire:
         raw[h.name] = at
         at += round8((h.type.bits + 7) // 8)
-    key, at = at, at + round8(key_size)
+    place = {}
+    for h in wire:
+        place[h.name] = at
+        at += 2
+    key = at = round8(at)
+    at += round8(key_size)
     buffer, at = at, at + CHUNK
-    return Layout(slots, valid, raw, dirty, exited, cut, zeroed, parsed, parsed + 4, key, buffer, at, usage)
+    return Layout(
+        slots=slots,
+        valid=valid,
+        raw=raw,
+        place=place,
+        dirty=dirty,
+        moved=moved,
+        exited=exited,
+        cut=cut,
+        zeroed=zeroed,
+        parsed=parsed,
+        length=parsed + 4,
+        key=key,
+        buffer=buffer,
+        size=at,
+        usage=usage,
+    )

@@ -7,7 +7,7 @@ header invalid, sets parser_error, and still runs through ingress, as BMv2 does.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from switches.bmv2_json import (
@@ -25,28 +25,11 @@ from switches.bmv2_json import (
 from switches.ebpf.actions import ActionWriter
 from switches.ebpf.expr import Evaluator
 from switches.ebpf.llvm import Helper, Value, const
+from switches.ebpf.places import At
 from switches.ebpf.unit import Unit
 from switches.errors import UnsupportedError
 
 STATE_LIMIT = 256  # written states; beyond it the program is refused rather than grown without end
-
-
-@dataclass(frozen=True)
-class At:
-    """Where the parser is: bytes consumed, and the next free element of each stack."""
-
-    offset: int
-    stacks: tuple[tuple[str, int], ...] = ()
-
-    def next_index(self, stack: str) -> int:
-        """Elements of a stack extracted so far."""
-        return dict(self.stacks).get(stack, 0)
-
-    def extracted(self, stack: str) -> At:
-        """The same place with one more element of a stack."""
-        counts = dict(self.stacks)
-        counts[stack] = counts.get(stack, 0) + 1
-        return replace(self, stacks=tuple(sorted(counts.items())))
 
 
 class ParserWriter:
@@ -141,6 +124,10 @@ class ParserWriter:
             self._fetch(raw, at.offset, size, at)
         self._unpack(header, raw)
         self.u.machine.set_valid(header, True)
+        if self.u.layout.written(header):
+            self.asm.store(
+                const(16, at.offset), self.asm.at(self.u.machine.scratch, self.u.layout.place[header]), 2
+            )
         return replace(after, offset=at.offset + size)
 
     def _fetch(self, scratch_offset: int, offset: int, size: int, at: At) -> None:
