@@ -1,4 +1,4 @@
-"""The event logs of the agents: JSON lines, one object an event, stamped in CLOCK_MONOTONIC nanoseconds."""
+"""The event logs of the agents (docs/event-log.md): read back into CLOCK_MONOTONIC nanoseconds."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ from typing import Any
 
 from topologies import InputError
 
+EVENTS_LOST = "mrc:log:events_lost"
+"""A log's last line where events are missing. Whoever has the log made is told as well."""
+
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One line of a log: ``fields`` holds all of it but time and name."""
+    """One line of a log: ``name`` is the class of `hosts.mrc.events`, ``fields`` its other values."""
 
     t_ns: int
     name: str
@@ -69,19 +72,27 @@ def load_events(path: Path | str) -> EventLog:
 
 
 def parse_events(lines: Sequence[str], where: str) -> EventLog:
-    """The events of these lines; ``where`` names them in errors."""
+    """The events of these lines, the first of which is the header; ``where`` names them in errors."""
+    if not lines:
+        return EventLog(())
+    try:
+        reference_ns = json.loads(lines[0])["trace"]["common_fields"]["reference_time_ns"]
+    except (ValueError, KeyError, TypeError):
+        raise InputError("not the header of an event log", where=where, line=1) from None
     events = []
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(lines[1:], 2):
         if not line.strip():
             continue
         try:
-            fields = json.loads(line)
-            t_ns, name = fields.pop("t_ns"), fields.pop("event")
-        except (ValueError, KeyError, AttributeError, TypeError):
+            record = json.loads(line)
+            name, data = record["name"], record["data"]
+            if name == EVENTS_LOST:
+                continue
+            t_ns = reference_ns + round(record["time"] * 1e6)
+            kind = "".join(word.capitalize() for word in name.rsplit(":", 1)[1].split("_"))
+            events.append(Event(t_ns, kind, dict(data)))
+        except (ValueError, KeyError, IndexError, AttributeError, TypeError):
             raise InputError(
-                "not an event: a JSON object with t_ns and event", where=where, line=number
+                "not an event: a JSON object with time, name and data", where=where, line=number
             ) from None
-        if not isinstance(t_ns, int) or not isinstance(name, str):
-            raise InputError("t_ns must be whole nanoseconds and event a name", where=where, line=number)
-        events.append(Event(t_ns, name, fields))
     return EventLog.of_events(events)

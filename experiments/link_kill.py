@@ -112,6 +112,8 @@ def _measure(lab: Lab, scenario: Scenario, src: str, dst: str, out: Path, step: 
             for host in (src, dst)
         )
         _connect(sender, receiver, lab.fabric, scenario)
+        for name, agent in ((SENDER, sender), (RECEIVER, receiver)):
+            agent.ask("log", path=str((out / f"{name}.jsonl").resolve()))
         pids = {"sender": sender.pid, "receiver": receiver.pid}
         if lab.target.name == "bmv2":  # the ebpf target's process only programs; the kernel forwards
             pids |= _by_switch(lab)
@@ -128,13 +130,12 @@ def _measure(lab: Lab, scenario: Scenario, src: str, dst: str, out: Path, step: 
                 sender.ask("stop")
                 sender.ask("wait", what="drained", timeout_s=DRAIN_TIMEOUT_S)
                 trials.look_back()
-            outcome = Outcome(
-                sender.ask("status"), receiver.ask("status"), tuple(trials.notes), tuple(trials.failures)
-            )
+            states = sender.ask("status"), receiver.ask("status")
         save_faults(out / "faults.json", trials.records)
         for name, agent in ((SENDER, sender), (RECEIVER, receiver)):
-            agent.ask("log", path=str((out / f"{name}.jsonl").resolve()))
-        return outcome
+            if lost := agent.ask("end_log")["lost"]:
+                trials.failures.append(f"event log: {lost} events of the {name} are missing")
+        return Outcome(*states, tuple(trials.notes), tuple(trials.failures))
 
 
 def _connect(sender: RemoteAgent, receiver: RemoteAgent, fabric: Fabric, scenario: Scenario) -> None:
@@ -158,7 +159,7 @@ def _connect(sender: RemoteAgent, receiver: RemoteAgent, fabric: Fabric, scenari
             config=config,
             seed=scenario.seed + number,
             cpu=cpus[number % len(cpus)] if len(cpus) > 1 else None,
-        )
+        )["qps"][0]
         for number, agent in enumerate((sender, receiver))
     }
     remote = receiver.ask("receive", plan=plan)

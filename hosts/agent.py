@@ -1,9 +1,10 @@
-"""The agent: the process on a host that owns its NIC and runs a stream over it.
+"""The agent: the process on a host that owns its NIC and runs streams over it.
 
 Started in the host's namespace as ``python -m hosts.agent CONTROL_FD`` with one end of a socket pair, over
 which whoever runs the experiment commands it: a JSON object per line each way, answered in order.
 
-    open      which host of which fabric, with which options      -> the queue pair's attributes
+    open      which host of which fabric, with which options, how many queue pairs -> their attributes
+    log       write events to a file, from now on
     receive   get ready to check a stream                         -> where the sender may write
     send      prepare a stream to a peer
     connect   the peer's attributes
@@ -12,15 +13,19 @@ which whoever runs the experiment commands it: a JSON object per line each way, 
     stop      post no more
     wait      answers when something holds, or when its time is over: `restored`, no EV is assumed bad;
               `drained`, all that was posted is acknowledged
-    log       write the event log to a file
+    verify    compare the whole memory with what the streams left there
+    end_log   the log is complete in its file                     -> how many events it has
+
+``receive``, ``send``, ``connect`` and ``status`` are about one queue pair, ``qp`` (0, the first, by default);
+the others are about all.
 """
 
 from __future__ import annotations
 
 import gc
 import logging
-import os
 import random
+import resource
 import socket
 import sys
 from collections.abc import Callable, Mapping
@@ -29,16 +34,16 @@ from pathlib import Path
 from typing import Any
 
 from hosts.attributes import attributes_from_dict, attributes_to_dict
-from hosts.commands import carry_out, reply
+from hosts.commands import Answer, serve
 from hosts.device import Device
-from hosts.eventlog import write_log
+from hosts.eventlog import EventLog
 from hosts.mrc import EvState, MrcConfig
-from hosts.mrc.events import Event, EvRestored, SendCompleted
+from hosts.mrc.events import EvRestored, SendCompleted
 from hosts.routes import nic_addresses, remote_paths
+from hosts.schedule import take_cpu
 from hosts.stream import RemoteRegion, StreamPlan, StreamReceiver, StreamSender
 from topologies import Fabric, build_fabric
 
-LOGGER = logging.getLogger(__name__)
 # After anything else that happens, what a `wait` waits for holds no more than before.
 DECIDING = (EvRestored, SendCompleted)
 
@@ -51,44 +56,55 @@ class Wait:
     deadline_ns: int
 
 
+@dataclass(slots=True)
+class Connection:
+    """A queue pair and the streams over it, one each way at most."""
+
+    qpn: int
+    sender: StreamSender | None = None
+    receiver: StreamReceiver | None = None
+
+
 class Agent:
-    """One NIC with one queue pair, and a stream over it in one direction."""
+    """One NIC with some queue pairs, and streams over them."""
 
     def __init__(self) -> None:
         self._fabric: Fabric | None = None
         self._device: Device | None = None
         self._host = ""
-        self._qpn = 0
-        self._sender: StreamSender | None = None
-        self._receiver: StreamReceiver | None = None
-        self._events: list[Event] = []
+        self._connections: list[Connection] = []
+        self._by_qpn: dict[int, Connection] = {}
+        self._senders: list[StreamSender] = []
+        self._log: EventLog | None = None
         self._wait: Wait | None = None
         self._changed = False
         self._operations: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
             "open": self._open,
+            "log": self._begin_log,
             "receive": self._receive,
             "send": self._send,
             "connect": self._connect,
             "start": self._start,
             "status": self._status,
             "stop": self._stop,
-            "log": self._log,
+            "verify": self._verify,
+            "end_log": self._end_log,
         }
         self._conditions: dict[str, Callable[[], bool]] = {
-            "restored": lambda: not self._bad_evs(),
-            "drained": lambda: self._sender is None or self._sender.drained,
+            "restored": lambda: not any(self._bad_evs(connection) for connection in self._connections),
+            "drained": lambda: all(sender.drained for sender in self._senders),
         }
 
-    def answer(self, request: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Carries out one command. None where the answer is to come later, from ``waited``."""
+    def answer(self, request: Mapping[str, Any]) -> Answer:
+        """Carries out one command. None where the answer is to come later, from ``turn``."""
         if request["do"] == "wait":
             deadline_ns = self.device.now() + round(request["timeout_s"] * 1e9)
             self._wait = Wait(self._conditions[request["what"]], deadline_ns)
             self._changed = True
-            return self.waited()
+            return self._waited()
         return self._operations[request["do"]](request)
 
-    def waited(self) -> dict[str, Any] | None:
+    def _waited(self) -> Answer:
         """The answer to a `wait` that is over, once."""
         if self._wait is None:
             return None
@@ -109,46 +125,80 @@ class Agent:
             raise RuntimeError("'open' comes first")
         return self._device
 
-    def turn(self, control_fd: int) -> bool:
-        """Waits for something, does it, and returns whether a command has come."""
-        if self._device is None:
-            return True
-        if self._sender is not None:
-            self._sender.tick()
-        due = [self._sender.next_due() if self._sender is not None else None]
-        due.append(self._wait.deadline_ns if self._wait is not None else None)
-        commanded = self._device.turn(min((t for t in due if t is not None), default=None), [control_fd])
-        for event in self._device.events():
-            self._events.append(event)
+    def close(self) -> None:
+        """Ends the log; the NIC goes with the process."""
+        if self._log is not None:
+            self._log.close()
+
+    def turn(self, control_fd: int) -> tuple[bool, Answer]:
+        """Waits for something and does it. Returns whether a command has come, and a `wait`'s answer."""
+        device, log = self._device, self._log
+        if device is None:
+            return True, None
+        due = [self._wait.deadline_ns if self._wait is not None else None]
+        for sender in self._senders:
+            sender.tick()
+            due.append(sender.next_due())
+        if log is not None:
+            due.append(log.next_due())
+        commanded = device.turn(min((t for t in due if t is not None), default=None), [control_fd])
+        now_ns = device.now()
+        for event in device.events():
+            if log is not None:
+                log.add(event, now_ns)
             self._changed = self._changed or isinstance(event, DECIDING)
-            if self._receiver is not None:
-                self._receiver.on_event(event)
-            if self._sender is not None:
-                self._sender.on_event(event)
-        return bool(commanded)
+            connection = self._by_qpn.get(event.qpn)
+            if connection is not None:
+                if connection.receiver is not None:
+                    connection.receiver.on_event(event)
+                if connection.sender is not None:
+                    connection.sender.on_event(event)
+        if log is not None:
+            log.hand_over(now_ns)
+        return bool(commanded), self._waited()
 
     def _open(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        if request["cpu"] is not None:
-            os.sched_setaffinity(0, {request["cpu"]})
+        take_cpu(request["cpu"], realtime=request.get("realtime", True))
         self._fabric = build_fabric(request["topology_yaml"], request["topology"])
         self._host = request["host"]
         ports = self._fabric.host(self._host).ports
-        self._device = Device(
+        self._device = device = Device(
             nic_addresses(self._fabric, self._host),
             [port.ifname for port in ports],
             MrcConfig(**request["config"]),
             random.Random(request["seed"]),
         )
-        self._qpn = self._device.endpoint.create_qp()
-        return attributes_to_dict(self._device.endpoint.local_attributes(self._qpn))
+        self._connections = [Connection(device.endpoint.create_qp()) for _ in range(request.get("qps", 1))]
+        self._by_qpn = {connection.qpn: connection for connection in self._connections}
+        return {
+            "qps": [attributes_to_dict(device.endpoint.local_attributes(c.qpn)) for c in self._connections]
+        }
+
+    def _connection(self, request: Mapping[str, Any]) -> Connection:
+        number: int = request.get("qp", 0)
+        return self._connections[number]
+
+    def _begin_log(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        self._log = EventLog(
+            Path(request["path"]),
+            self._host,
+            self.device.now(),
+            completions=request.get("completions", True),
+            keep_bytes=request.get("keep_bytes"),
+        )
+        return {}
 
     def _receive(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        self._receiver = StreamReceiver(self.device, StreamPlan(**request["plan"]))
-        return asdict(self._receiver.remote)
+        receiver = StreamReceiver(self.device, StreamPlan(**request["plan"]))
+        self._connection(request).receiver = receiver
+        return asdict(receiver.remote)
 
     def _send(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        connection = self._connection(request)
         remote = RemoteRegion(**request["remote"])
-        self._sender = StreamSender(self.device, self._qpn, remote, StreamPlan(**request["plan"]))
+        sender = StreamSender(self.device, connection.qpn, remote, StreamPlan(**request["plan"]))
+        connection.sender = sender
+        self._senders.append(sender)
         return {}
 
     def _connect(self, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -156,75 +206,73 @@ class Agent:
             raise RuntimeError("'open' comes first")
         peer = attributes_from_dict(request["attributes"])
         paths = remote_paths(self._fabric, self._host, request["peer"])
-        self.device.endpoint.connect(self._qpn, peer, paths)
+        self.device.endpoint.connect(self._connection(request).qpn, peer, paths)
         # What exists by now stays: a full garbage collection in the middle of a run would stall the NIC.
         gc.collect()
         gc.freeze()
         return {}
 
     def _start(self, _request: Mapping[str, Any]) -> dict[str, Any]:
-        if self._sender is None:
+        if not self._senders:
             raise RuntimeError("'send' comes before 'start'")
-        self._sender.start()
+        for sender in self._senders:
+            sender.start()
         return {}
 
     def _stop(self, _request: Mapping[str, Any]) -> dict[str, Any]:
-        if self._sender is not None:
-            self._sender.stop()
+        for sender in self._senders:
+            sender.stop()
         return {}
 
-    def _status(self, _request: Mapping[str, Any]) -> dict[str, Any]:
+    def _status(self, request: Mapping[str, Any]) -> dict[str, Any]:
         endpoint = self.device.endpoint
+        connection = self._connection(request)
         answer: dict[str, Any] = {
-            "counters": asdict(endpoint.qp_counters(self._qpn)),
-            "bad_evs": self._bad_evs(),
+            "counters": asdict(endpoint.qp_counters(connection.qpn)),
+            "bad_evs": self._bad_evs(connection),
             "socket_drops": self.device.drops(),
             "frame_drops": endpoint.drops.total(),
+            "rss_bytes": _resident_bytes(),
         }
-        if self._sender is not None:
-            answer["posted"] = self._sender.posted
-            answer["completed"] = self._sender.completed
-            answer["drained"] = self._sender.drained
-            answer["failed"] = self._sender.failed
-        if self._receiver is not None:
-            answer["received"] = self._receiver.received
-            answer["bytes_delivered"] = self._receiver.bytes_delivered
-            answer["problem"] = self._receiver.problem
+        if connection.sender is not None:
+            sender = connection.sender
+            answer["posted"] = sender.posted
+            answer["posted_bytes"] = sender.posted_bytes
+            answer["completed"] = sender.completed
+            answer["drained"] = sender.drained
+            answer["failed"] = sender.failed
+        if connection.receiver is not None:
+            receiver = connection.receiver
+            answer["received"] = receiver.received
+            answer["bytes_delivered"] = receiver.bytes_delivered
+            answer["problem"] = receiver.problem
         return answer
 
-    def _bad_evs(self) -> list[int]:
-        evs = self.device.endpoint.ev_counters(self._qpn)
+    def _bad_evs(self, connection: Connection) -> list[int]:
+        evs = self.device.endpoint.ev_counters(connection.qpn)
         return [ev.ev for ev in evs if ev.state is EvState.ASSUMED_BAD]
 
-    def _log(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        write_log(self._events, Path(request["path"]))
-        return {"events": len(self._events)}
+    def _verify(self, _request: Mapping[str, Any]) -> dict[str, Any]:
+        receivers = [c.receiver for c in self._connections]
+        return {"problems": [r.memory_problem() if r is not None else None for r in receivers]}
+
+    def _end_log(self, _request: Mapping[str, Any]) -> dict[str, Any]:
+        if self._log is None:
+            raise RuntimeError("'log' comes first")
+        log, self._log = self._log, None
+        log.close()
+        return {"events": log.written, "lost": log.lost}
 
 
-def serve(control: socket.socket) -> None:
-    """Runs an agent until the other end of the control socket closes."""
-    agent = Agent()
-    with control, control.makefile("rb", buffering=0) as commands:
-        while True:
-            commanded = agent.turn(control.fileno())
-            answer = agent.waited()
-            if commanded:
-                line = commands.readline()
-                if not line:
-                    return
-                answer = carry_out(line, agent.answer)
-            reply(control, answer)
+def _resident_bytes() -> int:
+    with open("/proc/self/statm", encoding="ascii") as statm:
+        return int(statm.read().split()[1]) * resource.getpagesize()
 
 
 def main() -> None:
     """Entry point of the process."""
     logging.basicConfig(level=logging.WARNING)
-    try:
-        # A NIC does not queue for a CPU. The kernel keeps a part of each second for everybody else.
-        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
-    except PermissionError:
-        LOGGER.warning("not allowed to run with real-time priority: expect longer stalls")
-    serve(socket.socket(fileno=int(sys.argv[1])))
+    serve(socket.socket(fileno=int(sys.argv[1])), Agent())
 
 
 if __name__ == "__main__":

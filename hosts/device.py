@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 
+from hosts.carrier import CarrierWatch
 from hosts.mrc import Endpoint, MrcConfig, PortAddress
 from hosts.mrc.events import Event
 from hosts.ports import Receiver, TransmitPort, sharpen_timers
@@ -45,21 +46,25 @@ class Device:
             for address, ifname in zip(addresses, ifnames, strict=True)
         }
         self._receiver = Receiver({address.mac: address.port for address in addresses})
+        self._carrier = CarrierWatch({plane: port.ifname for plane, port in self.ports.items()})
+        self._carrier_fd = self._carrier.fileno()
         self._clock = clock
         self._receiver_fd = self._receiver.fileno()
         self._by_fd = {port.fileno(): port for port in self.ports.values()}
         self._waiting: dict[int, deque[bytes]] = {plane: deque() for plane in self.ports}
         sharpen_timers()
+        self._note_carrier()
 
     def close(self) -> None:
         """Closes the ports. What was in flight is lost."""
         self._receiver.close()
+        self._carrier.close()
         for port in self.ports.values():
             port.close()
 
-    def fileno(self) -> int:
-        """A descriptor that is readable while frames wait to be taken in."""
-        return self._receiver_fd
+    def descriptors(self) -> tuple[int, ...]:
+        """Descriptors that are readable when frames wait to be taken in, or a port's link has changed."""
+        return self._receiver_fd, self._carrier_fd
 
     def blocked(self) -> list[int]:
         """Descriptors of ports whose link is busy while frames wait: ``turn`` when they are writable."""
@@ -87,6 +92,9 @@ class Device:
             receive = self.endpoint.receive
             for plane, frame in self._receiver.received(RECEIVE_BATCH):
                 receive(plane, frame, now)
+        if self._carrier_fd in readable:
+            readable.remove(self._carrier_fd)
+            self._note_carrier()
         if due is not None and due <= now:
             # After reading: an answer that lay in a socket's queue while we were not running is no loss.
             self.endpoint.handle_timer(self._clock())
@@ -114,8 +122,16 @@ class Device:
         due = self.endpoint.next_timer()
         ends = [t for t in (until_ns, due) if t is not None]
         timeout = max(0, min(ends) - self._clock()) / 1e9 if ends else None
-        readable, writable, _ = select.select([self._receiver_fd, *others], self.blocked(), [], timeout)
+        ours = (self._receiver_fd, self._carrier_fd)
+        readable, writable, _ = select.select([*ours, *others], self.blocked(), [], timeout)
         return readable, writable
+
+    def _note_carrier(self) -> None:
+        """Tells the core which ports went down or came back; it takes their EVs off and tells the peers."""
+        for plane, up in self._carrier.changes().items():
+            if not up:
+                self._waiting[plane].clear()
+            self.endpoint.set_port_state(plane, up, self._clock())
 
     def drops(self) -> int:
         """Frames that the kernel dropped since the last call because we were too slow to take them in."""

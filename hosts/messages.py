@@ -1,6 +1,8 @@
 """Messages that prove themselves: each carries its number and a hash, so that a receiver checks every byte.
 
 | number (8) | body, which depends on the number (length - 24) | BLAKE2b-128 of all before (16) |
+
+Messages too short for that are body alone.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ _POOL_BYTES = 1 << 20
 
 
 class MessageFactory:
-    """Makes and checks the messages of one stream, all of one length.
+    """Makes and checks the messages of one stream, of up to ``length_bytes`` each.
 
     Two factories of equal seed and length make equal messages. Raises ValueError on a length with no body.
     """
@@ -24,29 +26,33 @@ class MessageFactory:
         if length_bytes <= OVERHEAD_BYTES:
             raise ValueError(f"a message has more than {OVERHEAD_BYTES} bytes, not {length_bytes}")
         self.length_bytes = length_bytes
-        self._body_bytes = length_bytes - OVERHEAD_BYTES
         pool = random.Random(seed).randbytes(_POOL_BYTES)
-        self._pool = pool + (pool * (self._body_bytes // _POOL_BYTES + 1))[: self._body_bytes]
+        self._pool = pool + (pool * (length_bytes // _POOL_BYTES + 1))[:length_bytes]
 
-    def _start(self, number: int) -> int:
-        return number * 2_654_435_761 % _POOL_BYTES
+    def _body(self, number: int, length: int) -> bytes:
+        start = number * 2_654_435_761 % _POOL_BYTES
+        return self._pool[start : start + length]
 
     def fill(self, number: int, into: memoryview) -> None:
         """Writes message ``number`` into a buffer of exactly its length."""
-        start = self._start(number)
+        if len(into) <= OVERHEAD_BYTES:
+            into[:] = self._body(number, len(into))
+            return
         into[:NUMBER_BYTES] = number.to_bytes(NUMBER_BYTES, "big")
-        into[NUMBER_BYTES:-DIGEST_BYTES] = self._pool[start : start + self._body_bytes]
+        into[NUMBER_BYTES:-DIGEST_BYTES] = self._body(number, len(into) - OVERHEAD_BYTES)
         into[-DIGEST_BYTES:] = hashlib.blake2b(into[:-DIGEST_BYTES], digest_size=DIGEST_BYTES).digest()
 
     def problem(self, number: int, message: memoryview) -> str | None:
         """What is wrong with a buffer that should hold message ``number``, or None."""
+        if len(message) <= OVERHEAD_BYTES:
+            good = message == self._body(number, len(message))
+            return None if good else f"message {number}: its {len(message)} bytes are others"
         digest = hashlib.blake2b(message[:-DIGEST_BYTES], digest_size=DIGEST_BYTES).digest()
         if digest != bytes(message[-DIGEST_BYTES:]):
             return f"message {number}: hash does not match its bytes"
         found = int.from_bytes(message[:NUMBER_BYTES], "big")
         if found != number:
             return f"message {number}: holds message {found}"
-        start = self._start(number)
-        if message[NUMBER_BYTES:-DIGEST_BYTES] != self._pool[start : start + self._body_bytes]:
+        if message[NUMBER_BYTES:-DIGEST_BYTES] != self._body(number, len(message) - OVERHEAD_BYTES):
             return f"message {number}: holds another stream's bytes"
         return None

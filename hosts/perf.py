@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import gc
 import logging
-import os
 import random
 import resource
 import socket
@@ -28,16 +27,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from hosts.attributes import attributes_from_dict, attributes_to_dict
-from hosts.commands import carry_out, reply
+from hosts.commands import Answer, serve
 from hosts.device import Device
 from hosts.mrc import MrcConfig
 from hosts.mrc.events import Event, ReceiveCompleted, SendCompleted, Status
 from hosts.routes import nic_addresses, remote_paths
+from hosts.schedule import take_cpu
 from hosts.stream import RemoteRegion
 from topologies import Fabric, build_fabric
-
-LOGGER = logging.getLogger(__name__)
-NICENESS = -15
 
 
 class PerfError(RuntimeError):
@@ -205,16 +202,23 @@ class PerfAgent:
         """Carries out a command; None where its answer is to come later, from ``turn``."""
         return self._operations[request["do"]](request)
 
-    def turn(self, control_fd: int) -> tuple[bool, dict[str, Any] | None]:
-        """Has the NIC work a little. Returns whether a command has come, and the answer of a job now over."""
+    def turn(self, control_fd: int) -> tuple[bool, Answer]:
+        """Has the NIC work a little. Returns whether a command has come, and the answer of a job now over.
+
+        Raises PerfError where the job failed; it is forgotten then.
+        """
         if self._nic is None:
             return True, None
         device = self._nic.device
         commanded = bool(device.turn(None, (control_fd,)))
         job = self._job
-        for event in device.events():
-            if job is not None:
-                job.on_event(event)
+        try:
+            for event in device.events():
+                if job is not None:
+                    job.on_event(event)
+        except PerfError:
+            self._job = None
+            raise
         if job is None:
             return commanded, None
         result = job.result()
@@ -222,9 +226,8 @@ class PerfAgent:
             self._job = None
         return commanded, result
 
-    def give_up(self) -> None:
-        """Forgets a job that failed."""
-        self._job = None
+    def close(self) -> None:
+        """Nothing is left to do when nobody commands any more."""
 
     def _begin(self, job: Job) -> dict[str, Any] | None:
         self._job = job
@@ -237,8 +240,7 @@ class PerfAgent:
         return {}
 
     def _open(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        if request["cpu"] is not None:
-            os.sched_setaffinity(0, {request["cpu"]})
+        take_cpu(request["cpu"])
         self._fabric = build_fabric(request["topology_yaml"], request["topology"])
         self._host = request["host"]
         device = Device(
@@ -288,33 +290,10 @@ def _resident_bytes() -> int:
         return int(statm.read().split()[1]) * resource.getpagesize()
 
 
-def serve(control: socket.socket) -> None:
-    """Answers commands until the other end of the control socket closes."""
-    agent = PerfAgent()
-    with control, control.makefile("rb", buffering=0) as commands:
-        while True:
-            answer: dict[str, Any] | None
-            try:
-                commanded, answer = agent.turn(control.fileno())
-            except PerfError as error:
-                agent.give_up()
-                commanded, answer = False, {"error": str(error)}
-            reply(control, answer)
-            if commanded:
-                line = commands.readline()
-                if not line:
-                    return
-                reply(control, carry_out(line, agent.answer))
-
-
 def main() -> None:
     """Entry point of the process."""
     logging.basicConfig(level=logging.WARNING)
-    try:
-        os.nice(NICENESS)
-    except PermissionError:
-        LOGGER.warning("not allowed to raise the priority: expect longer stalls")
-    serve(socket.socket(fileno=int(sys.argv[1])))
+    serve(socket.socket(fileno=int(sys.argv[1])), PerfAgent())
 
 
 if __name__ == "__main__":

@@ -2,74 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
-import socket
 import statistics
 import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from hosts.perf import PerfError
+from hosts.remote import RemoteAgent, Spawn
 
-Spawn = Callable[..., "subprocess.Popen[Any]"]
 READY_TIMEOUT_S = 60.0
-
-
-class PerfProcess:
-    """A measuring process in a host's namespace. ``close`` ends it.
-
-    ``spawn(argv, **popen_options)`` starts a process in that namespace.
-    """
-
-    def __init__(self, host: str, spawn: Spawn, stderr: Any = subprocess.DEVNULL) -> None:
-        self.host = host
-        ours, theirs = socket.socketpair()
-        argv: Sequence[str] = [sys.executable, "-m", "hosts.perf", str(theirs.fileno())]
-        with theirs:
-            self._process = spawn(argv, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stderr=stderr)
-        self._socket = ours
-        self._lines = ours.makefile("rb")
-
-    def close(self) -> None:
-        """Ends the process."""
-        self._lines.close()
-        self._socket.close()
-        try:
-            self._process.wait(timeout=1)
-        except subprocess.TimeoutExpired:
-            # In the middle of a job it does not look at its socket.
-            self._process.kill()
-            self._process.wait()
-
-    def tell(self, do: str, **arguments: Any) -> None:
-        """Gives a command; ``hear`` has its answer."""
-        with suppress(BrokenPipeError):
-            self._socket.sendall(json.dumps({"do": do, **arguments}).encode() + b"\n")
-
-    def hear(self, timeout_s: float | None = None) -> dict[str, Any]:
-        """Waits for the answer to the oldest command. Raises PerfError where there is none, or a refusal."""
-        self._socket.settimeout(timeout_s)
-        try:
-            line = self._lines.readline()
-        except OSError:
-            raise PerfError(f"{self.host} did not finish within {timeout_s:.0f} s") from None
-        if not line:
-            raise PerfError(f"the process on {self.host} ended with code {self._process.wait()}")
-        answer: dict[str, Any] = json.loads(line)
-        if "error" in answer:
-            raise PerfError(f"{self.host}: {answer['error']}")
-        return answer
-
-    def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
-        """Gives a command and waits for its answer."""
-        self.tell(do, **arguments)
-        return self.hear(READY_TIMEOUT_S)
+LEAVE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,10 +110,12 @@ class PerfPair:
         With ``pin`` the two run on different CPUs where there are two.
         """
         cpus = sorted(os.sched_getaffinity(0))
-        self.ends: list[PerfProcess] = []
+        self.ends: list[RemoteAgent] = []
         try:
             for number, host in enumerate(hosts):
-                self.ends.append(PerfProcess(host, spawn(host)))
+                self.ends.append(
+                    RemoteAgent(host, spawn(host), stderr=subprocess.DEVNULL, module="hosts.perf")
+                )
                 self.ends[-1].tell(
                     "open",
                     topology_yaml=topology[0],
@@ -198,7 +145,7 @@ class PerfPair:
     def close(self) -> None:
         """Ends both processes."""
         for end in self.ends:
-            end.close()
+            end.close(LEAVE_S)  # in the middle of a job it does not look at its socket
 
     def bandwidth(
         self, size: int, iterations: int, depth: int, *, both_ways: bool = False
@@ -207,15 +154,15 @@ class PerfPair:
         active = self.ends if both_ways else self.ends[:1]
         for end in active:
             end.tell("write_bw", size=size, iterations=iterations, depth=depth)
-        return bandwidth_result(size, [end.hear()["completed_ns"] for end in active])
+        return bandwidth_result(size, [end.hear(None)["completed_ns"] for end in active])
 
     def ping_pong(self, size: int, iterations: int, warm_up: int) -> LatencyResult:
         """Half the time of a write and the write that answers it: one way, as perftest tells it."""
         self.ends[1].ask("pong", size=size)
         self.ends[0].tell("ping", size=size, iterations=iterations, warm_up=warm_up)
-        return latency_result(size, self.ends[0].hear()["durations_ns"], 2)
+        return latency_result(size, self.ends[0].hear(None)["durations_ns"], 2)
 
     def completion(self, size: int, iterations: int, warm_up: int) -> LatencyResult:
         """From the post of a write to its completion: there, and the acknowledgement back."""
         self.ends[0].tell("write_lat", size=size, iterations=iterations, warm_up=warm_up)
-        return latency_result(size, self.ends[0].hear()["durations_ns"], 1)
+        return latency_result(size, self.ends[0].hear(None)["durations_ns"], 1)

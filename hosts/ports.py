@@ -34,6 +34,7 @@ class TransmitPort:
 
     def __init__(self, plane: int, ifname: str) -> None:
         self.plane = plane
+        self.ifname = ifname
         self.counters = PortCounters()
         # Protocol 0 receives nothing.
         self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)

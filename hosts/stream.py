@@ -1,7 +1,12 @@
 """The stream: a steady, paced sequence of self-proving messages from one host to another.
 
 The sender writes message k into slot k modulo the number of slots; the receiver checks it there the moment
-its completion arrives. A slot is written again only when the message that had it is acknowledged.
+its completion arrives, against a copy of its own. A slot is written again only when the message that had it
+is known to have been checked.
+
+In a plain stream every message is a WRITE with immediate of one length. In a mixed one lengths run from 0 to
+that, and some messages are plain WRITEs, which complete at the sender alone: the receiver checks them when
+the next immediate says that everything before it is in memory, and every second message has one.
 """
 
 from __future__ import annotations
@@ -26,16 +31,39 @@ class StreamPlan:
     message_bytes: int
     rate_bps: int
     seed: int
+    mixed: bool = False
+    """Lengths up to ``message_bytes``, and plain WRITEs among those with immediate."""
 
     @property
     def slots(self) -> int:
         """How many messages the receiver has room for."""
         return min(MAX_SLOTS, REGION_BYTES // self.message_bytes)
 
-    @property
-    def interval_ns(self) -> int:
-        """From one message to the next."""
-        return max(1, round(self.message_bytes * 8 * 1e9 / self.rate_bps))
+    def length_of(self, number: int) -> int:
+        """The bytes of message ``number``: in a mixed stream of all sizes alike, and 0 at times."""
+        if not self.mixed:
+            return self.message_bytes
+        draw = _draw(self.seed, number)
+        limit = self.message_bytes
+        if draw & 1:  # half of them short ones: a number of bits first, then that many
+            limit = min(limit, (1 << (draw >> 1) % (limit.bit_length() + 1)) - 1)
+        return (draw >> 16) % (limit + 1)
+
+    def has_immediate(self, number: int) -> bool:
+        """Whether message ``number`` completes at the receiver, too: the odd ones do in any case."""
+        return not self.mixed or number % 2 == 1 or _draw(self.seed, number) >> 40 & 3 == 0
+
+    def interval_ns(self, length_bytes: int) -> int:
+        """From a message of this length to the next."""
+        return max(1, round(length_bytes * 8 * 1e9 / self.rate_bps))
+
+
+def _draw(seed: int, number: int) -> int:
+    """64 bits that depend on both, well mixed (the finalizer of SplitMix64)."""
+    z = (seed * 0x9E3779B97F4A7C15 + number * 0xD1342543DE82EF95 + 1) & (1 << 64) - 1
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & (1 << 64) - 1
+    z = (z ^ z >> 27) * 0x94D049BB133111EB & (1 << 64) - 1
+    return z ^ z >> 31
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,26 +87,40 @@ class StreamSender:
         self._slots = plan.slots
         self._buffer = memoryview(bytearray(self._slots * plan.message_bytes))
         self._next_ns: int | None = None
+        self._stopping = False
+        self._checked = 0
+        """Messages that the receiver has checked, hence slots that may be written again."""
         self.posted = 0
+        self.posted_bytes = 0
         self.completed = 0
         self.failed: str | None = None
 
     def start(self) -> None:
         """Begins to post, now."""
         self._next_ns = self._device.now()
+        self._stopping = False
 
     def stop(self) -> None:
-        """Posts no more. What is posted will still be delivered."""
-        self._next_ns = None
+        """Posts no more, or one more where the last one would go unchecked. What is posted is delivered."""
+        self._stopping = True
+        self._end_if_checkable()
+
+    def _end_if_checkable(self) -> None:
+        if self._stopping and (self.posted == 0 or self._plan.has_immediate(self.posted - 1)):
+            self._next_ns = None
 
     @property
     def drained(self) -> bool:
-        """Whether everything posted has been acknowledged, or never will be."""
-        return self.posted == self.completed or self.failed is not None
+        """Whether nothing is to be posted any more and all has been acknowledged, or never will be."""
+        return (self.posted == self.completed and not self._pending_end) or self.failed is not None
+
+    @property
+    def _pending_end(self) -> bool:
+        return self._stopping and self._next_ns is not None
 
     def next_due(self) -> int | None:
         """When ``tick`` wants to be called, or None while there is nothing to post or no slot for it."""
-        if self._next_ns is None or self.posted - self.completed >= self._slots or self.failed:
+        if self._next_ns is None or self.posted - self._checked >= self._slots or self.failed:
             return None
         return self._next_ns
 
@@ -86,30 +128,40 @@ class StreamSender:
         """Posts what is due. A sender held up by a full window does not catch up: the stream shifts."""
         now = self._device.now()
         while (due := self.next_due()) is not None and due <= now:
-            self._post()
-            self._next_ns = max(due + self._plan.interval_ns, now - self._plan.interval_ns)
+            interval = self._plan.interval_ns(self._post())
+            self._next_ns = max(due + interval, now - interval)
+            self._end_if_checkable()
 
-    def _post(self) -> None:
-        size = self._plan.message_bytes
-        offset = self.posted % self._slots * size
+    def _post(self) -> int:
+        number = self.posted
+        size = self._plan.length_of(number)
+        offset = number % self._slots * self._plan.message_bytes
         local = self._buffer[offset : offset + size]
-        self._factory.fill(self.posted, local)
+        self._factory.fill(number, local)
         self._device.endpoint.post_write(
             self._qpn,
-            wr_id=self.posted,
+            wr_id=number,
             data=local,
             remote_va=self._remote.address + offset,
             rkey=self._remote.rkey,
-            imm=self.posted % IMM_MODULUS,
+            imm=number % IMM_MODULUS if self._plan.has_immediate(number) else None,
         )
         self.posted += 1
+        self.posted_bytes += size
+        return size
 
     def on_event(self, event: Event) -> None:
-        """Takes note of completions."""
+        """Takes note of completions, which must come in order, each once."""
         if isinstance(event, SendCompleted):
+            if self.failed is None:
+                if event.status is not Status.SUCCESS:
+                    self.failed = f"message {event.wr_id}: {event.status.value}"
+                elif event.wr_id != self.completed:
+                    self.failed = f"completion {self.completed} was of message {event.wr_id}"
             self.completed += 1
-            if event.status is not Status.SUCCESS and self.failed is None:
-                self.failed = f"message {event.wr_id}: {event.status.value}"
+            if self._plan.has_immediate(event.wr_id):
+                # Completions are in order, and with the immediate the receiver checked all that was before.
+                self._checked = event.wr_id + 1
 
 
 class StreamReceiver:
@@ -118,9 +170,14 @@ class StreamReceiver:
     def __init__(self, device: Device, plan: StreamPlan) -> None:
         self._factory = MessageFactory(plan.message_bytes, plan.seed)
         self._plan = plan
-        self._buffer = memoryview(bytearray(plan.slots * plan.message_bytes))
+        self._slots = plan.slots
+        self._buffer = memoryview(bytearray(self._slots * plan.message_bytes))
+        self._expected = memoryview(bytearray(len(self._buffer)))
+        """What memory must hold: written by ourselves, message by message."""
         self.region: MemoryRegion = device.endpoint.register_memory(self._buffer, Access.REMOTE_WRITE)
         self.received = 0
+        self.bytes_delivered = 0
+        """Payload of all checked messages."""
         self.problem: str | None = None
 
     @property
@@ -128,22 +185,35 @@ class StreamReceiver:
         """What the sender must know."""
         return RemoteRegion(self.region.address, self.region.rkey, self.region.length)
 
-    @property
-    def bytes_delivered(self) -> int:
-        """Payload of all checked messages."""
-        return self.received * self._plan.message_bytes
-
     def on_event(self, event: Event) -> None:
-        """Checks the message that an event says has arrived."""
+        """Checks the messages that an event says have arrived."""
         if not isinstance(event, ReceiveCompleted):
             return
-        number, size = self.received, self._plan.message_bytes
-        offset = number % self._plan.slots * size
+        while not self._plan.has_immediate(self.received):
+            self._check(None)
+        self._check(event)
+
+    def _check(self, event: ReceiveCompleted | None) -> None:
+        number = self.received
+        size = self._plan.length_of(number)
         if self.problem is None:
-            if event.imm != number % IMM_MODULUS or event.length_bytes != size:
+            if event is not None and (event.imm != number % IMM_MODULUS or event.length_bytes != size):
                 self.problem = (
                     f"expected message {number} of {size} bytes, got {event.imm} of {event.length_bytes}"
                 )
             else:
-                self.problem = self._factory.problem(number, self._buffer[offset : offset + size])
+                offset = number % self._slots * self._plan.message_bytes
+                self._factory.fill(number, self._expected[offset : offset + size])
+                found = self._buffer[offset : offset + size]
+                if bytes(found) != bytes(self._expected[offset : offset + size]):
+                    self.problem = self._factory.problem(number, found)
         self.received += 1
+        self.bytes_delivered += size
+
+    def memory_problem(self) -> str | None:
+        """What of the whole memory is not what the messages left there, once all of them are checked."""
+        if bytes(self._buffer) == bytes(self._expected):
+            return None
+        wrong = next(n for n, (a, b) in enumerate(zip(self._buffer, self._expected, strict=True)) if a != b)
+        slot, offset = divmod(wrong, self._plan.message_bytes)
+        return f"byte {offset} of slot {slot} is not what the last message there left"

@@ -185,7 +185,8 @@ class Context:
         if self._loop is not None and not self._loop.is_closed():
             raise RuntimeError("another event loop drives this NIC")
         self._loop = loop
-        loop.add_reader(self.device.fileno(), self.pump)
+        for fd in self.device.descriptors():
+            loop.add_reader(fd, self.pump)
         self.pump()
 
     def pump(self) -> None:
@@ -212,7 +213,8 @@ class Context:
         loop, self._loop = self._loop, None
         if loop is None or loop.is_closed():
             return
-        loop.remove_reader(self.device.fileno())
+        for fd in self.device.descriptors():
+            loop.remove_reader(fd)
         for fd in self._blocked:
             loop.remove_writer(fd)
         self._blocked.clear()

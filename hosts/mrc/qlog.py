@@ -2,6 +2,7 @@
 
 Pure functions; whoever keeps the file writes `header` and then one `record` per line ("JSON-SEQ" without the
 separator bytes, so that every JSON-lines tool reads it). Times are ms since `reference_ns`, as qlog wants.
+docs/event-log.md describes the file.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 from hosts.mrc import events
 from hosts.mrc.events import Event
 
-_CATEGORY: dict[type[Event], str] = {
+CATEGORY: dict[type[Event], str] = {
     events.SendCompleted: "application",
     events.ReceiveCompleted: "application",
     events.QpError: "connectivity",
@@ -49,18 +50,27 @@ def header(title: str, vantage_point: str, reference_ns: int) -> dict[str, Any]:
 
 def record(event: Event, reference_ns: int = 0) -> dict[str, Any]:
     """Return one event: `time` in ms, `name` as `mrc:category:event_class`, its other fields as `data`."""
+    name, keys = _SHAPES[type(event)]
     data: dict[str, Any] = {}
-    for field in fields(event):
-        if field.name != "t_ns":
-            value = getattr(event, field.name)
-            data[field.name] = value.name.lower() if isinstance(value, Enum) else value
-    kind = type(event)
-    return {
-        "time": (event.t_ns - reference_ns) / 1e6,
-        "name": f"mrc:{_CATEGORY[kind]}:{_snake(kind.__name__)}",
-        "data": data,
-    }
+    for key in keys:
+        value = getattr(event, key)
+        data[key] = value.name.lower() if isinstance(value, Enum) else value
+    return {"time": (event.t_ns - reference_ns) / 1e6, "name": name, "data": data}
+
+
+def lost_record(count: int) -> dict[str, Any]:
+    """Return the last line of a log that misses `count` events because nobody could write them in time."""
+    return {"name": "mrc:log:events_lost", "data": {"count": count}}
 
 
 def _snake(name: str) -> str:
     return "".join(f"_{c.lower()}" if c.isupper() else c for c in name).lstrip("_")
+
+
+_SHAPES = {
+    kind: (
+        f"mrc:{category}:{_snake(kind.__name__)}",
+        tuple(field.name for field in fields(kind) if field.name != "t_ns"),
+    )
+    for kind, category in CATEGORY.items()
+}

@@ -104,8 +104,10 @@ def run_until_drained(pair: Pair, sender: StreamSender, receiver: StreamReceiver
             receiver.on_event(event)
 
 
-def stream(pair: Pair, rate_bps: int = 100_000_000) -> tuple[StreamSender, StreamReceiver]:
-    plan = StreamPlan(message_bytes=20_000, rate_bps=rate_bps, seed=3)
+def stream(
+    pair: Pair, rate_bps: int = 100_000_000, *, mixed: bool = False
+) -> tuple[StreamSender, StreamReceiver]:
+    plan = StreamPlan(message_bytes=20_000, rate_bps=rate_bps, seed=3, mixed=mixed)
     receiver = StreamReceiver(pair.receiver, plan)
     return StreamSender(pair.sender, pair.qpn, receiver.remote, plan), receiver
 
@@ -126,4 +128,39 @@ def test_a_stream_survives_a_dead_plane(pair: Pair) -> None:
     run_until_drained(pair, sender, receiver, messages=100)
     assert receiver.problem is None
     assert receiver.received == sender.posted >= 100
-    assert pair.sender.endpoint.qp_counters(pair.qpn).lost > 0
+    up = {plane.plane: plane.local_up for plane in pair.sender.endpoint.plane_counters(pair.qpn)}
+    assert up == {0: True, 1: False}
+    # Its peer of a veth pair has no link either, and knows it by itself.
+    (qpn,) = pair.receiver.endpoint.qps
+    up = {plane.plane: plane.local_up for plane in pair.receiver.endpoint.plane_counters(qpn)}
+    assert up == {0: True, 1: False}
+
+
+def test_a_mixed_stream_is_checked_to_the_last_byte_of_memory(pair: Pair) -> None:
+    sender, receiver = stream(pair, mixed=True)
+    run_until_drained(pair, sender, receiver, messages=500)
+    assert receiver.problem is None
+    assert receiver.received == sender.posted >= 500
+    assert receiver.bytes_delivered == sender.posted_bytes
+    assert receiver.memory_problem() is None
+    receiver.region.view[70_001] ^= 1
+    assert receiver.memory_problem() == "byte 10001 of slot 3 is not what the last message there left"
+
+
+def test_a_port_without_link_is_told_to_the_core_and_to_the_peer_and_so_is_its_return(pair: Pair) -> None:
+    sender, receiver = stream(pair)
+    run_until_drained(pair, sender, receiver, messages=20)
+    ip("-n", pair.namespaces[0], "link", "set", "eth1", "down")
+    run_until_drained(pair, sender, receiver, messages=60)
+    ip("-n", pair.namespaces[0], "link", "set", "eth1", "up")
+    deadline = time.monotonic() + DEADLINE_S
+    planes = pair.sender.endpoint.plane_counters
+    while not all(plane.local_up and plane.peer_up for plane in planes(pair.qpn)):
+        assert time.monotonic() < deadline, planes(pair.qpn)
+        for device in (pair.sender, pair.receiver):
+            device.turn(device.now() + 100_000)
+    before = pair.sender.ports[1].counters.tx_frames
+    run_until_drained(pair, sender, receiver, messages=sender.posted + 40)
+    assert pair.sender.ports[1].counters.tx_frames - before > 50, "the plane is in use again"
+    assert receiver.problem is None
+    assert receiver.received == sender.posted

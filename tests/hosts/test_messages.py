@@ -3,6 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hosts.messages import OVERHEAD_BYTES, MessageFactory
+from hosts.stream import StreamPlan
 
 
 def filled(factory: MessageFactory, number: int) -> bytearray:
@@ -43,3 +44,28 @@ def test_messages_longer_than_the_pool() -> None:
 def test_a_length_without_body_is_refused() -> None:
     with pytest.raises(ValueError, match="more than 24 bytes"):
         MessageFactory(24, seed=1)
+
+
+@pytest.mark.parametrize("length", [0, 1, OVERHEAD_BYTES, OVERHEAD_BYTES + 1, 4000])
+def test_one_factory_makes_messages_of_all_lengths(length: int) -> None:
+    factory = MessageFactory(4000, seed=3)
+    message = memoryview(bytearray(length))
+    factory.fill(9, message)
+    assert factory.problem(9, message) is None
+    for n in range(length):
+        message[n] ^= 1
+        assert factory.problem(9, message) is not None
+        message[n] ^= 1
+
+
+def test_a_mixed_plan_draws_all_lengths_and_ends_no_row_without_an_immediate() -> None:
+    plan = StreamPlan(20_000, 10**8, seed=5, mixed=True)
+    lengths = [plan.length_of(n) for n in range(4000)]
+    assert min(lengths) == 0
+    assert 19_900 < max(lengths) <= 20_000
+    assert 1000 < sum(length < 1000 for length in lengths) < 3000
+    immediate = [plan.has_immediate(n) for n in range(4000)]
+    assert all(immediate[1::2])
+    assert 200 < sum(immediate[::2]) < 1000
+    assert lengths == [StreamPlan(20_000, 1, seed=5, mixed=True).length_of(n) for n in range(4000)]
+    assert lengths != [StreamPlan(20_000, 1, seed=6, mixed=True).length_of(n) for n in range(4000)]

@@ -53,4 +53,4 @@ def test_qlog_records_are_json_with_time_in_ms():
 
 def test_every_kind_of_event_has_a_category():
     kinds = {k for k in vars(events).values() if is_dataclass(k) and issubclass(k, Event)} - {Event}
-    assert kinds == set(qlog._CATEGORY)
+    assert kinds == set(qlog.CATEGORY)
