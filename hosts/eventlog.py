@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from enum import Enum
 from operator import attrgetter
@@ -188,6 +188,13 @@ class LogFile:
         if lost:
             self._file.write(json.dumps(qlog.lost_record(lost)) + "\n")
         self._file.close()
+
+
+def write_log(log: Sequence[Event], path: Path, host: str = "") -> None:
+    """Writes a whole log at once, for whoever has one in memory."""
+    file = LogFile(path, host, log[0].t_ns if log else 0)
+    file.write(log)
+    file.close()
 
 
 def write_from(connection: socket.socket, log: LogFile) -> None:

@@ -146,7 +146,7 @@ class VerbsChannel:
 
     def save_log(self, path: Path) -> int:
         """See Channel."""
-        write_log(self._log, path)
+        write_log(self._log, path, self._context.host)
         return len(self._log)
 
     def close(self) -> None:
