@@ -2,6 +2,7 @@
 #
 #   program   the switch program, compiled by p4lang's p4c
 #   bmv2      simple_switch_grpc with the libraries it needs, out of p4lang's image
+#   core      the MRC core, compiled; the compiler stays behind
 #   ebpf      mrclab on the kernel target; needs none of p4lang's images, so any architecture will do
 #   lab       that, and BMv2: what compose uses
 #
@@ -26,6 +27,17 @@ RUN set -e; mkdir -p /opt/bmv2/bin /opt/bmv2/lib; \
     chmod 755 /opt/bmv2/simple_switch_grpc; \
     /opt/bmv2/simple_switch_grpc --version
 
+FROM ${BASE_IMAGE} AS core
+ENV DEBIAN_FRONTEND=noninteractive PIP_DISABLE_PIP_VERSION_CHECK=1
+RUN apt-get update -qq \
+    && apt-get install -y -qq --no-install-recommends gcc libc6-dev python3-dev python3-venv \
+    && rm -rf /var/lib/apt/lists/*
+WORKDIR /mrclab
+RUN python3 -m venv .venv && .venv/bin/pip install --no-cache-dir --quiet mypy setuptools
+COPY hosts hosts
+# Where it does not compile the core runs in pure Python, and `mrclab doctor` says so.
+RUN .venv/bin/python -m hosts.compiled || mkdir -p .venv/mrclab-core
+
 FROM ${BASE_IMAGE} AS ebpf
 ENV DEBIAN_FRONTEND=noninteractive PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONDONTWRITEBYTECODE=1
 # Mininet for its mnexec; its Python part comes from PyPI with the rest.
@@ -46,6 +58,7 @@ ENV MRCLAB_CACHE=/opt/mrclab-cache
 COPY mrclab/shell_environment.py /tmp/
 RUN python3 /tmp/shell_environment.py
 COPY . .
+COPY --from=core /mrclab/.venv/mrclab-core .venv/mrclab-core
 # The mark that everything is in place: `make` then installs nothing.
 RUN .venv/bin/pip install --no-cache-dir --quiet --no-deps --no-build-isolation -e . && touch .venv/.ready
 ENTRYPOINT ["/mrclab/docker/entrypoint.sh"]

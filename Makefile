@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup run-experiment test unit-test lint format types p4 bench clean distclean
+.PHONY: help setup compile run-experiment test unit-test lint format types p4 bench clean distclean
 .PHONY: docker-build docker-run-experiment
 
 VENV := .venv
@@ -19,13 +19,17 @@ setup: $(VENV)/.ready ## Install what Debian/Ubuntu and PyPI must provide (as ro
 $(VENV)/.ready: pyproject.toml tools/setup.sh
 	@tools/setup.sh $(VENV)
 
-run-experiment: $(VENV)/.ready ## Bring up a fabric, spray, kill links, report the recovery (SCENARIO=, ARGS=)
+# Half a minute after a change of hosts/mrc, else nothing. MRCLAB_PURE=1 does without.
+compile: $(VENV)/.ready ## Compile the MRC core (run-experiment, test and bench do it by themselves)
+	@$(BIN)/python -m hosts.compiled || true
+
+run-experiment: compile ## Bring up a fabric, spray, kill links, report the recovery (SCENARIO=, ARGS=)
 	@$(BIN)/mrclab run $(SCENARIO) $(ARGS)
 
-test: $(VENV)/.ready ## Run every test that this machine can run (as root: all but those marked bmv2)
+test: compile ## Run every test that this machine can run (as root: all but those marked bmv2)
 	@$(BIN)/python -m pytest $(ARGS)
 
-unit-test: $(VENV)/.ready ## Run the tests that need no root
+unit-test: compile ## Run the tests that need no root
 	@$(BIN)/python -m pytest -m "not root and not bmv2 and not slow" $(ARGS)
 
 lint: $(VENV)/.ready ## Check style and types
@@ -42,7 +46,7 @@ p4: ## Compile p4src with the p4c-bm2-ss on PATH, or else with that of p4lang's 
 		docker run --rm --user "$$(id -u):$$(id -g)" -v "$$PWD:/src" -w /src $(P4C_IMAGE) python3 -m p4src.compile; \
 	else echo "make p4: no p4c-bm2-ss on PATH and no docker: install one of them" >&2; exit 3; fi
 
-bench: $(VENV)/.ready ## Run the benchmarks and print their tables
+bench: compile ## Run the benchmarks and print their tables
 	@for b in benchmarks/*.py; do echo "== $$b"; $(BIN)/python $$b; done
 
 COMPOSE ?= docker compose

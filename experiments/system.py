@@ -12,6 +12,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from hosts import compiled
+
 _PACKAGES = ("mrclab", "llvmlite", "numpy", "finsy", "grpcio")
 
 
@@ -33,6 +35,7 @@ def describe_system(p4_json: Path | None = None, extra: Mapping[str, Any] | None
         "clock_source": _read("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
         "governor": _read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         "python": platform.python_version(),
+        "mrc_core": compiled.describe(),
         "packages": {name: _version(name) for name in _PACKAGES},
         "git": _git(Path(__file__).resolve().parent),
         "p4_json_sha256": _sha256(p4_json),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from hosts import compiled
 from mrclab.cli import MACHINE_LACKS
+from testbed.doctor import Check, report
 from testbed.doctor import doctor as checks
-from testbed.doctor import report
 
 
 def doctor() -> int:
     """Prints every check and returns the exit code: 3 where something required is missing."""
-    found = checks()
+    found = (*checks(), Check("MRC core", compiled.in_use(), False, compiled.describe()))
     print(report(found))
     return MACHINE_LACKS if any(check.required and not check.ok for check in found) else 0

@@ -45,6 +45,19 @@ if ((${#packages[@]})); then
     apt-get install -y -qq --no-install-recommends "${packages[@]}" >/dev/null || fail "apt-get could not install ${packages[*]}"
 fi
 
+# The MRC core is compiled where that can be done, and works without: so no failure here is one of the set-up.
+if ! command -v gcc >/dev/null || ! "$python" -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))'; then
+    compiler=(gcc libc6-dev "$("$python" -c 'import sys; print(f"python{sys.version_info.major}.{sys.version_info.minor}-dev")')")
+    if [[ $EUID == 0 ]] && command -v apt-get >/dev/null; then
+        echo "mrclab setup: installing ${compiler[*]}"
+        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${compiler[@]}" >/dev/null 2>&1 ||
+            { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${compiler[@]}" >/dev/null; } ||
+            echo "mrclab setup: no ${compiler[*]} to be had: the MRC core will run in pure Python, slower" >&2
+    else
+        echo "mrclab setup: install ${compiler[*]} to have the MRC core compiled; it works without, slower" >&2
+    fi
+fi
+
 [[ -x $venv/bin/python ]] || "$python" -m venv "$venv" || fail "could not make a virtual environment in $venv"
 echo "mrclab setup: installing Python packages into $venv"
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -e "$root[dev]" ||

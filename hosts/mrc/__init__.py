@@ -3,6 +3,10 @@
 Start reading at `endpoint.Endpoint`, then `requester`, `responder`, `ev` and `loss`.
 """
 
+from hosts.compiled import prefer
+
+prefer(__path__)  # Before any module of this package is imported.
+
 from hosts.mrc.config import DscpMap, MrcConfig
 from hosts.mrc.endpoint import Completion, Drops, Endpoint, EvCounters, PlaneCounters, QpCounters
 from hosts.mrc.ev import EvState

@@ -12,14 +12,20 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from mypy_extensions import mypyc_attr
+
 from hosts.mrc.nscc import Nscc
 
 if TYPE_CHECKING:
     from hosts.mrc.config import MrcConfig
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class CongestionControl:
-    """What the requester tells and asks. By itself a window that never changes."""
+    """What the requester tells and asks. By itself a window that never changes.
+
+    Derive from it to try a control of your own, and hand that to `Endpoint`; it need not be compiled.
+    """
 
     shared = False
     """One controller governs all queue pairs to a destination, rather than one each."""

@@ -19,7 +19,6 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from heapq import heappop, heappush
-from zlib import crc32
 
 from hosts.mrc.config import MrcConfig
 from hosts.mrc.congestion import CongestionControl, make_controller
@@ -34,7 +33,7 @@ from hosts.mrc.events import (
     Status,
 )
 from hosts.mrc.frames import FLOW_START, Flow, FlowCache, FrameOptions, traffic_class
-from hosts.mrc.icrc import RESIDUE
+from hosts.mrc.icrc import RESIDUE, crc32
 from hosts.mrc.memory import Access, MemoryRegion, MemoryTable
 from hosts.mrc.operations import Purpose, Request, Requests
 from hosts.mrc.paths import PortAddress, QpAttributes, RemotePaths
@@ -474,7 +473,7 @@ class Endpoint:
         request = self._requests.answered(number)
         if request is None or flow.src not in request.qp.peers or not request.qp.connected:
             return
-        purpose, qp, ev, sent_ns, _ = request
+        purpose, qp, ev, sent_ns = request.purpose, request.qp, request.ev, request.sent_ns
         qp.evs.prove(now_ns, ev)
         if purpose is Purpose.PORTS:
             self._requests.forget_updates(qp.peers)
@@ -485,7 +484,7 @@ class Endpoint:
     def _expire(self, now_ns: int) -> None:
         again: dict[frozenset[bytes], Request] = {}
         for number, request in self._requests.expired(now_ns):
-            purpose, qp, ev, _, _ = request
+            purpose, qp, ev = request.purpose, request.qp, request.ev
             if not qp.connected:
                 continue
             if purpose is Purpose.USER:

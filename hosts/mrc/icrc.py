@@ -1,6 +1,6 @@
 """The invariant CRC over an MRC packet, by the RoCEv2 rule [IBTA Annex A17.3.3].
 
-CRC-32 (the Ethernet polynomial, which `zlib.crc32` computes) over: eight bytes of ones, the inner IPv6
+CRC-32 (the Ethernet polynomial, which `crc32` computes) over: eight bytes of ones, the inner IPv6
 header, the UDP header, the BTH and all that follows up to the ICRC itself. Fields a network may rewrite count
 as all ones: traffic class, flow label and hop limit of IPv6, the UDP checksum, and the reserved byte 4 of the
 BTH. The outer IPv6 header is not covered: switches rewrite its destination at every hop. The result goes out
@@ -9,15 +9,19 @@ least significant byte first.
 Two properties of CRCs keep this to one pass over the payload and no copy:
 
 * The part before the BTH is the same for all packets of one path and length, so its CRC is computed once
-  (`prefix_crc`) and handed to `zlib.crc32` as the starting value.
+  (`prefix_crc`) and handed to `crc32` as the starting value.
 * The BTH's reserved byte is sent as zero but counts as 0xFF. A CRC is linear, so that difference can be moved
   into the starting value: `RESERVED_FIX` is the change of the register that four byte steps turn into 0xFF.
   It is part of `prefix_crc`, and from there on the bytes count as they are.
 """
 
-import zlib
+try:
+    # The same function, ten times as fast: what zlib needs for 4 KiB is a quarter of all a packet costs here.
+    from zlib_ng.zlib_ng import crc32
+except ImportError:
+    from zlib import crc32
 
-__all__ = ["RESERVED_FIX", "RESIDUE", "packet_icrc", "prefix_crc"]
+__all__ = ["RESERVED_FIX", "RESIDUE", "crc32", "packet_icrc", "prefix_crc"]
 
 _POLYNOMIAL = 0xEDB88320
 RESIDUE = 0x2144DF1C
@@ -45,11 +49,11 @@ def prefix_crc(ipv6_udp: bytes) -> int:
     masked[9:12] = b"\xff\xff\xff"
     masked[15] = 0xFF
     masked[54:56] = b"\xff\xff"
-    return zlib.crc32(masked) ^ RESERVED_FIX
+    return crc32(masked) ^ RESERVED_FIX
 
 
 def packet_icrc(ipv6_udp: bytes, rest: bytes) -> bytes:
     """Return the four ICRC bytes of a packet: `rest` is all from the BTH up to, not including, the ICRC."""
     masked = bytearray(rest)
     masked[4] = 0
-    return zlib.crc32(masked, prefix_crc(ipv6_udp)).to_bytes(4, "little")
+    return crc32(masked, prefix_crc(ipv6_udp)).to_bytes(4, "little")

@@ -6,7 +6,7 @@ Requests time out in the order in which they were sent, so a dictionary in that 
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from hosts.mrc.endpoint import QueuePair
@@ -24,14 +24,17 @@ class Purpose(Enum):
     """The peer is told the state of our ports [SPEC §7.4.8]."""
 
 
-class Request(NamedTuple):
+class Request:
     """One request that waits for its response."""
 
-    purpose: Purpose
-    qp: QueuePair
-    ev: Ev
-    sent_ns: int
-    attempt: int
+    __slots__ = ("attempt", "ev", "purpose", "qp", "sent_ns")
+
+    def __init__(self, purpose: Purpose, qp: QueuePair, ev: Ev, sent_ns: int, attempt: int) -> None:
+        self.purpose = purpose
+        self.qp = qp
+        self.ev = ev
+        self.sent_ns = sent_ns
+        self.attempt = attempt
 
 
 class Requests:

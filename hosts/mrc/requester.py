@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection
 from typing import Any
-from zlib import crc32
 
 from hosts.mrc.config import MrcConfig
 from hosts.mrc.congestion import CongestionControl, FixedWindow
@@ -31,6 +30,7 @@ from hosts.mrc.events import (
     WindowChanged,
 )
 from hosts.mrc.frames import FrameOptions, traffic_class
+from hosts.mrc.icrc import crc32
 from hosts.mrc.loss import AckTimer, ReorderGuard, RttEstimator, TailTimer
 from hosts.mrc.psn import PSN_BITS, PSN_MASK, expand
 from hosts.mrc.sack import Scoreboard, SentPacket
@@ -71,7 +71,6 @@ _UNKNOWN = EvState.UNKNOWN
 _WITH_IMM = (_LAST_IMM, _ONLY_IMM)
 _ACK_BIT, _RTX_BIT, _TS_BIT = BTH_ACK_REQUEST << 24, BTH_RETRANSMISSION << 24, BTH_TIMESTAMP << 24
 _DATA_OVERHEAD = UDP_LEN + BTH_LEN + METH_LEN + RETH_LEN + ICRC_LEN
-_new_tuple = tuple.__new__
 _NOTHING: deque[Any] = deque()
 _RETIRE_FOR = {
     LossReason.GAP: RetireReason.LOSS,
@@ -268,7 +267,7 @@ class Requester:
                 break
             board.take_lost(packet)
             self._retransmit(now_ns, packet, ev, out)
-            budget -= packet[5] + overhead
+            budget -= packet.length + overhead
             sent_any = True
         mtu = self._mtu
         order = self._order
@@ -298,7 +297,7 @@ class Requester:
                 request.last_psn = psn
                 queue.popleft()
             request.offset = offset + length
-            packet = _new_tuple(SentPacket, (psn, now_ns, ev, request, offset, length, 0, None))
+            packet = SentPacket(psn, now_ns, ev, request, offset, length, 0, None)
             board.on_sent(packet)
             order.append(packet)
             budget -= length + overhead
@@ -378,14 +377,15 @@ class Requester:
         return b"".join((head, middle, payload, crc32(payload, crc32(middle, crc)).to_bytes(4, "little")))
 
     def _retransmit(self, now_ns: int, packet: SentPacket, ev: Ev, out: list[Frame]) -> None:
-        psn, _, old, request, offset, length, tries, _ = packet
+        psn, old, request = packet.psn, packet.ev, packet.request
+        offset, length = packet.offset, packet.length
         last = offset + length == request.length
         if last:
             plain, imm = (_LAST, _LAST_IMM) if offset else (_ONLY, _ONLY_IMM)
             opcode = plain if request.imm is None else imm
         else:
             opcode = _MIDDLE if offset else _FIRST
-        again = SentPacket(psn, now_ns, ev, request, offset, length, tries + 1, old)
+        again = SentPacket(psn, now_ns, ev, request, offset, length, packet.tries + 1, old)
         self.board.on_sent(again)
         self._order.append(again)
         flags = _RTX_BIT | _ACK_BIT
@@ -485,15 +485,15 @@ class Requester:
         late = known
         acked_bytes = 0
         for packet in acked:
-            ev = packet[2]
+            ev = packet.ev
             ev.acked += 1
-            acked_bytes += packet[5]
+            acked_bytes += packet.length
             if ev.state is _UNKNOWN:
                 self.evs.on_acked(ev)
             # A repeated packet's answer may be the first transmission's: count it only after a whole RTT [RFC
             # 8985].
-            sent_ns = packet[1]
-            if sent_ns > newest and (packet[6] == 0 or now_ns - sent_ns >= self.rtt.min_ns):
+            sent_ns = packet.sent_ns
+            if sent_ns > newest and (packet.tries == 0 or now_ns - sent_ns >= self.rtt.min_ns):
                 newest = sent_ns
             elif sent_ns < late:
                 late = sent_ns
@@ -517,7 +517,7 @@ class Requester:
                 congestion.on_receiver(now_ns, receiver >> 24 & 0x7F, bool(receiver >> 31), fresh << 8)
         if self._order:
             self._detect(now_ns, reason)
-            self._gap = bool(self._order) and self._order[0][1] < self._newest_acked_ns
+            self._gap = bool(self._order) and self._order[0].sent_ns < self._newest_acked_ns
         if congestion.cwnd_bytes != self._reported_cwnd:
             self._report_window(now_ns)
 
@@ -590,12 +590,12 @@ class Requester:
         lost_bytes = 0
         while order:
             packet = order[0]
-            if current(packet[0]) is packet:
+            if current(packet.psn) is packet:
                 if cut < 0:
                     cut = self._newest_acked_ns - self.guard.ns(now_ns)
-                if packet[1] >= cut:
+                if packet.sent_ns >= cut:
                     break
-                lost_bytes += packet[5] + self._overhead
+                lost_bytes += packet.length + self._overhead
                 self._lose(now_ns, packet, reason)
             order.popleft()
         if lost_bytes:
@@ -730,11 +730,11 @@ class Requester:
         """Ask at once about a packet that was overtaken, if nothing under way will tell."""
         order = self._order
         current = self.board.current
-        while order and current(order[0][0]) is not order[0]:
+        while order and current(order[0].psn) is not order[0]:
             order.popleft()
         if order:
-            decides = order[0][1] + self.guard.ns(now_ns)
-            if order[0][1] < self._newest_acked_ns and self.tail.since_ns <= decides < now_ns:
+            decides = order[0].sent_ns + self.guard.ns(now_ns)
+            if order[0].sent_ns < self._newest_acked_ns and self.tail.since_ns <= decides < now_ns:
                 self._want_tail_probes(1)
 
     def _want_tail_probes(self, count: int) -> None:

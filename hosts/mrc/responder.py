@@ -9,12 +9,12 @@ probe) keeps its own SACK.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from zlib import crc32
 
 from hosts.mrc.config import MrcConfig
 from hosts.mrc.ev import EvSet
 from hosts.mrc.events import Event, QpError, ReceiveCompleted, Status
 from hosts.mrc.frames import Flow, FrameOptions, traffic_class
+from hosts.mrc.icrc import crc32
 from hosts.mrc.memory import MemoryTable
 from hosts.mrc.psn import PSN_BITS, PSN_HALF, PSN_MASK
 from hosts.mrc.requester import Frame

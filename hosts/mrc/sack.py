@@ -7,7 +7,7 @@ changed, not the width of the window.
 from __future__ import annotations
 
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from hosts.mrc.psn import expand, trailing_ones
 
@@ -83,21 +83,34 @@ class ReceiverBitmap:
         return result
 
 
-class SentPacket(NamedTuple):
+class SentPacket:
     """One transmission of one PSN."""
 
-    psn: int
-    sent_ns: int
-    ev: Ev
-    request: WorkRequest
-    offset: int
-    """Of its payload in the message, bytes."""
-    length: int
-    """Of its payload, bytes."""
-    tries: int
-    """Transmissions before this one."""
-    previous_ev: Ev | None
-    """EV of the transmission before this one."""
+    __slots__ = ("ev", "length", "offset", "previous_ev", "psn", "request", "sent_ns", "tries")
+
+    def __init__(
+        self,
+        psn: int,
+        sent_ns: int,
+        ev: Ev,
+        request: WorkRequest,
+        offset: int,
+        length: int,
+        tries: int,
+        previous_ev: Ev | None,
+    ) -> None:
+        self.psn = psn
+        self.sent_ns = sent_ns
+        self.ev = ev
+        self.request = request
+        self.offset = offset
+        """Of its payload in the message, bytes."""
+        self.length = length
+        """Of its payload, bytes."""
+        self.tries = tries
+        """Transmissions before this one."""
+        self.previous_ev = previous_ev
+        """EV of the transmission before this one."""
 
 
 class Scoreboard:
@@ -137,18 +150,18 @@ class Scoreboard:
 
     def on_sent(self, packet: SentPacket) -> None:
         """Note a transmission, first or repeated."""
-        psn = packet[0]
+        psn = packet.psn
         self._ring[psn & self._mask] = packet
         if psn >= self.next_psn:
             self.next_psn = psn + 1
-        self.inflight_bytes += packet[5]
+        self.inflight_bytes += packet.length
         self.inflight_packets += 1
 
     def on_lost(self, packet: SentPacket) -> None:
         """Take a packet out of flight and queue it for retransmission."""
-        psn = packet[0]
+        psn = packet.psn
         self._ring[psn & self._mask] = None
-        self.inflight_bytes -= packet[5]
+        self.inflight_bytes -= packet.length
         self.inflight_packets -= 1
         self.lost[psn] = packet
         heappush(self._heap, psn)
@@ -165,7 +178,7 @@ class Scoreboard:
     def take_lost(self, packet: SentPacket) -> None:
         """Remove what `oldest_lost` returned, because it is being sent."""
         heappop(self._heap)
-        del self.lost[packet[0]]
+        del self.lost[packet.psn]
 
     def digest(self, cack: int, base: int, bitmap: int) -> tuple[list[SentPacket], list[SentPacket]]:
         """Take in a SACK (unbounded PSNs); return packets newly acknowledged in flight, and those thought
@@ -204,7 +217,7 @@ class Scoreboard:
         if acked:
             total = 0
             for packet in acked:
-                total += packet[5]
+                total += packet.length
             self.inflight_bytes -= total
             self.inflight_packets -= len(acked)
         return acked, found

@@ -281,7 +281,7 @@ def test_frames_that_are_not_ours_are_counted_by_cause():
         return bytes(changed)
 
     def cause(on_port, data):
-        before = {name: getattr(b.drops, name) for name in b.drops.__slots__}
+        before = {name: getattr(b.drops, name) for name in b.drops.__dataclass_fields__}
         b.receive(on_port, data, 0)
         return [name for name in before if getattr(b.drops, name) != before[name]]
 

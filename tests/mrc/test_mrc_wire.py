@@ -63,7 +63,7 @@ def test_sack_is_seth_and_cc_state_36_bytes():
 
 
 def _fields(header):
-    return {name: getattr(header, name) for name in header.__slots__}
+    return {name: getattr(header, name) for name in header.__dataclass_fields__}
 
 
 def test_sack_mark_is_in_bits_6_and_5_of_byte_1():

@@ -1,0 +1,178 @@
+"""The MRC core's modules, compiled by mypyc from the very source that runs without it.
+
+    python -m hosts.compiled        compile them, unless that is done
+
+A compiled module is used only while the source is, to the byte, what it was compiled from: builds lie under
+the hash of that source, in the virtual environment, and `prefer` looks for the hash of the source of now.
+So an edited file takes effect at once, in pure Python, until it is compiled again. Where there is no
+compiler everything works in pure Python, slower. MRCLAB_PURE=1 asks for that.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import MutableSequence
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+
+PURE_VARIABLE = "MRCLAB_PURE"
+PACKAGE = "hosts.mrc"
+MODULES = (
+    "config",
+    "congestion",
+    "endpoint",
+    "ev",
+    "events",
+    "frames",
+    "icrc",
+    "loss",
+    "memory",
+    "nscc",
+    "operations",
+    "paths",
+    "psn",
+    "requester",
+    "responder",
+    "sack",
+    "wire",
+)
+"""All that a packet meets. The names of files of `hosts/mrc`."""
+KEPT = 4
+"""Builds of older sources that stay, so that going back and forth between branches compiles nothing anew."""
+_SOURCE = Path(__file__).parent / "mrc"
+_RECIPE = """\
+import sys
+from mypyc.build import mypycify
+from setuptools import setup
+sources = ["--strict", "--ignore-missing-imports", *sys.argv[2:]]
+extensions = mypycify(sources, group_name="mrclab_core", multi_file=True)
+build = ["build_ext", "--build-lib", sys.argv[1], "--parallel", "2"]
+setup(name="core", script_args=build, ext_modules=extensions)
+"""
+
+
+class CompileError(RuntimeError):
+    """The core cannot be compiled here; the text is one line and names the mend."""
+
+
+def directory() -> Path:
+    """Where the build of the present source is, or would be."""
+    digest = hashlib.sha256(f"{sysconfig.get_config_var('SOABI')}\n{_RECIPE}".encode())
+    for name in MODULES:
+        digest.update((_SOURCE / f"{name}.py").read_bytes())
+    return _builds() / digest.hexdigest()[:16]
+
+
+def _builds() -> Path:
+    return Path(sys.prefix) / "mrclab-core"
+
+
+def prefer(path: MutableSequence[str]) -> None:
+    """Lets the package whose ``__path__`` this is find its compiled modules first, if they are up to date."""
+    if not wanted() or not (built := directory()).is_dir():
+        return
+    # mypyc makes one library of all modules, and for each a stub that imports it by its name.
+    for library in built.glob("*.so"):
+        spec = spec_from_file_location(library.name.partition(".")[0], library)
+        if spec is not None:
+            sys.modules[spec.name] = module_from_spec(spec)
+    path.insert(0, str(built.joinpath(*PACKAGE.split("."))))
+
+
+def wanted() -> bool:
+    """Whether compiled modules may be used at all."""
+    return os.environ.get(PURE_VARIABLE, "") in ("", "0")
+
+
+def in_use() -> bool:
+    """Whether this process runs the compiled core."""
+    from hosts.mrc import psn
+
+    return not str(psn.__file__).endswith(".py")
+
+
+def describe() -> str:
+    """What this process runs, in one line, and how to change it."""
+    if in_use():
+        return "compiled"
+    if not wanted():
+        return f"pure Python: {PURE_VARIABLE} is set"
+    if _builds().is_dir() and any(_builds().iterdir()):
+        return "pure Python: hosts/mrc changed since it was compiled ('make compile' compiles it again)"
+    return "pure Python: not compiled ('make compile' does it where gcc and python3-dev are installed)"
+
+
+def build() -> Path:
+    """Compiles the present source, unless that is done, and returns where. Raises CompileError."""
+    target = directory()
+    if target.is_dir():
+        return target
+    if shutil.which("gcc") is None or not Path(sysconfig.get_path("include"), "Python.h").exists():
+        raise CompileError("no C compiler for Python modules here: install gcc and python3-dev")
+    print("mrclab: compiling the MRC core, which takes half a minute", file=sys.stderr)
+    try:
+        _builds().mkdir(exist_ok=True)
+        with (_builds() / ".lock").open("w") as lock, tempfile.TemporaryDirectory(dir=_builds()) as folder:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not target.is_dir():
+                made = _compile(Path(folder))
+                made.rename(target)
+                _forget_old()
+    except OSError as error:
+        raise CompileError(f"cannot write to {_builds()}: {error.strerror}") from None
+    return target
+
+
+def _compile(folder: Path) -> Path:
+    # A copy, so that an edit during the build does not end up under the hash of what was there before.
+    package = folder.joinpath(*PACKAGE.split("."))
+    package.mkdir(parents=True)
+    for part in (package, package.parent):
+        (part / "__init__.py").touch()
+    for name in MODULES:
+        shutil.copy(_SOURCE / f"{name}.py", package)
+    files = [str(package.relative_to(folder) / f"{name}.py") for name in MODULES]
+    done = subprocess.run(
+        [sys.executable, "-c", _RECIPE, "made", *files],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": "", "CFLAGS": "-O2 -g0"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        log = _builds() / "build.log"
+        log.write_text(done.stdout + done.stderr)
+        if "No module named 'mypyc'" in done.stderr:
+            raise CompileError("mypyc is missing: 'pip install mypy'")
+        raise CompileError(f"compiling failed, see {log}")
+    return folder / "made"
+
+
+def _forget_old() -> None:
+    builds = [path for path in _builds().iterdir() if path.is_dir() and len(path.name) == 16]
+    for path in sorted(builds, key=lambda path: path.stat().st_mtime)[: -KEPT - 1]:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def main() -> int:
+    """Entry point: compiles, or says in one line why not."""
+    if not wanted():
+        return 0
+    try:
+        build()
+    except CompileError as error:
+        print(f"mrclab: the MRC core stays pure Python, which is slower: {error}", file=sys.stderr)
+        return 3
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,129 @@
+"""The compiled core is the pure one, only faster; and it is never an older one than its source."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hosts import compiled
+from hosts.mrc import Endpoint
+from hosts.mrc.congestion import CongestionControl
+from tests.mrc.sim import port_addresses, remote_paths
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def python(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *words],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture
+def apart(tmp_path, monkeypatch):
+    """Sources and builds of this test's own."""
+    source = tmp_path / "mrc"
+    source.mkdir()
+    for name in compiled.MODULES:
+        shutil.copy(ROOT / "hosts" / "mrc" / f"{name}.py", source)
+    monkeypatch.setattr(compiled, "_SOURCE", source)
+    monkeypatch.setattr(compiled.sys, "prefix", str(tmp_path))
+    monkeypatch.delenv(compiled.PURE_VARIABLE, raising=False)
+    return source
+
+
+def fake_build() -> Path:
+    target = compiled.directory()
+    (target / "hosts" / "mrc").mkdir(parents=True)
+    return target
+
+
+def test_what_is_compiled_is_all_of_the_core_that_a_packet_meets():
+    apart = {"__init__", "ev_diagram", "ev_modes", "qlog"}
+    assert {p.stem for p in (ROOT / "hosts" / "mrc").glob("*.py")} == {*compiled.MODULES, *apart}
+
+
+def test_a_build_is_used_until_its_source_changes(apart):
+    target = fake_build()
+    path = ["source"]
+    compiled.prefer(path)
+    assert path == [str(target / "hosts" / "mrc"), "source"]
+    with (apart / "psn.py").open("a") as file:
+        file.write("# edited\n")
+    path = ["source"]
+    compiled.prefer(path)
+    assert path == ["source"]
+
+
+def test_pure_python_can_be_asked_for(apart, monkeypatch):
+    fake_build()
+    monkeypatch.setenv(compiled.PURE_VARIABLE, "1")
+    path = ["source"]
+    compiled.prefer(path)
+    assert path == ["source"]
+
+
+def test_without_a_compiler_one_line_says_so_and_nothing_is_left(apart, monkeypatch, capsys):
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert compiled.main() == 3
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "pure Python" in line
+    assert "install gcc and python3-dev" in line
+    assert not (Path(compiled.sys.prefix) / "mrclab-core").exists()
+
+
+def test_source_that_does_not_compile_says_where_to_look_and_leaves_no_build(apart, capsys):
+    if shutil.which("gcc") is None:
+        pytest.skip("no gcc here")
+    (apart / "psn.py").write_text("this is no Python\n")
+    assert compiled.main() == 3
+    log = Path(compiled.sys.prefix) / "mrclab-core" / "build.log"
+    assert str(log) in capsys.readouterr().err
+    assert [p.name for p in log.parent.iterdir() if p.is_dir()] == []
+
+
+def test_each_mode_says_which_it_is():
+    say = "from hosts import compiled; print(compiled.in_use(), compiled.describe())"
+    pure = python("-c", say, MRCLAB_PURE="1").stdout
+    assert pure.startswith("False pure Python: MRCLAB_PURE is set")
+    if compiled.directory().is_dir():
+        assert python("-c", say, MRCLAB_PURE="").stdout == "True compiled\n"
+
+
+def test_a_congestion_control_need_not_be_compiled():
+    class OnePacket(CongestionControl):
+        def budget_bytes(self, now_ns: int) -> int:
+            return 1 - self.inflight_bytes
+
+    ends = [
+        Endpoint(port_addresses(n, 1), rng=random.Random(n), congestion=lambda c: OnePacket(c.cwnd_bytes))
+        for n in (0, 1)
+    ]
+    qpns = [end.create_qp() for end in ends]
+    for me in (0, 1):
+        attributes = ends[1 - me].local_attributes(qpns[1 - me])
+        ends[me].connect(qpns[me], attributes, remote_paths(me, 1 - me, 1, 4))
+    ends[0].post_write(qpns[0], 1, bytes(20_000), 0, 0)
+    assert len(ends[0].frames_to_send(0)) == 1
+
+
+@pytest.mark.slow
+def test_the_core_passes_its_tests_in_the_other_mode_too():
+    if not compiled.in_use() and not compiled.directory().is_dir():
+        if os.environ.get("CI"):
+            pytest.fail("the core was not compiled")
+        pytest.skip("the core is not compiled: 'make compile'")
+    other = "1" if compiled.in_use() else ""
+    done = python("-m", "pytest", "-q", "-x", "tests/mrc", MRCLAB_PURE=other)
+    assert done.returncode == 0, done.stdout[-3000:]
