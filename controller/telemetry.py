@@ -24,6 +24,9 @@ class Drop(IntEnum):
     FAULT_EGRESS = 6
     QUEUE_FULL = 7
     TRIM_LIMIT = 8
+    LIST_ENDED = 9
+    SRH_UNREAD = 10
+    SRH_WRONG = 11
 
 
 @dataclass(frozen=True, slots=True)

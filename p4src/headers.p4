@@ -10,6 +10,8 @@ typedef bit<9>   port_t;
 const bit<16> ETHERTYPE_IPV6 = 0x86dd;
 const bit<8>  NEXT_IPV6      = 41;
 const bit<8>  NEXT_UDP       = 17;
+const bit<8>  NEXT_ROUTING   = 43;
+const bit<8>  ROUTING_SRH    = 4;
 const bit<16> PROBE_PORT     = 4799;  // by choice: nothing is registered there
 
 // Port-indexed arrays cover every value of a 9-bit port, so that no index can fall outside.
@@ -32,6 +34,29 @@ header ipv6_t {
     bit<8>      hop_limit;
     ipv6_addr_t src_addr;
     ipv6_addr_t dst_addr;
+}
+
+// RFC 8754 section 2: what stands before the list. `hdr_ext_len` counts 8 bytes each and not the first 8.
+header srh_t {
+    bit<8>  next_hdr;
+    bit<8>  hdr_ext_len;
+    bit<8>  routing_type;
+    bit<8>  segments_left;
+    bit<8>  last_entry;
+    bit<8>  flags;
+    bit<16> tag;
+}
+
+const bit<16> SRH_BYTES = 8;
+
+// A segment, or 16 bytes of TLVs.
+header segment_t {
+    ipv6_addr_t address;
+}
+
+// What TLVs are more than a multiple of 16 bytes.
+header odd_tlv_t {
+    bit<64> bytes;
 }
 
 // RFC 768.
@@ -75,6 +100,9 @@ header hop_t {
 struct headers_t {
     ethernet_t ethernet;
     ipv6_t     ipv6;
+    srh_t      srh;
+    segment_t[8] segments;
+    odd_tlv_t  odd_tlv;
     ipv6_t     inner_ipv6;
     udp_t      udp;
     bth_t      bth;
@@ -93,10 +121,17 @@ enum bit<8> drop_t {
     FAULT_INGRESS = 5,  // the fault table, on arrival
     FAULT_EGRESS  = 6,  // the fault table, on departure
     QUEUE_FULL    = 7,  // the queue of the port holds all it may
-    TRIM_LIMIT    = 8   // trimmed frames would take more of the port than they may
+    TRIM_LIMIT    = 8,  // trimmed frames would take more of the port than they may
+    LIST_ENDED    = 9,  // the last segment is this switch, which takes in nothing
+    SRH_UNREAD    = 10, // a routing header that is cut short, too long or of another kind
+    SRH_WRONG     = 11  // Segments Left or Last Entry point outside the list
 }
 
 const bit<32> DROP_COUNT = 16;
+
+// Segments of a list that a switch can find its way past, and the `hdr_ext_len` of such a list.
+const bit<8> MAX_SEGMENTS = 8;
+const bit<8> MAX_SRH_LEN  = MAX_SEGMENTS * 2 + 1;
 
 // The records of a probe that a switch can find its way past, and its own.
 const bit<8> MAX_HOPS = 8;
@@ -106,13 +141,27 @@ typedef bit<64> ticks_t;
 
 struct metadata_t {
     drop_t  drop;
+
+    // Segment lists (usid.p4, srh.p4)
+    bit<1>      list;          // the active segment is an End: the list says where to go on
+    bit<1>      psp;           // flavours of that End
+    bit<1>      usd;
+    bit<1>      adjacent;      // the segment itself says which port: End.X
+    bit<1>      unpack;        // the outer headers shall go
+    bit<1>      srh_read;      // the parser has reached the end of the routing header
+    bit<8>      srh_rest;      // in the parser: what is left of it, in 8 bytes
+    bit<8>      srh_ahead;     // in the parser: segments up to the next one to visit, it included
+    ipv6_addr_t next_segment;
+
+    // Queues (queue.p4, ecn.p4, trim.p4)
     bit<1>  trimmable;  // may lose its payload
     bit<1>  high;       // leaves before all that is not
     bit<1>  trim;       // shall lose its payload
     bit<6>  trim_dscp;  // the codepoint that says so
     bit<32> trim_len;   // bytes that it keeps
-    bit<8>  hops_before;  // in the parser: the records of a probe to pass over
     ticks_t wait;       // how long the port would have to send what is queued before this frame
+
+    bit<8>  hops_before;  // in the parser: the records of a probe to pass over
 }
 
 #endif

@@ -7,9 +7,10 @@
 
 #include "headers.p4"
 #include "parser.p4"
+#include "ecn.p4"
+#include "srh.p4"
 #include "usid.p4"
 #include "queue.p4"
-#include "ecn.p4"
 #include "trim.p4"
 #include "fault.p4"
 #include "probe.p4"
@@ -27,6 +28,7 @@ control MrcIngress(inout headers_t hdr,
     EcnMark() ecn_mark;
     Trim() trim;
     Probe() probe;
+    Unpack() unpack;
 
     apply {
         port_rx.count((bit<32>)standard_metadata.ingress_port);
@@ -42,6 +44,9 @@ control MrcIngress(inout headers_t hdr,
                         trim.apply(hdr, meta, standard_metadata);
                     }
                     probe.apply(hdr, meta, standard_metadata);
+                    if (meta.unpack == 1) {
+                        unpack.apply(hdr);
+                    }
                 }
             } else {
                 meta.drop = drop_t.NOT_IPV6;

@@ -18,8 +18,63 @@ parser MrcParser(packet_in packet,
         transition select(hdr.ipv6.next_hdr) {
             NEXT_IPV6: parse_inner_ipv6;
             NEXT_UDP: parse_udp;
+            NEXT_ROUTING: parse_srh;
             default: accept;
         }
+    }
+
+    // The list is passed over segment by segment, since its length is only known now.
+    state parse_srh {
+        packet.extract(hdr.srh);
+        meta.srh_rest = hdr.srh.hdr_ext_len;
+        meta.srh_ahead = hdr.srh.segments_left;
+        transition select(hdr.srh.routing_type, hdr.srh.hdr_ext_len) {
+            (ROUTING_SRH, 0): parse_behind_srh;
+            (ROUTING_SRH, 1): parse_odd_tlv;
+            (ROUTING_SRH, 2 .. MAX_SRH_LEN): parse_segment;
+            default: accept;
+        }
+    }
+
+    state parse_segment {
+        transition select(meta.srh_ahead) {
+            1: parse_next_segment;
+            default: parse_any_segment;
+        }
+    }
+
+    state parse_next_segment {
+        meta.next_segment = packet.lookahead<ipv6_addr_t>();
+        transition parse_any_segment;
+    }
+
+    state parse_any_segment {
+        packet.extract(hdr.segments.next);
+        meta.srh_rest = meta.srh_rest - 2;
+        meta.srh_ahead = meta.srh_ahead - 1;
+        transition select(meta.srh_rest) {
+            0: parse_behind_srh;
+            1: parse_odd_tlv;
+            default: parse_segment;
+        }
+    }
+
+    state parse_odd_tlv {
+        packet.extract(hdr.odd_tlv);
+        transition parse_behind_srh;
+    }
+
+    state parse_behind_srh {
+        meta.srh_read = 1;
+        transition select(hdr.srh.next_hdr) {
+            NEXT_IPV6: parse_carried_ipv6;
+            default: accept;
+        }
+    }
+
+    state parse_carried_ipv6 {
+        packet.extract(hdr.inner_ipv6);
+        transition accept;
     }
 
     state parse_inner_ipv6 {
@@ -72,6 +127,9 @@ control MrcDeparser(packet_out packet, in headers_t hdr) {
     apply {
         packet.emit(hdr.ethernet);
         packet.emit(hdr.ipv6);
+        packet.emit(hdr.srh);
+        packet.emit(hdr.segments);
+        packet.emit(hdr.odd_tlv);
         packet.emit(hdr.inner_ipv6);
         packet.emit(hdr.udp);
         packet.emit(hdr.bth);

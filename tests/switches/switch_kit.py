@@ -12,7 +12,7 @@ import subprocess
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -297,6 +297,31 @@ def mrc_frame(
     outer = struct.pack("!IHBB", word, 60 + len(rest), 41, hop_limit) + bytes(15) + b"\x01"
     head = b"\x02" * 6 + b"\x04" * 6 + b"\x86\xdd" + outer + dst.to_bytes(16, "big")
     return head + inner + udp + bth + rest
+
+
+def srh(
+    segments: Sequence[int], left: int, next_hdr: int, tlvs: bytes = b"", last: int | None = None
+) -> bytes:
+    """A Segment Routing Header (RFC 8754 section 2). `segments` as in the header: the last to visit first."""
+    length = 2 * len(segments) + len(tlvs) // 8
+    entry = max(len(segments) - 1, 0) if last is None else last
+    head = struct.pack("!BBBBBBH", next_hdr, length, 4, left, entry, 0, 0x7A6)
+    return head + b"".join(s.to_bytes(16, "big") for s in segments) + tlvs
+
+
+def list_frame(
+    dst: int, header: bytes, carried: bytes, next_hdr: int = 43, ecn: int = 0, hop_limit: int = 64
+) -> bytes:
+    """An outer IPv6 header, a routing header or none, and what they carry."""
+    head = struct.pack("!IHBB", 6 << 28 | ecn << 20 | 5, len(header + carried), next_hdr, hop_limit)
+    addresses = bytes(15) + b"\x01" + dst.to_bytes(16, "big")
+    return b"\x02" * 6 + b"\x04" * 6 + b"\x86\xdd" + head + addresses + header + carried
+
+
+def ipv6_packet(dst: int, payload: bytes, next_hdr: int = 59, ecn: int = 0, hop_limit: int = 64) -> bytes:
+    """A bare IPv6 packet."""
+    head = struct.pack("!IHBB", 6 << 28 | ecn << 20 | 9, len(payload), next_hdr, hop_limit)
+    return head + bytes(15) + b"\x07" + dst.to_bytes(16, "big") + payload
 
 
 def probe_frame(

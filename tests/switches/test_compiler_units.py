@@ -34,10 +34,10 @@ def raw(name: str = "arith") -> dict[str, Any]:
 
 def test_the_reader_keeps_places_in_the_source() -> None:
     program = read_program(JSON.read_bytes())
-    un = next(a for a in program.actions.values() if a.name.endswith(".un"))
-    source = un.primitives[0].source
+    forward = next(a for a in program.actions.values() if a.name.endswith(".forward"))
+    source = forward.primitives[0].source
     assert source.filename.endswith("usid.p4")
-    assert "hdr.ipv6.dst_addr" in source.fragment
+    assert "standard_metadata.egress_spec" in source.fragment
     assert str(source) == f"{source.filename}:{source.line}"
     assert program.headers["ipv6"].field_by_name["dst_addr"].offset == 192
     counter = program.direct_counter("MrcIngress.micro_segment.my_sid")
