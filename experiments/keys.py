@@ -12,7 +12,7 @@ from topologies.yamlfile import Value, YamlMap
 Kind = Literal["int", "number", "bool", "text", "choice", "rate", "time", "size", "sizes", "texts"]
 
 RATE_PATTERN = r"^\s*\d+(\.\d+)?\s*[kKmMgG]?(bit|bps|b)(/s|ps)?\s*$"
-TIME_PATTERN = r"^\s*\d+(\.\d+)?\s*(ns|us|ms|s)\s*$"
+TIME_PATTERN = r"^\s*\d+(\.\d+)?\s*(ns|us|ms|s|min|h)\s*$"
 SIZE_PATTERN = r"^\s*\d+(\.\d+)?\s*(B|KiB|MiB|GiB|kB|MB|GB)\s*$"
 UNITS = {"rate": "_bps", "time": "_ns", "size": "_bytes", "sizes": "_bytes"}
 MAX_TIME_NS = 3600 * 10**9

@@ -46,6 +46,20 @@ def _parser() -> argparse.ArgumentParser:
     )
     run.set_defaults(do=_run)
 
+    soak = commands.add_parser("soak", help="run streams under random faults and account for every byte")
+    soak.add_argument(
+        "soak", metavar="SOAK", nargs="?", default="random-faults", help="a shipped soak or a YAML file"
+    )
+    soak.add_argument("--duration", metavar="TIME", help="of traffic, such as '30 s' or 1h")
+    soak.add_argument("--target", choices=TARGETS, default=os.environ.get("MRCLAB_TARGET"))
+    soak.add_argument("--topology", metavar="T", help="a shipped topology (tiny, lab, wide) or a YAML file")
+    soak.add_argument("--seed", type=int, metavar="S", help="of messages and faults")
+    soak.add_argument("--out", metavar="DIR", help="where results go (default: results/<soak>/<time>/)")
+    soak.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="override a key of the soak"
+    )
+    soak.set_defaults(do=_soak)
+
     up = commands.add_parser("up", help="bring a fabric up and leave it running")
     up.add_argument("--topology", metavar="T", default="lab", help="tiny, lab, wide or a YAML file")
     up.add_argument("--target", choices=TARGETS, default=os.environ.get("MRCLAB_TARGET", "auto"))
@@ -133,6 +147,12 @@ def _run(args: argparse.Namespace) -> int:
     from mrclab.run import run
 
     return run(args)
+
+
+def _soak(args: argparse.Namespace) -> int:
+    from mrclab.soak import soak
+
+    return soak(args)
 
 
 def _up(args: argparse.Namespace) -> int:

@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     from experiments.link_kill import run_link_kill
     from experiments.table import print_result
 
-    out = _directory(args.out, scenario.name)
+    out = directory(args.out, scenario.name)
 
     console = Console()
     console.print(f"[bold]{scenario.name}[/bold] on {fabric.name}: {scenario.description}")
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     return 0 if result["integrity"] == "ok" else 1
 
 
-def _directory(wish: str | None, scenario: str) -> Path:
+def directory(wish: str | None, scenario: str) -> Path:
     """The run's directory, which must not hold another run. Raises InputError."""
     out = Path(wish) if wish else Path("results") / scenario / datetime.now().strftime("%Y%m%d-%H%M%S")
     try:
