@@ -7,11 +7,12 @@ import os
 import socket
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyroute2 import IPRoute
 
+from controller.queues import bytes_of, queue_setting
 from testbed import namespaces, offloads, rtnetlink
 from testbed.errors import MachineError
 from testbed.names import Names
@@ -29,7 +30,7 @@ QUEUE_NS = 2_000_000
 MIN_QUEUE_FRAMES = 32
 # Classes of a switch's port, as switches/ebpf puts frames into them by standard_metadata.priority 0 and 1.
 LINK_CLASS, DATA_CLASS, HIGH_CLASS = 1, 0x10, 0x11
-OWN_SHARE = 1000  # a leaf owns one in so many parts of the link; all else it borrows, high before data
+LEAF_HEADROOM = 16  # how many times the link's rate a leaf may borrow: never what holds it back
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,17 @@ def shape_of(profile: LinkProfile) -> Shape:
         max(2 * frame, per_second * BURST_NS // 10**9),
         max(MIN_QUEUE_FRAMES * frame, per_second * QUEUE_NS // 10**9),
     )
+
+
+def port_shape(profile: LinkProfile) -> Shape:
+    """As ``shape_of``, for the port of a switch, whose program decides what may wait: room for all of that.
+
+    The room is what the program lets wait (UEC's tail drop, 2 bandwidth-delay products), four times over:
+    what the kernel is late with waits as well, and may not be dropped behind the program's back.
+    """
+    shape = shape_of(profile)
+    allowed = bytes_of(queue_setting(profile, last_hop=True).limit, profile.rate_bps)
+    return replace(shape, limit_bytes=max(shape.limit_bytes, 4 * allowed))
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,52 +188,54 @@ def _shape(route: IPRoute, ends: Iterable[tuple[End, LinkProfile]]) -> None:
             )
         )
         if profile.delay_ns:
-            delays.append(_delay(end, profile, shape, LINK_CLASS))
+            delays.append(_delay(end.index, profile, shape, LINK_CLASS))
     _send_qdiscs(route, buckets, "sch_tbf", "link rates", "CONFIG_NET_SCH_TBF")
     _send_qdiscs(route, delays, "sch_netem", "link delays", "CONFIG_NET_SCH_NETEM")
 
 
-def _delay(end: End, profile: LinkProfile, shape: Shape, parent: int) -> Request:
+def _delay(index: int, profile: LinkProfile, shape: Shape, parent: int) -> Request:
     # In the delay line wait the frames under way and those of the queue, counted small (256 bytes).
     held = shape.limit_bytes + profile.rate_bps * profile.delay_ns // (8 * 10**9)
     packets = held // 256 + 1
-    return rtnetlink.netem(end.index, delay_ns=profile.delay_ns, limit_packets=packets, parent=parent)
+    return rtnetlink.netem(index, delay_ns=profile.delay_ns, limit_packets=packets, parent=parent)
 
 
 def _shape_ports(route: IPRoute, ends: Iterable[tuple[End, LinkProfile]]) -> None:
-    """Gives switch ports their rate and two classes, of which the high one is always sent first.
+    shape_ports(route, [(end.index, profile) for end, profile in ends])
 
-    How much may wait is the switch program's to say; the kernel only keeps a thousand frames from piling up
-    where no program does.
+
+def shape_ports(route: IPRoute, ports: Iterable[tuple[int, LinkProfile]]) -> None:
+    """Gives switch ports (interface index, link) their rate and two classes, the high one always sent first.
+
+    The root class keeps the rate; the classes below it own next to nothing, so that all they send is
+    borrowed, high before data: what a class sends of its own share would go ahead of both. How much may wait
+    is the switch program's to say; the kernel's queues, bounded in bytes, hold that with room to spare.
+    Raises MachineError where the kernel lacks what this needs, OSError where it refuses.
     """
     buckets: list[Request] = []
     delays: list[Request] = []
-    for end, profile in ends:
-        shape = shape_of(profile)
-        rate, own = shape.rate_bps, max(shape.rate_bps // OWN_SHARE, 8)
-        burst, frame = shape.burst_bytes, profile.mtu_bytes + ETHERNET_HEADER
-
-        def one(
-            number: int, parent: int, rate: int, burst: int, order: int, end: End = end, ceil: int = rate
-        ) -> Request:
-            return rtnetlink.htb_class(
-                end.index,
-                number=number,
-                parent=parent,
-                rate_bps=rate,
-                ceil_bps=ceil,
-                burst_bytes=burst,
-                order=order,
-            )
-
+    for index, profile in ports:
+        shape = port_shape(profile)
+        ceil, burst = shape.rate_bps * LEAF_HEADROOM, shape.burst_bytes * LEAF_HEADROOM
+        leaf = {
+            "parent": LINK_CLASS,
+            "rate_bps": 8,
+            "ceil_bps": ceil,
+            "burst_bytes": 1,
+            "ceil_burst_bytes": burst,
+        }
+        root = {"parent": 0, "rate_bps": shape.rate_bps, "ceil_bps": shape.rate_bps}
         buckets += [
-            rtnetlink.htb(end.index, default_class=DATA_CLASS),
-            one(LINK_CLASS, 0, rate, burst, 0),
-            one(HIGH_CLASS, LINK_CLASS, own, frame, 0),
-            one(DATA_CLASS, LINK_CLASS, own, frame, 1),
+            rtnetlink.htb(index, default_class=DATA_CLASS),
+            rtnetlink.htb_class(index, number=LINK_CLASS, burst_bytes=shape.burst_bytes, **root),
+            rtnetlink.htb_class(index, number=HIGH_CLASS, order=0, **leaf),
+            rtnetlink.htb_class(index, number=DATA_CLASS, order=1, **leaf),
         ]
-        if profile.delay_ns:
-            delays += [_delay(end, profile, shape, parent) for parent in (DATA_CLASS, HIGH_CLASS)]
+        for parent in (HIGH_CLASS, DATA_CLASS):
+            if profile.delay_ns:
+                delays.append(_delay(index, profile, shape, parent))
+            else:
+                buckets.append(rtnetlink.bfifo(index, limit_bytes=shape.limit_bytes, parent=parent))
     _send_qdiscs(route, buckets, "sch_htb", "link rates", "CONFIG_NET_SCH_HTB")
     _send_qdiscs(route, delays, "sch_netem", "link delays", "CONFIG_NET_SCH_NETEM")
 

@@ -6,6 +6,7 @@ so that commands that only look at a testbed stay quick.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -147,24 +148,36 @@ def htb_class(
     rate_bps: int,
     ceil_bps: int,
     burst_bytes: int,
+    ceil_burst_bytes: int | None = None,
     order: int = 0,
     quantum_bytes: int = 10_000,
 ) -> Request:
     """A class 1:``number`` of an HTB qdisc, below 1:``parent`` or, with 0, directly below the qdisc.
 
     It always gets ``rate_bps``, and borrows up to ``ceil_bps`` from its parent, ahead of classes of a higher
-    ``order``. Not by pyroute2's ``tc("add-class", "htb")``, which rounds bursts as it does with TBF.
+    ``order``. At once go ``burst_bytes`` of its own rate and ``ceil_burst_bytes`` (by default as many) of
+    what it borrows. Not by pyroute2's ``tc("add-class", "htb")``, which rounds bursts as it does with TBF.
     """
     parameters: dict[str, int] = {"quantum": quantum_bytes, "prio": order}
     options: list[tuple[str, object]] = [("TCA_HTB_PARMS", parameters)]
-    for name, bps, buffer in (("rate", rate_bps, "buffer"), ("ceil", ceil_bps, "cbuffer")):
+    ceil_burst = burst_bytes if ceil_burst_bytes is None else ceil_burst_bytes
+    for name, bps, buffer, burst in (
+        ("rate", rate_bps, "buffer", burst_bytes),
+        ("ceil", ceil_bps, "cbuffer", ceil_burst),
+    ):
         parameters[name] = min(bps // 8, 0xFFFFFFFF)
         parameters[f"{name}___reserved"] = LINKLAYER_ETHERNET
-        parameters[buffer] = _ticks(burst_bytes * 8 * 10**9 // bps)
+        parameters[buffer] = _ticks(burst * 8 * 10**9 // bps)
         if bps // 8 > 0xFFFFFFFF:
             options.append((f"TCA_HTB_{name.upper()}64", bps // 8))
     handles = {"handle": 1 << 16 | number, "parent": 1 << 16 | parent}
     return _qdisc(_HtbClassMessage(), index, "htb", {"attrs": options}, kind=RTM_NEWTCLASS, **handles)
+
+
+def bfifo(index: int, *, limit_bytes: int, parent: int) -> Request:
+    """A queue of so many bytes in a leaf class: handle 10:, 11:, ... below 1:``parent``."""
+    handles = {"handle": parent << 16, "parent": 1 << 16 | parent}
+    return _qdisc(tcmsg(), index, "bfifo", struct.pack("=I", limit_bytes), **handles)
 
 
 def netem(index: int, *, delay_ns: int, limit_packets: int, parent: int = 1) -> Request:

@@ -4,121 +4,31 @@ from __future__ import annotations
 
 import itertools
 import math
-import socket
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from finsy.proto import p4i
 
-from controller.queues import HIGH_DSCP, TRIMMABLE_DSCP, queue_setting
-from switches.ebpf.target import EbpfTarget
-from switches.target import SwitchSpec
-from testbed.links import DATA_CLASS, HIGH_CLASS, LINK_CLASS
-from testbed.rtnetlink import htb, htb_class, opened, send
-from tests.switches.switch_kit import (
-    DST,
-    JSON,
-    MY_SID,
-    NEXT_HOP,
-    Client,
-    Names,
-    Namespace,
-    forwarded,
-    insert,
-    mrc_frame,
-    receive,
-    sid,
-)
+from tests.switches.merge import CONTROL, OVERHEAD, TRIMMABLE, Merge
+from tests.switches.switch_kit import JSON, Namespace, mrc_frame, receive, sid
 from topologies import LinkProfile
 
 pytestmark = pytest.mark.root
-QUEUE, MARKS = "MrcIngress.port_queue", "MrcIngress.ecn_mark"
 RATE, MTU = 20_000_000, 4300
-WHOLE = 138 + 4096
+WHOLE = OVERHEAD + 4096
 FRAME_S = WHOLE * 8 / RATE
-TRIMMABLE, CONTROL = 4, 46
 CATCH_UP_S = 0.004
-_SO_SNDBUFFORCE = 32
-
-
-class Merge:
-    """A switch with two ports in and one out, h3, that carries `RATE`; `last_hop`: a NIC is there."""
-
-    def __init__(self, ns: Namespace, log_dir: Path, info: p4i.P4Info, json: bytes, last_hop: bool) -> None:
-        self.ns, self.names, self.stack = ns, Names(info), ExitStack()
-        for i in (1, 2, 3):
-            ns.pair(f"s{i}", f"h{i}")
-        ns.run(lambda: self._shape("s3"))
-        target = EbpfTarget()
-        (running,) = target.start(
-            [SwitchSpec("s", 5, {i: f"s{i}" for i in (1, 2, 3)})], netns=ns.name, log_dir=log_dir
-        )
-        self.stack.callback(target.stop)
-        address = self.stack.enter_context(forwarded(ns, running.grpc_address))
-        self.client = Client(address, 5)
-        self.stack.callback(self.client.close)
-        self.client.become_primary()
-        self.client.set_pipeline(json, info)
-        self.setting = s = queue_setting(LinkProfile(RATE, 0, MTU), last_hop=last_hop)
-        hop = "MrcIngress.micro_segment"
-        entry = self.names.entry
-        rows = [
-            entry(MY_SID, {DST: (sid(1), 48)}, f"{hop}.un"),
-            entry(NEXT_HOP, {DST: (sid(3), 48)}, f"{hop}.forward", 3, 1, 2),
-            entry(
-                f"{QUEUE}.port_queue",
-                {"port": 3},
-                f"{QUEUE}.send_at",
-                *(s.byte_time, s.limit, s.trim_from, s.trim_limit, s.trim_dscp),
-            ),
-        ]
-        classes = [(d, "trimmable") for d in TRIMMABLE_DSCP] + [(d, "high") for d in HIGH_DSCP]
-        rows += [entry(f"{QUEUE}.traffic_class", {"dscp": d}, f"{QUEUE}.{c}") for d, c in classes]
-        if s.mark is not None:
-            rows.append(entry(f"{MARKS}.marking", {"port": 3}, f"{MARKS}.red", *s.mark))
-        self.client.write(*map(insert, rows))
-        self.h = {}
-        for i in (1, 2, 3):
-            self.h[i] = ns.packet_socket(f"h{i}")
-            # Frames that wait in a queue count against their sender, which must not wait with them.
-            self.h[i].setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, 16 << 20)
-            self.stack.callback(self.h[i].close)
-
-    @staticmethod
-    def _shape(ifname: str) -> None:
-        """As testbed/links.py does it, with less of a burst so that frames queue at once."""
-        index, tiny, burst = socket.if_nametoindex(ifname), RATE // 1000, 2 * MTU
-
-        def one(number: int, parent: int, rate: int, order: int) -> object:
-            how = {"rate_bps": rate, "ceil_bps": RATE, "burst_bytes": burst, "order": order}
-            return htb_class(index, number=number, parent=parent, **how)
-
-        with opened() as route:
-            requests = (
-                htb(index, default_class=DATA_CLASS),
-                one(LINK_CLASS, 0, RATE, 0),
-                one(HIGH_CLASS, LINK_CLASS, tiny, 0),
-                one(DATA_CLASS, LINK_CLASS, tiny, 1),
-            )
-            send(route, requests, "a port of the test's own")
-
-    def count(self, name: str, index: int) -> int:
-        (found,) = self.client.read(self.names.counter(f"MrcIngress.{name}", index))
-        return found.counter_entry.data.packet_count
 
 
 @pytest.fixture(params=[False, True], ids=["fabric", "last hop"])
 def merge(
     request: pytest.FixtureRequest, namespace: Namespace, tmp_path: Path, mrc_info: p4i.P4Info
 ) -> Iterator[Merge]:
-    made = Merge(namespace, tmp_path, mrc_info, JSON.read_bytes(), request.param)
-    try:
+    profile = LinkProfile(RATE, 0, MTU)
+    with Merge(namespace, tmp_path, mrc_info, JSON.read_bytes(), profile, last_hop=request.param) as made:
         yield made
-    finally:
-        made.stack.close()
 
 
 def codepoint(frame: bytes) -> int:

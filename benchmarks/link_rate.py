@@ -1,0 +1,167 @@
+"""Whether a switch's port keeps its link's rate, through the whole pipeline, and where the CPU ends it.
+
+    python benchmarks/link_rate.py [--seconds 3] [--payload 4096] [--offer 1.2] [--rates 10,50,...] [--json]
+
+Needs root. One ebpf switch in a namespace of its own, its port programmed as the controller would and shaped
+as the testbed does. Two senders, a process and a CPU each, together offer 1.2 times the rate in trimmable
+frames of MRC into the other two ports, paced by a busy loop. Rates are bytes of whole Ethernet frames, as the
+kernel and the pipeline count them: header included, preamble, gap and checksum not.
+
+* offered, achieved: what came into the switch, and what arrived at the far end of the link over the window,
+  by the interfaces' counters; `kernel alone` is the same without an entry in port_queue, so that the qdisc
+  alone decides and drops the excess;
+* CPU: busy share of all CPUs, from /proc/stat, over the window;
+* the last row: the same senders flat out, and no qdisc on the port. No link can be faster than that here.
+
+Ends with 1 if a rate that is at most half of what the senders can do is missed by more than 2 %.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import platform
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TextIO
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT)]
+
+from benchmarks.paced_sender import PacedSender  # noqa: E402
+from tests.switches.merge import OVERHEAD, TRIMMABLE, Merge  # noqa: E402
+from tests.switches.switch_kit import JSON, P4INFO, Namespace, mrc_frame, read_p4info, sid  # noqa: E402
+from topologies import LinkProfile  # noqa: E402
+
+RATES_MBPS = (10, 50, 100, 200, 500, 1000, 2000)
+MTU = 4300
+TOLERANCE = 0.02
+ENOUGH = 1.1  # an offer below that leaves the link idle at times, which is not its fault
+SETTLE_S = 0.3
+
+
+@dataclass(frozen=True)
+class Row:
+    """One run; rates in bits per second, shares from 0 to 1."""
+
+    rate_bps: int
+    offered_bps: float
+    achieved_bps: float
+    trimmed: float
+    cpu: float
+
+    @property
+    def error(self) -> float:
+        """How far off the rate, as a share of it."""
+        return self.achieved_bps / self.rate_bps - 1
+
+
+def received(counters: TextIO) -> dict[str, int]:
+    """The bytes that came in on each interface."""
+    counters.seek(0)
+    lines = [line.partition(":") for line in counters.read().splitlines()[2:]]
+    return {name.strip(): int(rest.split()[0]) for name, _, rest in lines}
+
+
+def cpu_ticks() -> tuple[int, int]:
+    """Busy and all ticks of all CPUs since boot."""
+    fields = [int(f) for f in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+    idle = fields[3] + fields[4]
+    return sum(fields) - idle, sum(fields)
+
+
+def run(rate_bps: int, payload: int, seconds: float, offer: float, *, shaped: bool, programmed: bool) -> Row:
+    """`offer` 0: as fast as the sender can."""
+    ns = Namespace()
+    try:
+        with tempfile.TemporaryDirectory() as directory:
+            profile = LinkProfile(rate_bps, 0, MTU)
+            info, data = read_p4info(P4INFO), JSON.read_bytes()
+            with Merge(
+                ns, Path(directory), info, data, profile, shaped=shaped, programmed=programmed
+            ) as merge:
+                return measure(merge, rate_bps, payload, seconds, offer)
+    finally:
+        ns.delete()
+
+
+def measure(merge: Merge, rate_bps: int, payload: int, seconds: float, offer: float) -> Row:
+    frame = mrc_frame(sid(1, 3), payload, dscp=TRIMMABLE)
+    interval_ns = 2 * len(frame) * 8e9 / (rate_bps * offer) if offer else 0.0
+    merge.h[3].close()  # nobody listens: what is measured is the link
+    counters = merge.ns.run(lambda: open("/proc/thread-self/net/dev"))  # noqa: SIM115
+    merge.stack.callback(counters.close)
+    cpus = sorted(os.sched_getaffinity(0))
+    senders = [PacedSender(merge.h[i], frame, interval_ns, cpus[i % len(cpus)]) for i in (1, 2)]
+    marks = []
+    for pause in (SETTLE_S, seconds):
+        time.sleep(pause)
+        now, seen = time.monotonic(), received(counters)
+        marks.append((now, seen["s1"] + seen["s2"], seen["h3"], cpu_ticks()))
+    sent = sum(sender.stop() for sender in senders)
+    (t0, in0, out0, cpu0), (t1, in1, out1, cpu1) = marks
+    bps = 8 / (t1 - t0)
+    trimmed = merge.count("trim.trimmed", 3) / sent
+    busy = (cpu1[0] - cpu0[0]) / (cpu1[1] - cpu0[1])
+    return Row(rate_bps, (in1 - in0) * bps, (out1 - out0) * bps, trimmed, busy)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--payload", type=int, default=4096)
+    parser.add_argument("--offer", type=float, default=1.2)
+    parser.add_argument("--rates", default=",".join(map(str, RATES_MBPS)), help="in Mbit/s")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    if os.geteuid() != 0:
+        print("link_rate: needs root", file=sys.stderr)
+        return 3
+    rates = [int(float(r) * 1e6) for r in options.rates.split(",")]
+    how = (options.payload, options.seconds, options.offer)
+    through = {r: run(r, *how, shaped=True, programmed=True) for r in rates}
+    alone = {r: run(r, *how, shaped=True, programmed=False) for r in rates}
+    flat_out = run(rates[-1], options.payload, options.seconds, 0.0, shaped=False, programmed=False)
+    fastest = flat_out.achieved_bps
+    possible = [r for r in rates if 2 * r <= fastest]
+    missed = [r for r in possible if abs(through[r].error) > TOLERANCE]
+    starved = [r for r in missed if through[r].offered_bps < ENOUGH * r]
+    if options.json:
+        print(
+            json.dumps(
+                {
+                    "through": [asdict(r) for r in through.values()],
+                    "alone": [asdict(r) for r in alone.values()],
+                    "flat_out": asdict(flat_out),
+                    "missed_bps": missed,
+                },
+                indent=1,
+            )
+        )
+        return 1 if missed else 0
+    print(f"kernel {platform.release()}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}; ", end="")
+    print(f"frames of {options.payload + OVERHEAD} bytes, windows of {options.seconds:g} s, rates in Mbit/s")
+    print(f"{'rate':>8} {'offered':>9} {'achieved':>9} {'error':>8} {'trimmed':>8} {'CPU':>5}", end="")
+    print(f" | kernel alone: {'achieved':>9} {'error':>8} {'CPU':>5}")
+    for r, b in zip(through.values(), itertools.chain(alone.values()), strict=True):
+        print(f"{r.rate_bps / 1e6:8.0f} {r.offered_bps / 1e6:9.2f} {r.achieved_bps / 1e6:9.2f}", end="")
+        print(f" {r.error:+8.2%} {r.trimmed:8.1%} {r.cpu:5.0%}", end="")
+        print(f" | {'':13} {b.achieved_bps / 1e6:9.2f} {b.error:+8.2%} {b.cpu:5.0%}")
+    per_second = fastest / 8 / (options.payload + OVERHEAD)
+    print(
+        f"flat out, no qdisc: {fastest / 1e6:.0f} Mbit/s = {per_second:.0f} frames/s, CPU {flat_out.cpu:.0%}"
+    )
+    verdict = "met" if not missed else "MISSED at " + ", ".join(f"{r / 1e6:g}" for r in missed) + " Mbit/s"
+    if starved:
+        verdict += ", but something else kept the senders from offering more than the rate: run it again"
+    print(f"within {TOLERANCE:.0%} up to half of what the senders can do: {verdict}")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

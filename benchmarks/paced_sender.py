@@ -1,0 +1,76 @@
+"""Sends one frame over and over on a raw socket at a set pace, until it is ended. For benchmarks of links.
+
+    paced_sender.py FD CPU INTERVAL_NS [FRAME in hex]
+
+FD is an inherited packet socket, CPU the one to stay on (-1: any). An interval of 0 means as fast as it can.
+It waits in a busy loop, and catches up what it missed by at most 1 ms, so that it makes no burst of its own.
+Prints how many frames it sent when it gets SIGTERM.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from types import FrameType
+
+CATCH_UP_NS = 1_000_000
+NICENESS = -15
+
+
+class PacedSender:
+    """The script as a process. ``stop`` ends it and returns how many frames it sent."""
+
+    def __init__(self, on: socket.socket, frame: bytes, interval_ns: float, cpu: int = -1) -> None:
+        argv = [sys.executable, __file__, str(on.fileno()), str(cpu), repr(interval_ns), frame.hex()]
+        self._process = subprocess.Popen(argv, pass_fds=[on.fileno()], stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        self._said = self._process.stdout
+        self._said.readline()
+
+    def stop(self) -> int:
+        """Ends it."""
+        self._process.terminate()
+        sent = int(self._said.readline())
+        self._said.close()
+        self._process.wait()
+        return sent
+
+
+def main() -> int:
+    fd, cpu, interval_ns = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
+    frame = bytes.fromhex(sys.argv[4])
+    going = True
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        nonlocal going
+        going = False
+
+    signal.signal(signal.SIGTERM, stop)
+    os.setpriority(os.PRIO_PROCESS, 0, NICENESS)
+    if cpu >= 0:
+        os.sched_setaffinity(0, {cpu})
+    out = socket.socket(fileno=fd)
+    send, clock = out.send, time.monotonic_ns
+    print("ready", flush=True)
+    sent = 0
+    due: float = clock()
+    while going:
+        now = clock()
+        if now < due:
+            continue
+        due = max(due, now - CATCH_UP_NS) + interval_ns
+        try:
+            send(frame)
+        except OSError:  # the sender's own memory is full of frames that wait
+            continue
+        sent += 1
+    print(sent, flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
