@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
+import random
 import socket
+import time
 from contextlib import ExitStack
 from pathlib import Path
 
 from finsy.proto import p4i
 
-from controller.queues import HIGH_DSCP, TRIMMABLE_DSCP, queue_setting
+from controller.queues import BYTE_TIME_ONE, HIGH_DSCP, TICKS_PER_US, TRIMMABLE_DSCP, queue_setting
 from switches.ebpf.target import EbpfTarget
 from switches.target import SwitchSpec
 from testbed import links, rtnetlink
@@ -21,6 +24,7 @@ from tests.switches.switch_kit import (
     Namespace,
     forwarded,
     insert,
+    mrc_frame,
     sid,
 )
 from topologies import LinkProfile
@@ -102,3 +106,32 @@ class Merge:
 def _shape(ifname: str, profile: LinkProfile) -> None:
     with rtnetlink.opened() as route:
         links.shape_ports(route, [(socket.if_nametoindex(ifname), profile)])
+
+
+def marks_between(merge: Merge, frames: int, draw: random.Random) -> dict[str, float]:
+    """Sends frames that find the queue at depths drawn between the thresholds of the marks.
+
+    What each of them found is computed from when it was sent, as p4src/queue.p4 does. Returns how many were
+    ``sent``, how many of these are ``expected`` to be marked, with ``deviation`` (one standard deviation of
+    a fair draw), and how many were ``marked``.
+    """
+    assert merge.setting.mark is not None
+    start, span = (ticks / TICKS_PER_US * 1e3 for ticks in merge.setting.mark)
+    frame = mrc_frame(sid(1, 3), 4096, dscp=TRIMMABLE, ecn=2)
+    takes = len(frame) * merge.setting.byte_time / BYTE_TIME_ONE / TICKS_PER_US * 1e3
+    before = merge.count("ecn_mark.marked", 3)
+    expected = variance = 0.0
+    idle: float = time.monotonic_ns()
+    for number in range(frames):
+        target = start + span * draw.random()
+        while (now := time.monotonic_ns()) < idle - target:
+            pass
+        merge.h[1 + number % 2].send(frame)
+        now = (now + time.monotonic_ns()) // 2
+        idle = max(idle, now)
+        chance = min(max((idle - now - start) / span, 0.0), 1.0)
+        expected += chance
+        variance += chance * (1 - chance)
+        idle += takes
+    marked = merge.count("ecn_mark.marked", 3) - before
+    return {"sent": frames, "expected": expected, "deviation": math.sqrt(variance), "marked": marked}
