@@ -42,6 +42,10 @@ class RemoteAgent:
         """The agent's process id."""
         return self._process.pid
 
+    def fileno(self) -> int:
+        """A descriptor that is readable when an answer is here, or the agent is gone."""
+        return self._socket.fileno()
+
     def __enter__(self) -> RemoteAgent:
         return self
 

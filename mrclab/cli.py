@@ -38,12 +38,13 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("scenario", metavar="SCENARIO", help="a shipped scenario (link-kill) or a YAML file")
     run.add_argument("--target", choices=TARGETS, default=os.environ.get("MRCLAB_TARGET", "auto"))
     run.add_argument("--topology", metavar="T", help="a shipped topology (tiny, lab, wide) or a YAML file")
-    run.add_argument("--trials", type=int, metavar="N", help="how many faults")
+    run.add_argument("--trials", type=int, metavar="N", help="how many faults, or repetitions")
     run.add_argument("--seed", type=int, metavar="S", help="which links, in which order")
     run.add_argument("--out", metavar="DIR", help="where results go (default: results/<scenario>/<time>/)")
     run.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="override a key of the scenario"
     )
+    run.add_argument("--dry-run", action="store_true", help="print the plan, and touch nothing")
     run.set_defaults(do=_run)
 
     soak = commands.add_parser("soak", help="run streams under random faults and account for every byte")

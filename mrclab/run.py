@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import shutil
-from datetime import datetime
-from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from experiments.comparison import is_comparison
 from experiments.scenario import load_scenario
+from mrclab.output import directory
+from mrclab.run_comparison import run_comparison
 from switches.errors import MachineError
 from switches.target import select_target
 from testbed.doctor import require_machine
@@ -19,6 +20,10 @@ from topologies import InputError, load_fabric
 
 def run(args: argparse.Namespace) -> int:
     """Runs a scenario. Everything that can be wrong with the input is found before anything is touched."""
+    if is_comparison(args.scenario):
+        return run_comparison(args)
+    if args.dry_run:
+        raise InputError("--dry-run is for scenarios that compare transports")
     scenario = load_scenario(
         args.scenario,
         topology=args.topology,
@@ -57,15 +62,3 @@ def run(args: argparse.Namespace) -> int:
     print_result(result, console)
     console.print(f"results: {out}")
     return 0 if result["integrity"] == "ok" else 1
-
-
-def directory(wish: str | None, scenario: str) -> Path:
-    """The run's directory, which must not hold another run. Raises InputError."""
-    out = Path(wish) if wish else Path("results") / scenario / datetime.now().strftime("%Y%m%d-%H%M%S")
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        if any(out.iterdir()):
-            raise InputError(f"--out: '{out}' is not empty: give a new directory")
-    except OSError as error:
-        raise InputError(f"--out: cannot use '{out}': {error.strerror}") from None
-    return out

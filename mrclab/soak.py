@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from experiments.soak_plan import load_soak
-from mrclab.run import directory
+from mrclab.output import directory
 from switches.errors import MachineError
 from switches.target import select_target
 from testbed.doctor import require_machine

@@ -1,0 +1,285 @@
+"""One transport of a comparison on a fabric that is up: its repetitions, and what came out of each."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from experiments.comparison import Comparison
+from experiments.fault_schedule import schedule
+from experiments.faults import FaultRecord
+from experiments.injection import Injector
+from experiments.metrics import (
+    Metrics,
+    RankSamples,
+    collective_metrics,
+    delivered_series,
+    flow_metrics,
+    request_metrics,
+    training_metrics,
+)
+from experiments.one_plane import in_one_plane, specs_in_one_plane
+from experiments.placement import Placement, place
+from experiments.transports import Transport
+from experiments.validity import Load, Validity, judge, load_between, take_snapshot
+from experiments.workloads import COLLECTIVES
+from hosts.remote import AgentError, RemoteAgent
+from testbed.lab import Lab
+from testbed.topology_text import topology_text
+from topologies import Fabric
+
+LEAD_NS = 200_000_000  # from the command to begin to the beginning: all ranks must have got it
+OPEN_TIMEOUT_S = 60.0
+DRAIN_S = 5.0
+SERIES_BEFORE_NS = 100_000_000
+
+
+@dataclass(frozen=True)
+class Repetition:
+    """What one repetition found. ``problem`` says what was wrong with the data, or that it did not end."""
+
+    number: int
+    metrics: Metrics
+    series: Mapping[str, Any]
+    faults: tuple[FaultRecord, ...]
+    fault_params: tuple[Mapping[str, Any], ...]
+    measure_ns: int
+    end_ns: int
+    problem: str | None
+    counters: Mapping[str, int]
+    bytes_delivered: int
+    validity: Validity
+    data: str
+
+
+def fabric_for(comparison: Comparison, transport: Transport) -> Fabric:
+    """The fabric that a transport runs on."""
+    fabric = comparison.fabric()
+    return in_one_plane(fabric) if transport.one_plane else fabric
+
+
+class Session:
+    """Runs repetitions of one transport over a lab that is up."""
+
+    def __init__(self, lab: Lab, comparison: Comparison, transport: Transport, out: Path) -> None:
+        self._lab = lab
+        self._comparison = comparison
+        self._transport = transport
+        self._out = out
+        faults = comparison.faults
+        self._faults = specs_in_one_plane(faults) if transport.one_plane else faults
+
+    def run(self, number: int) -> Repetition:
+        """Runs one repetition: ranks of its own, the faults of its own seed, all undone at the end."""
+        comparison, lab = self._comparison, self._lab
+        seed = comparison.seed + number
+        placement = place(comparison.workload, comparison.workload_params, lab.fabric, seed)
+        logs = self._out / "logs"
+        logs.mkdir(parents=True, exist_ok=True)
+        with contextlib.ExitStack() as stack:
+            log = stack.enter_context(open(logs / f"{self._transport.name}-ranks.log", "ab"))
+            ranks = [
+                stack.enter_context(
+                    RemoteAgent(
+                        host, partial(lab.network.spawn, host), stderr=log, module="hosts.collectives.rank"
+                    )
+                )
+                for host in placement.hosts
+            ]
+            self._open(ranks, placement, seed)
+            return self._measure(ranks, placement, number, seed)
+
+    def _open(self, ranks: Sequence[RemoteAgent], placement: Placement, seed: int) -> None:
+        text = topology_text(self._lab.fabric)
+        cpus = sorted(os.sched_getaffinity(0))
+        for number, rank in enumerate(ranks):
+            rank.tell(
+                "open",
+                topology=self._lab.fabric.name,
+                topology_yaml=text,
+                host=rank.host,
+                rank=number,
+                ranks=len(ranks),
+                transport={"kind": self._transport.kind, "options": dict(self._transport.options)},
+                job={"kind": placement.job, "params": dict(placement.params)},
+                seed=seed,
+                series_ns=self._comparison.series_ns,
+                cpu=cpus[number % len(cpus)] if len(cpus) > 1 else None,
+                alone=len(ranks) <= len(cpus),
+            )
+        attributes = [rank.hear(OPEN_TIMEOUT_S)["attributes"] for rank in ranks]
+        for number, rank in enumerate(ranks):
+            theirs = {peer: attributes[int(peer)][str(number)] for peer in attributes[number]}
+            rank.tell("connect", attributes=theirs)
+        for rank in ranks:
+            rank.hear(OPEN_TIMEOUT_S)
+
+    def _measure(
+        self, ranks: Sequence[RemoteAgent], placement: Placement, number: int, seed: int
+    ) -> Repetition:
+        comparison = self._comparison
+        start_ns = time.monotonic_ns() + LEAD_NS
+        measure_ns = start_ns + comparison.warmup_ns
+        length_ns = placement.length_ns or comparison.limit_ns
+        used = placement.links_used(self._lab.fabric)
+        planned = schedule(self._faults, self._lab.fabric, seed, length_ns, tuple(used))
+        injector = Injector(self._lab, planned, measure_ns)
+        pids = {f"rank {i}": rank.pid for i, rank in enumerate(ranks)}
+        injector.prepare()
+        for rank in ranks:
+            rank.tell("run", start_ns=start_ns, measure_ns=measure_ns)
+        _until(measure_ns)
+        before = take_snapshot(pids)
+        try:
+            ended = self._watch(ranks, injector, measure_ns)
+        finally:
+            end_ns = time.monotonic_ns()
+            load = load_between(before, take_snapshot(pids))
+            injector.undo_all()
+        problems = self._finish(ranks, ended)
+        samples, counters = self._collect(ranks, number)
+        records = tuple(injector.records())
+        metrics = metrics_of(comparison, placement, samples, measure_ns, records)
+        begin_ns = measure_ns - min(comparison.warmup_ns, SERIES_BEFORE_NS)
+        return Repetition(
+            number=number,
+            metrics=metrics,
+            series=delivered_series(samples, measure_ns, begin_ns, end_ns, comparison.series_ns),
+            faults=records,
+            fault_params=tuple(fault.params for fault in planned[: len(records)]),
+            measure_ns=measure_ns,
+            end_ns=end_ns,
+            problem=problems[0] if problems else None,
+            counters=counters,
+            bytes_delivered=sum(int(r["series_bytes"][-1]) if len(r["series_bytes"]) else 0 for r in samples),
+            validity=self._judge(load, counters, len(ranks)),
+            data=f"data/{self._data_name(number)}.npz",
+        )
+
+    def _judge(self, load: Load, counters: Mapping[str, int], ranks: int) -> Validity:
+        also = []
+        if counters.get("socket_drops"):
+            also.append(f"ranks were too slow to read: {counters['socket_drops']} frames lost at sockets")
+        return judge([load], also=also)
+
+    def _watch(
+        self, ranks: Sequence[RemoteAgent], injector: Injector, measure_ns: int
+    ) -> dict[int, Mapping[str, Any]]:
+        """Makes faults when they are due until all ranks are done, one has a problem, or time is up."""
+        deadline = measure_ns + self._comparison.limit_ns
+        ended: dict[int, Mapping[str, Any]] = {}
+        left = dict(enumerate(ranks))
+        while left:
+            now = time.monotonic_ns()
+            due = min(t for t in (injector.next_ns, deadline) if t is not None)
+            ready, _, _ = select.select(list(left.values()), [], [], max(0, due - now) / 1e9)
+            injector.act(time.monotonic_ns)
+            for number, rank in list(left.items()):
+                if rank in ready:
+                    ended[number] = rank.hear()
+                    del left[number]
+                    if ended[number]["problem"] is not None:
+                        return ended
+            if time.monotonic_ns() >= deadline:
+                return ended
+        return ended
+
+    def _finish(self, ranks: Sequence[RemoteAgent], ended: dict[int, Mapping[str, Any]]) -> list[str]:
+        """Stops what is not over; returns what was wrong, the data's faults before those of time."""
+        problems = [answer["problem"] for answer in ended.values() if answer["problem"] is not None]
+        late = []
+        for number, rank in enumerate(ranks):
+            if number in ended:
+                continue
+            rank.tell("stop")
+            answer = rank.hear()
+            if "stopped" not in answer:  # it came to its end just now
+                late.append(answer)
+                rank.hear()
+            else:
+                late.append(answer)
+        for answer in late:
+            if answer.get("problem") is not None:
+                problems.append(answer["problem"])
+        return problems
+
+    def _data_name(self, number: int) -> str:
+        return f"{self._transport.name}-{number}"
+
+    def _collect(
+        self, ranks: Sequence[RemoteAgent], number: int
+    ) -> tuple[list[Mapping[str, Any]], dict[str, int]]:
+        """All ranks' samples, from one file for each repetition, and the sum of their counters."""
+        data = self._out / "data"
+        data.mkdir(exist_ok=True)
+        parts = [data / f".{self._data_name(number)}-rank{i}.npz" for i in range(len(ranks))]
+        logs = self._out / "logs"
+        for i, (rank, part) in enumerate(zip(ranks, parts, strict=True)):
+            rank.tell(
+                "save",
+                path=str(part.resolve()),
+                log=str((logs / f"{self._data_name(number)}-rank{i}.jsonl").resolve()),
+            )
+        counters: dict[str, int] = {}
+        samples: list[Mapping[str, Any]] = []
+        for rank, part in zip(ranks, parts, strict=True):
+            for name, count in rank.hear(OPEN_TIMEOUT_S)["counters"].items():
+                counters[name] = counters.get(name, 0) + count
+            with np.load(part) as arrays:
+                samples.append(dict(arrays))
+            part.unlink()
+        merged = {
+            f"rank{i}_{name}": values for i, part in enumerate(samples) for name, values in part.items()
+        }
+        np.savez_compressed(data / f"{self._data_name(number)}.npz", **merged)
+        return samples, counters
+
+
+def metrics_of(
+    comparison: Comparison,
+    placement: Placement,
+    samples: RankSamples,
+    measure_ns: int,
+    faults: Sequence[FaultRecord],
+) -> Metrics:
+    """The metrics of a repetition, by its workload."""
+    if comparison.workload in COLLECTIVES:
+        return collective_metrics(comparison.workload, _cut(samples, "bytes", "start_ns", "end_ns"))
+    if comparison.workload == "training":
+        keys = ("start_ns", "computed_ns", "reduced_ns", "end_ns")
+        return training_metrics(_cut(samples, *keys), comparison.workload_params["compute_ns"])
+    if comparison.workload == "request-response":
+        return request_metrics(samples, measure_ns)
+    return flow_metrics(placement, samples, measure_ns, [fault.middle_ns for fault in faults])
+
+
+def _cut(samples: RankSamples, *names: str) -> RankSamples:
+    """Only as many operations as every rank has finished."""
+    count = min(len(rank[names[0]]) for rank in samples)
+    return [{name: rank[name][:count] for name in names} for rank in samples]
+
+
+def _until(time_ns: int) -> None:
+    """The scenario's time; nothing is being waited for."""
+    time.sleep(max(0, time_ns - time.monotonic_ns()) / 1e9)
+
+
+def repetition_dict(repetition: Repetition) -> dict[str, Any]:
+    """As it goes from a session's process to the runner, in JSON's types."""
+    out = {key: value for key, value in vars(repetition).items() if key not in ("validity", "faults")}
+    out["fault_params"] = [dict(params) for params in repetition.fault_params]
+    out["faults"] = [asdict(fault) for fault in repetition.faults]
+    out["validity"] = repetition.validity.to_dict()
+    return out
+
+
+__all__ = ["AgentError", "Repetition", "Session", "fabric_for", "metrics_of", "repetition_dict"]

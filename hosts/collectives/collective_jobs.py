@@ -1,0 +1,201 @@
+"""Jobs of collective operations: sweeps over sizes as nccl-tests makes them, and synchronous training."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hosts.collectives.algorithms import (
+    DATA,
+    FLAG_BYTES,
+    MAX_ROUNDS,
+    all_gather,
+    all_reduce,
+    all_to_all,
+    barrier,
+    split,
+)
+from hosts.collectives.communicator import Communicator, Steps
+from hosts.collectives.job import Samples, Times, columns
+
+COLLECTIVES = ("all-reduce", "all-gather", "all-to-all")
+
+
+def elements_of(size_bytes: int, size: int, *, equal: bool) -> int:
+    """How many elements of 4 bytes a buffer of about that size has: one for each rank at least."""
+    count = max(size, size_bytes // 4)
+    return count // size * size if equal else count
+
+
+class CollectiveJob:
+    """A collective at each size in turn, checked after every operation and with a barrier before it."""
+
+    def __init__(self, kind: str, params: Mapping[str, Any], rank: int, size: int, seed: int) -> None:
+        self.problem: str | None = None
+        self._kind = kind
+        self._size = size
+        self._rank = rank
+        self._seed = seed
+        self._dtype = np.dtype(params["dtype"])
+        self._counts = [elements_of(s, size, equal=kind == "all-to-all") for s in params["sizes_bytes"]]
+        self._warm_up = params["warmup_iterations"]
+        self._iterations = params["iterations"]
+        self._notes: list[tuple[int, int, int, int]] = []
+
+    def prepare(self, comm: Communicator) -> None:
+        """See Job."""
+        expose_for_collectives(comm, max(self._counts), self._dtype, scratch=self._kind == "all-reduce")
+
+    def peers(self) -> set[int]:
+        """See Job."""
+        return set(range(self._size)) - {self._rank}
+
+    def steps(self, comm: Communicator, times: Times) -> Steps[None]:
+        """See Job."""
+        yield from comm.until(times.start_ns)
+        operation = 0
+        for number, count in enumerate(self._counts):
+            for iteration in range(-self._warm_up, self._iterations):
+                if (number, iteration) == (0, 0):
+                    yield from comm.until(times.measure_ns)
+                pattern = Pattern(self._seed + operation, count, self._dtype, self._size)
+                operation += 1
+                send = self._fill(comm, pattern)
+                yield from barrier(comm)
+                started = comm.now()
+                yield from self._operate(comm, count, send)
+                ended = comm.now()
+                if iteration >= 0:
+                    self._notes.append((count * self._dtype.itemsize, iteration, started, ended))
+                self._check(comm, pattern, f"{self._kind} {operation} of {count} elements")
+                if self.problem is not None:
+                    return
+        yield from barrier(comm)
+
+    def _fill(self, comm: Communicator, pattern: Pattern) -> npt.NDArray[Any]:
+        data = np.frombuffer(comm.regions[DATA], self._dtype, pattern.count)
+        if self._kind == "all-reduce":
+            data[:] = pattern.of(self._rank)
+        elif self._kind == "all-gather":
+            data[:] = 0
+            mine = pattern.part(self._rank)
+            data[mine] = pattern.of(self._rank)[mine]
+        else:
+            data[:] = 0
+        return pattern.of(self._rank)
+
+    def _operate(self, comm: Communicator, count: int, send: npt.NDArray[Any]) -> Steps[None]:
+        if self._kind == "all-reduce":
+            return all_reduce(comm, count, self._dtype)
+        if self._kind == "all-gather":
+            return all_gather(comm, count, self._dtype)
+        return all_to_all(comm, count, self._dtype, send)
+
+    def _check(self, comm: Communicator, pattern: Pattern, what: str) -> None:
+        data = np.frombuffer(comm.regions[DATA], self._dtype, pattern.count)
+        if self._kind == "all-reduce":
+            wanted = pattern.sum()
+        elif self._kind == "all-gather":
+            wanted = np.concatenate([pattern.of(r)[pattern.part(r)] for r in range(self._size)])
+        else:
+            wanted = np.concatenate([pattern.of(r)[pattern.part(self._rank)] for r in range(self._size)])
+        self.problem = self.problem or difference(data, wanted, f"rank {self._rank}, {what}")
+
+    def samples(self) -> Samples:
+        """See Job: bytes, iteration, start and end of every operation."""
+        return columns(self._notes, ("bytes", "iteration", "start_ns", "end_ns"))
+
+
+class TrainingJob:
+    """Steps of synchronous training: compute for a time, all-reduce the gradients, wait for everybody."""
+
+    def __init__(self, params: Mapping[str, Any], rank: int, size: int, seed: int) -> None:
+        self.problem: str | None = None
+        self._rank = rank
+        self._size = size
+        self._dtype = np.dtype(params["dtype"])
+        self._count = elements_of(params["size_bytes"], size, equal=False)
+        self._compute_ns = params["compute_ns"]
+        self._steps = params["steps"]
+        self._seed = seed
+        self._notes: list[tuple[int, int, int, int]] = []
+
+    def prepare(self, comm: Communicator) -> None:
+        """See Job."""
+        expose_for_collectives(comm, self._count, self._dtype, scratch=True)
+
+    def peers(self) -> set[int]:
+        """See Job."""
+        return set(range(self._size)) - {self._rank}
+
+    def steps(self, comm: Communicator, times: Times) -> Steps[None]:
+        """See Job."""
+        yield from comm.until(times.start_ns)
+        pattern = Pattern(self._seed, self._count, self._dtype, self._size)
+        gradients, wanted = pattern.of(self._rank), pattern.sum()
+        data = np.frombuffer(comm.regions[DATA], self._dtype, self._count)
+        data[:] = gradients
+        yield from barrier(comm)
+        yield from all_reduce(comm, self._count, self._dtype)
+        yield from barrier(comm)
+        yield from comm.until(times.measure_ns)
+        yield from barrier(comm)
+        for step in range(self._steps):
+            started = comm.now()
+            data[:] = gradients
+            yield from comm.until(started + self._compute_ns)
+            computed = comm.now()
+            yield from all_reduce(comm, self._count, self._dtype)
+            reduced = comm.now()
+            self.problem = difference(data, wanted, f"rank {self._rank}, step {step}")
+            if self.problem is not None:
+                return
+            yield from barrier(comm)
+            self._notes.append((started, computed, reduced, comm.now()))
+
+    def samples(self) -> Samples:
+        """See Job: start of the step, end of its computing, of its all-reduce and of its barrier."""
+        return columns(self._notes, ("start_ns", "computed_ns", "reduced_ns", "end_ns"))
+
+
+class Pattern:
+    """Numbers for one operation: small integers, so that every order of adding them is exact in float32."""
+
+    def __init__(self, seed: int, count: int, dtype: npt.DTypeLike, size: int) -> None:
+        self.count = count
+        self._size = size
+        self._dtype = np.dtype(dtype)
+        # A bound that keeps the sum over all ranks below 2^24, where float32 stops to be exact.
+        bound = max(2, min(251, (1 << 24) // (size * (size + 1))))
+        self._base = np.random.default_rng(seed).integers(1, bound, count).astype(self._dtype)
+
+    def of(self, rank: int) -> npt.NDArray[Any]:
+        """What a rank contributes: a multiple of its own, so that no other can stand in for it."""
+        return np.asarray(self._base * self._dtype.type(rank + 1))
+
+    def sum(self) -> npt.NDArray[Any]:
+        """The sum over all ranks."""
+        return np.asarray(self._base * self._dtype.type(self._size * (self._size + 1) // 2))
+
+    def part(self, rank: int) -> slice:
+        """The rank's part of the buffer."""
+        return split(self.count, self._size)[rank]
+
+
+def expose_for_collectives(comm: Communicator, count: int, dtype: np.dtype[Any], *, scratch: bool) -> None:
+    """Exposes DATA, SCRATCH and FLAGS, in the order that ``algorithms`` has them."""
+    comm.expose(count * dtype.itemsize)
+    comm.expose(count * dtype.itemsize if scratch else FLAG_BYTES)
+    comm.expose(MAX_ROUNDS * FLAG_BYTES)
+
+
+def difference(found: npt.NDArray[Any], wanted: npt.NDArray[Any], what: str) -> str | None:
+    """Where two arrays differ first, or None where they are equal to the bit."""
+    if np.array_equal(found.view(np.uint32), wanted.view(np.uint32)):
+        return None
+    wrong = np.flatnonzero(found != wanted)
+    first = int(wrong[0])
+    return f"{what}: {len(wrong)} of {len(wanted)} wrong, first [{first}] {found[first]} for {wanted[first]}"

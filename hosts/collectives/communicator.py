@@ -1,0 +1,106 @@
+"""A rank's view of its job: who it is, its memory, and what has arrived. Algorithms are generators over it.
+
+An algorithm yields a ``Wait`` whenever it cannot go on; whoever drives it lets the channel work, tells the
+communicator what came about (``take``), and resumes the generator once the wait is over. So the same code
+runs over real transports, one rank in a process, and in tests with all ranks in one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import TypeVar
+
+from hosts.collectives.channel import TAG_BITS, Arrived, Channel, ChannelEvent, Done
+
+Clock = Callable[[], int]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Until a condition holds, or until a time (CLOCK_MONOTONIC, ns), whichever comes first."""
+
+    ready: Callable[[], bool]
+    until_ns: int | None = None
+
+
+Steps = Generator[Wait, None, T]
+
+
+class PutError(RuntimeError):
+    """A put failed for good: the transport has given the peer up."""
+
+
+class Communicator:
+    """One rank of ``size``, with its channel and its exposed regions.
+
+    Every rank must call ``tags`` in the same order with the same numbers, as ranks that run the same
+    algorithms do: so they agree on tags without talking.
+    """
+
+    def __init__(self, channel: Channel, rank: int, size: int, clock: Clock = time.monotonic_ns) -> None:
+        self.channel = channel
+        self.rank = rank
+        self.size = size
+        self.now = clock
+        self.regions: list[memoryview] = []
+        self.listener: Callable[[ChannelEvent], None] | None = None
+        """Is told what comes about, in place of arrivals being kept until somebody waits for them."""
+        self._arrived: dict[tuple[int, int], Arrived] = {}
+        self._under_way: set[int] = set()
+        self._next_tag = 0
+
+    def expose(self, size_bytes: int) -> memoryview:
+        """Makes a region of that size; its number is the count of those made before."""
+        region = memoryview(bytearray(size_bytes))
+        self.channel.expose(region)
+        self.regions.append(region)
+        return region
+
+    def tags(self, count: int) -> int:
+        """The first of so many tags in a row, different from those given out of late."""
+        if self._next_tag + count > 1 << TAG_BITS:
+            self._next_tag = 0
+        first = self._next_tag
+        self._next_tag += count
+        return first
+
+    def put(self, peer: int, region: int, offset: int, data: memoryview, tag: int) -> int:
+        """Starts a put; returns its ticket. See ``Channel.put``."""
+        ticket = self.channel.put(peer, region, offset, data, tag)
+        self._under_way.add(ticket)
+        return ticket
+
+    def take(self, event: ChannelEvent) -> None:
+        """Takes note of what the channel tells. Raises PutError on a put that failed."""
+        if isinstance(event, Done):
+            self._under_way.discard(event.ticket)
+            if event.error is not None:
+                raise PutError(f"rank {self.rank} gave up on rank {event.peer}: {event.error}")
+        if self.listener is not None:
+            self.listener(event)
+        elif isinstance(event, Arrived):
+            self._arrived[event.peer, event.tag] = event
+
+    def has_arrived(self, peer: int, *tags: int) -> bool:
+        """Whether a put of a peer with one of these tags is here."""
+        return any((peer, tag) in self._arrived for tag in tags)
+
+    def arrival(self, peer: int, tag: int) -> Steps[Arrived]:
+        """Waits for that put of a peer."""
+        key = (peer, tag)
+        if key not in self._arrived:
+            yield Wait(lambda: key in self._arrived)
+        return self._arrived.pop(key)
+
+    def all_put(self) -> Steps[None]:
+        """Waits until every put of ours is in its peer's memory."""
+        if self._under_way:
+            yield Wait(lambda: not self._under_way)
+
+    def until(self, time_ns: int) -> Steps[None]:
+        """Waits for a time; the NIC works meanwhile."""
+        if self.now() < time_ns:
+            yield Wait(lambda: False, time_ns)

@@ -1,0 +1,28 @@
+"""What a rank can do in a run, by kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from hosts.collectives.collective_jobs import CollectiveJob, TrainingJob
+from hosts.collectives.flows import FlowsJob
+from hosts.collectives.job import Job
+from hosts.collectives.requests import RequestsJob
+
+JOBS: dict[str, Callable[[Mapping[str, Any], int, int, int], Job]] = {
+    "flows": lambda params, rank, size, seed: FlowsJob(params, rank),
+    "request-response": lambda params, rank, size, seed: RequestsJob(params, rank),
+    "training": TrainingJob,
+    "all-reduce": lambda *args: CollectiveJob("all-reduce", *args),
+    "all-gather": lambda *args: CollectiveJob("all-gather", *args),
+    "all-to-all": lambda *args: CollectiveJob("all-to-all", *args),
+}
+
+
+def make_job(kind: str, params: Mapping[str, Any], rank: int, size: int, seed: int) -> Job:
+    """The job of a rank among ``size``, with parameters in base units.
+
+    Raises KeyError on a kind that does not exist, or a parameter that is missing.
+    """
+    return JOBS[kind](params, rank, size, seed)
