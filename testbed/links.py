@@ -90,30 +90,31 @@ class Cable:
     b: End
 
 
-def cables(fabric: Fabric, names: Names) -> tuple[Cable, ...]:
+def cables(fabric: Fabric, names: Names, *, routers: bool = False) -> tuple[Cable, ...]:
     """Every link of a fabric, with namespace, interface index and MAC of both ends."""
     macs = {port.ref: port.mac for switch in fabric.switches for port in switch.ports}
     macs |= {port.ref: port.mac for host in fabric.hosts for port in host.ports}
-    hosts = {host.name for host in fabric.hosts}
+    places = names.places(fabric, routers=routers)
     used: dict[str, int] = {}
     found = []
     for link in fabric.links:
         ends = []
         for ref in (link.a, link.b):
-            namespace = names.host(ref.node) if ref.node in hosts else names.fabric
+            namespace = places[ref.node]
             index = used[namespace] = used.get(namespace, FIRST_INDEX - 1) + 1
             ends.append(End(ref.ifname, namespace, index, macs[ref]))
         found.append(Cable(link, ends[0], ends[1]))
     return tuple(found)
 
 
-def lay(fabric: Fabric, names: Names) -> None:
+def lay(fabric: Fabric, names: Names, *, routers: bool = False) -> None:
     """Makes every link of a fabric in its namespaces, which must be there, and brings both ends up.
 
-    When it returns, a frame put in at one end comes out at the other. Raises MachineError where the kernel
-    lacks what a link needs, OSError where it refuses.
+    Where the switches are the kernel's ``routers``, their ports get a plain token bucket, as hosts' do:
+    nobody else bounds what waits in them. When it returns, a frame put in at one end comes out at the other.
+    Raises MachineError where the kernel lacks what a link needs, OSError where it refuses.
     """
-    plan = cables(fabric, names)
+    plan = cables(fabric, names, routers=routers)
     ends: dict[str, list[tuple[End, LinkProfile]]] = {}
     for cable in plan:
         for end in (cable.a, cable.b):
@@ -125,7 +126,7 @@ def lay(fabric: Fabric, names: Names) -> None:
             fds = {namespace: namespaces.open_fd(namespace) for namespace in ends}
             for fd in fds.values():
                 stack.callback(os.close, fd)
-            _make(plan, fds)
+            _make(plan, names.fabric, fds)
         for namespace, here in ends.items():
             namespaces.enter(namespace)
             with offloads.opened() as ethtool:
@@ -142,10 +143,11 @@ def lay(fabric: Fabric, names: Names) -> None:
     namespaces.in_thread(work)
 
 
-def _make(plan: Iterable[Cable], fds: Mapping[str, int]) -> None:
-    """Makes the pairs from the switches' namespace: the far end of each is a switch's (or a T1's)."""
+def _make(plan: Iterable[Cable], here: str, fds: Mapping[str, int]) -> None:
+    """Makes the pairs from the namespace ``here``, in which the calling thread is."""
 
-    def interface(end: End, profile: LinkProfile, **more: int) -> dict[str, Any]:
+    def interface(end: End, profile: LinkProfile) -> dict[str, Any]:
+        elsewhere = {"net_ns_fd": fds[end.namespace]} if end.namespace != here else {}
         return rtnetlink.interface(
             end.index,
             ifname=end.ifname,
@@ -155,15 +157,13 @@ def _make(plan: Iterable[Cable], fds: Mapping[str, int]) -> None:
             group=GROUP,
             num_tx_queues=1,
             num_rx_queues=1,
-            **more,
+            **elsewhere,
         )
 
     requests = []
     for cable in plan:
         profile = cable.link.profile
-        apart = cable.a.namespace != cable.b.namespace
-        elsewhere = {"net_ns_fd": fds[cable.a.namespace]} if apart else {}
-        far = interface(cable.a, profile, **elsewhere)
+        far = interface(cable.a, profile)
         requests.append(rtnetlink.veth(interface(cable.b, profile), far))
     try:
         with rtnetlink.opened() as route:

@@ -47,12 +47,19 @@ class Names:
         return self.prefix
 
     def host(self, name: str) -> str:
-        """The namespace of a host."""
+        """The namespace of a host, or of a switch that has one of its own."""
         return f"{self.prefix}-{name}"
 
-    def of(self, fabric: Fabric) -> tuple[str, ...]:
-        """Every namespace of a fabric: the switches' first, then one per host."""
-        return (self.fabric, *(self.host(host.name) for host in fabric.hosts))
+    def places(self, fabric: Fabric, *, routers: bool = False) -> dict[str, str]:
+        """The namespace of every node. ``routers`` have one each, since the kernel routes for them."""
+        found = {host.name: self.host(host.name) for host in fabric.hosts}
+        for switch in fabric.switches:
+            found[switch.name] = self.host(switch.name) if routers else self.fabric
+        return found
+
+    def of(self, fabric: Fabric, *, routers: bool = False) -> tuple[str, ...]:
+        """Every namespace of a fabric: that of the switches first, which is there in any case."""
+        return tuple(dict.fromkeys((self.fabric, *self.places(fabric, routers=routers).values())))
 
     def new_run_id(self) -> str:
         """An id for a run.

@@ -39,9 +39,12 @@ class FabricNetwork:
             network.spawn("h0", ["tcpdump", "-i", "h0-eth0"])
     """
 
-    def __init__(self, fabric: Fabric, names: Names, run_id: str, target: str = "") -> None:
+    def __init__(
+        self, fabric: Fabric, names: Names, run_id: str, target: str = "", *, routers: bool = False
+    ) -> None:
         self.fabric = fabric
         self.names = names
+        self.places = names.places(fabric, routers=routers)
         self.run_id = run_id
         self.target = target
         self._children: list[subprocess.Popen[Any]] = []
@@ -50,9 +53,17 @@ class FabricNetwork:
 
     @classmethod
     def up(
-        cls, fabric: Fabric, *, names: Names | None = None, run_id: str | None = None, target: str = ""
+        cls,
+        fabric: Fabric,
+        *,
+        names: Names | None = None,
+        run_id: str | None = None,
+        target: str = "",
+        routers: bool = False,
     ) -> FabricNetwork:
         """Brings a fabric up. What a dead testbed left is removed first.
+
+        With ``routers`` every switch has a namespace of its own, for the kernel to route in.
 
         It belongs to this process until ``detach``: when this process is gone, it counts as dead. Raises
         InputError where another testbed is up, MachineError where the machine lacks something.
@@ -73,10 +84,10 @@ class FabricNetwork:
             with _uninterrupted(), removed_on_error(names):
                 state.write(names, record)
                 markers = Markers(state.markers_dir(names))
-                for name in names.of(fabric):
+                for name in names.of(fabric, routers=routers):
                     namespaces.create(name, markers)
-                links.lay(fabric, names)
-        return cls(fabric, names, run_id, target)
+                links.lay(fabric, names, routers=routers)
+        return cls(fabric, names, run_id, target, routers=routers)
 
     @classmethod
     def attached(cls, names: Names | None = None) -> FabricNetwork:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
@@ -20,6 +21,7 @@ from testbed.processes import Process
 from topologies import Fabric, InputError, build_fabric
 
 SCHEMA = 1
+DIRECTORY_MODE = 0o711  # programs of the testbed that are not root may pass through, but not look around
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,11 @@ def markers_dir(names: Names) -> Path:
     return names.state_dir / "namespaces.d"
 
 
+def work_dir(names: Names) -> Path:
+    """Where programs of the testbed have their files, which go when it goes."""
+    return names.state_dir / "work.d"
+
+
 def state_file(names: Names) -> Path:
     """Where the state is."""
     return names.state_dir / "state.json"
@@ -99,7 +106,7 @@ def require(names: Names) -> State:
 
 def write(names: Names, state: State) -> None:
     """Replaces the record in one step, so that a reader sees the old one or the new one."""
-    names.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    names.state_dir.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
     target = state_file(names)
     draft = target.with_suffix(f".{os.getpid()}.new")
     draft.write_text(json.dumps({"schema": SCHEMA, **asdict(state)}, indent=1) + "\n", encoding="utf-8")
@@ -113,7 +120,7 @@ def locked(names: Names) -> Iterator[None]:
     path = names.state_dir / "lock"
     while True:
         try:
-            names.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+            names.state_dir.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except FileNotFoundError:
             continue  # the directory was just cleaned away
@@ -143,6 +150,7 @@ def forget(names: Names, *, keep_lock: bool = False) -> bool:
     for draft in names.state_dir.glob("state*.new"):
         draft.unlink(missing_ok=True)
     state_file(names).unlink(missing_ok=True)
+    shutil.rmtree(work_dir(names), ignore_errors=True)
     markers = Markers(markers_dir(names))
     for name in markers.names():
         if not markers.ours(name):

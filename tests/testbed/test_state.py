@@ -33,7 +33,7 @@ def test_a_record_comes_back_as_it_was(names: Names, tiny: Fabric) -> None:
     state.write(names, record)
     assert state.read(names) == record
     assert record.fabric() == tiny
-    assert stat.S_IMODE(names.state_dir.stat().st_mode) == 0o700
+    assert stat.S_IMODE(names.state_dir.stat().st_mode) == 0o711
     assert [path.name for path in names.state_dir.iterdir()] == ["state.json"]
 
 

@@ -1,0 +1,59 @@
+"""A router's configuration, as FRRouting's daemons read it."""
+
+from __future__ import annotations
+
+from testbed.frr.plan import Router, Timers
+
+BFD_PROFILE = "fabric"
+
+
+def zebra_conf(router: Router) -> str:
+    """zebra: the links' addresses. Hosts' routes are the kernel's, and BGP takes them from there."""
+    lines = [f"hostname {router.name}"]
+    for neighbour in router.neighbours:
+        lines += [f"interface {neighbour.ifname}", f" ipv6 address {neighbour.own}/127", "exit"]
+    return "\n".join(lines) + "\n"
+
+
+def bgpd_conf(router: Router, timers: Timers) -> str:
+    """bgpd: eBGP to every neighbour, all equally good ways used at once (RFC 7938 section 6.1).
+
+    Updates go out at once, as data centres set it: the advertisement interval of 30 s that RFC 4271 suggests
+    is for the Internet.
+    """
+    lines = [
+        f"hostname {router.name}",
+        f"router bgp {router.asn}",
+        f" bgp router-id {router.router_id}",
+        " no bgp default ipv4-unicast",
+        " no bgp ebgp-requires-policy",
+        " no bgp network import-check",
+        " bgp bestpath as-path multipath-relax",
+        f" timers bgp {timers.keepalive_s} {timers.hold_s}",
+    ]
+    for neighbour in router.neighbours:
+        lines += [
+            f" neighbor {neighbour.address} remote-as {neighbour.remote_as}",
+            f" neighbor {neighbour.address} advertisement-interval 0",
+            f" neighbor {neighbour.address} timers connect 1",
+        ]
+        if timers.bfd_interval_ms:
+            lines.append(f" neighbor {neighbour.address} bfd profile {BFD_PROFILE}")
+    lines += [" address-family ipv6 unicast", "  redistribute kernel", "  maximum-paths 64"]
+    lines += [f"  neighbor {neighbour.address} activate" for neighbour in router.neighbours]
+    return "\n".join([*lines, " exit-address-family", "exit"]) + "\n"
+
+
+def bfdd_conf(router: Router, timers: Timers) -> str:
+    """bfdd: how BGP's sessions are watched. Which they are, bgpd tells it."""
+    lines = [
+        f"hostname {router.name}",
+        "bfd",
+        f" profile {BFD_PROFILE}",
+        f"  detect-multiplier {timers.bfd_multiplier}",
+        f"  receive-interval {timers.bfd_interval_ms}",
+        f"  transmit-interval {timers.bfd_interval_ms}",
+        " exit",
+        "exit",
+    ]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,147 @@
+"""FRRouting's daemons, a set for each router, in its namespace and in a directory of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from switches.errors import SwitchError
+from testbed.errors import MachineError
+from testbed.frr.config import bfdd_conf, bgpd_conf, zebra_conf
+from testbed.frr.plan import Router, Timers
+from testbed.network import FabricNetwork
+
+DIRECTORY = Path("/usr/lib/frr")  # where Debian's and FRRouting's own packages put them
+USER = "frr"
+MEND = "install the package frr (apt install frr)"
+START_S, STOP_S = 10.0, 5.0
+_LOOK_AGAIN_S = 0.01  # neither a socket to be made nor a BFD session tells anybody
+_ZSERV = "zserv.api"
+_NAMES = ("zebra", "bgpd", "bfdd")
+
+
+def find_daemons(directory: Path = DIRECTORY) -> Path:
+    """Where the daemons are. Raises MachineError where they are not installed."""
+    for name in _NAMES:
+        if not os.access(directory / name, os.X_OK):
+            raise MachineError("FRRouting is not installed", MEND)
+    return directory
+
+
+class DaemonError(SwitchError):
+    """A daemon ended or did not come up; says which, and its last words."""
+
+
+class Daemons:
+    """The daemons of all routers: started by ``start``, ended by ``stop``, each known by its pid."""
+
+    def __init__(self, network: FabricNetwork, timers: Timers, directory: Path) -> None:
+        self._network = network
+        self._timers = timers
+        self._directory = directory
+        self._binaries = find_daemons()
+        self._running: dict[str, dict[str, subprocess.Popen[Any]]] = {}
+
+    def start(self, routers: Sequence[Router]) -> None:
+        """Starts every router's daemons. They are ready when their routes are in the kernel, which is to be
+        waited for elsewhere.
+
+        They become the user that their package made. Raises DaemonError, or OSError where the directory
+        cannot be written.
+        """
+        for router in routers:
+            self._run("zebra", router, zebra_conf(router))
+        deadline = time.monotonic() + START_S
+        for router in routers:
+            # A daemon that does not reach zebra at once tries again ten seconds later.
+            self._reachable(router.name, deadline)
+        for router in routers:
+            if self._timers.bfd_interval_ms:
+                self._run("bfdd", router, bfdd_conf(router, self._timers))
+            self._run("bgpd", router, bgpd_conf(router, self._timers))
+
+    def _run(self, name: str, router: Router, configuration: str) -> None:
+        home = self._directory / router.name
+        home.mkdir(parents=True, exist_ok=True)
+        shutil.chown(home, USER, USER)
+        config = home / f"{name}.conf"
+        config.write_text(configuration, encoding="utf-8")
+        argv = [str(self._binaries / name), "-f", str(config), "-i", str(home / f"{name}.pid")]
+        argv += ["-z", str(home / _ZSERV), "--vty_socket", str(home), "-A", "127.0.0.1", "-P", "0"]
+        argv += ["--log", f"file:{home / name}.log", "--log-level", "warning"]
+        if name == "bfdd":
+            argv += ["--bfdctl", str(home / "bfdd.sock")]
+        with open(home / f"{name}.out", "wb") as out:
+            self._running.setdefault(router.name, {})[name] = self._network.spawn_in(
+                self._network.places[router.name],
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+            )
+
+    def _reachable(self, router: str, deadline: float) -> None:
+        with socket.socket(socket.AF_UNIX) as probe:
+            while probe.connect_ex(os.fsencode(self._directory / router / _ZSERV)):
+                self.check()
+                if time.monotonic() > deadline:
+                    raise DaemonError(
+                        f"zebra of {router} does not answer: {self._last_words(router, 'zebra')}"
+                    )
+                time.sleep(_LOOK_AGAIN_S)
+
+    def watched(self, router: Router) -> bool:
+        """Whether BFD watches every neighbour of a router and finds it alive."""
+        home = str(self._directory / router.name)
+        command = ["vtysh", "--vty_socket", home, "-d", "bfdd", "-c", "show bfd peers json"]
+        said = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+        with contextlib.suppress(ValueError):
+            peers: list[dict[str, object]] = json.loads(said)
+            return sum(peer.get("status") == "up" for peer in peers) == len(router.neighbours)
+        return False
+
+    def kill(self, router: str) -> None:
+        """Ends a router's daemons at once, as a crash would; the kernel keeps their routes."""
+        for child in self._running.pop(router, {}).values():
+            child.kill()
+            child.wait()
+
+    def stop(self) -> None:
+        """Ends all daemons and removes their files. Again is harmless."""
+        children = [child for daemons in self._running.values() for child in daemons.values()]
+        self._running.clear()
+        for child in children:
+            child.terminate()
+        for child in children:
+            try:
+                child.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    def check(self) -> None:
+        """Raises DaemonError where a daemon has ended by itself."""
+        for router, daemons in self._running.items():
+            for name, child in daemons.items():
+                if child.poll() is not None:
+                    words = self._last_words(router, name)
+                    raise DaemonError(f"{name} of {router} ended ({child.returncode}): {words}")
+
+    def _last_words(self, router: str, name: str) -> str:
+        for suffix in ("log", "out"):
+            with contextlib.suppress(OSError):
+                lines = (
+                    (self._directory / router / f"{name}.{suffix}").read_text(errors="replace").split("\n")
+                )
+                if said := [line for line in lines if line.strip()]:
+                    return said[-1].strip()
+        return "it said nothing"

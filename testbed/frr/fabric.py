@@ -1,0 +1,197 @@
+"""A routed fabric that is up: namespaces, cables, kernels that forward, FRRouting that tells them where."""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from ipaddress import IPv6Address
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from pyroute2.netlink.rtnl import RTMGRP_IPV6_ROUTE
+
+from switches.errors import SwitchError
+from testbed import kernel_ip, namespaces, rtnetlink, state
+from testbed.frr.daemons import Daemons, find_daemons
+from testbed.frr.faults import LinkFaults
+from testbed.frr.plan import Router, Timers, expected_routes, plan
+from testbed.names import Names
+from testbed.network import FabricNetwork
+from topologies import Fabric
+
+CONVERGENCE_S = 60.0
+_LOOK_AGAIN_S = 1.0  # however many route changes come in: one is never waited for longer than this
+_SYSCTL = Path("/proc/sys/net")
+
+Say = Callable[[str], None]
+
+
+class NotConvergedError(SwitchError):
+    """The routers did not agree on all routes in time; says what was missing."""
+
+
+class FrrFabric:
+    """The same cables and hosts as ever, with routers for switches. A context manager that takes all down.
+
+    Made by ``up``. Every T0 has the kernel's routes to its own hosts and tells them by BGP.
+    """
+
+    def __init__(
+        self,
+        network: FabricNetwork,
+        routers: tuple[Router, ...],
+        daemons: Daemons,
+        faults: LinkFaults,
+        timers: Timers,
+    ) -> None:
+        self.network = network
+        self.fabric: Fabric = network.fabric
+        self.routers = routers
+        self.faults = faults
+        self.timers = timers
+        self._daemons = daemons
+
+    @classmethod
+    def up(
+        cls,
+        fabric: Fabric,
+        timers: Timers,
+        *,
+        names: Names | None = None,
+        say: Say = lambda _: None,
+        timeout_s: float = CONVERGENCE_S,
+    ) -> FrrFabric:
+        """Brings everything up and waits until every T0 has every way to every host.
+
+        Raises MachineError where FRRouting is not installed, NotConvergedError after ``timeout_s``, and what
+        FabricNetwork.up raises; nothing is left behind then.
+        """
+        find_daemons()
+        started = time.monotonic()
+        network = FabricNetwork.up(fabric, names=names, target="frr", routers=True)
+        network.__enter__()
+        daemons: Daemons | None = None
+        faults: LinkFaults | None = None
+        try:
+            routers = plan(fabric)
+            kernel_ip.address_hosts(fabric, network.places)
+            for router in routers:
+                _make_router(network.places[router.name], router)
+            faults = LinkFaults(fabric, network.places)
+            daemons = Daemons(network, timers, state.work_dir(network.names) / "frr")
+            daemons.start(routers)
+            say(f"{len(routers)} routers started ({time.monotonic() - started:.1f} s)")
+            found = cls(network, routers, daemons, faults, timers)
+            found.converged(timeout_s)
+            say(f"all routes in place ({time.monotonic() - started:.1f} s)")
+            return found
+        except BaseException:
+            if daemons is not None:
+                daemons.stop()
+            if faults is not None:
+                faults.close()
+            network.__exit__(None, None, None)
+            raise
+
+    def __enter__(self) -> FrrFabric:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.down()
+
+    def down(self) -> None:
+        """Takes everything down. Again is harmless."""
+        self._daemons.stop()
+        self.faults.close()
+        self.network.__exit__(None, None, None)
+
+    def converged(self, timeout_s: float = CONVERGENCE_S) -> None:
+        """Waits until every T0 has every way to every host of other racks, and BFD watches them.
+
+        Raises NotConvergedError with what is missing after ``timeout_s``, DaemonError where one ended.
+        """
+        deadline = time.monotonic() + timeout_s
+        for switch, wanted in expected_routes(self.fabric).items():
+            self._routes(switch, wanted, deadline)
+        for router in self.routers if self.timers.bfd_interval_ms else ():
+            while not self._daemons.watched(router):
+                self._daemons.check()
+                if time.monotonic() > deadline:
+                    raise NotConvergedError(f"BFD does not watch every neighbour of {router.name}")
+
+    def _routes(self, switch: str, wanted: dict[IPv6Address, int], deadline: float) -> None:
+        def work() -> None:
+            namespaces.enter(self.network.places[switch])
+            with _route_changes() as changed, rtnetlink.opened() as route:
+                while missing := _missing(ways(route), wanted):
+                    left = deadline - time.monotonic()
+                    self._daemons.check()
+                    if left <= 0:
+                        raise NotConvergedError(f"{switch} has not all its routes: {missing}")
+                    changed(min(left, _LOOK_AGAIN_S))
+
+        namespaces.in_thread(work)
+
+
+def ways(route: Any) -> dict[IPv6Address, int]:
+    """How many next hops the kernel has for each host route of the namespace that the thread is in."""
+    found: dict[IPv6Address, int] = {}
+    for entry in route.get_routes(family=socket.AF_INET6):
+        if entry["dst_len"] != 128 or (destination := entry.get_attr("RTA_DST")) is None:
+            continue
+        if entry.get_attr("RTA_GATEWAY") is None and entry.get_attr("RTA_MULTIPATH") is None:
+            continue
+        hops = len(entry.get_attr("RTA_MULTIPATH") or [None])
+        address = IPv6Address(destination)
+        found[address] = found.get(address, 0) + hops
+    return found
+
+
+def _missing(found: dict[IPv6Address, int], wanted: dict[IPv6Address, int]) -> str:
+    for address, count in wanted.items():
+        if found.get(address, 0) < count:
+            return f"{address} by {found.get(address, 0)} of {count} ways"
+    return ""
+
+
+@contextmanager
+def _route_changes() -> Iterator[Callable[[float], bool]]:
+    """Gives a function that waits until a route of this namespace changes, or for so many seconds."""
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as watcher:
+        watcher.bind((0, RTMGRP_IPV6_ROUTE))
+        watcher.setblocking(False)
+
+        def changed(timeout_s: float) -> bool:
+            ready = bool(select.select([watcher], [], [], timeout_s)[0])
+            try:
+                while watcher.recv(65536):
+                    pass
+            except OSError:  # all read, or more than the socket could hold: look at the table in any case
+                pass
+            return ready
+
+        yield changed
+
+
+def _make_router(namespace: str, router: Router) -> None:
+    """Has a namespace's kernel forward, spread flows over equal ways, and know its hosts."""
+
+    def work() -> None:
+        namespaces.enter(namespace)
+        (_SYSCTL / "ipv6/conf/all/forwarding").write_text("1")
+        (_SYSCTL / "ipv6/fib_multipath_hash_policy").write_text("1")  # ports too, as switches hash
+        kernel_ip.speak(["lo", *(host.ifname for host in router.hosts)])
+        kernel_ip.speak([neighbour.ifname for neighbour in router.neighbours], link_local=True)
+        with rtnetlink.opened() as route, rtnetlink.refusals(f"cannot set routes of {router.name}"):
+            for host in router.hosts:
+                index = socket.if_nametoindex(host.ifname)
+                kernel_ip.add_neighbour(route, index, host.address, host.mac)
+                route.route("add", dst=f"{host.address}/128", oif=index)
+
+    namespaces.in_thread(work)

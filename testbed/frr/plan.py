@@ -1,0 +1,124 @@
+"""AS numbers and addresses of a routed fabric: what RFC 7938 section 5.2 advises, on IPv6 throughout."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address, IPv6Network
+
+from topologies import Fabric, Link, Switch
+
+LINK_BLOCK = IPv6Network("fd00:6d72:64::/48")  # numbered links, a /127 each (RFC 6164)
+T1_AS, FIRST_T0_AS = 4_200_000_000, 4_200_000_001  # private four-byte numbers (RFC 6996)
+ROUTER_IDS = IPv4Address("10.0.0.0")
+
+
+@dataclass(frozen=True, slots=True)
+class Timers:
+    """How soon a router notices that a neighbour is gone.
+
+    ``keepalive_s`` and ``hold_s`` are BGP's; a ``bfd_interval_ms`` other than 0 runs BFD (RFC 5880) beside
+    it, which gives a neighbour up after ``bfd_multiplier`` intervals.
+    """
+
+    keepalive_s: int = 1
+    hold_s: int = 3
+    bfd_interval_ms: int = 0
+    bfd_multiplier: int = 3
+
+    def __post_init__(self) -> None:
+        if self.hold_s < 3 or self.keepalive_s < 1:
+            raise ValueError("BGP knows no hold time below 3 s and no keepalive below 1 s (RFC 4271)")
+
+    @property
+    def detection_ms(self) -> int:
+        """The longest silence that a neighbour gets away with."""
+        return self.bfd_interval_ms * self.bfd_multiplier or self.hold_s * 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """A BGP session: the interface it runs over, both addresses, and the other's AS number."""
+
+    ifname: str
+    own: IPv6Address
+    address: IPv6Address
+    remote_as: int
+
+
+@dataclass(frozen=True, slots=True)
+class HostRoute:
+    """A host's port behind a T0: the way to it and the MAC it answers to."""
+
+    ifname: str
+    address: IPv6Address
+    mac: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Router:
+    """All that one router must be told."""
+
+    name: str
+    asn: int
+    router_id: IPv4Address
+    neighbours: tuple[Neighbour, ...]
+    hosts: tuple[HostRoute, ...]
+
+
+def plan(fabric: Fabric) -> tuple[Router, ...]:
+    """The routers of a fabric, in its order. T1s of a plane share an AS number, each T0 has its own."""
+    addresses = {link.name: _addresses(number) for number, link in enumerate(_fabric_links(fabric))}
+    return tuple(_router(fabric, switch, addresses) for switch in fabric.switches)
+
+
+def _fabric_links(fabric: Fabric) -> list[Link]:
+    return [link for link in fabric.links if link.kind == "fabric"]
+
+
+def _addresses(number: int) -> tuple[IPv6Address, IPv6Address]:
+    lower = int(LINK_BLOCK.network_address) | number << 1
+    return IPv6Address(lower), IPv6Address(lower | 1)
+
+
+def asn_of(switch: Switch) -> int:
+    """The AS number of a switch."""
+    return T1_AS if switch.tier == "t1" else FIRST_T0_AS + switch.index
+
+
+def _router(fabric: Fabric, switch: Switch, addresses: dict[str, tuple[IPv6Address, IPv6Address]]) -> Router:
+    neighbours = []
+    hosts = []
+    ports = {port.ref: port for host in fabric.hosts for port in host.ports}
+    for port in switch.ports:
+        if port.peer in ports:
+            nic = ports[port.peer]
+            hosts.append(HostRoute(port.ifname, nic.address, nic.mac))
+            continue
+        link = fabric.link(switch.name, port.peer.node)
+        own, other = addresses[link.name]
+        if link.a.node != switch.name:
+            own, other = other, own
+        neighbours.append(Neighbour(port.ifname, own, other, asn_of(fabric.switch(port.peer.node))))
+    return Router(switch.name, asn_of(switch), ROUTER_IDS + switch.device_id, tuple(neighbours), tuple(hosts))
+
+
+def expected_routes(fabric: Fabric) -> dict[str, dict[IPv6Address, int]]:
+    """For every T0, the hosts' addresses in other racks and how many equally good ways lead to each."""
+    found: dict[str, dict[IPv6Address, int]] = {}
+    for switch in fabric.switches:
+        if switch.tier != "t0":
+            continue
+        ways: dict[IPv6Address, int] = {}
+        for host in fabric.hosts:
+            if host.rack == switch.index:
+                continue
+            far = fabric.t0(switch.plane, host.rack)
+            both = [
+                t1
+                for t1 in fabric.t1s(switch.plane)
+                if fabric.has_link(switch.name, t1.name) and fabric.has_link(far.name, t1.name)
+            ]
+            if both:
+                ways[host.ports[switch.plane].address] = len(both)
+        found[switch.name] = ways
+    return found

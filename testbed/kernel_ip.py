@@ -1,0 +1,71 @@
+"""The kernel's own IPv6 on hosts' ports: for TCP and MPTCP, and for whatever else a user runs there.
+
+The testbed keeps the kernel's IPv6 off, since a transport in user space wants the ports to itself. This
+gives each port its address and one way out of it, without neighbour discovery: every address of the port's
+plane lies behind its T0.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable
+from ipaddress import IPv6Address, IPv6Network
+from pathlib import Path
+
+from pyroute2 import IPRoute
+
+from testbed import namespaces, rtnetlink
+from topologies import Fabric, NicPort
+
+PLANE_PREFIX_LEN = 64
+GATEWAY = IPv6Address("fe80::1")  # what hosts call their T0; it is never asked for, its MAC is known
+_CONF = Path("/proc/sys/net/ipv6/conf")
+# Only frames of ours: no duplicate address detection, no solicitations, no address of the kernel's own.
+_SILENT = {"accept_dad": 0, "dad_transmits": 0, "router_solicitations": 0, "accept_ra": 0, "addr_gen_mode": 1}
+
+
+def plane_network(port: NicPort) -> IPv6Network:
+    """The network of all hosts' ports to one plane."""
+    return IPv6Network((int(port.address), PLANE_PREFIX_LEN), strict=False)
+
+
+def address_hosts(fabric: Fabric, places: dict[str, str]) -> None:
+    """Gives every port of every host its address, and a route to its plane by way of the T0.
+
+    ``places`` has the namespace of each host. Raises OSError where the kernel refuses.
+    """
+
+    def work() -> None:
+        for host in fabric.hosts:
+            namespaces.enter(places[host.name])
+            speak([port.ifname for port in host.ports])
+            with rtnetlink.opened() as route, rtnetlink.refusals(f"cannot set addresses of {host.name}"):
+                for port in host.ports:
+                    _address(route, port)
+
+    namespaces.in_thread(work)
+
+
+def _address(route: IPRoute, port: NicPort) -> None:
+    index = socket.if_nametoindex(port.ifname)
+    route.addr("add", index=index, address=str(port.address), prefixlen=128)
+    add_neighbour(route, index, GATEWAY, port.t0_mac)
+    route.route("add", dst=str(plane_network(port)), gateway=str(GATEWAY), oif=index)
+
+
+def add_neighbour(route: IPRoute, index: int, address: IPv6Address, mac: bytes) -> None:
+    """A neighbour whose MAC is known for good, so that it is never asked for."""
+    route.neigh(
+        "add", family=socket.AF_INET6, ifindex=index, dst=str(address), lladdr=mac.hex(":"), state="permanent"
+    )
+
+
+def speak(ifnames: Iterable[str], *, link_local: bool = False) -> None:
+    """Turns IPv6 on for these interfaces of the namespace that the calling thread is in, and nothing else.
+
+    With ``link_local`` they get such an address, made from their MAC; routers speak BGP over it.
+    """
+    for ifname in ifnames:
+        for key, value in (_SILENT | ({"addr_gen_mode": 0} if link_local else {})).items():
+            (_CONF / ifname / key).write_text(str(value))
+        (_CONF / ifname / "disable_ipv6").write_text("0")

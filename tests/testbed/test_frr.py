@@ -1,0 +1,108 @@
+"""Routers with FRRouting between namespaces: they carry TCP, notice a dead link, and leave nothing behind."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from ipaddress import IPv6Address
+from pathlib import Path
+
+import pytest
+
+from testbed import namespaces, rtnetlink
+from testbed.clean import clean
+from testbed.errors import MachineError
+from testbed.frr.daemons import DaemonError, find_daemons
+from testbed.frr.fabric import FrrFabric, NotConvergedError, ways
+from testbed.frr.plan import Timers
+from testbed.names import Names
+from tests.testbed.conftest import leftovers
+from topologies import Fabric
+
+pytestmark = [pytest.mark.root, pytest.mark.frr]
+
+_SERVER = """
+import socket
+server = socket.create_server(("::", 9000), family=socket.AF_INET6)
+print("listening", flush=True)
+connection, _ = server.accept()
+got = 0
+while data := connection.recv(65536):
+    got += len(data)
+print(got, flush=True)
+"""
+_CLIENT = """
+import socket, sys
+with socket.create_connection((sys.argv[1], 9000), timeout=10) as connection:
+    connection.sendall(bytes(1 << 20))
+"""
+
+
+@pytest.fixture
+def names() -> Iterator[Names]:
+    """As conftest's, but below /run, where the daemons' own user gets at its files."""
+    names = Names.of_prefix(f"t{os.urandom(4).hex()}")
+    yield names
+    left = leftovers(names)
+    clean(names)
+    assert left == []
+
+
+def hops(fabric: FrrFabric, router: str) -> dict[IPv6Address, int]:
+    def work() -> dict[IPv6Address, int]:
+        namespaces.enter(fabric.network.places[router])
+        with rtnetlink.opened() as route:
+            return ways(route)
+
+    return namespaces.in_thread(work)
+
+
+def until_hops(fabric: FrrFabric, router: str, count: int) -> None:
+    """Returns when every host of other racks has so many ways; the test's own time limit ends the wait."""
+    while set(hops(fabric, router).values()) != {count}:
+        pass
+
+
+def carry(fabric: FrrFabric, src: str, dst: str, plane: int) -> int:
+    """Sends 1 MiB by the kernel's TCP; how many bytes came."""
+    network = fabric.network
+    address = str(fabric.fabric.host(dst).ports[plane].address)
+    pipe = subprocess.PIPE
+    server = network.spawn(dst, [sys.executable, "-c", _SERVER], stdout=pipe, text=True)
+    assert server.stdout is not None
+    assert server.stdout.readline() == "listening\n"
+    client = network.spawn(src, [sys.executable, "-c", _CLIENT, address])
+    assert client.wait(30) == 0
+    out, _ = server.communicate(timeout=30)
+    return int(out)
+
+
+@pytest.mark.slow
+def test_routers_carry_tcp_and_go_round_a_dead_link(tiny: Fabric, names: Names) -> None:
+    link = next(link for link in tiny.links if link.kind == "fabric")
+    t0 = link.a.node
+    far = {host.ports[0].address for host in tiny.hosts if host.rack == 1}
+    with FrrFabric.up(tiny, Timers(bfd_interval_ms=100), names=names) as fabric:
+        assert hops(fabric, t0) == dict.fromkeys(far, 2)
+        assert [carry(fabric, "h0", "h3", plane) for plane in range(tiny.planes)] == [1 << 20] * tiny.planes
+        before, after = fabric.faults.cut(link)
+        assert before < after
+        until_hops(fabric, t0, 1)
+        assert carry(fabric, "h0", "h3", 0) == 1 << 20
+        fabric.faults.heal(link)
+        fabric.converged()
+        assert hops(fabric, t0) == dict.fromkeys(far, 2)
+
+
+def test_a_daemon_that_cannot_start_is_named(
+    tiny: Fabric, names: Names, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("testbed.frr.daemons.zebra_conf", lambda _: "nonsense of ours\n")
+    monkeypatch.setattr("testbed.frr.daemons.bgpd_conf", lambda *_: "router bgp none\n")
+    with pytest.raises((DaemonError, NotConvergedError), match="p0-t0-0"):
+        FrrFabric.up(tiny, Timers(), names=names, timeout_s=1.0)
+
+
+def test_a_machine_without_frrouting_is_told_so(tmp_path: Path) -> None:
+    with pytest.raises(MachineError, match="apt install frr"):
+        find_daemons(tmp_path)
