@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from importlib.resources import files
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -388,6 +389,13 @@ def run_soak(
     }
     save_result(out, result)
     return result
+
+
+def soak_schema() -> dict[str, Any]:
+    """The JSON schema (draft 2020-12) that the result.json of every soak fulfils."""
+    text = files("experiments").joinpath("schema", "soak.schema.json").read_text(encoding="utf-8")
+    schema: dict[str, Any] = json.loads(text)
+    return schema
 
 
 def _totals(streams: Sequence[Watched]) -> dict[str, int]:

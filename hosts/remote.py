@@ -78,6 +78,8 @@ class RemoteAgent:
         self._socket.settimeout(timeout_s)
         try:
             line = self._lines.readline()
+        except ConnectionError:
+            line = b""
         except OSError as error:
             raise AgentError(f"the agent on {self.host} does not answer: {error}") from None
         if not line:

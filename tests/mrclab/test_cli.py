@@ -34,6 +34,10 @@ def mrclab(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         (["run", "link-kill", "--out", "full"], "'full' is not empty"),
         (["run", "link-kill", "--out", "bad.yaml"], "cannot use 'bad.yaml'"),
         (["up", "--topology", "bad.yaml"], "bad.yaml:4"),
+        (["soak", "none"], "no soak 'none': give a file or one of random-faults"),
+        (["soak", "--duration", "soon"], "duration must be a time"),
+        (["soak", "--set", "hosts=60"], "hosts: lab has 8 hosts, not 60"),
+        (["soak", "--out", "full"], "'full' is not empty"),
         (["no-such-command"], "invalid choice"),
         ([], "required: COMMAND"),
     ],
@@ -55,12 +59,12 @@ def test_bad_input_is_one_line_and_exit_code_2(words: list[str], says: str, tmp_
 def test_help_names_every_command(tmp_path: Path) -> None:
     done = mrclab("--help", cwd=tmp_path)
     assert done.returncode == 0
-    for command in ("run", "up", "down", "status", "cli", "fault", "restore", "clean", "doctor"):
+    for command in ("run", "soak", "up", "down", "status", "cli", "fault", "restore", "clean", "doctor"):
         assert f"\n    {command} " in done.stdout
 
 
 @pytest.mark.root
-@pytest.mark.parametrize("words", [["run", "link-kill"], ["up"], ["clean"]])
+@pytest.mark.parametrize("words", [["run", "link-kill"], ["soak"], ["up"], ["clean"]])
 def test_without_root_one_line_says_so(words: list[str], tmp_path: Path) -> None:
     done = subprocess.run(
         [*AS_NOBODY, sys.executable, "-m", "mrclab", *words],
