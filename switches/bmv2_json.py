@@ -334,6 +334,38 @@ class RegisterArray:
 
 
 @dataclass(frozen=True)
+class Calculation:
+    """A hash: its algorithm by BMv2's name, and what it is taken over.
+
+    The input is a string of bits, most significant first: fields and constants in a row, the last byte filled
+    with zeros. A field of a header that is not valid adds nothing. `Bits` is a constant of given width.
+    """
+
+    name: str
+    algorithm: str
+    input: tuple[FieldRef | Bits | Name, ...]
+    source: Source = NOWHERE
+
+
+@dataclass(frozen=True)
+class Bits:
+    """A constant of `width` bits."""
+
+    value: int
+    width: int
+
+
+@dataclass(frozen=True)
+class ActionProfile:
+    """An action profile; one with a `selector` is an action selector, which hashes to choose a member."""
+
+    name: str
+    size: int
+    selector: Calculation | None
+    source: Source = NOWHERE
+
+
+@dataclass(frozen=True)
 class Deparser:
     """The order in which valid headers go out."""
 
@@ -365,6 +397,8 @@ class Program:
     counters: Mapping[str, CounterArray]
     registers: Mapping[str, RegisterArray]
     errors: Mapping[str, int]
+    calculations: Mapping[str, Calculation] = field(default_factory=dict)
+    profiles: Mapping[str, ActionProfile] = field(default_factory=dict)
     unread: tuple[Unread, ...] = ()
     aliases: Mapping[str, FieldRef] = field(default_factory=dict)
 
@@ -548,18 +582,31 @@ def _unread(raw: Mapping[str, Any]) -> tuple[Unread, ...]:
         "header_union_stacks": "header union stack",
         "parse_vsets": "parser value set",
         "meter_arrays": "meter",
-        "calculations": "calculation",
         "checksums": "checksum",
         "learn_lists": "digest",
         "extern_instances": "extern",
     }
-    found = [Unread(what, o["name"], _source(o)) for key, what in kinds.items() for o in raw.get(key, [])]
-    for pipeline in raw["pipelines"]:
-        found += [
-            Unread("action selector" if "selector" in o else "action profile", o["name"], _source(o))
-            for o in pipeline.get("action_profiles", [])
-        ]
-    return tuple(found)
+    return tuple(Unread(what, o["name"], _source(o)) for key, what in kinds.items() for o in raw.get(key, []))
+
+
+def _hashed(obj: Mapping[str, Any]) -> FieldRef | Bits | Name:
+    match obj["type"]:
+        case "field":
+            return FieldRef(*obj["value"])
+        case "hexstr":
+            return Bits(_number(obj["value"]), obj["bitwidth"])
+        case kind:
+            return Name(kind, obj.get("value", kind))
+
+
+def _calculation(name: str, obj: Mapping[str, Any], source: Source) -> Calculation:
+    return Calculation(name, obj["algo"], tuple(_hashed(i) for i in obj["input"]), source)
+
+
+def _profile(obj: Mapping[str, Any]) -> ActionProfile:
+    selector, source = obj.get("selector"), _source(obj)
+    hashed = None if selector is None else _calculation(obj["name"], selector, source)
+    return ActionProfile(obj["name"], obj.get("max_size", 0), hashed, source)
 
 
 def read_program(data: bytes | str) -> Program:
@@ -608,6 +655,10 @@ def read_program(data: bytes | str) -> Program:
                 r["name"]: RegisterArray(r["name"], r["size"], r["bitwidth"], _source(r))
                 for r in raw.get("register_arrays", [])
             },
+            calculations={
+                c["name"]: _calculation(c["name"], c, _source(c)) for c in raw.get("calculations", [])
+            },
+            profiles={o["name"]: _profile(o) for p in raw["pipelines"] for o in p.get("action_profiles", [])},
             errors=dict(raw.get("errors", [])),
             unread=_unread(raw),
             aliases={name: FieldRef(*ref) for name, ref in raw.get("field_aliases", [])},

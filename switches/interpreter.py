@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 from switches.bmv2_json import (
     Action,
     ActionCall,
+    Bits,
     BoolConst,
+    Calculation,
     Conditional,
     Const,
     Expr,
@@ -30,6 +32,7 @@ from switches.bmv2_json import (
     Table,
 )
 from switches.errors import UnsupportedError
+from switches.hashes import HASHES
 
 DROP = 511
 _STANDARD = "standard_metadata"
@@ -85,12 +88,25 @@ class Between:
 
 @dataclass(frozen=True)
 class Rule:
-    """A table entry. Of several that match, the longest prefix wins, else the highest priority."""
+    """A table entry. Of several that match, the longest prefix wins, else the highest priority.
+
+    In a table with an action profile it has a member or a group by id, and no action.
+    """
 
     key: tuple[Exact | Prefix | Masked | Between, ...]
-    action: str
+    action: str = ""
     args: tuple[int, ...] = ()
     priority: int = 0
+    member: int | None = None
+    group: int | None = None
+
+
+@dataclass
+class Profile:
+    """An action profile: members by id, and groups of member ids in the order the hash counts them."""
+
+    members: dict[int, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
+    groups: dict[int, list[int]] = field(default_factory=dict)
 
 
 @dataclass
@@ -141,6 +157,7 @@ class Interpreter:
         self.counters: dict[tuple[str, int], Counts] = {}
         self.direct: dict[tuple[str, Rule], Counts] = {}
         self.registers: dict[tuple[str, int], int] = {}
+        self.profiles: dict[str, Profile] = {name: Profile() for name in program.profiles}
         self._random = random
         self._clock = clock
         self._s = _State(b"")
@@ -300,10 +317,15 @@ class Interpreter:
     def _table(self, table: Table) -> str | None:
         rule = self._find(table)
         if rule is not None:
-            action = next(a for i in table.action_ids if (a := self.program.actions[i]).name == rule.action)
-            args = rule.args
+            name, args = rule.action, rule.args
             if table.with_counters:
                 self._add(self.direct.setdefault((table.name, rule), Counts()))
+            if table.profile is not None:
+                chosen = self._member(table.profile, rule)
+                if chosen is None:
+                    return table.next_by_action.get("__HIT__", table.base_default_next)
+                name, args = chosen
+            action = next(a for i in table.action_ids if (a := self.program.actions[i]).name == name)
         elif table.name in self.defaults:
             name, args = self.defaults[table.name]
             action = next(a for i in table.action_ids if (a := self.program.actions[i]).name == name)
@@ -316,6 +338,39 @@ class Interpreter:
         if choice in table.next_by_action:
             return table.next_by_action[choice]
         return table.next_by_action.get(action.name, table.base_default_next)
+
+    def _member(self, name: str, rule: Rule) -> tuple[str, tuple[int, ...]] | None:
+        """The action that a rule of a table with an action profile comes to, None for an empty group."""
+        profile, member = self.profiles[name], rule.member
+        if rule.group is not None:
+            places, selector = profile.groups[rule.group], self.program.profiles[name].selector
+            if not places or selector is None:
+                return None
+            member = places[(self._hash(selector) & 0xFFFFFFFF) % len(places)]
+        assert member is not None
+        return profile.members[member]
+
+    def _hash(self, calculation: Calculation) -> int:
+        if calculation.algorithm not in HASHES:
+            raise UnsupportedError(f"hash algorithm {calculation.algorithm}", str(calculation.source))
+        number = size = 0
+        for item in calculation.input:
+            match item:
+                case FieldRef(header, _):
+                    refs = [item]
+                case Bits(value, width):
+                    number, size = number << width | value, size + width
+                    continue
+                case Name("header", header):
+                    refs = [FieldRef(header, f.name) for f in self.program.headers[header].type.fields]
+                case Name(kind, _):
+                    raise UnsupportedError(f"a hash over the {kind}", str(calculation.source))
+            if self.program.headers[header].metadata or self._s.valid.get(header, False):
+                for ref in refs:
+                    width = self.program.field(ref).width
+                    number, size = number << width | self._s.fields.get(ref, 0), size + width
+        count = -(-size // 8)
+        return HASHES[calculation.algorithm]((number << count * 8 - size).to_bytes(count, "big"))
 
     def _find(self, table: Table) -> Rule | None:
         def key_value(k: KeyField) -> int:
@@ -408,6 +463,10 @@ class Interpreter:
                 at, register = self._value(index, args), self.program.registers[array]
                 if at < register.size:
                     self.registers[array, at] = self._value(value, args) % (1 << register.width)
+            case "modify_field_with_hash_based_offset", (FieldRef() as target, base, Name(_, name), size):
+                result = self._hash(self.program.calculations[name])
+                modulo = self._value(size, args) % (1 << 64) or 1
+                self._store(target, result % modulo + self._value(base, args) % (1 << 64))
             case "truncate", (length,):
                 keep = self._value(length, args)
                 self._s.cut = keep if self._s.cut is None else min(keep, self._s.cut)

@@ -7,6 +7,7 @@ from typing import Any
 
 from switches.bmv2_json import Action, Const, Expr, FieldRef, Name, Op, Primitive, Source
 from switches.ebpf.expr import Evaluator
+from switches.ebpf.hash_gen import HashWriter
 from switches.ebpf.llvm import Helper, Value, const
 from switches.ebpf.plan import DROP_PORT
 from switches.ebpf.unit import STANDARD, Unit
@@ -40,6 +41,7 @@ class ActionWriter:
             "register_read": self._register_read,
             "register_write": self._register_write,
             "modify_field_rng_uniform": self._random,
+            "modify_field_with_hash_based_offset": self._hash,
             "truncate": self._truncate,
             "exit": self._exit,
             "no_op": lambda e, p: None,
@@ -306,6 +308,29 @@ class ActionWriter:
             kept = asm.fit(self.u.machine.read(target, p.source), 64)
             number = b.select(ordered, number, kept)
         self.u.machine.write(target, asm.fit(number, field.width), p.source)
+
+    def _hash(self, e: Evaluator, p: Primitive) -> None:
+        """A hash modulo a size, plus a base, in 64 bits; a size of 0 is taken for 1."""
+        target, base, calculation, size = p.args
+        asm, b = self.asm, self.asm.b
+        if not isinstance(target, FieldRef):
+            raise e.refuse("a hash into something other than a field")
+        if not isinstance(calculation, Name) or calculation.name not in self.u.program.calculations:
+            raise e.refuse("a hash that is not declared")
+        number = HashWriter(self.u).hash(self.u.program.calculations[calculation.name])
+        if isinstance(size, Const):
+            modulo = size.value % (1 << 64) or 1
+            if modulo & (modulo - 1) == 0:
+                number = b.and_(number, const(64, modulo - 1))
+            else:
+                number = b.urem(number, const(64, modulo))
+        else:
+            span = e.value(size, 64)
+            zero = b.icmp_unsigned("==", span, const(64, 0))
+            number = b.urem(number, b.select(zero, const(64, 1), span))
+        number = b.add(number, e.value(base, 64))
+        width = self.u.program.field(target).width
+        self.u.machine.write(target, asm.fit(number, width), p.source)
 
     def _scale(self, draw: Value, span: Value, bits: int) -> Value:
         # Multiplying keeps the bias below 2^-32 and costs no division, where the product fits 64 bits.

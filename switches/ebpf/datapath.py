@@ -9,8 +9,16 @@ from collections.abc import Mapping
 from switches.ebpf import bpf
 from switches.ebpf.bpf import Map
 from switches.ebpf.compiled import Compiled
-from switches.ebpf.plan import COUNTER_BYTES, RegisterLayout, counter_chunk
+from switches.ebpf.plan import COUNTER_BYTES, MapSpec, RegisterLayout, counter_chunk
 from switches.ebpf.tc import TrafficControl, ifindex_of
+
+
+def new_map(spec: MapSpec) -> Map:
+    """Create a map with what it holds at first."""
+    made = Map(spec)
+    if spec.initial is not None:
+        made.update(bytes(4), spec.initial)
+    return made
 
 
 class SharedMaps:
@@ -23,7 +31,7 @@ class SharedMaps:
         """The map of that program at that index, created on first use."""
         key = (compiled, index)
         if key not in self._maps:
-            self._maps[key] = Map(compiled.plan.maps[index])
+            self._maps[key] = new_map(compiled.plan.maps[index])
         return self._maps[key]
 
     def close(self) -> None:
@@ -52,7 +60,7 @@ class Datapath:
                 if spec.shared:
                     self.maps.append(shared.get(compiled, i))
                 else:
-                    self.maps.append(Map(spec))
+                    self.maps.append(new_map(spec))
                     self._own.append(self.maps[-1])
             for port, ifindex in self.ifindexes.items():
                 number, index = struct.pack("=I", port), struct.pack("=I", ifindex)

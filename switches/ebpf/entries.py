@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from switches.bmv2_json import ConstEntry, Table
+from switches.ebpf.changes import Transaction
 from switches.ebpf.plan import ActionLayout, TableLayout, round8
 
 # One element of a key: value and mask, or low and high end of a range.
@@ -22,27 +22,31 @@ class Action:
 
 
 @dataclass(frozen=True)
+class Reference:
+    """What an entry of a table with an action profile has for an action: a member or a group.
+
+    `kind` is TO_MEMBER or TO_GROUP and `place` where that lies in its map. A group has an id, or was made for
+    this entry alone, in `one_shot` as the client sent it.
+    """
+
+    kind: int
+    place: int
+    id: int = 0
+    one_shot: bytes = b""
+
+
+@dataclass(frozen=True)
 class Entry:
     """An entry. Of two that match, the one with the higher `priority` wins; `cell` is its counter's."""
 
     match: tuple[Match, ...]
     priority: int
-    action: Action
+    action: Action | Reference
     cell: int = 0
     metadata: bytes = b""
 
 
 Ident = tuple[tuple[Match, ...], int]
-
-
-@dataclass(frozen=True)
-class Change:
-    """One map update (`value` None: a removal), and how to forget that it was meant to happen."""
-
-    map: int
-    key: bytes
-    value: bytes | None
-    undo: Callable[[], None]
 
 
 class TableFullError(Exception):
@@ -62,9 +66,12 @@ def full_mask(width: int) -> int:
     return (1 << width) - 1
 
 
-def encode_action(layout: TableLayout, action: Action, cell: int) -> bytes:
-    """The value of an entry, or of a table's default."""
-    out = bytearray(layout.value_size)
+def encode_action(value_size: int, action: Action | Reference, cell: int) -> bytes:
+    """The value of an entry, of a table's default, or of a member."""
+    out = bytearray(value_size)
+    if isinstance(action, Reference):
+        struct.pack_into("=III", out, 0, action.kind, cell, action.place)
+        return bytes(out)
     struct.pack_into("=II", out, 0, action.layout.number, cell)
     for slot, arg in zip(action.layout.params, action.args, strict=True):
         out[slot.offset : slot.offset + slot.size] = arg.to_bytes(slot.size, "little")
@@ -92,7 +99,9 @@ def encode_scan(layout: TableLayout, entries: list[Entry]) -> bytes:
     for i, entry in enumerate(sorted(entries, key=lambda e: -e.priority)):
         base = i * layout.cell_size
         struct.pack_into("=Q", out, base, 1)
-        out[base + 8 : base + 8 + layout.value_size] = encode_action(layout, entry.action, entry.cell)
+        out[base + 8 : base + 8 + layout.value_size] = encode_action(
+            layout.value_size, entry.action, entry.cell
+        )
         for slot, (a, z) in zip(layout.key, entry.match, strict=True):
             for place, number in ((low, a), (high, z)):
                 at = base + place + slot.offset
@@ -123,13 +132,12 @@ class TableState:
         """Whether the entries are written in the program."""
         return bool(self.table.entries)
 
-    def setup(self) -> list[Change]:
-        """The map updates that bring about the table's state at load: const entries and its default."""
-        changes = [self.insert(e) for e in self._const_entries()]
+    def setup(self, tx: Transaction) -> None:
+        """Plan the table's state at load: const entries and its default."""
+        for entry in self._const_entries():
+            self.insert(entry, tx)
         if self.default is not None and self.layout.default_map is not None:
-            value = encode_action(self.layout, self.default, 0)
-            changes.append(Change(self.layout.default_map, b"\0" * 4, value, lambda: None))
-        return changes
+            tx.change(self.layout.default_map, bytes(4), self._default_value(), self._default_value)
 
     def _const_entries(self) -> list[Entry]:
         ranked: list[ConstEntry] = sorted(self.table.entries, key=lambda e: e.priority)
@@ -152,74 +160,75 @@ class TableState:
             out.append(Entry(tuple(match), priority, Action(self.actions[e.action_id], e.data)))
         return out
 
-    def take_cell(self) -> tuple[int, bool]:
-        """A counter cell for a new entry, and whether an entry had it before."""
+    def _take_cell(self, tx: Transaction) -> int:
         if self._free_cells:
-            return self._free_cells.pop(), True
-        self._fresh_cell += 1
-        return self._fresh_cell - 1, False
+            cell = self._free_cells.pop()
+        else:
+            cell, self._fresh_cell = self._fresh_cell, self._fresh_cell + 1
+        tx.on_undo(lambda: self._free_cells.append(cell))
+        return cell
 
-    def _give_back(self, cell: int) -> None:
-        self._free_cells.append(cell)
-
-    def insert(self, entry: Entry) -> Change:
+    def insert(self, entry: Entry, tx: Transaction) -> Entry:
         """Add an entry; its `cell` is chosen here. Raises ExistsError or TableFullError."""
         ident = (entry.match, entry.priority)
         if ident in self.entries:
             raise ExistsError
         if len(self.entries) >= self.layout.capacity:
             raise TableFullError
-        cell, _ = self.take_cell()
-        entry = Entry(entry.match, entry.priority, entry.action, cell, entry.metadata)
+        entry = replace(entry, cell=self._take_cell(tx))
         self.entries[ident] = entry
+        tx.on_undo(lambda: self.entries.pop(ident))
+        self._change(entry.match, ident, tx)
+        return entry
 
-        def undo() -> None:
-            self.entries.pop(ident, None)
-            self._give_back(cell)
-
-        return self._change(entry, undo)
-
-    def modify(self, entry: Entry) -> Change:
-        """Give an entry another action; its counter goes on. Raises NotThereError."""
+    def modify(self, entry: Entry, tx: Transaction) -> Entry:
+        """Give an entry another action; its counter goes on. Returns the old one. Raises NotThereError."""
         ident = (entry.match, entry.priority)
         old = self.entries.get(ident)
         if old is None:
             raise NotThereError
-        entry = Entry(entry.match, entry.priority, entry.action, old.cell, entry.metadata)
-        self.entries[ident] = entry
-        return self._change(entry, lambda: self.entries.__setitem__(ident, old))
+        self.entries[ident] = replace(entry, cell=old.cell)
+        tx.on_undo(lambda: self.entries.__setitem__(ident, old))
+        self._change(entry.match, ident, tx)
+        return old
 
-    def delete(self, ident: Ident) -> Change:
-        """Remove an entry. Raises NotThereError."""
+    def delete(self, ident: Ident, tx: Transaction) -> Entry:
+        """Remove an entry and return it. Raises NotThereError."""
         old = self.entries.pop(ident, None)
         if old is None:
             raise NotThereError
-        self._give_back(old.cell)
+        tx.on_undo(lambda: self.entries.__setitem__(ident, old))
+        self._free_cells.append(old.cell)
+        tx.on_undo(lambda: self._free_cells.remove(old.cell))
+        self._change(old.match, ident, tx)
+        return old
 
-        def undo() -> None:
-            self._free_cells.remove(old.cell)
-            self.entries[ident] = old
-
-        return self._change(old, undo, gone=True)
-
-    def set_default(self, action: Action | None, metadata: bytes = b"") -> Change:
+    def set_default(self, action: Action | None, tx: Transaction, metadata: bytes = b"") -> None:
         """Set the default action; None brings back the one of the program."""
         before = (self.default, self.default_metadata)
-        self.default, self.default_metadata = action or self.initial_default, metadata
 
-        def undo() -> None:
-            self.default, self.default_metadata = before
+        def put(state: tuple[Action | None, bytes]) -> None:
+            self.default, self.default_metadata = state
 
+        put((action or self.initial_default, metadata))
+        tx.on_undo(lambda: put(before))
         assert self.layout.default_map is not None
-        value = None if self.default is None else encode_action(self.layout, self.default, 0)
-        return Change(self.layout.default_map, b"\0" * 4, value, undo)
+        tx.change(self.layout.default_map, bytes(4), self._default_value(), self._default_value)
 
-    def _change(self, entry: Entry, undo: Callable[[], None], gone: bool = False) -> Change:
+    def _default_value(self) -> bytes | None:
+        return None if self.default is None else encode_action(self.layout.value_size, self.default, 0)
+
+    def _change(self, match: tuple[Match, ...], ident: Ident, tx: Transaction) -> None:
         assert self.layout.map is not None
         if self.layout.kind == "scan":
-            value = encode_scan(self.layout, list(self.entries.values()))
-            return Change(self.layout.map, b"\0" * 4, value, undo)
-        key = encode_key(self.layout, entry.match)
-        if gone:
-            return Change(self.layout.map, key, None, undo)
-        return Change(self.layout.map, key, encode_action(self.layout, entry.action, entry.cell), undo)
+            key, current = bytes(4), self._scan_value
+        else:
+            key, current = encode_key(self.layout, match), lambda: self._value(ident)
+        tx.change(self.layout.map, key, current(), current)
+
+    def _scan_value(self) -> bytes | None:
+        return encode_scan(self.layout, list(self.entries.values()))
+
+    def _value(self, ident: Ident) -> bytes | None:
+        entry = self.entries.get(ident)
+        return None if entry is None else encode_action(self.layout.value_size, entry.action, entry.cell)

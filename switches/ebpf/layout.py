@@ -92,6 +92,13 @@ def usage_of(program: Program) -> Usage:
     for action in program.actions.values():
         _primitives(program, usage, action.primitives)
     _primitives(program, usage, program.deparser.primitives)
+    selectors = [p.selector for p in program.profiles.values() if p.selector is not None]
+    for calculation in (*program.calculations.values(), *selectors):
+        for item in calculation.input:
+            if isinstance(item, FieldRef):
+                usage.read.add(item)
+            elif isinstance(item, Name):
+                usage.whole.add(item.name)
     for pipeline in (program.ingress, program.egress):
         for node in pipeline.nodes.values():
             match node:

@@ -51,6 +51,10 @@ class MapPool:
         self.specs.append(spec)
         return len(self.specs) - 1
 
+    def once(self, spec: MapSpec) -> int:
+        """Register a map unless the very same is there already; returns its index."""
+        return self.specs.index(spec) if spec in self.specs else self.add(spec)
+
 
 def const(width: int, value: int) -> Value:
     """A constant of type iN; `value` is taken modulo 2^N."""

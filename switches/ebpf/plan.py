@@ -38,7 +38,8 @@ class MapSpec:
     """A map to create.
 
     A `shared` one is created once for all switches that run the program. The value of one with `lock` is a
-    bpf_spin_lock, which the kernel wants described by BTF.
+    bpf_spin_lock, which the kernel wants described by BTF. `initial` is what element 0 of an array holds at
+    first, where that is not zeros.
     """
 
     name: str
@@ -49,6 +50,7 @@ class MapSpec:
     flags: int = 0
     shared: bool = False
     lock: bool = False
+    initial: bytes | None = None
 
 
 @dataclass(frozen=True)
@@ -101,11 +103,42 @@ class TableLayout:
     value_size: int
     capacity: int
     actions: tuple[ActionLayout, ...]
+    profile: str | None = None
 
     @property
     def cell_size(self) -> int:
         """Bytes of one cell of a scan table."""
         return 8 + self.value_size + 2 * round8(self.key_size)
+
+
+# What the value of an entry refers to in a table with an action profile: a number in place of an action's,
+# and behind the header the place of the member or group (32 bits).
+TO_MEMBER, TO_GROUP = 1, 2
+REFERENCE_SIZE = VALUE_HEADER + 8
+# Members of a group where the program names no limit, or a larger one.
+GROUP_LIMIT = 1024
+
+
+@dataclass(frozen=True)
+class ProfileLayout:
+    """An action profile: an array of members, whose values are those of a plain table's entries.
+
+    A selector also has a hash of groups: how many places (32 bits), then that many members (32 bits each). A
+    member of weight n has n places.
+    """
+
+    name: str
+    member_map: int
+    group_map: int | None
+    size: int
+    group_capacity: int
+    value_size: int
+    actions: tuple[ActionLayout, ...]
+
+    @property
+    def group_value_size(self) -> int:
+        """Bytes of a group."""
+        return round8(4 + 4 * self.group_capacity)
 
 
 @dataclass(frozen=True)
@@ -136,6 +169,7 @@ class Plan:
     tables: Mapping[str, TableLayout]
     counters: Mapping[str, CounterLayout]
     registers: Mapping[str, RegisterLayout]
+    profiles: Mapping[str, ProfileLayout]
     port_map: int  # port number -> ifindex, 0 where there is no port
     ifindex_map: int  # ifindex -> port number
 

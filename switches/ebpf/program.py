@@ -33,10 +33,10 @@ from switches.ebpf.plan import (
     MapType,
     Plan,
     RegisterLayout,
-    TableLayout,
     counter_map,
     round8,
 )
+from switches.ebpf.selectors import layout_profile
 from switches.ebpf.tables import TableWriter, layout_table
 from switches.ebpf.unit import STANDARD, Unit, key_cell
 from switches.errors import UnsupportedError
@@ -63,7 +63,8 @@ def translate(program: Program) -> Translation:
     """Translate a program. Raises UnsupportedError for the first thing the target cannot do."""
     _refuse(program)
     pool = MapPool()
-    tables = {t.name: layout_table(program, t, pool) for t in program.tables()}
+    profiles = {p.name: layout_profile(program, p, pool) for p in program.profiles.values()}
+    tables = {t.name: layout_table(program, t, pool, profiles) for t in program.tables()}
     layout = make_layout(program, max([8] + [t.key_size for t in tables.values()]))
     _refuse_queue_reads(program, layout.usage.read)
     counters = {
@@ -76,16 +77,16 @@ def translate(program: Program) -> Translation:
     scratch = pool.add(MapSpec("scratch", MapType.PERCPU_ARRAY, 4, layout.size, 1, shared=True))
     ports = pool.add(MapSpec("ports", MapType.ARRAY, 4, 4, PORTS))
     ifindexes = pool.add(MapSpec("ifindexes", MapType.HASH, 4, 4, PORTS, NO_PREALLOC))
-    plan = Plan(tuple(pool.specs), tables, counters, registers, ports, ifindexes)
-
     module = ir.Module(name="switch")
     module.triple = "bpfel"
     function = ir.Function(module, ir.FunctionType(I32, [PTR]), "switch")
     function.section = SECTION
     asm = Asm(module, function)
-    unit = _enter(program, layout, asm, function.args[0], tables, counters, plan, scratch)
-    unit.registers, unit.lock_map = registers, lock
-    _body(unit, plan)
+    unit = _enter(program, layout, asm, function.args[0], pool, ifindexes, scratch)
+    unit.tables, unit.counters, unit.registers, unit.profiles = tables, counters, registers, profiles
+    unit.lock_map = lock
+    _body(unit, ports)
+    plan = Plan(tuple(pool.specs), tables, counters, registers, profiles, ports, ifindexes)
     return Translation(str(module), plan)
 
 
@@ -114,9 +115,8 @@ def _enter(
     layout: Layout,
     asm: Asm,
     ctx: Value,
-    tables: dict[str, TableLayout],
-    counters: dict[str, CounterLayout],
-    plan: Plan,
+    pool: MapPool,
+    ifindex_map: int,
     scratch_map: int,
 ) -> Unit:
     """Entry code: the frame's length and port, scratch memory cleared, intrinsic metadata set."""
@@ -130,7 +130,7 @@ def _enter(
     port_key = key_cell(asm, None)
     asm.store(ifindex, port_key, 4)
     drop, known, ready = asm.block("drop"), asm.block("known.port"), asm.block("ready")
-    port_cell = asm.helper(Helper.MAP_LOOKUP_ELEM, asm.map_ptr(plan.ifindex_map), port_key)
+    port_cell = asm.helper(Helper.MAP_LOOKUP_ELEM, asm.map_ptr(ifindex_map), port_key)
     b.cbranch(asm.is_null(port_cell), drop, known)
     asm.enter(drop)
     b.ret(const(32, SHOT))
@@ -142,9 +142,7 @@ def _enter(
     length = _restore_tags(asm, layout, ctx, scratch, tagged, length, drop)
     asm.zero(scratch, 0, layout.zeroed)
     machine = Machine(program, layout, asm, scratch)
-    unit = Unit(
-        program, layout, asm, machine, ctx, length, port, zero, index, drop, MapPool(), tables, counters
-    )
+    unit = Unit(program, layout, asm, machine, ctx, length, port, zero, index, drop, pool)
     unit.truncates = _truncates(program)
     unit.set_standard("ingress_port", port)
     unit.set_standard("packet_length", length)
@@ -202,7 +200,7 @@ def _restore_tags(
     return total
 
 
-def _body(u: Unit, plan: Plan) -> None:
+def _body(u: Unit, port_map: int) -> None:
     asm, b = u.asm, u.asm.b
     if u.has_standard("ingress_global_timestamp"):
         u.set_standard("ingress_global_timestamp", _microseconds(u))
@@ -234,7 +232,7 @@ def _body(u: Unit, plan: Plan) -> None:
     if u.truncates:
         writer.cut()
     asm.store(port, u.index_key, 4)
-    cell = asm.helper(Helper.MAP_LOOKUP_ELEM, asm.map_ptr(plan.port_map), u.index_key)
+    cell = asm.helper(Helper.MAP_LOOKUP_ELEM, asm.map_ptr(port_map), u.index_key)
     b.cbranch(asm.is_null(cell), u.drop, out)
     asm.enter(out)
     ifindex = asm.load(cell, 32, 4)

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from switches.bmv2_json import Action, FieldRef, KeyField, Program, Table
+from collections.abc import Mapping
+from dataclasses import replace
+
+from switches.bmv2_json import FieldRef, KeyField, Program, Table
+from switches.ebpf.action_values import layout_action, value_size_of
 from switches.ebpf.actions import ActionWriter
 from switches.ebpf.expr import Evaluator
 from switches.ebpf.llvm import I64, Helper, MapPool, Value, const
 from switches.ebpf.plan import (
     NO_PREALLOC,
+    REFERENCE_SIZE,
     SCAN_LIMIT,
-    VALUE_HEADER,
     ActionLayout,
     KeySlot,
     MapSpec,
     MapType,
-    ParamSlot,
+    ProfileLayout,
     TableLayout,
     counter_map,
     round8,
 )
+from switches.ebpf.selectors import SelectorWriter
 from switches.ebpf.unit import Unit
 from switches.errors import UnsupportedError
 
@@ -44,9 +49,6 @@ def _kind(table: Table) -> str:
 
 def _refuse(table: Table) -> None:
     where = str(table.source)
-    if table.kind != "simple":
-        kind = "action selector" if table.kind == "indirect_ws" else "action profile"
-        raise UnsupportedError(f"{kind} {table.profile} of table {table.name}", where)
     if table.support_timeout:
         raise UnsupportedError(f"idle timeout of table {table.name}", where)
     if table.direct_meters:
@@ -70,26 +72,28 @@ def _keys(program: Program, table: Table, kind: str) -> tuple[KeySlot, ...]:
     return tuple(slots[k.name, k.target] for k in table.key)
 
 
-def _action(action: Action, number: int, table: Table) -> ActionLayout:
-    params, offset = [], VALUE_HEADER
-    for p in action.params:
-        if p.width > 128:
-            what = f"parameter {p.name} of {p.width} bits in action {action.name}"
-            raise UnsupportedError(what, str(table.source))
-        size = 8 if p.width <= 64 else 16
-        params.append(ParamSlot(p.name, p.width, offset, size))
-        offset += size
-    return ActionLayout(action.name, action.id, number, tuple(params))
+def _profile_actions(program: Program, table: Table, profile: ProfileLayout) -> tuple[ActionLayout, ...]:
+    """The actions that this table can run, by the numbers that the profile's members carry."""
+    own = {program.actions[a].name: a for a in table.action_ids}
+    return tuple(replace(a, id=own[a.name]) for a in profile.actions if a.name in own)
 
 
-def layout_table(program: Program, table: Table, pool: MapPool) -> TableLayout:
+def layout_table(
+    program: Program, table: Table, pool: MapPool, profiles: Mapping[str, ProfileLayout]
+) -> TableLayout:
     """Decide on a table's maps and the layout of its entries. Raises UnsupportedError."""
     _refuse(table)
     kind = _kind(table)
     key = _keys(program, table, kind)
     key_size = max((s.offset + s.size for s in key), default=0)
-    actions = tuple(_action(program.actions[a], n + 1, table) for n, a in enumerate(table.action_ids))
-    value_size = max([VALUE_HEADER] + [p.offset + p.size for a in actions for p in a.params])
+    if table.profile is not None:
+        actions = _profile_actions(program, table, profiles[table.profile])
+        value_size = REFERENCE_SIZE
+    else:
+        actions = tuple(
+            layout_action(program.actions[a], n + 1, table.source) for n, a in enumerate(table.action_ids)
+        )
+        value_size = value_size_of(actions)
     capacity = max(table.size, len(table.entries), 1)
     if kind == "scan":
         capacity = min(capacity, SCAN_LIMIT)
@@ -109,7 +113,7 @@ def layout_table(program: Program, table: Table, pool: MapPool) -> TableLayout:
         # A hash of one element: replacing it swaps the whole table at once.
         entries = MapSpec(table.name, MapType.HASH, 4, draft.cell_size * capacity, 1, NO_PREALLOC)
     default = None
-    if table.default is None or not table.default.const:
+    if table.profile is None and (table.default is None or not table.default.const):
         default = MapSpec(f"{table.name}.default", MapType.HASH, 4, value_size, 1, NO_PREALLOC)
     counts = (
         counter_map(f"{table.name}.counter", capacity) if table.with_counters and kind != "none" else None
@@ -128,6 +132,7 @@ def layout_table(program: Program, table: Table, pool: MapPool) -> TableLayout:
         value_size,
         capacity,
         actions,
+        table.profile,
     )
 
 
@@ -139,6 +144,7 @@ class TableWriter:
         self.asm = unit.asm
         self.actions = actions
         self.nodes = nodes
+        self.selectors = SelectorWriter(unit)
 
     def run(self, table: Table) -> None:
         """Write a table: look up, run the action, go on to the next node."""
@@ -148,6 +154,8 @@ class TableWriter:
         value = self._look_up(table, layout, miss)
         if value is not None:
             self._count(layout, value)
+            if layout.profile is not None:
+                value = self.selectors.member(self.u.profiles[layout.profile], value, self._nothing(table))
             self._dispatch(table, layout, value, hit=True)
         asm.enter(miss)
         if layout.default_map is not None:
@@ -157,12 +165,18 @@ class TableWriter:
             asm.enter(found)
             self._dispatch(table, layout, value, hit=False)
             asm.enter(nothing)
-            b.branch(self.nodes[table.base_default_next])
+            b.branch(self.nodes[self._next(table, "", hit=False)])
         elif table.default is not None:
             action = self.u.program.actions[table.default.action_id]
             data = zip(action.params, table.default.data, strict=True)
             self.actions.run(action, [(p.width, const(p.width, v)) for p, v in data])
             asm.goto(self.nodes[self._next(table, action.name, hit=False)])
+        else:
+            b.branch(self.nodes[self._next(table, "", hit=False)])
+
+    def _nothing(self, table: Table) -> object:
+        """The block of a hit that has no action to run, as of an empty group."""
+        return self.nodes[self._next(table, "", hit=True)]
 
     def _next(self, table: Table, action: str, hit: bool) -> str | None:
         choice = "__HIT__" if hit else "__MISS__"
@@ -186,7 +200,7 @@ class TableWriter:
             self.actions.run(self.u.program.actions[a.id], params)
             asm.goto(self.nodes[self._next(table, a.name, hit)])
         asm.enter(unknown)
-        b.branch(self.nodes[table.base_default_next])
+        b.branch(self.nodes[self._next(table, "", hit)])
 
     def _count(self, layout: TableLayout, value: Value) -> None:
         # As in BMv2, a direct counter counts hits; the default entry has none.

@@ -8,7 +8,14 @@ from switches.bmv2_json import FieldRef, Program
 from switches.ebpf.expr import Machine
 from switches.ebpf.layout import Layout
 from switches.ebpf.llvm import I32, Asm, Helper, MapPool, Value, const
-from switches.ebpf.plan import COUNTER_BYTES, CounterLayout, RegisterLayout, TableLayout, counter_chunk
+from switches.ebpf.plan import (
+    COUNTER_BYTES,
+    CounterLayout,
+    ProfileLayout,
+    RegisterLayout,
+    TableLayout,
+    counter_chunk,
+)
 
 STANDARD = "standard_metadata"
 
@@ -31,6 +38,7 @@ class Unit:
     tables: dict[str, TableLayout] = field(default_factory=dict)
     counters: dict[str, CounterLayout] = field(default_factory=dict)
     registers: dict[str, RegisterLayout] = field(default_factory=dict)
+    profiles: dict[str, ProfileLayout] = field(default_factory=dict)
     lock_map: int | None = None
     truncates: bool = False  # whether some statement cuts frames
 

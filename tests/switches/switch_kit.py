@@ -17,8 +17,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import grpc
-from finsy.proto import p4i, p4r, p4r_grpc
+from finsy.proto import p4i, p4r, p4r_grpc, rpc_status
 from google.protobuf import text_format
+
+from switches.interpreter import Interpreter
 
 ROOT = Path(__file__).resolve().parents[2]
 JSON = ROOT / "p4src/build/mrc_switch.json"
@@ -363,4 +365,45 @@ def receive(s: socket.socket, count: int, timeout: float = 5.0) -> list[bytes]:
                     data = data[:12] + struct.pack("!HH", tpid or 0x8100, tci) + data[12:]
         if address[2] != socket.PACKET_OUTGOING:
             out.append(data)
+    return out
+
+
+def compare_frames(
+    ns: Namespace, model: Interpreter, frames: list[bytes], ports: tuple[int, ...] = (1, 2, 3)
+) -> None:
+    """Send frames into h1 one by one and see that what comes out of the ports is what the model says."""
+    sockets = {i: ns.packet_socket(f"h{i}") for i in ports}
+    # BMv2 captures into a ring of some thirty frames: more that go unanswered would be lost there.
+    silent, answered = 0, None
+    for frame in frames:
+        if silent == 8 and answered is not None:
+            _exchange(model, sockets, answered)
+            silent = 0
+        if _exchange(model, sockets, frame):
+            silent, answered = 0, frame
+        else:
+            silent += 1
+    # Whatever should have been dropped was not sent after all.
+    for s in sockets.values():
+        assert receive(s, 1, 0.2) == []
+        s.close()
+
+
+def _exchange(model: Interpreter, sockets: dict[int, socket.socket], frame: bytes) -> bool:
+    expected = [(p, f) for p, f in model.run(1, frame) if p in sockets]
+    sockets[1].send(frame)
+    for port, want in expected:
+        assert receive(sockets[port], 1, 2) == [want], frame.hex()
+    return bool(expected)
+
+
+def error_codes(error: grpc.RpcError) -> list[grpc.StatusCode]:
+    """The canonical code of each update of a Write that failed."""
+    known = {code.value[0]: code for code in grpc.StatusCode}
+    data = dict(error.trailing_metadata())["grpc-status-details-bin"]
+    out = []
+    for detail in rpc_status.Status.FromString(data).details:
+        update = p4r.Error()
+        assert detail.Unpack(update)
+        out.append(known[update.canonical_code])
     return out

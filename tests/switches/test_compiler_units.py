@@ -116,7 +116,6 @@ def test_externs_are_refused(key: str, value: dict[str, Any], message: str) -> N
 
 def test_tables_are_refused_with_their_name() -> None:
     for change, message in (
-        ({"type": "indirect_ws", "action_profile": "sel"}, "action selector sel of table I.t"),
         ({"support_timeout": True}, "idle timeout of table I.t"),
         ({"direct_meters": "m"}, "direct meter m of table I.t"),
     ):

@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 
 from switches.bmv2_json import read_program
 from switches.ebpf import bpf
+from switches.ebpf.changes import Transaction
 from switches.ebpf.compiled import Compiled, compile_json
 from switches.ebpf.datapath import Datapath, SharedMaps
-from switches.ebpf.entries import Action, Entry, TableState, full_mask
+from switches.ebpf.entries import Action, Entry, full_mask
+from switches.ebpf.p4rt.running import Running
 from switches.ebpf.tc import ifindex_of
 from switches.interpreter import Between, Exact, Interpreter, Masked, Prefix, Rule
 from tests.switches.switch_kit import DATA, JSON, Namespace, ipv6_frame, sid
@@ -46,12 +48,8 @@ class Bench:
         ports = {1: "s1", 2: "s2", 3: "s3"}
         self.path = ns.run(lambda: Datapath("bench", compiled(path), ports, self.shared))
         self.index = ns.run(lambda: ifindex_of("s1"))
-        plan = self.path.compiled.plan
-        self.tables = {t.name: TableState(t, plan.tables[t.name]) for t in self.program.tables()}
-        for state in self.tables.values():
-            for change in state.setup():
-                assert change.value is not None
-                self.path.maps[change.map].update(change.key, change.value)
+        self.running = Running(compiled(path), self.path, lambda port: True)
+        self.tables = self.running.tables
         self.model = Interpreter(self.program)
 
     def close(self) -> None:
@@ -76,21 +74,21 @@ class Bench:
         entry = Entry(tuple(match), rule.priority, Action(layout, rule.args))
         if (entry.match, entry.priority) in state.entries:
             return
-        change = state.insert(entry)
-        assert change.value is not None
-        self.path.maps[change.map].update(change.key, change.value)
+        self.do(lambda tx: state.insert(entry, tx))
         self.model.rules.setdefault(table, [])
         self.model.rules[table] = [*self.model.rules[table], rule]
 
     def remove_all(self, table: str) -> None:
         state = self.tables[table]
         for ident in list(state.entries):
-            change = state.delete(ident)
-            if change.value is None:
-                self.path.maps[change.map].delete(change.key)
-            else:
-                self.path.maps[change.map].update(change.key, change.value)
+            self.do(lambda tx, i=ident: state.delete(i, tx))  # type: ignore[misc]
         self.model.rules[table] = []
+
+    def do(self, plan: Callable[[Transaction], object]) -> None:
+        """Plan something and do it."""
+        tx = Transaction()
+        plan(tx)
+        self.running.apply(tx)
 
     def compare(
         self, frame: bytes, view: Callable[[bytes], bytes] = lambda out: out

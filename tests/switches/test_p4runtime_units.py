@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from switches.bmv2_json import read_program
+from switches.ebpf.changes import Transaction
 from switches.ebpf.compiled import Compiled
-from switches.ebpf.entries import ExistsError, NotThereError, TableFullError, TableState
+from switches.ebpf.entries import Entry, ExistsError, NotThereError, TableFullError, TableState
 from switches.ebpf.p4rt.arbitration import Arbiter, Client
-from switches.ebpf.p4rt.schema import Schema, bind
+from switches.ebpf.p4rt.schema import Schema, TableSchema, bind
 from switches.ebpf.p4rt.status import Code, P4RuntimeError, batch_status
 from switches.ebpf.p4rt.values import decode, encode
 from switches.ebpf.program import translate
@@ -103,6 +104,11 @@ def test_a_primary_that_bids_lower_steps_down() -> None:
     assert a.status() is Code.NOT_FOUND
 
 
+def entry_of(table: TableSchema, message: p4r.TableEntry) -> Entry:
+    action = table.read_action(message.action, default=False)
+    return Entry(*table.read_ident(message), action, metadata=message.metadata)
+
+
 def schema_of(json: bytes, info: p4i.P4Info) -> Schema:
     program = read_program(json)
     return bind(info, Compiled(program, translate(program).plan, b""))
@@ -129,7 +135,7 @@ def test_entries_read_back_as_written(match: tuple[Schema, Names]) -> None:
     for e in entries:
         e.metadata = b"tag"
         table = schema.table(e.table_id)
-        assert table.write_entry(table.read_entry(e, with_action=True)) == e
+        assert table.write_entry(entry_of(table, e)) == e
 
 
 def bad_entries(names: Names) -> list[tuple[p4r.TableEntry, Code]]:
@@ -171,7 +177,7 @@ def test_entries_that_break_a_rule(match: tuple[Schema, Names]) -> None:
     schema, names = match
     for e, code in bad_entries(names):
         with pytest.raises(P4RuntimeError) as caught:
-            schema.table(e.table_id).read_entry(e, with_action=True)
+            entry_of(schema.table(e.table_id), e)
         assert caught.value.code is code, e
         assert "\n" not in caught.value.message
 
@@ -198,32 +204,42 @@ def test_a_table_changes_as_planned_and_back(match: tuple[Schema, Names]) -> Non
     def entry(i: int) -> p4r.TableEntry:
         return names.entry("I.span", {"hdr.key.b": (i, "..", i + 1)}, "I.note", priority=1)
 
+    tx = Transaction()
     for i in range(20):
-        state.insert(table.read_entry(entry(i), True))
+        state.insert(entry_of(table, entry(i)), tx)
     assert len({e.cell for e in state.entries.values()}) == 20
     with pytest.raises(TableFullError):
-        state.insert(table.read_entry(entry(20), True))
-    first = table.read_entry(entry(0), True)
+        state.insert(entry_of(table, entry(20)), tx)
+    first = entry_of(table, entry(0))
     with pytest.raises(ExistsError):
-        state.insert(first)
+        state.insert(first, tx)
     ident = (first.match, first.priority)
     before = dict(state.entries)
-    change = state.delete(ident)
+    away = Transaction()
+    state.delete(ident, away)
     assert ident not in state.entries
-    change.undo()
+    away.undo()
     assert state.entries == before
-    state.delete(ident)
+    (change,) = away.changes
+    assert change.current() != change.value
+    state.delete(ident, tx)
     with pytest.raises(NotThereError):
-        state.modify(first)
+        state.modify(first, tx)
     with pytest.raises(NotThereError):
-        state.delete(ident)
-    state.insert(table.read_entry(entry(20), True)).undo()
+        state.delete(ident, tx)
+    back = Transaction()
+    state.insert(entry_of(table, entry(20)), back)
+    back.undo()
     assert len(state.entries) == 19
+    tx.undo()
+    assert state.entries == {}
 
 
 def test_const_entries_keep_the_order_of_the_program(match: tuple[Schema, Names]) -> None:
     state = state_of(match, "I.fixed")
-    assert len(state.setup()) >= 3
+    tx = Transaction()
+    state.setup(tx)
+    assert len(tx.changes) >= 3
     ordered = sorted(state.entries.values(), key=lambda e: -e.priority)
     assert [e.match[0] for e in ordered] == [(0x0100, 0xFF00), (0, 0x8000), (0, 0)]
 

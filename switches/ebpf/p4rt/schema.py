@@ -8,10 +8,19 @@ from finsy.proto import p4i, p4r
 
 from switches.bmv2_json import Table
 from switches.ebpf.compiled import Compiled
-from switches.ebpf.entries import Action, Entry, Match, full_mask
+from switches.ebpf.entries import Action, Entry, Ident, Match, Reference, full_mask
 from switches.ebpf.p4rt.status import Code, P4RuntimeError
 from switches.ebpf.p4rt.values import decode, encode
-from switches.ebpf.plan import ActionLayout, CounterLayout, KeySlot, RegisterLayout, TableLayout
+from switches.ebpf.plan import (
+    TO_GROUP,
+    TO_MEMBER,
+    ActionLayout,
+    CounterLayout,
+    KeySlot,
+    ProfileLayout,
+    RegisterLayout,
+    TableLayout,
+)
 
 _KINDS = {
     p4i.MatchField.EXACT: "exact",
@@ -40,6 +49,18 @@ class ActionSchema:
 
 
 @dataclass(frozen=True)
+class ProfileSchema:
+    """An action profile by its id in the P4Info."""
+
+    id: int
+    layout: ProfileLayout
+    max_group_size: int
+    sum_of_members: bool
+    max_member_weight: int
+    weights_disallowed: bool
+
+
+@dataclass(frozen=True)
 class TableSchema:
     """A table: its key elements by id and place, its actions by id, its direct counter."""
 
@@ -53,6 +74,7 @@ class TableSchema:
     counter_id: int
     const_default: bool
     const_table: bool
+    profile: ProfileSchema | None = None
 
     @property
     def prioritised(self) -> bool:
@@ -130,9 +152,13 @@ class TableSchema:
 
     def read_action(self, action: p4r.TableAction, default: bool) -> Action:
         """An action with its arguments from a message."""
-        if action.WhichOneof("type") != "action":
-            raise _bad(f"table {self.name} takes plain actions only")
-        wanted = action.action
+        if action.WhichOneof("type") != "action" or self.profile is not None:
+            what = "members, groups or one-shots only" if self.profile is not None else "plain actions only"
+            raise _bad(f"table {self.name} takes {what}")
+        return self.read_plain(action.action, default)
+
+    def read_plain(self, wanted: p4r.Action, default: bool = False) -> Action:
+        """An action with its arguments from the inner message."""
         known = self.actions.get(wanted.action_id)
         if known is None:
             raise _bad(f"table {self.name} has no action {wanted.action_id}")
@@ -156,15 +182,37 @@ class TableSchema:
         )
         return Action(known.layout, args)
 
-    def write_action(self, action: Action, to: p4r.TableEntry) -> None:
-        """An action with its arguments into a message."""
-        known = self.by_number[action.layout.number]
-        to.action.action.action_id = known.id
-        for i, arg in zip(known.param_ids, action.args, strict=True):
-            to.action.action.params.add(param_id=i, value=encode(arg))
+    def write_action(self, action: Action | Reference, to: p4r.TableEntry) -> None:
+        """An action with its arguments, or what stands for it, into a message."""
+        if isinstance(action, Action):
+            self.write_plain(action, to.action.action)
+        elif action.one_shot:
+            to.action.action_profile_action_set.ParseFromString(action.one_shot)
+        elif action.kind == TO_MEMBER:
+            to.action.action_profile_member_id = action.id
+        else:
+            to.action.action_profile_group_id = action.id
 
-    def read_entry(self, message: p4r.TableEntry, with_action: bool) -> Entry:
-        """An entry from a message."""
+    def has_action(self, action: Action | Reference, wanted: p4r.TableAction) -> bool:
+        """Whether an entry's action is one that a read asks for."""
+        if isinstance(action, Action):
+            return self.by_number[action.layout.number].id == wanted.action.action_id
+        match wanted.WhichOneof("type"):
+            case "action_profile_member_id":
+                return (action.kind, action.id) == (TO_MEMBER, wanted.action_profile_member_id)
+            case "action_profile_group_id":
+                return (action.kind, action.id) == (TO_GROUP, wanted.action_profile_group_id)
+        return False
+
+    def write_plain(self, action: Action, to: p4r.Action) -> None:
+        """An action with its arguments into the inner message."""
+        known = self.by_number[action.layout.number]
+        to.action_id = known.id
+        for i, arg in zip(known.param_ids, action.args, strict=True):
+            to.params.add(param_id=i, value=encode(arg))
+
+    def read_ident(self, message: p4r.TableEntry) -> Ident:
+        """What tells an entry of the table from others."""
         match = self.read_match(list(message.match))
         if self.prioritised and message.priority <= 0:
             raise _bad(f"table {self.name}: an entry needs a priority above 0")
@@ -172,8 +220,7 @@ class TableSchema:
             raise _bad(f"table {self.name}: an entry takes no priority")
         if message.idle_timeout_ns:
             raise _bad(f"table {self.name} has no idle timeout")
-        action = self.read_action(message.action, default=False) if with_action else _NO_ACTION
-        return Entry(match, message.priority, action, metadata=message.metadata)
+        return match, message.priority
 
     def write_entry(self, entry: Entry) -> p4r.TableEntry:
         """An entry as a message, without its counter."""
@@ -181,9 +228,6 @@ class TableSchema:
         self.write_match(entry.match, out)
         self.write_action(entry.action, out)
         return out
-
-
-_NO_ACTION = Action(ActionLayout("", -1, 0, ()), ())
 
 
 @dataclass(frozen=True)
@@ -194,6 +238,25 @@ class Schema:
     counters: dict[int, CounterLayout]
     direct_counters: dict[int, int]  # counter id -> table id
     registers: dict[int, RegisterLayout]
+    profiles: dict[int, ProfileSchema]
+
+    def actions_of(self, profile: ProfileSchema) -> TableSchema | None:
+        """A table that knows the actions of a profile's members; None when no table uses it."""
+        return next((t for t in self.tables.values() if t.profile is profile), None)
+
+    def tables_of(self, table_id: int) -> list[TableSchema]:
+        """A table by id, or all for 0. Raises P4RuntimeError NOT_FOUND."""
+        return [self.table(table_id)] if table_id else list(self.tables.values())
+
+    @staticmethod
+    def cells(name: str, size: int, entry: p4r.CounterEntry | p4r.RegisterEntry | p4r.MeterEntry) -> range:
+        """The cells of an array that an entry is about: one, or all. Raises P4RuntimeError OUT_OF_RANGE."""
+        if not entry.HasField("index"):
+            return range(size)
+        at = entry.index.index
+        if not 0 <= at < size:
+            raise P4RuntimeError(Code.OUT_OF_RANGE, f"{name} has no index {at}")
+        return range(at, at + 1)
 
     def table(self, table_id: int) -> TableSchema:
         """A table by id. Raises P4RuntimeError NOT_FOUND."""
@@ -213,13 +276,17 @@ def bind(info: p4i.P4Info, compiled: Compiled) -> Schema:
     if info.externs:
         raise _bad(f"extern {info.externs[0].extern_type_name} is not supported by this target")
     actions = {a.preamble.id: a for a in info.actions}
+    profiles = {p.preamble.id: _profile(p, compiled) for p in info.action_profiles}
     sources = {t.name: t for t in compiled.program.tables()}
     tables = {}
     for t in info.tables:
         name = t.preamble.name
         if name not in compiled.plan.tables:
             raise _bad(f"P4Info and device config differ: the config has no table {name}")
-        tables[t.preamble.id] = _table(t, compiled.plan.tables[name], sources[name], actions)
+        if bool(t.implementation_id) != (compiled.plan.tables[name].profile is not None):
+            raise _bad(f"P4Info and device config differ in the action profile of table {name}")
+        profile = profiles.get(t.implementation_id)
+        tables[t.preamble.id] = _table(t, compiled.plan.tables[name], sources[name], actions, profile)
     counters = {}
     for c in info.counters:
         if c.preamble.name not in compiled.plan.counters:
@@ -231,10 +298,28 @@ def bind(info: p4i.P4Info, compiled: Compiled) -> Schema:
         if r.preamble.name not in compiled.plan.registers:
             raise _bad(f"P4Info and device config differ: the config has no register {r.preamble.name}")
         registers[r.preamble.id] = compiled.plan.registers[r.preamble.name]
-    return Schema(tables, counters, direct, registers)
+    return Schema(tables, counters, direct, registers, profiles)
 
 
-def _table(t: p4i.Table, layout: TableLayout, source: Table, actions: dict[int, p4i.Action]) -> TableSchema:
+def _profile(p: p4i.ActionProfile, compiled: Compiled) -> ProfileSchema:
+    name = p.preamble.name
+    layout = compiled.plan.profiles.get(name)
+    if layout is None or p.with_selector != (layout.group_map is not None):
+        raise _bad(f"P4Info and device config differ in action profile {name}")
+    if p.max_group_size > layout.group_capacity:
+        raise _bad(f"action selector {name}: groups have at most {layout.group_capacity} places here")
+    by_members = p.WhichOneof("selector_size_semantics") == "sum_of_members"
+    most = p.sum_of_members.max_member_weight if by_members else 0
+    return ProfileSchema(p.preamble.id, layout, p.max_group_size, by_members, most, p.weights_disallowed)
+
+
+def _table(
+    t: p4i.Table,
+    layout: TableLayout,
+    source: Table,
+    actions: dict[int, p4i.Action],
+    profile: ProfileSchema | None,
+) -> TableSchema:
     name = t.preamble.name
     if len(t.match_fields) != len(layout.key):
         raise _bad(f"P4Info and device config differ in the key of table {name}")
@@ -265,4 +350,5 @@ def _table(t: p4i.Table, layout: TableLayout, source: Table, actions: dict[int, 
         counter_id=counter,
         const_default=bool(t.const_default_action_id) or layout.default_map is None,
         const_table=t.is_const_table,
+        profile=profile,
     )

@@ -17,6 +17,7 @@ from finsy.proto import p4r, p4r_grpc
 
 from switches.ebpf.compiled import Compiled, compile_json
 from switches.ebpf.datapath import SharedMaps
+from switches.ebpf.links import LinkMonitor
 from switches.ebpf.p4rt.arbitration import Arbiter, Client
 from switches.ebpf.p4rt.devconfig import json_of
 from switches.ebpf.p4rt.device import Config, Device
@@ -82,6 +83,8 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
         self.port = 0
         self._shared = SharedMaps()
         self._tc = TrafficControl()
+        self._links = LinkMonitor()
+        self._port_of: dict[int, tuple[Device, int]] = {}
         self.devices = {s.device_id: Device(s, self._shared) for s in specs}
         self._arbiters = {i: Arbiter(i) for i in self.devices}
         self._locks = {i: asyncio.Lock() for i in self.devices}
@@ -106,7 +109,10 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
             raise BadInputError(f"cannot listen on {self.address}: is it in use?") from exc
         # What a server that was killed has left on the ports would go on forwarding with its old entries.
         for device in self.devices.values():
-            device.sweep(self._tc)
+            for port, ifindex in device.sweep(self._tc).items():
+                self._port_of[ifindex] = (device, port)
+        self._links_changed()
+        asyncio.get_running_loop().add_reader(self._links, self._links_changed)
         await self._server.start()
 
     async def stop(self) -> None:
@@ -116,10 +122,18 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
         if self._server is not None:
             await self._server.stop(grace=0.2)
             self._server = None
+        asyncio.get_running_loop().remove_reader(self._links)
         for device in self.devices.values():
             device.unload(self._tc)
+        self._links.close()
         self._shared.close()
         self._tc.close()
+
+    def _links_changed(self) -> None:
+        for ifindex, up in self._links.changes():
+            if ifindex in self._port_of:
+                device, port = self._port_of[ifindex]
+                device.link_changed(port, up)
 
     async def __aenter__(self) -> P4RuntimeServer:
         await self.start()
@@ -199,7 +213,7 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
             and old.compiled is config.compiled
             and old.message.p4info == config.message.p4info
         ):
-            device.config = config
+            device.adopt(config)
             return
         if old is None:
             device.commit(config, self._tc)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from finsy.proto import p4r
+
 from switches.ebpf.p4rt.status import Code, P4RuntimeError
 
 
@@ -21,3 +23,9 @@ def decode(data: bytes, width: int, what: str) -> int:
     if value >> width:
         raise P4RuntimeError(Code.OUT_OF_RANGE, f"{what}: {value:#x} does not fit {width} bits")
     return value
+
+
+def need_modify(update: p4r.Update, what: str) -> None:
+    """Raise P4RuntimeError INVALID_ARGUMENT unless an update modifies."""
+    if update.type != p4r.Update.MODIFY:
+        raise P4RuntimeError(Code.INVALID_ARGUMENT, f"{what} can only be modified")

@@ -1,0 +1,27 @@
+"""How an action and its arguments lie in the value of an entry or of a member."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from switches.bmv2_json import Action, Source
+from switches.ebpf.plan import VALUE_HEADER, ActionLayout, ParamSlot
+from switches.errors import UnsupportedError
+
+
+def layout_action(action: Action, number: int, where: Source) -> ActionLayout:
+    """Lay out the parameters of an action in an entry's value. Raises UnsupportedError."""
+    params, offset = [], VALUE_HEADER
+    for p in action.params:
+        if p.width > 128:
+            what = f"parameter {p.name} of {p.width} bits in action {action.name}"
+            raise UnsupportedError(what, str(where))
+        size = 8 if p.width <= 64 else 16
+        params.append(ParamSlot(p.name, p.width, offset, size))
+        offset += size
+    return ActionLayout(action.name, action.id, number, tuple(params))
+
+
+def value_size_of(actions: Sequence[ActionLayout]) -> int:
+    """Bytes that hold any of these actions."""
+    return max([VALUE_HEADER] + [p.offset + p.size for a in actions for p in a.params])

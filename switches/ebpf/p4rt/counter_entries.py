@@ -1,0 +1,84 @@
+"""CounterEntry and DirectCounterEntry (specification, section 9.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from finsy.proto import p4r
+
+from switches.ebpf.changes import Transaction
+from switches.ebpf.p4rt.running import Running
+from switches.ebpf.p4rt.schema import Schema
+from switches.ebpf.p4rt.status import Code, P4RuntimeError
+from switches.ebpf.p4rt.table_entries import TableEntries
+from switches.ebpf.p4rt.values import need_modify
+
+
+class CounterEntries:
+    """Writes and reads cells of indirect counters."""
+
+    def __init__(self, schema: Schema, running: Running) -> None:
+        self.schema = schema
+        self.running = running
+
+    def write(self, update: p4r.Update, tx: Transaction) -> None:
+        """Set one cell, or all."""
+        need_modify(update, "a counter")
+        entry = update.entity.counter_entry
+        counter = self.schema.counters.get(entry.counter_id)
+        if counter is None:
+            raise P4RuntimeError(Code.NOT_FOUND, f"no counter {entry.counter_id}")
+        if not entry.HasField("data"):
+            raise P4RuntimeError(Code.INVALID_ARGUMENT, "a counter entry without data")
+        counts = entry.data.packet_count, entry.data.byte_count
+        for cell in self.schema.cells(counter.name, counter.size, entry):
+            self.running.counters.set(counter.map, counter.size, cell, counts, tx)
+
+    def read(self, entity: p4r.Entity) -> Iterator[p4r.Entity]:
+        """One cell, all cells of a counter, or of all counters."""
+        wanted = entity.counter_entry
+        if wanted.counter_id and wanted.counter_id not in self.schema.counters:
+            raise P4RuntimeError(Code.NOT_FOUND, f"no counter {wanted.counter_id}")
+        if not wanted.counter_id and wanted.HasField("index"):
+            raise P4RuntimeError(Code.INVALID_ARGUMENT, "an index without a counter")
+        for counter_id, counter in self.schema.counters.items():
+            if wanted.counter_id not in (0, counter_id):
+                continue
+            cells = self.schema.cells(counter.name, counter.size, wanted)
+            if len(cells) == 1:
+                data = [self.running.counters.read(counter.map, counter.size, cells[0])]
+            else:
+                data = self.running.counters.read_all(counter.map, counter.size)
+            for at, counts in zip(cells, data, strict=True):
+                entry = p4r.CounterEntry(counter_id=counter_id, index=p4r.Index(index=at), data=counts)
+                yield p4r.Entity(counter_entry=entry)
+
+
+class DirectCounterEntries:
+    """Writes and reads the counters of table entries."""
+
+    def __init__(self, schema: Schema, running: Running) -> None:
+        self.schema = schema
+        self.tables = TableEntries(schema, running)
+
+    def write(self, update: p4r.Update, tx: Transaction) -> None:
+        """Set the counter of an entry."""
+        need_modify(update, "a counter")
+        entry = update.entity.direct_counter_entry
+        if not entry.HasField("data"):
+            raise P4RuntimeError(Code.INVALID_ARGUMENT, "a direct counter entry without data")
+        self.tables.set_counter(entry.table_entry, entry.data, tx)
+
+    def read(self, entity: p4r.Entity) -> Iterator[p4r.Entity]:
+        """The counters of the entries that are asked for."""
+        wanted = entity.direct_counter_entry.table_entry
+        for table in self.schema.tables_of(wanted.table_id):
+            if not table.counter_id:
+                if wanted.table_id:
+                    raise P4RuntimeError(Code.INVALID_ARGUMENT, f"table {table.name} has no direct counter")
+                continue
+            for entry in self.tables.selected(table, wanted, with_counter=True):
+                out = p4r.DirectCounterEntry(data=entry.counter_data)
+                out.table_entry.CopyFrom(entry)
+                out.table_entry.ClearField("counter_data")
+                yield p4r.Entity(direct_counter_entry=out)

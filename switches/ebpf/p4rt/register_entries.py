@@ -1,0 +1,40 @@
+"""RegisterEntry (specification, section 9.7)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from finsy.proto import p4r
+
+from switches.ebpf.changes import Transaction
+from switches.ebpf.p4rt.running import Running
+from switches.ebpf.p4rt.schema import Schema
+from switches.ebpf.p4rt.status import Code, P4RuntimeError
+from switches.ebpf.p4rt.values import encode
+
+
+class RegisterEntries:
+    """Reads cells of registers."""
+
+    def __init__(self, schema: Schema, running: Running) -> None:
+        self.schema = schema
+        self.running = running
+
+    def write(self, update: p4r.Update, tx: Transaction) -> None:
+        """Not offered: all cells are one value of a map, and the program writes others meanwhile."""
+        raise P4RuntimeError(Code.UNIMPLEMENTED, "writing register_entry is not supported by this target")
+
+    def read(self, entity: p4r.Entity) -> Iterator[p4r.Entity]:
+        """One cell, all cells of a register, or of all registers."""
+        wanted = entity.register_entry
+        if wanted.register_id and wanted.register_id not in self.schema.registers:
+            raise P4RuntimeError(Code.NOT_FOUND, f"no register {wanted.register_id}")
+        for register_id, register in self.schema.registers.items():
+            if wanted.register_id not in (0, register_id):
+                continue
+            cells = self.schema.cells(register.name, register.size, wanted)
+            values = self.running.datapath.register_cells(register, cells)
+            for at, value in zip(cells, values, strict=True):
+                entry = p4r.RegisterEntry(register_id=register_id, index=p4r.Index(index=at))
+                entry.data.bitstring = encode(value)
+                yield p4r.Entity(register_entry=entry)
