@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -26,8 +26,11 @@ _TIMES = (
 )
 
 
-def load_result(directory: str) -> dict[str, Any]:
-    """The result.json of a run's directory (or that file itself). Raises InputError."""
+def load_result(directory: str, schemas: Sequence[str] = (SCHEMA,)) -> dict[str, Any]:
+    """The result.json of a run's directory (or that file itself), of one of these schemas.
+
+    Raises InputError.
+    """
     path = Path(directory)
     if path.is_dir():
         path /= "result.json"
@@ -37,8 +40,8 @@ def load_result(directory: str) -> dict[str, Any]:
         raise InputError(f"no result in '{directory}': give the directory of a finished run") from None
     except (OSError, ValueError) as error:
         raise InputError(f"not a result: {error}", where=str(path)) from None
-    if not isinstance(result, dict) or result.get("schema") != SCHEMA:
-        raise InputError(f"not a result of schema {SCHEMA}", where=str(path))
+    if not isinstance(result, dict) or result.get("schema") not in schemas:
+        raise InputError(f"not a result of schema {' or '.join(schemas)}", where=str(path))
     return result
 
 

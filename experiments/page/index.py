@@ -7,9 +7,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from experiments.page.render import render
+from experiments.page.shared import judgement
 from experiments.table import us
-
-_COLOURS = {"holds": "good", "does not hold": "bad"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,27 +21,24 @@ class Row:
     claim: str
     found: str
     verdict: str
+    colour: str
     paper: str
     where: str
     valid: bool
 
-    @property
-    def colour(self) -> str:
-        """The style of the verdict."""
-        return _COLOURS.get(self.verdict, "unknown")
-
 
 def row_of(result: Mapping[str, Any], link: str) -> Row:
     """A run's row, from its result.json."""
-    verdict = result.get("verdict") or {}
+    judged = judgement(result)
     return Row(
         link=link,
         name=result["scenario"],
         finished=result["finished"][:16].replace("T", " "),
-        claim=verdict.get("claim") or result.get("parameters", {}).get("description", ""),
-        found=verdict.get("found") or _recovery(result),
-        verdict=verdict.get("verdict", "no verdict"),
-        paper=verdict.get("paper", ""),
+        claim=result.get("claim") or result.get("parameters", {}).get("description", ""),
+        found=judged.found or _recovery(result),
+        verdict=judged.verdict or "not judged",
+        colour=judged.colour,
+        paper=judged.paper,
         where=f"{result['topology']}, {result['target']}",
         valid=bool(result["valid"]),
     )
@@ -57,11 +53,5 @@ def _recovery(result: Mapping[str, Any]) -> str:
 
 def index_page(rows: Sequence[Row], heading: str) -> str:
     """The page."""
-    return render(
-        "index.html",
-        {
-            "rows": [asdict(row) | {"colour": row.colour} for row in rows],
-            "heading": heading,
-            "doubtful": False,
-        },
-    )
+    context = {"rows": [asdict(row) for row in rows], "heading": heading, "doubtful": False}
+    return render("index.html", context)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 
@@ -46,3 +47,25 @@ def machine_of(system: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("switch program", str(system.get("p4_json_sha256", ""))[:16] or None),
     ]
     return [(name, str(value)) for name, value in rows if value]
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What a run says of its claim: the verdict in words and its style, why, and the paper's values."""
+
+    verdict: str = ""
+    colour: str = "unknown"
+    found: str = ""
+    paper: str = ""
+
+
+_WORDS = {True: ("the claim holds", "good"), False: ("the claim does not hold", "bad")}
+
+
+def judgement(result: Mapping[str, Any]) -> Judgement:
+    """The verdict of a result, empty where nothing judged it."""
+    verdict = result.get("verdict")
+    if not verdict:
+        return Judgement()
+    words, colour = _WORDS.get(verdict["holds"], ("cannot be told", "unknown"))
+    return Judgement(words, colour, verdict.get("because", ""), verdict.get("paper", "") or "")

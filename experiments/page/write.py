@@ -9,9 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from experiments.compare import load_result
+from experiments.comparison_plots import draw_comparison
+from experiments.comparison_result import SCHEMA as COMPARISON
+from experiments.page.comparison import comparison_page
 from experiments.page.index import index_page, row_of
 from experiments.page.link_kill import link_kill_page
-from topologies import Fabric, InputError, load_fabric
+from experiments.result import SCHEMA as RECOVERY
+from topologies import Fabric, InputError, build_fabric, load_fabric
 
 PAGE, TABLE = "report.html", "trials.csv"
 
@@ -21,9 +25,13 @@ def write_report(directory: Path) -> tuple[Path, Path]:
 
     Raises InputError where the directory holds no result.
     """
-    result = load_result(str(directory))
+    result = load_result(str(directory), (RECOVERY, COMPARISON))
     page, table = directory / PAGE, directory / TABLE
-    _write(page, link_kill_page(directory, result, _fabric(result)))
+    if result["schema"] == COMPARISON:
+        draw_comparison(directory, result)
+        _write(page, comparison_page(directory, result, _fabric(result)))
+    else:
+        _write(page, link_kill_page(directory, result, _fabric(result)))
     write_trials(table, result["trials"])
     return page, table
 
@@ -34,7 +42,7 @@ def write_index(directories: Sequence[Path], out: Path, heading: str = "Runs") -
     for directory in directories:
         page, _ = write_report(directory)
         link = os.path.relpath(page, out.parent)
-        rows.append(row_of(load_result(str(directory)), Path(link).as_posix()))
+        rows.append(row_of(load_result(str(directory), (RECOVERY, COMPARISON)), Path(link).as_posix()))
     _write(out, index_page(rows, heading))
     return out
 
@@ -62,7 +70,9 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def _fabric(result: Mapping[str, Any]) -> Fabric | None:
     """The run's fabric, where its topology can still be had."""
     try:
-        fabric = load_fabric(result["parameters"]["topology"])
+        asked = result["parameters"]
+        text, where = asked["topology"], asked.get("topology_where")
+        fabric = build_fabric(text, where) if where else load_fabric(text)
     except InputError:
         return None
     return fabric if fabric.name == result["topology"] else None

@@ -1,0 +1,172 @@
+"""What the page of a comparison says."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from experiments.comparison_plots import SPREAD, sizes_of
+from experiments.comparison_table import figure
+from experiments.page.fabric_svg import Marks, draw_fabric
+from experiments.page.inline import picture
+from experiments.page.render import drawn, render
+from experiments.page.shared import command_of, judgement, machine_of
+from topologies import Fabric
+
+_CAPTIONS = {
+    "delivered": "What arrived, over time, a panel for each transport: thin lines are repetitions, the thick "
+    "one is their mean.",
+    "cdf-whole_us": "For each fault, from its moment until the last message that it made late was delivered. "
+    "Farther left is better; the axis is logarithmic, so one mark is a factor of ten.",
+    "cdf-gap_us": "For each fault, the longest time in which some flow received nothing.",
+    "cdf-latency_us": "From a message's post to its completion at the receiver, faults included.",
+    "cdf-step_us": "How long the steps of the training loop took.",
+    "cdf-stalled_us": "By how much a step's communication took longer than the run's median: time that all "
+    "ranks wait.",
+    "busbw": "Bus bandwidth as nccl-tests defines it: the rate at which each link is used, comparable "
+    "between numbers of ranks.",
+}
+_TILE = ("whole_us", "stalled_us", "step_us", "latency_us", "goodput_mbps")
+_UNITS = {"us": "µs", "mbps": "Mbit/s", "gbps": "Gbit/s", "share": ""}
+_STATS = {
+    "n": "n",
+    "p50": "median",
+    "ci95_p50": "95 % of the median",
+    "p90": "p90",
+    "p99": "p99",
+    "max": "max",
+}
+
+
+def comparison_page(directory: Path, result: Mapping[str, Any], fabric: Fabric | None) -> str:
+    """The page, from the directory's pictures and the result; ``fabric`` None draws none."""
+    transports: Mapping[str, Any] = result["transports"]
+    names = ["delivered", "busbw", *(f"cdf-{metric}" for metric in SPREAD)]
+    shown = [
+        {"svg": drawn(svg), "caption": _CAPTIONS[name]}
+        for name in names
+        if (svg := picture(directory, name, _CAPTIONS[name])) is not None
+    ]
+    context = {
+        "name": result["scenario"],
+        "description": result["parameters"].get("description", ""),
+        "topology": result["topology"],
+        "target": result["target"],
+        "seed": result["seed"],
+        "finished": result["finished"].replace("T", " ").replace("+00:00", " UTC"),
+        "claim": result["claim"],
+        "judgement": judgement(result),
+        "valid": result["valid"],
+        "doubtful": not result["valid"],
+        "reasons": result["validity"]["reasons"],
+        "notes": result["validity"]["notes"],
+        "integrity": result["integrity"],
+        "tiles": _tiles(transports),
+        "fabric": drawn(_drawing(result, fabric)),
+        "pictures": shown,
+        "transports": [
+            {"name": name, "meaning": found["meaning"], "routing": found["routing"], "valid": found["valid"]}
+            for name, found in transports.items()
+        ],
+        "faults": _faults(transports),
+        "stats": list(_STATS.values()),
+        "metrics": _metrics(transports),
+        "command": command_of(result),
+        "directory": directory.name,
+        "method": [(key, text) for key, text in result["method"].items() if isinstance(text, str)],
+        "system": machine_of(result["system"]),
+    }
+    return render("comparison.html", context)
+
+
+def _tiles(transports: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The metric that says most, for each transport; the largest message of a swept collective."""
+    names = {name for found in transports.values() for name in found["summary"]}
+    metric = next((name for name in _TILE if name in names), None)
+    if metric is None and (sizes := sizes_of(transports)):
+        metric = f"busbw_gbps@{sizes[-1]}"
+    if metric is None:
+        return []
+    tiles = []
+    for name, found in transports.items():
+        row = found["summary"].get(metric)
+        if row and row["n"]:
+            value = f"{figure(row['p50'])} {_unit(metric)}".strip()
+            spread = f"{_interval(row)}; n {row['n']}"
+            tiles.append(
+                {
+                    "name": name,
+                    "value": value,
+                    "meaning": _words(metric),
+                    "spread": spread,
+                    "valid": found["valid"],
+                }
+            )
+    return tiles
+
+
+def _unit(metric: str) -> str:
+    return _UNITS.get(metric.partition("@")[0].rpartition("_")[2], "")
+
+
+def _words(metric: str) -> str:
+    name, _, size = metric.partition("@")
+    base = name.rpartition("_")[0].replace("_", " ")
+    return f"{base}, {size}" if size else base
+
+
+def _interval(row: Mapping[str, Any]) -> str:
+    between = row.get("ci95_p50")
+    return f"{figure(between[0])} to {figure(between[1])}" if between else "no interval"
+
+
+def _metrics(transports: Mapping[str, Any]) -> list[dict[str, Any]]:
+    names = dict.fromkeys(name for found in transports.values() for name in found["summary"])
+    tables = []
+    for metric in names:
+        rows = []
+        for name, found in transports.items():
+            row = found["summary"].get(metric)
+            if row and row["n"]:
+                cells = [_interval(row) if stat == "ci95_p50" else _cell(row[stat], stat) for stat in _STATS]
+                rows.append({"name": name, "cells": cells, "valid": found["valid"]})
+        if rows:
+            unit = _unit(metric)
+            tables.append({"name": f"{_words(metric)} ({unit})" if unit else _words(metric), "rows": rows})
+    return tables
+
+
+def _cell(value: float | None, stat: str) -> str:
+    return str(value) if stat == "n" else figure(value)
+
+
+def _faults(transports: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What was broken in the first transport's repetitions; the others met the same."""
+    first = next(iter(transports.values()), None)
+    if first is None:
+        return []
+    return [
+        {
+            "repetition": fault["repetition"],
+            "kind": fault["kind"],
+            "where": fault["where"],
+            "at": f"{fault['at_us'] / 1e3:,.1f}",
+            "known": f"{(fault['t_after_ns'] - fault['t_before_ns']) / 2e3:,.0f}",
+        }
+        for fault in first["faults"]
+    ]
+
+
+def _drawing(result: Mapping[str, Any], fabric: Fabric | None) -> str | None:
+    if fabric is None:
+        return None
+    broken = Counter(
+        fault["where"]
+        for found in result["transports"].values()
+        if not found["one_plane"]
+        for fault in found["faults"]
+    )
+    main = next(iter(broken)) if len(broken) == 1 else None
+    return draw_fabric(fabric, Marks(broken, main))
