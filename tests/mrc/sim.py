@@ -124,7 +124,7 @@ class Sighting:
 
 
 class Sim:
-    """Endpoints 0 and 1 with a QP between them."""
+    """Endpoints 0 and 1 with a connection between them, or several."""
 
     def __init__(
         self,
@@ -135,6 +135,7 @@ class Sim:
         network: Network | None = None,
         keep_frames: bool = False,
         rng_class: type[random.Random] = random.Random,
+        qps: int = 1,
     ) -> None:
         self.now_ns = 1_000_000
         self.rng = random.Random(seed)
@@ -144,10 +145,13 @@ class Sim:
         self.ends = [
             Endpoint(port_addresses(n, planes), config, rng_class(self.rng.getrandbits(64))) for n in (0, 1)
         ]
-        self.qpns = [end.create_qp() for end in self.ends]
-        for me in (0, 1):
-            remote = self.ends[1 - me].local_attributes(self.qpns[1 - me])
-            self.ends[me].connect(self.qpns[me], remote, remote_paths(me, 1 - me, planes, paths))
+        self.connections = [[end.create_qp() for end in self.ends] for _ in range(qps)]
+        """The numbers of each connection's two queue pairs."""
+        self.qpns = self.connections[0]
+        for pair in self.connections:
+            for me in (0, 1):
+                remote = self.ends[1 - me].local_attributes(pair[1 - me])
+                self.ends[me].connect(pair[me], remote, remote_paths(me, 1 - me, planes, paths))
         self.events: list[list[Event]] = [[], []]
         self.sightings: list[Sighting] = []
         self.keep_frames = keep_frames

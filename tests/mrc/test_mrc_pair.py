@@ -1,7 +1,6 @@
 """Two endpoints over a network that does its worst: what must hold whatever happens."""
 
 import hashlib
-import os
 import random
 from collections import Counter, defaultdict
 from dataclasses import replace
@@ -29,6 +28,7 @@ from hosts.mrc.events import (
     Status,
 )
 from hosts.mrc.wire import BTH_OFFSET
+from tests.mrc.schedule import NearWrap
 from tests.mrc.sim import (
     Network,
     Sim,
@@ -95,81 +95,7 @@ def check(sim, lengths, data, region, *, source=0):
     assert max(serving) - min(serving) <= 1
 
 
-LENGTHS = st.lists(
-    st.sampled_from([0, 1, 3, 4, 100, 4095, 4096, 4097, 8192, 20_000, 70_001]), min_size=1, max_size=40
-)
 SMALL = st.sampled_from([0.0, 0.0, 0.01, 0.05, 0.15])
-
-
-OPTIONS = st.fixed_dictionaries(
-    {
-        "congestion": st.sampled_from(["fixed", "fixed", "nscc", "rate"]),
-        "rate_bps": st.sampled_from([50_000_000, 1_000_000_000]),
-        "transport_ack": st.booleans(),
-        "dynamic_mpr": st.booleans(),
-        "reverse_evs": st.sampled_from(["mirror", "set"]),
-        "max_wimm": st.sampled_from([1, 4, 32]),
-        "mpr": st.sampled_from([128, 1024]),
-        "skip_ns": st.sampled_from([0, 50_000]),
-        "ev_min_active": st.sampled_from([0, 3]),
-        "always_skip_after": st.sampled_from([0, 3]),
-        "sack_threshold_bytes": st.sampled_from([1, 8192, 40_000]),
-        "oor_nack": st.booleans(),
-    }
-)
-SCHEDULES = int(os.environ.get("MRC_SCHEDULES", "60"))
-"""Random fault schedules to try; a long run asks for 10,000."""
-
-
-@settings(max_examples=SCHEDULES, deadline=None)
-@given(
-    seed=st.integers(0, 1 << 32),
-    lengths=LENGTHS,
-    loss=SMALL,
-    duplicate=SMALL,
-    corrupt=SMALL,
-    ce=SMALL,
-    trim=SMALL,
-    trim_last_hop=SMALL,
-    control_loss=SMALL,
-    jitter_ns=st.sampled_from([0, 5_000, 60_000, 300_000]),
-    dead=st.sets(st.tuples(st.integers(0, 2), st.integers(0, 4)), max_size=6),
-    spares=st.integers(0, 2),
-    coalesce=st.sampled_from([1, 4, 16]),
-    cwnd=st.sampled_from([4096, 10 * 4096, 64 * 4096]),
-    timestamps=st.booleans(),
-    strict=st.booleans(),
-    options=OPTIONS,
-)
-def test_everything_arrives_once_and_in_order(
-    seed, lengths, loss, duplicate, corrupt, ce, trim, trim_last_hop, control_loss, jitter_ns, dead, spares,
-    coalesce, cwnd, timestamps, strict, options,
-):  # fmt: skip
-    network = Network(
-        loss=loss,
-        duplicate=duplicate,
-        corrupt=corrupt,
-        ce=ce,
-        trim=trim,
-        trim_last_hop=trim_last_hop,
-        control_loss=control_loss,
-        jitter_ns=jitter_ns,
-        dead={ev_value(*path) for path in dead},
-    )
-    config = MrcConfig(
-        max_active_evs=12,
-        spare_evs_per_plane=spares,
-        sack_coalesce=coalesce,
-        cwnd_bytes=cwnd,
-        timestamps=timestamps,
-        imm_waits_for_earlier=strict,
-        exponential_retries=25,
-        **options,
-    )
-    sim = Sim(seed=seed, planes=3, paths=5, config=config, network=network)
-    data, region = stream(sim, lengths)
-    finish(sim, len(lengths))
-    check(sim, lengths, data, region)
 
 
 @settings(max_examples=15, deadline=None)
@@ -303,13 +229,6 @@ def test_every_packet_takes_the_next_ev_and_planes_share_equally():
     assert [frame_psn(s.frame) for s in data] == [
         (frame_psn(data[0].frame) + n) & 0xFFFFFF for n in range(640)
     ]
-
-
-class NearWrap(random.Random):
-    """Makes every QP start 100 PSNs before the wrap."""
-
-    def getrandbits(self, k):
-        return (1 << 24) - 100 if k == 24 else super().getrandbits(k)
 
 
 def test_psn_wraps_in_mid_stream():
