@@ -9,6 +9,8 @@ from switches.ebpf.places import find_places
 from switches.ebpf.unit import Unit
 
 _CHUNKS = 65536 // CHUNK  # no frame is longer
+_ROOM_AT_MAC = 1  # BPF_ADJ_ROOM_MAC: right behind the Ethernet header
+_TAKE_FROM = 54  # bytes of Ethernet and IPv6, which have to be left: more than Ethernet and its tags
 
 
 class DeparserWriter:
@@ -44,7 +46,7 @@ class DeparserWriter:
 
     def _emit_all(self) -> None:
         """Fit the frame to the headers that are valid now, and write all of them."""
-        b = self.asm.b
+        asm, b = self.asm, self.asm.b
         order = self.u.program.deparser.order
         sizes = {h: (self.u.program.headers[h].type.bits + 7) // 8 for h in order}
         offset: Value = const(32, 0)
@@ -52,7 +54,9 @@ class DeparserWriter:
         for h in order:
             valid[h] = self.u.machine.read(FieldRef(h, "$valid$"), NOWHERE)
             starts[h] = offset
-            offset = b.add(offset, b.select(valid[h], const(32, sizes[h]), const(32, 0)))
+            # A product, and no choice: the verifier would follow every combination of headers by itself.
+            there = asm.fit(asm.load(asm.at(self.u.machine.scratch, self.u.layout.valid[h]), 8), 32)
+            offset = b.add(offset, b.mul(there, const(32, sizes[h])))
         self._fit(offset)
         for h in order:
             self._emit(h, valid[h], starts[h], sizes[h])
@@ -105,6 +109,16 @@ class DeparserWriter:
         failed = asm.helper(Helper.SKB_CHANGE_HEAD, self.u.ctx, b.sub(want, have), const(64, 0))
         b.cbranch(b.icmp_unsigned("==", failed, const(64, 0)), done, self.u.drop)
         asm.enter(shrink)
+        # For IP the kernel can take bytes out behind the Ethernet header and its tags. It is asked first:
+        # nobody may shorten a frame from its end to less than what the headers of its sender took.
+        take, move = asm.block("take.out"), asm.block("move")
+        b.cbranch(b.icmp_unsigned(">=", want, const(32, _TAKE_FROM)), take, move)
+        asm.enter(take)
+        failed = asm.helper(
+            Helper.SKB_ADJUST_ROOM, self.u.ctx, b.sub(want, have), const(64, _ROOM_AT_MAC), const(64, 0)
+        )
+        b.cbranch(b.icmp_unsigned("==", failed, const(64, 0)), done, move)
+        asm.enter(move)
         self._move_payload(want, have)
         length = b.sub(b.add(self.u.length, want), have)
         failed = asm.helper(Helper.SKB_CHANGE_TAIL, self.u.ctx, length, const(64, 0))
@@ -114,8 +128,7 @@ class DeparserWriter:
     def _move_payload(self, to: Value, origin: Value) -> None:
         """Move the payload towards the front: whole chunks first, then ever smaller powers of two.
 
-        bpf_skb_adjust_room() would do it at once, but for IP only. Sizes are constants: of a computed one
-        the verifier wants a proof.
+        Sizes are constants: of a computed one the verifier wants a proof.
         """
         asm, b = self.asm, self.asm.b
         left = b.sub(self.u.length, origin)

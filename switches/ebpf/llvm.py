@@ -36,6 +36,7 @@ class Helper(IntEnum):
     SKB_LOAD_BYTES = 26
     SKB_CHANGE_TAIL = 38
     SKB_CHANGE_HEAD = 43
+    SKB_ADJUST_ROOM = 50
     SPIN_LOCK = 93
     SPIN_UNLOCK = 94
 

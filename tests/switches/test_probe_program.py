@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from switches.bmv2_json import read_program
 from switches.ebpf import bpf
 from switches.interpreter import Exact, Interpreter, Prefix, Rule
-from tests.switches.switch_kit import JSON, probe_frame, sid
+from tests.switches.switch_kit import JSON, probe_frame, records_at, sid, without_times
 from tests.switches.test_differential import Bench, bench_of
 
 HOP, PROBE = "MrcIngress.micro_segment", "MrcIngress.probe"
@@ -29,18 +29,6 @@ def rules(node: int = NODE) -> dict[str, list[Rule]]:
         f"{HOP}.next_hop": [Rule((Prefix(sid(u), 48),), forward, (u, 10, 20)) for u in (1, 2, 3)],
         f"{PROBE}.probe_version": [Rule((Exact(1),), f"{PROBE}.record", (node,))],
     }
-
-
-def records_at(frame: bytes) -> int:
-    return 54 + (40 if frame[20] == 41 else 0) + 8 + 16
-
-
-def without_times(out: bytes) -> bytes:
-    """A frame with the time of each record zeroed."""
-    frame, start = bytearray(out), records_at(out)
-    for at in range(start + 12, len(frame) - 7, 20):
-        frame[at : at + 8] = bytes(8)
-    return bytes(frame)
 
 
 @pytest.fixture(scope="module")
