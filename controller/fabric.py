@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 
 import finsy as fy
+import finsy.switch
 
 from controller.entries import KEY_FIELDS, Drift, Entry, find_drift, switch_entries
 from controller.pipeline import Pipeline, shipped_pipeline
@@ -20,6 +21,10 @@ from switches.target import RunningSwitch
 from topologies import Fabric
 
 LOGGER = logging.getLogger(__name__)
+# How long finsy lets a switch alone that it lost within 2 s: ten seconds, unless told otherwise here.
+# Switches that die and boot again quickly are what we are for, and the wait has no option of its own.
+RETRY_S = 0.1
+finsy.switch._FAIL_THROTTLE_SECS = RETRY_S
 STATIC_TABLES = tuple(KEY_FIELDS)
 
 
@@ -80,8 +85,11 @@ class FabricController:
         """
         names = [switch.name for switch in self._controller] if only is None else list(only)
 
+        def failed() -> dict[str, Exception]:
+            return {name: error for name, error in self._failures.items() if only is None or name in names}
+
         def done() -> bool:
-            return bool(self._failures) or all(self.programmings.get(n, 0) >= times for n in names)
+            return bool(failed()) or all(self.programmings.get(n, 0) >= times for n in names)
 
         try:
             async with asyncio.timeout(timeout_s), self._changed:
@@ -92,13 +100,25 @@ class FabricController:
                 f"{len(late)} of {len(names)} switches were not programmed within {timeout_s:g} s: "
                 + ", ".join(late[:5])
             ) from None
-        for name, error in self._failures.items():
+        for name, error in failed().items():
             raise ProgrammingError(f"{name}: {error}") from error
 
     async def verify(self) -> tuple[Drift, ...]:
-        """Reads every switch back and returns those that hold something else than they should."""
-        drifts = await asyncio.gather(*(self._drift(switch) for switch in self._controller))
+        """Reads every switch back and returns those that hold something else than they should.
+
+        One that does not answer is taken to hold nothing.
+        """
+        drifts = await asyncio.gather(*(self._drift_if_up(switch) for switch in self._controller))
         return tuple(drift for drift in drifts if drift)
+
+    async def _drift_if_up(self, switch: fy.Switch) -> Drift:
+        try:
+            if switch.is_up:
+                return await self._drift(switch)
+        except fy.P4ClientError as error:
+            if error.code is not fy.GRPCStatusCode.UNAVAILABLE:
+                raise
+        return Drift(switch.name, missing=self._wanted[switch.name])
 
     async def _ready(self, switch: fy.Switch) -> None:
         try:

@@ -7,16 +7,17 @@ so nobody is told.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import finsy as fy
 import grpc
 from finsy.p4entity import encode_updates
 from finsy.p4schema import P4Schema
-from finsy.proto import p4r, p4r_grpc
+from finsy.proto import p4r, p4r_grpc, rpc_status
 
 from controller.pipeline import Pipeline, shipped_pipeline
 from controller.queues import BYTE_TIME_ONE, TICKS_PER_US, byte_time
@@ -34,6 +35,7 @@ MIN_BURST_FRAMES = 16
 # Trailing metadata of our own target's Write: CLOCK_MONOTONIC around the map updates themselves.
 BEFORE_KEY = "mrclab-t-before-ns"
 AFTER_KEY = "mrclab-t-after-ns"
+DETAILS_KEY = "grpc-status-details-bin"  # P4Runtime specification, section 12.3: an outcome per update
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,7 @@ class Moment:
 
     t_before_ns: int
     t_after_ns: int
-    stamped_by: Literal["switch", "controller"]
+    stamped_by: Literal["switch", "controller", "testbed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +135,17 @@ class FaultInjector:
         """Takes a link as healed without a write: for a switch that lost its entries when it ended."""
         self._active.pop(self._fabric.link(a, b).name, None)
 
+    def switch_of(self, fault: LinkFault) -> str:
+        """The switch whose tables make the fault. Raises InputError as ``apply`` does."""
+        return self._place(fault).switch
+
+    def renew(self, switch: str) -> None:
+        """Writes the faults in force to a switch that came back empty: a link does not heal by that."""
+        for fault in self._active.values():
+            place = self._place(fault)
+            if place.switch == switch:
+                self._write(switch, [+entry for entry in self._entries(fault, place)])
+
     def _place(self, fault: LinkFault) -> _Place:
         if not self._fabric.has_link(fault.a, fault.b):
             raise InputError(f"no link {fault.a} - {fault.b} in topology {self._fabric.name}")
@@ -161,12 +174,42 @@ class FaultInjector:
         )
         stub = self._stub(switch)
         before = time.monotonic_ns()
-        _, call = stub.Write.with_call(request, timeout=10)
+        try:
+            _, call = stub.Write.with_call(request, timeout=10)
+        except grpc.RpcError as error:
+            self._take_back(stub, request, error)
+            raise
         after = time.monotonic_ns()
         stamps = dict(call.trailing_metadata() or ())
         if BEFORE_KEY in stamps and AFTER_KEY in stamps:
             return Moment(int(stamps[BEFORE_KEY]), int(stamps[AFTER_KEY]), "switch")
         return Moment(before, after, "controller")
+
+    def _take_back(
+        self, stub: p4r_grpc.P4RuntimeStub, request: p4r.WriteRequest, error: grpc.RpcError
+    ) -> None:
+        """Deletes what a write that failed has inserted before it did, and leaves no half of a fault."""
+        inserted = [
+            p4r.Update(type=p4r.Update.DELETE, entity=update.entity)
+            for update, done in zip(request.updates, _outcomes(error), strict=False)
+            if done and update.type == p4r.Update.INSERT
+        ]
+        if inserted:
+            with contextlib.suppress(grpc.RpcError):
+                undo = p4r.WriteRequest(device_id=request.device_id, election_id=request.election_id)
+                undo.updates.extend(inserted)
+                stub.Write(undo, timeout=10)
+
+
+def _outcomes(error: grpc.RpcError) -> list[bool]:
+    """Which updates of a failed write were carried out; empty where the switch did not say, so none."""
+    trailing: dict[str, Any] = dict(error.trailing_metadata() or ()) if isinstance(error, grpc.Call) else {}
+    status = rpc_status.Status.FromString(trailing.get(DETAILS_KEY, b""))
+    outcomes = []
+    for detail in status.details:
+        answer = p4r.Error()
+        outcomes.append(detail.Unpack(answer) and answer.canonical_code == 0)
+    return outcomes
 
 
 def _uint128(value: int) -> p4r.Uint128:

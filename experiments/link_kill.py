@@ -22,7 +22,7 @@ from experiments.plots import draw_all
 from experiments.recorder import RECEIVER, SENDER, Ear, Recorder
 from experiments.report import examine
 from experiments.result import Run, result_of, save_result
-from experiments.scenario import SWITCH_DEATH, Scenario
+from experiments.scenario import Scenario
 from experiments.spread_plots import draw_spreads
 from experiments.system import describe_system
 from experiments.trials import Trials, let_pass
@@ -31,8 +31,6 @@ from hosts.remote import RemoteAgent
 from hosts.stream import StreamPlan
 from switches.bmv2.target import Bmv2Target
 from switches.deaths import DeathWatch
-from switches.errors import BadInputError
-from switches.target import target_name
 from testbed.lab import Lab
 from testbed.topology_text import topology_text
 from topologies import Fabric
@@ -73,8 +71,6 @@ def run_link_kill(
     """
     scenario.check_against(fabric)
     src, dst = scenario.endpoints(fabric)
-    if scenario.fault.kind == SWITCH_DEATH and target_name(target) != "bmv2":
-        raise BadInputError("fault.kind: switch-death needs a process per switch: use --target bmv2")
     logs = out / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     with Lab.up(fabric, target, logs, say=say) as lab:

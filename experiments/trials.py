@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import grpc
 
-from controller.faults import LinkFault, Moment
+from controller.faults import Moment
 from experiments.faults import FaultRecord, choose_links, fabric_links_between
 from experiments.recorder import Recorder
 from experiments.scenario import RANDOM, SWITCH_DEATH, Scenario
@@ -17,6 +17,7 @@ from hosts.remote import RemoteAgent
 from switches.bmv2.target import Bmv2Target
 from switches.deaths import Death, DeathWatch
 from switches.errors import SwitchError
+from testbed.faults import Fault
 from testbed.lab import Lab
 from topologies import Fabric, InputError
 
@@ -77,21 +78,20 @@ class Trials:
 
     def _cut(self, link: str) -> Death | None:
         """Cuts a link for a while; returns early with the death of a switch."""
-        a, b = link.split(":")
         faults = self._lab.faults
-        fault = LinkFault(a, b, direction=self._scenario.fault.direction)
+        fault = Fault("blackhole", link, self._scenario.fault.direction)
         faults.prepare(fault)
         moment = faults.apply(fault)
         death = self._watch.wait(self._scenario.hold_ns / 1e9)
         restored: Moment | None = None
         try:
-            restored = faults.undo(a, b)
+            restored = faults.undo(link)
         except grpc.RpcError:
             # The switch died with its fault entries: there is nothing to undo in it any more.
             death = death or self._watch.wait(DEATH_TIMEOUT_S)
             if death is None:
                 raise
-            faults.forget(a, b)
+            faults.forget(link)
         if death is not None and restored is None:
             return death  # its own record covers the cut, which it turned into something larger
         self.records.append(
@@ -109,8 +109,11 @@ class Trials:
 
     def _kill(self, switch: str) -> Death | None:
         """Ends a switch for a while; returns the death of another, if there was one."""
-        assert isinstance(self._lab.target, Bmv2Target)
         before, after = self._lab.target.kill(switch)
+        if not isinstance(self._lab.target, Bmv2Target):  # no process ends that one could watch
+            death = self._watch.wait(self._scenario.hold_ns / 1e9)
+            self._revive(switch, before, after)
+            return death
         death = self._watch.wait(DEATH_TIMEOUT_S)
         if death is None or death.name != SWITCH_PREFIX + switch:
             self._revive(switch, before, after)
@@ -133,7 +136,7 @@ class Trials:
 
     def _revive(self, switch: str, before_ns: int, after_ns: int) -> None:
         restart = time.monotonic_ns()
-        pid = self._lab.revive(switch)
+        self._lab.revive(switch)
         self.records.append(
             FaultRecord(
                 kind=SWITCH_DEATH,
@@ -144,8 +147,10 @@ class Trials:
                 restore_after_ns=time.monotonic_ns(),
             )
         )
-        self._watch.add(SWITCH_PREFIX + switch, pid)
-        self._recorder.watch({SWITCH_PREFIX + switch: pid})
+        if isinstance(self._lab.target, Bmv2Target):
+            pid = self._lab.target.processes()[switch]
+            self._watch.add(SWITCH_PREFIX + switch, pid)
+            self._recorder.watch({SWITCH_PREFIX + switch: pid})
 
     def _settle(self, number: int) -> None:
         restored = self._sender.ask("wait", what="restored", timeout_s=RESTORE_TIMEOUT_S)["holds"]

@@ -76,23 +76,13 @@ def _parser() -> argparse.ArgumentParser:
     cli = commands.add_parser("cli", help="Mininet's command line on the running fabric")
     cli.set_defaults(do=_cli)
 
-    fault = commands.add_parser("fault", help="break a link of the running fabric")
-    _link_arguments(fault)
-    kinds = ("blackhole", "loss", "corruption", "rate")
-    fault.add_argument("--kind", choices=kinds, default="blackhole")
-    fault.add_argument(
-        "--ratio",
-        type=float,
-        default=1.0,
-        help="share of frames lost or corrupted, or of the link's rate that is left (0..1)",
-    )
-    fault.add_argument(
-        "--direction", choices=("both", "up", "down"), default="both", help="up: away from hosts"
-    )
+    fault = commands.add_parser("fault", help="break something of the running fabric, or list how")
+    _fault_arguments(fault)
     fault.set_defaults(do=_fault)
 
-    restore = commands.add_parser("restore", help="heal a link of the running fabric")
-    _link_arguments(restore)
+    restore = commands.add_parser("restore", help="undo a fault of the running fabric, or all")
+    restore.add_argument("where", metavar="WHERE", nargs="?", help="the place of a fault")
+    restore.add_argument("--all", action="store_true", help="all faults")
     restore.set_defaults(do=_restore)
 
     perf = commands.add_parser("perf", help="perftest's write_bw and write_lat on the running fabric")
@@ -123,9 +113,21 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _link_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("a", metavar="NODE", help="one end of the link, such as p0-t0-0")
-    parser.add_argument("b", metavar="NODE", help="the other end, such as p0-t1-2")
+def _fault_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "kind", metavar="KIND", nargs="?", help="what to do; without it, all kinds are listed"
+    )
+    parser.add_argument("where", metavar="WHERE", nargs="?", help="a link a:b, a NIC port, a switch, a plane")
+    parser.add_argument("--direction", choices=("both", "up", "down"), help="up: away from the hosts (both)")
+    parser.add_argument(
+        "--ratio", type=float, help="share of frames lost or corrupted, or of the rate that is left (1)"
+    )
+    parser.add_argument("--delay", metavar="TIME", help="how much longer, each way (1 ms)")
+    parser.add_argument("--period", metavar="TIME", help="of a flap (1 s)")
+    parser.add_argument("--down", metavar="TIME", help="of a flap's period, or until a switch boots (500 ms)")
+    parser.add_argument(
+        "--of", metavar="KIND", help="what a flap does: blackhole or carrier-loss (blackhole)"
+    )
 
 
 def _perf_arguments(parser: argparse.ArgumentParser) -> None:
@@ -181,15 +183,15 @@ def _cli(args: argparse.Namespace) -> int:
 
 
 def _fault(args: argparse.Namespace) -> int:
-    from mrclab.running import fault
+    from mrclab.fault import fault
 
-    return fault(args.a, args.b, args.kind, args.direction, args.ratio)
+    return fault(args)
 
 
 def _restore(args: argparse.Namespace) -> int:
-    from mrclab.running import restore
+    from mrclab.fault import restore
 
-    return restore(args.a, args.b)
+    return restore(args)
 
 
 def _perf(args: argparse.Namespace) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from switches.errors import MachineError
 from testbed import state
 from testbed.names import Names
 from topologies import InputError
@@ -23,7 +24,8 @@ def control_socket(names: Names) -> Path:
 def ask(names: Names, request: Mapping[str, Any]) -> dict[str, Any]:
     """Sends a request to the testbed that is up and returns its answer.
 
-    Raises InputError where none is up, and with the daemon's words where it refuses.
+    Raises InputError where none is up, and with the daemon's words where it refuses, MachineError where
+    the machine lacks something.
     """
     state.require(names)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
@@ -37,6 +39,8 @@ def ask(names: Names, request: Mapping[str, Any]) -> dict[str, Any]:
             answer: dict[str, Any] = json.loads(lines.readline())
     if "refused" in answer:
         raise InputError(str(answer["refused"]))
+    if "lacks" in answer:
+        raise MachineError(str(answer["lacks"]))
     if "failed" in answer:
         raise RuntimeError(str(answer["failed"]))
     return answer

@@ -18,10 +18,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from controller.faults import LinkFault
 from mrclab.control import control_socket
 from mrclab.logs import set_up_logging
 from switches.errors import BadInputError, MachineError
+from testbed.faults import Fault
 from testbed.lab import Lab
 from testbed.names import Names
 from topologies import InputError, load_fabric
@@ -54,6 +54,8 @@ class Daemon:
             return operation(request)
         except InputError as error:
             return {"refused": str(error)}
+        except MachineError as error:
+            return {"lacks": str(error)}
         except Exception as error:
             LOGGER.exception("request failed: %s", request)
             return {"failed": f"{type(error).__name__}: {error}"}
@@ -65,7 +67,10 @@ class Daemon:
         return {
             "topology": lab.fabric.name,
             "target": lab.target.name,
-            "faults": {link: asdict(fault) for link, fault in lab.faults.active.items()},
+            "faults": {
+                where: asdict(fault) | {"times_down": len(lab.faults.transitions(where)) or 1}
+                for where, fault in lab.faults.active.items()
+            },
             "switches": {
                 switch.name: {
                     "device_id": switch.device_id,
@@ -80,9 +85,8 @@ class Daemon:
         }
 
     def _fault(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        fault = LinkFault(
-            request["a"], request["b"], request["kind"], request["direction"], float(request["ratio"])
-        )
+        fault = Fault(**request["fault"])
+        self._lab.faults.prepare(fault)
         return asdict(self._lab.faults.apply(fault))
 
     def _down(self, _request: Mapping[str, Any]) -> dict[str, Any]:
@@ -90,7 +94,10 @@ class Daemon:
         return {"pid": os.getpid()}
 
     def _restore(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        return asdict(self._lab.faults.undo(request["a"], request["b"]))
+        """Undoes the fault of a place, or, where that is None, all."""
+        faults, where = self._lab.faults, request["where"]
+        restored = faults.undo_all() if where is None else {where: faults.undo(where)}
+        return {"restored": {place: asdict(moment) for place, moment in restored.items()}}
 
 
 def _plain(counters: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Commands on a testbed that stays up: up, down, cli, fault, restore, clean."""
+"""Commands on a testbed that stays up: up, down, cli, clean."""
 
 from __future__ import annotations
 
@@ -94,27 +94,6 @@ def cli() -> int:
     finally:
         net.stop()
     return 0
-
-
-def fault(a: str, b: str, kind: str, direction: str, ratio: float) -> int:
-    """Breaks a link of the running testbed."""
-    request = {"do": "fault", "a": a, "b": b, "kind": kind, "direction": direction, "ratio": ratio}
-    _tell_moment(f"{kind} on {a} - {b}", ask(Names.from_environment(), request))
-    return 0
-
-
-def restore(a: str, b: str) -> int:
-    """Heals a link of the running testbed."""
-    _tell_moment(f"restored {a} - {b}", ask(Names.from_environment(), {"do": "restore", "a": a, "b": b}))
-    return 0
-
-
-def _tell_moment(what: str, moment: dict[str, int]) -> None:
-    before, after = moment["t_before_ns"], moment["t_after_ns"]
-    print(
-        f"{what}: at {before / 1e9:.6f} s of CLOCK_MONOTONIC, known to {(after - before) / 1e3:.0f} us "
-        f"(stamped by the {moment['stamped_by']})"
-    )
 
 
 def clean() -> int:

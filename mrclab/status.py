@@ -10,6 +10,7 @@ from rich.table import Table
 
 from mrclab.control import ask
 from testbed import state
+from testbed.faults import KINDS
 from testbed.names import Names
 
 
@@ -26,12 +27,23 @@ def status(*, as_json: bool) -> int:
     console.print(f"topology {answer['topology']} on {answer['target']}, up since {answer['since']}")
     console.print(_table(answer["switches"]))
     console.print(_queues(answer["switches"]))
-    for link, fault in answer["faults"].items():
-        share = f" {fault['ratio']:.4%}" if fault["kind"] != "blackhole" else ""
-        console.print(f"fault: {link} {fault['kind']}{share} ({fault['direction']})")
+    for where, fault in answer["faults"].items():
+        console.print(f"fault: {where} {_fault(fault)}")
     if not answer["faults"]:
         console.print("no faults")
     return 0
+
+
+def _fault(fault: dict[str, Any]) -> str:
+    takes = KINDS[fault["kind"]].takes
+    words = [str(fault["kind"])]
+    if "ratio" in takes:
+        words.append(f"{fault['ratio']:.4%}")
+    if "direction" in takes:
+        words.append(f"({fault['direction']})")
+    if fault["times_down"] > 1:
+        words.append(f"{fault['times_down']} times")
+    return " ".join(words)
 
 
 def _queues(switches: dict[str, Any]) -> Table | str:

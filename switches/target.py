@@ -58,6 +58,20 @@ class SwitchTarget(Protocol):
     def pids(self) -> list[int]:
         """The process ids of what was started."""
 
+    def kill(self, *names: str) -> tuple[int, int]:
+        """End switches at once, as a crash or a power cut would: their frames drop, their state is lost.
+
+        Their interfaces stay up. Returns stamps of CLOCK_MONOTONIC (ns): before the first was told, and when
+        none forwarded any more. Raises SwitchError where one goes on or was dead already.
+        """
+
+    def restart(self, *names: str) -> None:
+        """Start switches again that ended, at the same addresses, and return when they answer.
+
+        They have no pipeline then: the controller programs them as soon as it is connected again. Raises
+        SwitchError as `start` does.
+        """
+
     def stop(self) -> None:
         """Stop everything that was started; harmless when nothing is."""
 

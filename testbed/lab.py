@@ -11,9 +11,9 @@ from types import TracebackType
 from controller.faults import FaultInjector
 from controller.thread import ControllerThread
 from switches.bmv2.target import Bmv2Target, Queue
-from switches.errors import SwitchError
 from switches.target import RunningSwitch, SwitchSpec, SwitchTarget, select_target
 from testbed import namespaces
+from testbed.faults import Faults
 from testbed.names import Names, switch_ports
 from testbed.network import FabricNetwork
 from topologies import Fabric
@@ -44,7 +44,8 @@ class Lab:
         self.target = target
         self.switches = tuple(switches)
         self.controller = controller
-        self.faults = FaultInjector(self.fabric, switches, controller.election_ids)
+        self.injector = FaultInjector(self.fabric, switches, controller.election_ids)
+        self.faults = Faults(self)
 
     @classmethod
     def up(
@@ -97,23 +98,25 @@ class Lab:
     ) -> None:
         self.down()
 
-    def revive(self, switch: str) -> int:
-        """Starts a switch that ended again and waits until it holds its entries; returns its new pid.
+    def revive(self, *switches: str) -> None:
+        """Starts switches again that ended and waits until they hold their entries.
 
-        Faults written to it are gone. Raises SwitchError where the target cannot, ProgrammingError where the
-        switch does not take its entries.
+        Faults written to them are gone. Raises SwitchError where they do not start, ProgrammingError where
+        one does not take its entries.
         """
-        if not isinstance(self.target, Bmv2Target):
-            raise SwitchError(f"the {self.target.name} target cannot start one switch again")
-        before = self.controller.programmings.get(switch, 0)
-        pid = self.target.restart(switch)
-        self.network.record_process(pid, f"{self.target.name} switches")
-        self.controller.programmed_again(switch, times=before + 1, timeout_s=PROGRAM_TIMEOUT_S)
-        return pid
+        programmed = self.controller.programmings
+        known = set(self.target.pids())
+        self.target.restart(*switches)
+        for pid in set(self.target.pids()) - known:
+            self.network.record_process(pid, f"{self.target.name} switches")
+        for name in switches:
+            times = programmed.get(name, 0) + 1
+            self.controller.programmed_again(name, times=times, timeout_s=PROGRAM_TIMEOUT_S)
 
     def down(self) -> None:
         """Takes everything down. Again is harmless."""
         self.faults.close()
+        self.injector.close()
         self.controller.stop()
         self.target.stop()
         self.network.__exit__(None, None, None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from testbed import namespaces, offloads, rtnetlink
 from testbed.errors import MachineError
 from testbed.names import Names
 from testbed.rtnetlink import Request
-from topologies import Fabric, Link, LinkProfile
+from topologies import Fabric, InputError, Link, LinkProfile
 
 # Interfaces get indexes of our choosing, so that nothing has to be looked up. They start well above those
 # that the kernel itself gives to the tunnel devices of a new namespace.
@@ -252,16 +253,65 @@ def _send_qdiscs(route: IPRoute, requests: Sequence[Request], module: str, what:
         raise
 
 
-def set_up(namespace: str, ifname: str, *, up: bool = True) -> None:
-    """Brings an interface up, or takes it down. Raises OSError."""
+def set_up(namespace: str, ifname: str, *, up: bool = True) -> tuple[int, int]:
+    """Brings an interface up, or takes it down. Raises OSError.
 
-    def work() -> None:
+    Returns CLOCK_MONOTONIC (ns) before and after the request that did it.
+    """
+
+    def work() -> tuple[int, int]:
         namespaces.enter(namespace)
         what = f"cannot {'bring up' if up else 'take down'} {ifname}"
         with rtnetlink.opened() as route, rtnetlink.refusals(what):
-            route.link("set", index=socket.if_nametoindex(ifname), state="up" if up else "down")
+            index, state = socket.if_nametoindex(ifname), "up" if up else "down"
+            before = time.monotonic_ns()
+            route.link("set", index=index, state=state)
+            return before, time.monotonic_ns()
 
-    namespaces.in_thread(work)
+    return namespaces.in_thread(work)
+
+
+def settle(ends: Iterable[tuple[str, str]]) -> bool:
+    """Waits until interfaces, given as (namespace, name), carry what is sent; returns whether all do."""
+
+    def work() -> bool:
+        carrier = True
+        for namespace, ifname in ends:
+            namespaces.enter(namespace)
+            with offloads.opened() as ethtool:
+                carrier = offloads.settle(ethtool, ifname) and carrier
+        return carrier
+
+    return namespaces.in_thread(work)
+
+
+def set_delay(cable: Cable, switches: str, delay_ns: int | None) -> tuple[int, int]:
+    """Lets a cable take longer each way by ``delay_ns``, or, with None, no longer than it did at first.
+
+    ``switches`` is the switches' namespace, whose ports have two classes. Raises MachineError where the
+    kernel has no sch_netem, InputError where the cable has a delay of its own, OSError. Returns
+    CLOCK_MONOTONIC (ns) before the first request and after the last.
+    """
+    profile = cable.link.profile
+    if profile.delay_ns:
+        raise InputError(f"link {cable.link.name} has a delay already: change it in the topology")
+    shape, longer = shape_of(profile), replace(profile, delay_ns=delay_ns or 0)
+
+    def work() -> tuple[int, int]:
+        before = time.monotonic_ns()
+        for end in (cable.a, cable.b):
+            namespaces.enter(end.namespace)
+            parents = (DATA_CLASS, HIGH_CLASS) if end.namespace == switches else (LINK_CLASS,)
+            with rtnetlink.opened() as route:
+                if delay_ns is None:
+                    gone = [rtnetlink.no_netem(end.index, parent=parent) for parent in parents]
+                    rtnetlink.send(route, gone, "cannot take delays away")
+                else:
+                    delays = [_delay(end, longer, shape, parent) for parent in parents]
+                    _send_qdiscs(route, delays, "sch_netem", "link delays", "CONFIG_NET_SCH_NETEM")
+        return before, time.monotonic_ns()
+
+    return namespaces.in_thread(work)
 
 
 def cut(namespace: str) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from pyroute2 import IPRoute
 from pyroute2.netlink import NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REQUEST, nla, nlmsg
 from pyroute2.netlink.exceptions import NetlinkError
-from pyroute2.netlink.rtnl import RTM_NEWLINK, RTM_NEWQDISC, RTM_NEWTCLASS, TC_H_ROOT
+from pyroute2.netlink.rtnl import RTM_DELQDISC, RTM_NEWLINK, RTM_NEWQDISC, RTM_NEWTCLASS, TC_H_ROOT
 from pyroute2.netlink.rtnl.ifinfmsg import IFF_UP, ifinfmsg
 from pyroute2.netlink.rtnl.tcmsg import sched_htb, sched_tbf, tcmsg
 from pyroute2.netlink.rtnl.tcmsg.common import LINKLAYER_ETHERNET, tick_in_usec
@@ -188,6 +188,13 @@ def netem(index: int, *, delay_ns: int, limit_packets: int, parent: int = 1) -> 
     options = {"delay": _ticks(delay_ns), "limit": limit_packets}
     handles = {"handle": max(parent, 0x10) << 16, "parent": 1 << 16 | parent}
     return _qdisc(tcmsg(), index, "netem", options, **handles)
+
+
+def no_netem(index: int, *, parent: int = 1) -> Request:
+    """Takes the delay line below 1:``parent`` away."""
+    message = tcmsg()
+    handles = {"handle": max(parent, 0x10) << 16, "parent": 1 << 16 | parent}
+    return _request(message, RTM_DELQDISC, _DO, index=index, attrs=[("TCA_KIND", "netem")], **handles)
 
 
 def _ticks(time_ns: int) -> int:

@@ -195,31 +195,27 @@ class Bmv2Target:
         except (OSError, ThriftError) as error:
             raise SwitchError(f"{name}: its queues cannot be set: {error}") from error
 
-    def kill(self, name: str) -> tuple[int, int]:
-        """Ends one switch at once, as a crash would. Its interfaces stay up.
-
-        Returns stamps of CLOCK_MONOTONIC (ns): before the signal, and when the switch ran no more. Raises
-        SwitchError where it goes on.
-        """
-        pid = self._processes[name].pid
+    def kill(self, *names: str) -> tuple[int, int]:
+        """Ends switches at once; see `SwitchTarget`."""
+        pids = {name: self._processes[name].pid for name in names}
         before = time.monotonic_ns()
-        os.kill(pid, signal.SIGKILL)
-        if not wait_exiting(pid, DEATH_TIMEOUT_S):
-            raise SwitchError(f"{name} goes on {DEATH_TIMEOUT_S:g} s after it was killed")
+        for pid in pids.values():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        for name, pid in pids.items():
+            if not wait_exiting(pid, DEATH_TIMEOUT_S):
+                raise SwitchError(f"{name} goes on {DEATH_TIMEOUT_S:g} s after it was killed")
         return before, time.monotonic_ns()
 
-    def restart(self, name: str) -> int:
-        """Starts a switch that ended again, with the same addresses; returns its new pid once it answers.
-
-        It has no pipeline then: the controller programs it as soon as it is connected again. Raises
-        SwitchError as `start` does.
-        """
-        self._processes[name].stop()
-        self._spawn(name)
-        self._wait([self._running[name]])
-        if name in self._thrift_ports:
-            self._shape(name)
-        return self._processes[name].pid
+    def restart(self, *names: str) -> None:
+        """Starts switches again that ended; see `SwitchTarget`. Each is a new process, of a new pid."""
+        for name in names:
+            self._processes[name].stop()
+            self._spawn(name)
+        self._wait([self._running[name] for name in names])
+        for name in names:
+            if name in self._thrift_ports:
+                self._shape(name)
 
     def last_words(self, name: str) -> str:
         """How a switch that is ending ended, and the last line of its log."""

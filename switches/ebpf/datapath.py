@@ -54,6 +54,7 @@ class Datapath:
         self.maps: list[Map] = []
         self._own: list[Map] = []
         self.attached: list[int] = []
+        self._served: list[int] = []  # the ifindexes whose frames the program takes
         self.fd = -1
         try:
             for i, spec in enumerate(compiled.plan.maps):
@@ -66,6 +67,7 @@ class Datapath:
                 number, index = struct.pack("=I", port), struct.pack("=I", ifindex)
                 self.maps[compiled.plan.port_map].update(number, index)
                 self.maps[compiled.plan.ifindex_map].update(index, number)
+                self._served.append(ifindex)
             code = bpf.relocate(compiled.code, [m.fd for m in self.maps])
             self.fd = bpf.load_program(code, name)
         except BaseException:
@@ -82,6 +84,12 @@ class Datapath:
                 tc.add_clsact(ifindex)
             self.attached.append(ifindex)
             tc.add_filter(ifindex, self.fd, self.name)
+
+    def forget_ports(self) -> None:
+        """Take no frame any more on any port; the program stays attached and drops what comes."""
+        ports = self.maps[self.compiled.plan.ifindex_map]
+        while self._served:
+            ports.delete(struct.pack("=I", self._served.pop()))
 
     def detach(self, tc: TrafficControl) -> None:
         """Stop forwarding and remove the qdiscs."""

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from controller.faults import LinkFault
 from switches.bmv2.target import PCAP_VARIABLE, Bmv2Target
 from switches.deaths import DeathWatch
 from switches.errors import BadInputError, SwitchError
 from switches.target import SwitchSpec
+from testbed.faults import Fault
 from testbed.lab import Lab
 from testbed.names import Names
 from testbed.namespaces import in_thread
@@ -77,7 +77,7 @@ def test_a_killed_switch_is_noticed_started_and_programmed_again(tmp_path: Path)
         names = Names.of_prefix(f"t{os.urandom(3).hex()}")
         with Lab.up(load_fabric("tiny"), "bmv2", tmp_path, names=names) as lab:
             assert isinstance(lab.target, Bmv2Target)
-            lab.faults.apply(LinkFault("p1-t0-0", "p1-t1-0"))
+            lab.faults.apply(Fault("blackhole", "p1-t0-0:p1-t1-0"))
             pids = lab.target.processes()
             with DeathWatch(pids) as watch:
                 os.kill(pids["p0-t1-0"], signal.SIGKILL)
@@ -86,13 +86,13 @@ def test_a_killed_switch_is_noticed_started_and_programmed_again(tmp_path: Path)
             assert death.name == "p0-t1-0"
             assert lab.target.last_words("p0-t1-0").startswith("signal 9")
             assert not lab.target.alive()
-            pid = lab.revive("p0-t1-0")
-            assert pid != pids["p0-t1-0"]
+            lab.revive("p0-t1-0")
+            assert lab.target.processes()["p0-t1-0"] != pids["p0-t1-0"]
             assert lab.target.alive()
             assert lab.controller.programmings["p0-t1-0"] == 2
             assert lab.controller.programmings["p0-t1-1"] == 1
             assert lab.controller.verify() == ()
-            lab.faults.undo("p1-t0-0", "p1-t1-0")
+            lab.faults.undo("p1-t0-0:p1-t1-0")
 
     in_thread(body)
 

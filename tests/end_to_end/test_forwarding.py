@@ -116,7 +116,7 @@ def test_the_segment_list_shifts_hop_by_hop(tiny: Up, ears: Ears, number: int) -
 def test_a_cut_link_drops_and_nothing_is_rerouted(tiny: Up, ears: Ears) -> None:
     path = tiny.fabric.paths(SRC, DST)[1]
     t0, t1 = path.nodes[1], path.nodes[2]
-    tiny.mrclab.ok("fault", t0, t1)
+    tiny.mrclab.ok("fault", "blackhole", f"{t0}:{t1}")
     try:
         before = tiny.mrclab.status()["switches"]
         data = frame(tiny, path)
@@ -138,7 +138,7 @@ def test_a_cut_link_drops_and_nothing_is_rerouted(tiny: Up, ears: Ears) -> None:
         send(tiny, other, frame(tiny, other))
         assert ears.wait(arrivals(tiny, other)[-1])[IPv6].hlim == 61
     finally:
-        tiny.mrclab.ok("restore", t0, t1)
+        tiny.mrclab.ok("restore", f"{t0}:{t1}")
     ears.heard()
     send(tiny, path, data)
     assert ears.wait(arrivals(tiny, path)[-1])[IPv6].hlim == 61

@@ -146,10 +146,11 @@ def test_mininets_prompt_reaches_hosts_and_switches(mrclab: Mrclab, machine: Non
 
 def test_a_fault_is_refused_where_there_is_no_such_link(mrclab: Mrclab) -> None:
     mrclab.ok("up", "--topology", "tiny", "--target", "ebpf")
-    refused = mrclab("fault", "p0-t0-0", "p1-t1-0")
+    refused = mrclab("fault", "blackhole", "p0-t0-0:p1-t1-0")
     assert refused.returncode == 2
-    assert refused.stderr == "mrclab: no link p0-t0-0 - p1-t1-0 in topology tiny\n"
-    again = mrclab("restore", "p0-t0-0", "p0-t1-0")
+    said = "mrclab: no link 'p0-t0-0:p1-t1-0' in tiny: give a link, such as p0-t0-0:p0-t1-1\n"
+    assert refused.stderr == said
+    again = mrclab("restore", "p0-t0-0:p0-t1-0")
     assert again.returncode == 2
     assert "has no fault to undo" in again.stderr
     mrclab.ok("down")
@@ -190,7 +191,7 @@ def test_nobody_is_left_holding_our_descriptors(mrclab: Mrclab) -> None:
 def test_perf_over_a_dead_network_ends_with_one_line(mrclab: Mrclab, machine: None) -> None:
     mrclab.ok("up", "--topology", "tiny", "--target", "ebpf")
     for plane in range(2):
-        mrclab.ok("fault", "h1", f"p{plane}-t0-0")
+        mrclab.ok("fault", "blackhole", f"h1:p{plane}-t0-0")
     for test in ("write_bw", "write_lat"):
         done = mrclab("perf", test, "--from", "h1", "--to", "h3", "-n", "10")
         assert done.returncode == 1

@@ -49,8 +49,8 @@ def test_the_shell_lists_inserts_and_reads(mrclab: Mrclab, environment: None, ta
     assert "micro_segment.my_sid" in said.stdout
     assert "FOUND 1 MrcIngress.ingress_fault.blackhole" in said.stdout
     # The controller is primary as before: it can still write, with the id it had.
-    mrclab.ok("fault", "p0-t0-0", "p0-t1-1")
-    mrclab.ok("restore", "p0-t0-0", "p0-t1-1")
+    mrclab.ok("fault", "blackhole", "p0-t0-0:p0-t1-1")
+    mrclab.ok("restore", "p0-t0-0:p0-t1-1")
     assert all(switch["drift"] is None for switch in mrclab.status()["switches"].values())
     mrclab.ok("down")
 

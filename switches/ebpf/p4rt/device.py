@@ -90,6 +90,7 @@ class Device:
         self._kinds: dict[str, Entities] = {}
         self._shared = shared
         self._down: set[int] = set()
+        self.on = True
 
     # -- pipeline ------------------------------------------------------------------------------------------
 
@@ -134,8 +135,33 @@ class Device:
             self.running.datapath.close_descriptors()
             self.running = None
 
+    def silence(self) -> None:
+        """Drop every frame that comes in on any port, from now on: what it takes is one map update a port.
+
+        The program stays on the ports and no longer knows them. Frames that the kernel holds for a port to
+        send already are not called back: at most what its queue held.
+        """
+        if self.running is not None:
+            self.running.datapath.forget_ports()
+
+    def lose_power(self) -> None:
+        """Forget the pipeline and all that was in it, and answer nobody. `silence` comes first."""
+        self.on = False
+        self.config = self.saved = None
+        self._kinds = {}
+
+    def boot(self) -> None:
+        """Come back as a switch that was just started: on its ports, but without a pipeline."""
+        self.on = True
+
+    def reachable(self) -> None:
+        """Raises P4RuntimeError UNAVAILABLE while the switch is off."""
+        if not self.on:
+            raise P4RuntimeError(Code.UNAVAILABLE, f"{self.spec.name} is switched off")
+
     def ready(self) -> Running:
         """What runs. Raises P4RuntimeError FAILED_PRECONDITION without a configuration."""
+        self.reachable()
         if self.config is None or self.running is None:
             raise P4RuntimeError(
                 Code.FAILED_PRECONDITION, "No forwarding pipeline config set for this device"

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import hashlib
 import logging
+import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -23,6 +24,8 @@ from switches.ebpf.p4rt.devconfig import json_of
 from switches.ebpf.p4rt.device import Config, Device
 from switches.ebpf.p4rt.schema import bind
 from switches.ebpf.p4rt.status import DETAILS_KEY, Code, P4RuntimeError, batch_status
+from switches.ebpf.p4rt.uninterrupted import uninterrupted
+from switches.ebpf.power import power_handlers
 from switches.ebpf.tc import TrafficControl
 from switches.errors import BadInputError, SwitchError
 from switches.target import SwitchSpec
@@ -88,6 +91,7 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
         self.devices = {s.device_id: Device(s, self._shared) for s in specs}
         self._arbiters = {i: Arbiter(i) for i in self.devices}
         self._locks = {i: asyncio.Lock() for i in self.devices}
+        self._booted: dict[int, asyncio.Event] = {}  # of the devices that are off
         self.programs = Programs()
         self._messages: dict[bytes, p4r.ForwardingPipelineConfig] = {}
         self._sessions: set[_Session] = set()
@@ -103,6 +107,7 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
             ]
         )
         p4r_grpc.add_P4RuntimeServicer_to_server(self, self._server)
+        self._server.add_generic_rpc_handlers((power_handlers(self._power_off, self._power_on),))
         try:
             self.port = self._server.add_insecure_port(self.address)
         except RuntimeError as exc:
@@ -152,7 +157,47 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
         device = self.devices.get(device_id)
         if device is None:
             raise P4RuntimeError(Code.NOT_FOUND, f"no device {device_id}")
+        device.reachable()
         return device
+
+    async def _power_off(self, device_ids: Sequence[int], context: Context) -> tuple[int, int]:
+        """Take switches out as a power cut would: their frames drop, all that was in them is lost."""
+        try:
+            devices = [self._device(i) for i in device_ids]
+        except P4RuntimeError as exc:
+            await context.abort(exc.code, exc.message)
+        with uninterrupted():
+            before = time.monotonic_ns()
+            for device in devices:
+                device.silence()
+            after = time.monotonic_ns()
+        for device in devices:
+            device.lose_power()
+            device_id = device.spec.device_id
+            self._booted[device_id] = asyncio.Event()
+            self._arbiters[device_id] = Arbiter(device_id)
+            for session in [s for s in self._sessions if s.device_id == device_id]:
+                session.fail(P4RuntimeError(Code.UNAVAILABLE, f"{device.spec.name} was switched off"))
+            log.info("%s: switched off", device.spec.name)
+        return before, after
+
+    async def _power_on(self, device_ids: Sequence[int], context: Context) -> tuple[int, int]:
+        """Start switches that are off. They have no pipeline until a client sets one."""
+        before = time.monotonic_ns()
+        for device_id in device_ids:
+            device = self.devices.get(device_id)
+            if device is None or device_id not in self._booted:
+                await context.abort(Code.FAILED_PRECONDITION, f"device {device_id} is not off")
+                continue
+            device.boot()
+            self._booted.pop(device_id).set()
+            log.info("%s: switched on", device.spec.name)
+        return before, time.monotonic_ns()
+
+    async def powered(self, device_id: int) -> None:
+        """Wait while a device is off, as one waits for an answer from a machine that is."""
+        if device_id in self._booted:
+            await self._booted[device_id].wait()
 
     async def Capabilities(
         self, request: p4r.CapabilitiesRequest, context: Context
@@ -190,6 +235,7 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
         if not request.HasField("config"):
             raise P4RuntimeError(Code.INVALID_ARGUMENT, "a pipeline config is needed")
         compiled = await self.programs.get(json_of(request.config.p4_device_config))
+        device.reachable()  # it may have been switched off meanwhile
         config = Config(self._intern(request.config), bind(request.config.p4info, compiled), compiled)
         match action:
             case _Request.VERIFY:
@@ -313,11 +359,14 @@ class _Session:
         self._client = client
         self._queue = queue
         self._arbiter: Arbiter | None = None
+        self.device_id: int | None = None  # once it is known
 
     async def read(self, messages: AsyncIterator[p4r.StreamMessageRequest]) -> None:
         """Handle messages until the client is done, or an error ends the session."""
         try:
             async for message in messages:
+                if message.HasField("arbitration"):
+                    await self._server.powered(message.arbitration.device_id)
                 self._handle(message)
         except P4RuntimeError as exc:
             self._queue.put_nowait(exc)
@@ -332,7 +381,7 @@ class _Session:
                 arbiter = self._server._arbiters[device_id]
                 if self._arbiter not in (None, arbiter):
                     raise P4RuntimeError(Code.FAILED_PRECONDITION, "one stream is for one device")
-                self._arbiter = arbiter
+                self._arbiter, self.device_id = arbiter, device_id
                 arbiter.update(self._client, message.arbitration)
             case other:
                 if self._arbiter is None:
@@ -348,6 +397,10 @@ class _Session:
     def end(self) -> None:
         """End the stream from this side."""
         self._queue.put_nowait(None)
+
+    def fail(self, error: P4RuntimeError) -> None:
+        """End the stream with an error."""
+        self._queue.put_nowait(error)
 
     def leave(self) -> None:
         """End the client's part in the election."""

@@ -1,0 +1,53 @@
+"""Switching a switch of the software target off and on: what the power cord is to a real one.
+
+All switches of a fabric live in one process, so none of them can be killed alone. This small gRPC service
+beside P4Runtime takes one or several out at once instead. A request and its answer are JSON objects::
+
+    /mrclab.Power/Off  {"device_ids": [3, 4]}  ->  {"t_before_ns": ..., "t_after_ns": ...}
+    /mrclab.Power/On   {"device_ids": [3, 4]}  ->  {"t_before_ns": ..., "t_after_ns": ...}
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import grpc
+
+SERVICE = "mrclab.Power"
+TIMEOUT_S = 10.0
+
+Stamps = tuple[int, int]
+Switching = Callable[[Sequence[int], Any], Awaitable[Stamps]]
+
+
+def power_handlers(off: Switching, on: Switching) -> grpc.GenericRpcHandler:
+    """The service, for a server of grpc.aio. Both functions get the device ids and the call's context."""
+
+    def method(do: Switching) -> grpc.RpcMethodHandler[Any, Any]:
+        async def answer(request: dict[str, Any], context: Any) -> dict[str, int]:
+            before, after = await do([int(i) for i in request["device_ids"]], context)
+            return {"t_before_ns": before, "t_after_ns": after}
+
+        return grpc.unary_unary_rpc_method_handler(
+            answer, request_deserializer=json.loads, response_serializer=_dumps
+        )
+
+    return grpc.method_handlers_generic_handler(SERVICE, {"Off": method(off), "On": method(on)})
+
+
+def switch_power(channel: grpc.Channel, device_ids: Sequence[int], *, on: bool) -> Stamps:
+    """Switches devices off or on and returns CLOCK_MONOTONIC (ns) before the first and after the last.
+
+    Raises grpc.RpcError.
+    """
+    call = channel.unary_unary(
+        f"/{SERVICE}/{'On' if on else 'Off'}", request_serializer=_dumps, response_deserializer=json.loads
+    )
+    answer = call({"device_ids": list(device_ids)}, timeout=TIMEOUT_S)
+    return int(answer["t_before_ns"]), int(answer["t_after_ns"])
+
+
+def _dumps(message: dict[str, Any]) -> bytes:
+    return json.dumps(message).encode()

@@ -1,0 +1,49 @@
+"""Faults as a person makes them: the commands, on a fabric that is up."""
+
+import os
+
+import pytest
+
+from testbed.faults import KINDS
+from tests.end_to_end.conftest import Mrclab
+
+pytestmark = pytest.mark.root
+LINK = "p0-t0-0:p0-t1-0"
+
+
+def test_faults_are_told_made_shown_undone_and_cleaned_away(mrclab: Mrclab, machine: None) -> None:
+    assert all(kind in mrclab.ok("fault") for kind in KINDS)
+    mrclab.ok("up", "--topology", "tiny", "--target", "ebpf")
+    said = mrclab.ok("fault", "loss", LINK, "--ratio", "0.25", "--direction", "up")
+    assert "known to" in said
+    assert "stamped by the switch" in said
+    mrclab.ok("fault", "switch-death", "p1-t1-0")
+    shown = mrclab.ok("status")
+    assert f"fault: {LINK} loss 25.0000% (up)" in shown
+    assert "not answering" in shown
+    assert mrclab.status()["faults"]["p1-t1-0"]["kind"] == "switch-death"
+    for words, said in (
+        (("loss", LINK), "is faulty already"),
+        (("loss", "p1-t0-0:p1-t1-0"), "p1-t1-0 is dead already"),
+        (("loss",), "where? loss breaks a link"),
+        (("typo", LINK), "choose blackhole"),
+        (("flap", LINK, "--period", "soon"), "must be a time such as"),
+        (("blackhole", LINK, "--ratio", "0.5"), "no use for --ratio"),
+    ):
+        refused = mrclab("fault", *words)
+        assert refused.returncode == 2
+        assert said in refused.stderr
+        assert refused.stderr.count("\n") == 1
+    assert mrclab("restore").returncode == 2
+    assert "restored p1-t1-0" in mrclab.ok("restore", "--all")
+    status = mrclab.status()
+    assert status["faults"] == {}
+    assert status["switches"]["p1-t1-0"]["programmed"] == 2
+    assert all(switch["drift"] is None for switch in status["switches"].values())
+    # What is in force when somebody cleans up goes with the rest.
+    for kind, where in (("flap", LINK), ("carrier-loss", "p1-t0-0:p1-t1-1"), ("plane-death", "p0")):
+        done = mrclab("fault", kind, where)
+        assert done.returncode == 0, done.stderr
+    mrclab.ok("clean")
+    assert [n for n in os.listdir("/run/netns") if n.startswith(mrclab.names.prefix)] == []
+    assert not mrclab.names.state_dir.exists()

@@ -1,0 +1,415 @@
+"""Every kind of fault on a running fabric: what it does to frames, and that undoing it leaves nothing."""
+
+import dataclasses
+import json
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+
+import grpc
+import pytest
+
+from controller.faults import LinkFault
+from testbed import namespaces
+from testbed.doctor import doctor
+from testbed.errors import MachineError
+from testbed.faults import KINDS, Fault, Place, checked
+from testbed.lab import Lab
+from testbed.names import Names
+from topologies import InputError, load_fabric
+
+TINY = load_fabric("tiny")
+LINK, SPINE, PORT, PLANE = "p0-t0-0:p0-t1-0", "p0-t1-0", "h0-eth0", "p0"
+PLACES = {Place.LINK: LINK, Place.NIC_PORT: PORT, Place.SWITCH: SPINE, Place.PLANE: PLANE}
+FRAMES = 40
+QUIET_S = 0.2
+PATIENCE_S = 5.0
+
+
+def a_fault(kind: str) -> Fault:
+    return Fault(kind, PLACES[KINDS[kind].place])
+
+
+# What is accepted; no network.
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_takes_a_place_of_its_sort(kind: str) -> None:
+    assert checked(TINY, a_fault(kind)) == a_fault(kind)
+    with pytest.raises(InputError, match=r"no (link|NIC port|switch|plane) 'p9'"):
+        checked(TINY, Fault(kind, "p9"))
+
+
+def test_a_link_may_be_named_from_either_end() -> None:
+    assert checked(TINY, Fault("loss", "p0-t1-0:p0-t0-0", ratio=0.5)).where == LINK
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (Fault("typo", LINK), "no fault kind 'typo': choose blackhole, "),
+        (Fault("blackhole", LINK, ratio=0.5), "blackhole has no use for --ratio: it takes --direction"),
+        (Fault("carrier-loss", LINK, direction="up"), "it takes no options"),
+        (Fault("loss", LINK, ratio=0.0), "above 0 and at most 1"),
+        (Fault("loss", LINK, ratio=float("nan")), "above 0 and at most 1"),
+        (Fault("delay", LINK, delay_ns=0), "longer than nothing"),
+        (Fault("flap", LINK, period_ns=10**6, down_ns=10**5), "10 ms or longer"),
+        (Fault("flap", LINK, period_ns=10**9, down_ns=10**9), "longer than the time down"),
+        (Fault("flap", LINK, of="loss"), "a flap is of blackhole or carrier-loss"),
+        (Fault("flap", LINK, of="carrier-loss", direction="up"), "both ways"),
+        (Fault("switch-reboot", SPINE, down_ns=0), "longer than nothing"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_one_line(fault: Fault, said: str) -> None:
+    with pytest.raises(InputError, match=said) as refusal:
+        checked(TINY, fault)
+    assert "\n" not in str(refusal.value)
+
+
+# On a running fabric.
+
+
+Body = Callable[[Callable[["Bench"], None]], None]
+
+
+class Wire:
+    """Frames of our own from one host to another, over one path or over the other plane's."""
+
+    def __init__(self, lab: Lab, src: str, dst: str) -> None:
+        self._lab = lab
+        self._src, self._dst = lab.fabric.host(src), lab.fabric.host(dst)
+        self._sockets: dict[tuple[str, int], socket.socket] = {}
+        for host in (self._src, self._dst):
+            with namespaces.inside(lab.network.names.host(host.name)):
+                for port in host.ports:
+                    s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x86DD))
+                    s.bind((port.ifname, 0x86DD))
+                    s.setblocking(False)
+                    self._sockets[host.name, port.plane] = s
+
+    def close(self) -> None:
+        for s in self._sockets.values():
+            s.close()
+
+    def _frame(self, plane: int, t1: int, number: int) -> bytes:
+        fabric = self._lab.fabric
+        (path,) = (p for p in fabric.paths(self._src.name, self._dst.name) if p.plane == plane and p.t1 == t1)
+        port = self._src.ports[plane]
+        payload = b"\0" * 20 + number.to_bytes(4, "big") + b"fault test".ljust(200, b".")
+        ipv6 = b"\x60\0\0\0" + len(payload).to_bytes(2, "big") + b"\x3b\x40"
+        ipv6 += port.address.packed + path.outer_dst.packed
+        return port.t0_mac + port.mac + b"\x86\xdd" + ipv6 + payload
+
+    def received(self, plane: int = 0, t1: int = 0, frames: int = FRAMES) -> list[bytes]:
+        """Sends frames over a path; those that arrive, as soon as all have or nothing comes any more."""
+        receiver = self._sockets[self._dst.name, plane]
+        while _take(receiver):
+            pass
+        sent = [self._frame(plane, t1, number) for number in range(frames)]
+        for frame in sent:
+            try:
+                self._sockets[self._src.name, plane].send(frame)
+            except OSError:
+                continue  # the port is down
+        found: list[bytes] = []
+        end = time.monotonic() + QUIET_S
+        while len(found) < frames and time.monotonic() < end:
+            if frame := _take(receiver):
+                found.append(frame)
+                end = time.monotonic() + QUIET_S
+        return found
+
+    def soon(self, plane: int = 0, t1: int = 0) -> bool:
+        end = time.monotonic() + PATIENCE_S
+        while time.monotonic() < end:
+            if len(self.received(plane, t1, 5)) == 5:
+                return True
+        return False
+
+
+def _take(s: socket.socket) -> bytes:
+    try:
+        return s.recv(9216)
+    except (BlockingIOError, OSError):
+        return b""
+
+
+@dataclasses.dataclass
+class Bench:
+    lab: Lab
+    wire: Wire
+
+    def condition(self) -> object:
+        """All that a fault may change, and its undoing has to put back."""
+        names = self.lab.network.names
+        interfaces = []
+        for namespace in (names.fabric, *(names.host(h.name) for h in self.lab.fabric.hosts)):
+            said = subprocess.run(
+                ["ip", "-j", "-n", namespace, "link"], capture_output=True, text=True, check=True
+            ).stdout
+            interfaces += [
+                (i["ifname"], sorted(i["flags"]), i["operstate"], i["mtu"], i["qdisc"])
+                for i in json.loads(said)
+            ]
+            said = subprocess.run(
+                ["tc", "-n", namespace, "qdisc"], capture_output=True, text=True, check=True
+            ).stdout
+            interfaces.append(sorted(said.splitlines()))
+        return interfaces, self.lab.controller.verify(), self.lab.faults.active, self.fault_entries()
+
+    def fault_entries(self) -> int:
+        """Entries in the fault tables of all switches, as the switches show them."""
+        import finsy as fy
+
+        from controller.reading import read_all
+
+        async def count() -> int:
+            found = 0
+            for switch in self.lab.controller._ready.result().switches.values():
+                tables = [fy.P4TableEntry(f"{way}_fault.fault") for way in ("ingress", "egress")]
+                found += sum(not e.is_default_action for e in await read_all(switch, tables))
+            return found
+
+        return self.lab.controller._call(count())
+
+
+@pytest.fixture(scope="module")
+def bench_call(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Body]:
+    """Runs bodies in the thread of one lab, which stays up for the module."""
+    import queue
+    import threading
+
+    work: queue.Queue[Callable[[Bench], None] | None] = queue.Queue()
+    results: queue.Queue[BaseException | None] = queue.Queue()
+    names = Names.of_prefix(f"t{os.urandom(3).hex()}")
+
+    def main() -> None:
+        try:
+            with Lab.up(TINY, "ebpf", tmp_path_factory.mktemp("lab"), names=names) as lab:
+                bench = Bench(lab, Wire(lab, "h0", "h2"))
+                results.put(None)
+                while (body := work.get()) is not None:
+                    try:
+                        body(bench)
+                        results.put(None)
+                    except BaseException as error:
+                        results.put(error)
+                bench.wire.close()
+        except BaseException as error:
+            results.put(error)
+        else:
+            results.put(None)
+
+    def call(body: Callable[[Bench], None]) -> None:
+        work.put(body)
+        if (error := results.get()) is not None:
+            raise error
+
+    thread = threading.Thread(target=main)
+    thread.start()
+    if (error := results.get()) is not None:
+        thread.join()
+        raise error
+    yield call
+    work.put(None)
+    assert results.get() is None
+    thread.join()
+
+
+def _silent(bench: Bench) -> None:
+    assert bench.wire.received() == []
+    assert len(bench.wire.received(t1=1)) == FRAMES
+
+
+def _some(bench: Bench) -> None:
+    assert 0 < len(bench.wire.received(frames=400)) < 400
+
+
+def _corrupt(bench: Bench) -> None:
+    frames = bench.wire.received()
+    sources = {frame[22:38] for frame in frames}
+    assert len(frames) == FRAMES
+    assert len(sources) > 1, "no bit was flipped"
+
+
+def _slower(bench: Bench) -> None:
+    assert 0 < len(bench.wire.received(frames=400)) < 400
+
+
+def _port_dead(bench: Bench) -> None:
+    assert bench.wire.received() == bench.wire.received(t1=1) == []
+    assert len(bench.wire.received(plane=1)) == FRAMES
+
+
+def _comes_and_goes(bench: Bench) -> None:
+    counts = []
+    end = time.monotonic() + PATIENCE_S
+    while time.monotonic() < end and not {0, 3} <= set(counts):
+        counts.append(len(bench.wire.received(frames=3)))
+    assert {0, 3} <= set(counts)
+
+
+def _back_by_itself(bench: Bench) -> None:
+    assert bench.wire.soon()
+
+
+EFFECTS: dict[str, tuple[Fault, Callable[[Bench], None]]] = {
+    "blackhole": (Fault("blackhole", LINK), _silent),
+    "loss": (Fault("loss", LINK, ratio=0.3), _some),
+    "corruption": (Fault("corruption", LINK), _corrupt),
+    "rate": (Fault("rate", LINK, ratio=0.0001), _slower),
+    "carrier-loss": (Fault("carrier-loss", LINK), _silent),
+    "nic-port-down": (Fault("nic-port-down", PORT), _port_dead),
+    "flap": (Fault("flap", LINK, period_ns=600_000_000, down_ns=300_000_000), _comes_and_goes),
+    "switch-death": (Fault("switch-death", SPINE), _silent),
+    "switch-reboot": (Fault("switch-reboot", SPINE, down_ns=100_000_000), _back_by_itself),
+    "plane-death": (Fault("plane-death", PLANE), _port_dead),
+}
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "delay"])
+def test_a_fault_has_its_effect_and_undoing_it_leaves_nothing(kind: str, bench_call: Body) -> None:
+    fault, effect = EFFECTS[kind]
+
+    def body(bench: Bench) -> None:
+        faults = bench.lab.faults
+        before = bench.condition()
+        assert len(bench.wire.received()) == FRAMES
+        faults.prepare(fault)
+        start = time.monotonic_ns()
+        moment = faults.apply(fault)
+        assert start <= moment.t_before_ns < moment.t_after_ns <= time.monotonic_ns()
+        assert faults.active == {fault.where: fault}
+        try:
+            effect(bench)
+        finally:
+            healed = faults.undo(fault.where)
+        assert moment.t_after_ns < healed.t_before_ns <= healed.t_after_ns <= time.monotonic_ns()
+        assert bench.wire.soon()
+        assert bench.condition() == before
+
+    bench_call(body)
+
+
+@pytest.mark.root
+@pytest.mark.parametrize(
+    ("direction", "there", "back"), [("up", 0, FRAMES), ("down", FRAMES, 0), ("both", 0, 0)]
+)
+def test_one_direction_only(direction: str, there: int, back: int, bench_call: Body) -> None:
+    def body(bench: Bench) -> None:
+        home = Wire(bench.lab, "h2", "h0")
+        bench.lab.faults.apply(Fault("blackhole", LINK, direction=direction))  # type: ignore[arg-type]
+        try:
+            assert (len(bench.wire.received()), len(home.received())) == (there, back)
+        finally:
+            bench.lab.faults.undo(LINK)
+            home.close()
+
+    bench_call(body)
+
+
+@pytest.mark.root
+def test_delay_is_refused_in_one_line_where_the_kernel_has_no_netem(
+    bench_call: Body,
+) -> None:
+    there = next(check.ok for check in doctor() if "netem" in check.name)
+
+    def body(bench: Bench) -> None:
+        before = bench.condition()
+        fault = Fault("delay", LINK, delay_ns=50_000_000)
+        if there:
+            bench.lab.faults.apply(fault)
+            start = time.monotonic()
+            assert len(bench.wire.received()) == FRAMES
+            assert time.monotonic() - start > 0.05
+            bench.lab.faults.undo(LINK)
+        else:
+            with pytest.raises(MachineError, match="no sch_netem") as refusal:
+                bench.lab.faults.apply(fault)
+            assert "\n" not in str(refusal.value)
+        assert bench.condition() == before
+
+    bench_call(body)
+
+
+@pytest.mark.root
+def test_what_is_faulty_or_dead_already_is_refused(
+    bench_call: Body,
+) -> None:
+    def body(bench: Bench) -> None:
+        faults = bench.lab.faults
+        before = bench.condition()
+        faults.apply(Fault("switch-death", SPINE))
+        for other in (Fault("switch-death", SPINE), Fault("plane-death", PLANE), Fault("loss", LINK)):
+            with pytest.raises(InputError, match="already: restore it first"):
+                faults.apply(other)
+        faults.undo(SPINE)
+        with pytest.raises(InputError, match=f"{SPINE} has no fault to undo"):
+            faults.undo(SPINE)
+        assert bench.condition() == before
+
+    bench_call(body)
+
+
+@pytest.mark.root
+def test_a_broken_link_stays_broken_when_its_switch_boots(
+    bench_call: Body,
+) -> None:
+    def body(bench: Bench) -> None:
+        faults = bench.lab.faults
+        before = bench.condition()
+        faults.apply(Fault("blackhole", LINK))
+        faults.apply(Fault("switch-death", "p0-t0-0"))
+        faults.undo("p0-t0-0")
+        assert bench.wire.soon(t1=1)
+        _silent(bench)
+        assert list(faults.undo_all()) == [LINK]
+        assert bench.wire.soon()
+        assert bench.condition() == before
+
+    bench_call(body)
+
+
+@pytest.mark.root
+def test_a_switch_comes_back_empty_and_counts_from_zero(
+    bench_call: Body,
+) -> None:
+    def body(bench: Bench) -> None:
+        bench.wire.received()
+        was = bench.lab.controller.programmings[SPINE]
+        assert sum(c.packets for c in bench.lab.controller.counters()[SPINE].rx.values()) > 0
+        bench.lab.faults.apply(Fault("switch-death", SPINE))
+        with pytest.raises(grpc.RpcError):  # it does not answer, either
+            bench.lab.injector._write(SPINE, [])
+        bench.lab.faults.undo(SPINE)
+        assert bench.lab.controller.programmings[SPINE] == was + 1
+        assert sum(c.packets for c in bench.lab.controller.counters()[SPINE].rx.values()) == 0
+
+    bench_call(body)
+
+
+@pytest.mark.root
+def test_a_write_that_fails_half_way_leaves_no_half_of_a_fault(
+    bench_call: Body,
+) -> None:
+    def body(bench: Bench) -> None:
+        injector = bench.lab.injector
+        # Somebody else's entry stands in the way of one direction.
+        one_way = LinkFault("p0-t0-0", "p0-t1-0", direction="down")
+        injector.apply(one_way)
+        injector.forget("p0-t0-0", "p0-t1-0")
+        with pytest.raises(grpc.RpcError):
+            bench.lab.faults.apply(Fault("blackhole", LINK))
+        assert bench.lab.faults.active == {}
+        assert bench.fault_entries() == 1
+        injector._active[LINK] = one_way
+        injector.undo("p0-t0-0", "p0-t1-0")
+        assert bench.fault_entries() == 0
+        assert len(bench.wire.received()) == FRAMES
+
+    bench_call(body)
