@@ -5,10 +5,12 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
-from controller.faults import LinkFault, Moment
+from controller.faults import Direction, Moment
 from experiments.fault_schedule import PlannedFault
 from experiments.faults import FaultRecord
+from testbed.faults import Fault
 from testbed.lab import Lab
 
 
@@ -47,7 +49,7 @@ class Injector:
     def prepare(self) -> None:
         """Opens what the faults will need, so that opening it does not widen their moments."""
         for fault in {action.fault.place: action.fault for action in self._actions}.values():
-            self._lab.faults.prepare(_link_fault(fault))
+            self._lab.faults.prepare(_fault(fault))
 
     @property
     def next_ns(self) -> int | None:
@@ -62,13 +64,13 @@ class Injector:
                 self._mend(action.order // 2)
             else:
                 number = action.order // 2
-                moment = self._lab.faults.apply(_link_fault(action.fault))
+                moment = self._lab.faults.apply(_fault(action.fault))
                 self._made[number] = _Made(action.fault, moment)
 
     def _mend(self, number: int) -> None:
         made = self._made.get(number)
         if made is not None and made.mended is None:
-            made.mended = self._lab.faults.undo(*made.fault.place.split(":"))
+            made.mended = self._lab.faults.undo(made.fault.place)
 
     def undo_all(self) -> None:
         """Mends what is broken and forgets what is still to come."""
@@ -92,6 +94,5 @@ class Injector:
         ]
 
 
-def _link_fault(fault: PlannedFault) -> LinkFault:
-    a, b = fault.place.split(":")
-    return LinkFault(a, b, fault.kind, fault.direction, fault.params.get("ratio", 1.0))  # type: ignore[arg-type]
+def _fault(fault: PlannedFault) -> Fault:
+    return Fault(fault.kind, fault.place, cast(Direction, fault.direction), **fault.params)

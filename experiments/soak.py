@@ -12,7 +12,6 @@ import heapq
 import json
 import os
 import shlex
-import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +21,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import IO, Any, cast
 
-from controller.faults import Direction, FaultKind, LinkFault
+from controller.faults import Direction
 from controller.pipeline import shipped_pipeline
 from experiments.fault_schedule import PlannedFault
 from experiments.result import save_result
@@ -30,6 +29,7 @@ from experiments.soak_plan import SoakPlan, Stream, random_faults
 from experiments.system import describe_system
 from experiments.trials import let_pass
 from hosts.remote import AgentError, RemoteAgent
+from testbed.faults import Fault
 from testbed.lab import Lab
 from testbed.topology_text import topology_text
 from topologies import Fabric
@@ -141,21 +141,14 @@ class FaultMaker:
     def make(self, fault: PlannedFault) -> None:
         """Breaks it."""
         before = time.monotonic_ns()
-        if fault.kind == "port-down":
-            self._set_port(fault.place, "down")
-        else:
-            a, b = fault.place.split(":")
-            kind, way = cast(FaultKind, fault.kind), cast(Direction, fault.direction)
-            self._lab.faults.apply(LinkFault(a, b, kind, way, fault.params.get("ratio", 1.0)))
+        way = cast(Direction, fault.direction)
+        self._lab.faults.apply(Fault(fault.kind, fault.place, way, fault.params.get("ratio", 1.0)))
         self._active[fault.place] = (fault, before)
         self.made[fault.kind] += 1
 
     def mend(self, fault: PlannedFault) -> None:
         """Mends it, and writes it down."""
-        if fault.kind == "port-down":
-            self._set_port(fault.place, "up")
-        else:
-            self._lab.faults.undo(*fault.place.split(":"))
+        self._lab.faults.undo(fault.place)
         _, before = self._active.pop(fault.place)
         entry = {
             **{key: value for key, value in asdict(fault).items() if key != "entry"},
@@ -169,11 +162,6 @@ class FaultMaker:
         """Mends whatever is broken."""
         for fault, _ in list(self._active.values()):
             self.mend(fault)
-
-    def _set_port(self, ifname: str, state: str) -> None:
-        host = ifname.rpartition("-")[0]
-        namespace = self._lab.network.names.host(host)
-        subprocess.run(["ip", "-n", namespace, "link", "set", ifname, state], check=True)
 
 
 class Soak:

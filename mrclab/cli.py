@@ -125,9 +125,7 @@ def _fault_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--delay", metavar="TIME", help="how much longer, each way (1 ms)")
     parser.add_argument("--period", metavar="TIME", help="of a flap (1 s)")
     parser.add_argument("--down", metavar="TIME", help="of a flap's period, or until a switch boots (500 ms)")
-    parser.add_argument(
-        "--of", metavar="KIND", help="what a flap does: blackhole or carrier-loss (blackhole)"
-    )
+    parser.add_argument("--of", metavar="KIND", help="what a flap does: blackhole or carrier (blackhole)")
 
 
 def _perf_arguments(parser: argparse.ArgumentParser) -> None:

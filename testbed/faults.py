@@ -106,13 +106,13 @@ KINDS = _kinds(
         ("direction", "ratio"),
     ),
     Kind(
-        "carrier-loss",
+        "carrier",
         Place.LINK,
         "takes the carrier away, as a pulled cable does",
         lambda faults: Carrier(faults.lab),
     ),
     Kind(
-        "nic-port-down",
+        "port-down",
         Place.NIC_PORT,
         "takes a port of a NIC down, as its own host would",
         lambda faults: NicPort(faults.lab),
@@ -151,7 +151,7 @@ KINDS = _kinds(
         lambda faults: Power(faults.lab, faults.tables),
     ),
 )
-FLAP_OF = ("blackhole", "carrier-loss")
+FLAP_OF = ("blackhole", "carrier")
 _OPTIONS = tuple(f.name for f in fields(Fault) if f.name not in ("kind", "where"))
 _DEFAULTS = Fault("", "")
 
@@ -278,7 +278,7 @@ def checked(fabric: Fabric, fault: Fault) -> Fault:
 def _check_flap(fault: Fault) -> None:
     if fault.of not in FLAP_OF:
         raise InputError(f"a flap is of {' or '.join(FLAP_OF)}, not '{fault.of}'")
-    if fault.of == "carrier-loss" and fault.direction != "both":
+    if fault.of == "carrier" and fault.direction != "both":
         raise InputError("carrier is lost both ways: no direction")
     if fault.period_ns < MIN_PERIOD_NS or fault.down_ns >= fault.period_ns:
         raise InputError("a flap's period is 10 ms or longer, and longer than the time down in it")

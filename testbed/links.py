@@ -295,23 +295,43 @@ def set_delay(cable: Cable, switches: str, delay_ns: int | None) -> tuple[int, i
     profile = cable.link.profile
     if profile.delay_ns:
         raise InputError(f"link {cable.link.name} has a delay already: change it in the topology")
-    shape, longer = shape_of(profile), replace(profile, delay_ns=delay_ns or 0)
+    _require_netem()
 
     def work() -> tuple[int, int]:
         before = time.monotonic_ns()
         for end in (cable.a, cable.b):
             namespaces.enter(end.namespace)
-            parents = (DATA_CLASS, HIGH_CLASS) if end.namespace == switches else (LINK_CLASS,)
+            port = end.namespace == switches
+            shape = port_shape(profile) if port else shape_of(profile)
+            parents = (DATA_CLASS, HIGH_CLASS) if port else (LINK_CLASS,)
+            requests = []
+            for parent in parents:
+                if port or delay_ns is None:
+                    requests.append(rtnetlink.no_leaf(end.index, parent=parent))
+                if delay_ns is not None:
+                    longer = replace(profile, delay_ns=delay_ns)
+                    requests.append(_delay(end.index, longer, shape, parent))
+                elif port:
+                    requests.append(rtnetlink.bfifo(end.index, limit_bytes=shape.limit_bytes, parent=parent))
             with rtnetlink.opened() as route:
-                if delay_ns is None:
-                    gone = [rtnetlink.no_netem(end.index, parent=parent) for parent in parents]
-                    rtnetlink.send(route, gone, "cannot take delays away")
-                else:
-                    delays = [_delay(end, longer, shape, parent) for parent in parents]
-                    _send_qdiscs(route, delays, "sch_netem", "link delays", "CONFIG_NET_SCH_NETEM")
+                _send_qdiscs(route, requests, "sch_netem", "link delays", "CONFIG_NET_SCH_NETEM")
         return before, time.monotonic_ns()
 
     return namespaces.in_thread(work)
+
+
+def _require_netem() -> None:
+    """Raises MachineError where the kernel has no netem: found out on a loopback nobody uses."""
+
+    def work() -> None:
+        namespaces.unshare()
+        with rtnetlink.opened() as route:
+            loopback = rtnetlink.tbf(namespaces.LO_INDEX, rate_bps=10**9, burst_bytes=9216, limit_bytes=9216)
+            rtnetlink.send(route, [loopback], "cannot try link delays")
+            delay = rtnetlink.netem(namespaces.LO_INDEX, delay_ns=1000, limit_packets=1)
+            _send_qdiscs(route, [delay], "sch_netem", "link delays", "CONFIG_NET_SCH_NETEM")
+
+    namespaces.in_thread(work)
 
 
 def cut(namespace: str) -> None:

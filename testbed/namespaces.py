@@ -124,6 +124,11 @@ def inside(name: str) -> Iterator[None]:
         os.close(back)
 
 
+def unshare() -> None:
+    """Moves the calling thread into a new namespace without a name, which ends with it."""
+    _check(_libc.unshare(CLONE_NEWNET), "cannot make a namespace")
+
+
 def open_fd(name: str) -> int:
     """An open descriptor of a namespace; the caller closes it."""
     return os.open(NETNS_DIR / name, os.O_RDONLY | os.O_CLOEXEC)
@@ -216,7 +221,7 @@ def create(name: str, markers: Markers) -> None:
     _share_directory()
 
     def make() -> None:
-        _check(_libc.unshare(CLONE_NEWNET), f"cannot make namespace {name}")
+        unshare()
         markers.write(name, own_identity())
         os.close(os.open(path, os.O_RDONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o444))
         source, target = b"/proc/thread-self/ns/net", os.fsencode(path)

@@ -190,11 +190,10 @@ def netem(index: int, *, delay_ns: int, limit_packets: int, parent: int = 1) -> 
     return _qdisc(tcmsg(), index, "netem", options, **handles)
 
 
-def no_netem(index: int, *, parent: int = 1) -> Request:
-    """Takes the delay line below 1:``parent`` away."""
-    message = tcmsg()
+def no_leaf(index: int, *, parent: int = 1) -> Request:
+    """Takes the queue or delay line below 1:``parent`` away; the kernel puts a queue of its own there."""
     handles = {"handle": max(parent, 0x10) << 16, "parent": 1 << 16 | parent}
-    return _request(message, RTM_DELQDISC, _DO, index=index, attrs=[("TCA_KIND", "netem")], **handles)
+    return _request(tcmsg(), RTM_DELQDISC, _DO, index=index, attrs=[], **handles)
 
 
 def _ticks(time_ns: int) -> int:

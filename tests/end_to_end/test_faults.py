@@ -41,7 +41,7 @@ def test_faults_are_told_made_shown_undone_and_cleaned_away(mrclab: Mrclab, mach
     assert status["switches"]["p1-t1-0"]["programmed"] == 2
     assert all(switch["drift"] is None for switch in status["switches"].values())
     # What is in force when somebody cleans up goes with the rest.
-    for kind, where in (("flap", LINK), ("carrier-loss", "p1-t0-0:p1-t1-1"), ("plane-death", "p0")):
+    for kind, where in (("flap", LINK), ("carrier", "p1-t0-0:p1-t1-1"), ("plane-death", "p0")):
         done = mrclab("fault", kind, where)
         assert done.returncode == 0, done.stderr
     mrclab.ok("clean")
