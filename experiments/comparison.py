@@ -231,6 +231,8 @@ def scenario_schema() -> dict[str, Any]:
         {**keys_schema(keys, {"kind": {"const": kind}}), "required": ["kind"]}
         for kind, keys in WORKLOADS.items()
     ]
+    fault = keys_schema(FAULT_KEYS, WHERE_SCHEMA)
+    fault["required"] = ["where", *fault["required"]]
     parts = {
         "topology": {
             "description": "a shipped name, a file, or a whole topology (docs/topologies.md)",
@@ -248,7 +250,7 @@ def scenario_schema() -> dict[str, Any]:
             ],
         },
         "workload": {"oneOf": workloads},
-        "faults": {"type": "array", "items": keys_schema(FAULT_KEYS, WHERE_SCHEMA)},
+        "faults": {"type": "array", "items": fault},
         "measure": keys_schema(MEASURE_KEYS),
     }
     schema = keys_schema(TOP_KEYS, parts)

@@ -10,4 +10,5 @@ class InputError(ValueError):
         self.where = where
         self.line = line
         place = ":".join(str(part) for part in (where, line) if part is not None)
-        super().__init__(f"{place}: {message}" if place else message)
+        # A key or a value that is quoted in the message may hold anything, line ends included.
+        super().__init__(" ".join(f"{place}: {message}".splitlines() if place else message.splitlines()))

@@ -22,7 +22,7 @@ TAG_BITS = 26
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """A peer's put is in our memory, all of it, and so are the puts of that peer that it waited for."""
+    """A peer's put is in our memory, all of it. Puts may overtake one another."""
 
     peer: int
     tag: int

@@ -1,0 +1,112 @@
+"""Comparisons on a fabric that is up for them: what the runner, the ranks and the result do together."""
+
+import json
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+
+from experiments.comparison_result import comparison_schema
+from tests.end_to_end.conftest import Mrclab
+
+pytestmark = [pytest.mark.root, pytest.mark.slow]
+
+SCENARIO = """\
+name: small
+description: a small collective with a fault under it
+claim: sums are right whatever breaks
+topology: {name: slow, planes: 2, t0: 2, t1: 2, hosts: 4,
+           links: {host: {rate: 100 Mbit/s}, fabric: {rate: 100 Mbit/s}}}
+target: ebpf
+transports: [mrc, single-plane]
+workload: {kind: all-reduce, sizes: [64 KiB], iterations: 20}
+faults:
+  - {kind: blackhole, where: random, at: 20 ms, duration: 100 ms}
+repetitions: 2
+warmup: 100 ms
+"""
+
+
+def run(mrclab: Mrclab, tmp_path: Path, text: str, *words: str) -> dict[str, Any]:
+    (tmp_path / "small.yaml").write_text(text)
+    mrclab.ok("run", str(tmp_path / "small.yaml"), "--target", "ebpf", "--out", str(tmp_path / "out"), *words)
+    result: dict[str, Any] = json.loads((tmp_path / "out" / "result.json").read_text())
+    jsonschema.validate(result, comparison_schema())
+    assert result["integrity"] == "ok"
+    return result
+
+
+def test_an_all_reduce_is_right_with_a_fault_under_it(mrclab: Mrclab, tmp_path: Path, machine: None) -> None:
+    result = run(mrclab, tmp_path, SCENARIO)
+    assert list(result["transports"]) == ["mrc", "single-plane"]
+    for name, found in result["transports"].items():
+        assert found["summary"]["busbw_gbps@64KiB"]["n"] == 40
+        assert [fault["repetition"] for fault in found["faults"]] == [0, 1]
+        for fault in found["faults"]:
+            assert fault["at_us"] == pytest.approx(20_000, abs=20_000)
+            assert fault["restore_after_ns"] - fault["t_before_ns"] > 0
+        sizes = {"start_us", "bin_us", "bytes", "repetition"}
+        assert all(set(series) == sizes and sum(series["bytes"]) > 0 for series in found["series"])
+        with np.load(tmp_path / "out" / "data" / f"{name}-0.npz") as data:
+            assert len(data["rank3_end_ns"]) == 20
+    assert result["transports"]["single-plane"]["one_plane"]
+    assert len(result["trials"]) == 4
+
+
+STREAM = SCENARIO.replace(
+    "all-reduce, sizes: [64 KiB], iterations: 20", "stream, rate: 40 Mbit/s, duration: 300 ms"
+)
+
+
+def test_a_stream_tells_goodput_latency_and_recovery(mrclab: Mrclab, tmp_path: Path) -> None:
+    result = run(mrclab, tmp_path, STREAM, "--trials", "1", "--set", "transports=[mrc]")
+    summary = result["transports"]["mrc"]["summary"]
+    assert 20 < summary["goodput_mbps"]["p50"] < 44
+    assert summary["latency_us"]["n"] > 100
+    assert summary["whole_us"]["n"] == 1
+    assert result["trials"][0]["whole_us"] == pytest.approx(summary["whole_us"]["p50"], rel=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["request-response", "training, steps: 5, size: 16 KiB", "all-to-all"])
+def test_other_workloads_run(mrclab: Mrclab, tmp_path: Path, kind: str) -> None:
+    sets = ["--trials", "1", "--set", "transports=[mrc]", "--set", "faults=[]"]
+    if kind == "request-response":
+        kind += ", duration: 200 ms"
+    sets += ["--set", f"workload={{kind: {kind}}}"]
+    text = SCENARIO.replace("all-reduce, sizes: [64 KiB], iterations: 20", "stream")
+    # A mapping is laid over the old one, whose keys fit: it has none but the kind.
+    result = run(mrclab, tmp_path, text, *sets)
+    names = {name.split("@")[0] for name in result["transports"]["mrc"]["summary"]}
+    assert names & {"latency_us", "step_us", "busbw_gbps"}
+
+
+def test_ctrl_c_leaves_nothing_behind(mrclab: Mrclab, tmp_path: Path, machine: None) -> None:
+    (tmp_path / "long.yaml").write_text(
+        STREAM.replace("300 ms", "100 s").replace("warmup", "limit: 200 s\nwarmup")
+    )
+    command = mrclab.command(
+        "run", str(tmp_path / "long.yaml"), "--target", "ebpf", "--out", str(tmp_path / "out")
+    )
+    with open(tmp_path / "said", "wb") as said:
+        process = subprocess.Popen(command, env=mrclab.environment, stdout=said, stderr=said)
+    deadline = time.monotonic() + 60
+    while "MRC: sprays" not in (tmp_path / "said").read_text() or not mrclab.names.state_dir.exists():
+        assert process.poll() is None, (tmp_path / "said").read_text()
+        assert time.monotonic() < deadline
+        signal.sigtimedwait([], 0.05)
+    signal.sigtimedwait([], 2.0)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 130
+    assert "nothing to clean" in mrclab.ok("clean")
+
+
+def test_a_dry_run_touches_nothing(mrclab: Mrclab, tmp_path: Path, machine: None) -> None:
+    (tmp_path / "small.yaml").write_text(SCENARIO)
+    said = mrclab.ok("run", str(tmp_path / "small.yaml"), "--dry-run", "--out", str(tmp_path / "out"))
+    assert "transport single-plane: mrc over srv6, slow-1plane with 1 planes" in said
+    assert not (tmp_path / "out").exists()
