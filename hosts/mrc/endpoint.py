@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from heapq import heappop, heappush
+from typing import Final
 
 from hosts.mrc.config import MrcConfig
 from hosts.mrc.congestion import CongestionControl, make_controller
@@ -64,16 +65,18 @@ from hosts.mrc.wire import (
 
 Completion = SendCompleted | ReceiveCompleted
 
-_MIN_FRAME = BTH_OFFSET + BTH_LEN + ICRC_LEN
-_SACK_END = BTH_OFFSET + BTH_LEN + SETH_STRUCT.size
-_NACK_END = BTH_OFFSET + BTH_LEN + NETH_STRUCT.size
-_DATA_END = BTH_OFFSET + DATA_STRUCT.size
-_EXTENSION = BTH_OFFSET + BTH_LEN
-_RESERVED_BYTE = BTH_OFFSET + 4
-_SACK, _NACK, _PROBE = int(Opcode.SACK), int(Opcode.NACK), int(Opcode.PROBE_REQUEST)
-_ACK = int(Opcode.ACKNOWLEDGE)
-_ENDPOINT_OPS = (int(Opcode.ENDPOINT_REQUEST), int(Opcode.ENDPOINT_RESPONSE))
-_EVENT_LIMIT = 1 << 16
+_MIN_FRAME: Final = BTH_OFFSET + BTH_LEN + ICRC_LEN
+_SACK_END: Final = BTH_OFFSET + BTH_LEN + SETH_STRUCT.size
+_NACK_END: Final = BTH_OFFSET + BTH_LEN + NETH_STRUCT.size
+_DATA_END: Final = BTH_OFFSET + DATA_STRUCT.size
+_EXTENSION: Final = BTH_OFFSET + BTH_LEN
+_RESERVED_BYTE: Final = BTH_OFFSET + 4
+_SACK: Final = int(Opcode.SACK)
+_NACK: Final = int(Opcode.NACK)
+_PROBE: Final = int(Opcode.PROBE_REQUEST)
+_ACK: Final = int(Opcode.ACKNOWLEDGE)
+_ENDPOINT_OPS: Final = (int(Opcode.ENDPOINT_REQUEST), int(Opcode.ENDPOINT_RESPONSE))
+_EVENT_LIMIT: Final = 1 << 16
 
 
 @dataclass(slots=True)
@@ -527,7 +530,7 @@ class Endpoint:
             self.drops.too_short += 1
             return
         key = frame[FLOW_START:BTH_OFFSET]
-        if key.__class__ is not bytes:
+        if not isinstance(key, bytes):
             key = bytes(key)
         flow = self._flows.get(key)
         if flow is None:
@@ -541,7 +544,7 @@ class Endpoint:
         if flow.dscp in self._trimmed:
             self._receive_trimmed(port, frame, now_ns, flow)
             return
-        view = memoryview(frame)
+        view = frame if isinstance(frame, memoryview) else memoryview(frame)
         size = flow.frame_length
         if len(frame) != size:
             if len(frame) < size or size < _MIN_FRAME:
@@ -819,7 +822,7 @@ class Endpoint:
                 self._sending.append(qp)
 
     def _emit(self, event: Event) -> None:
-        if isinstance(event, SendCompleted | ReceiveCompleted):
+        if isinstance(event, (SendCompleted, ReceiveCompleted)):
             self._completions.append(event)
             return
         self._events.append(event)

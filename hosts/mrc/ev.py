@@ -18,6 +18,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Collection, Iterable
 from enum import IntEnum
+from typing import Final
 
 from hosts.mrc.config import MrcConfig
 from hosts.mrc.events import (
@@ -94,11 +95,11 @@ def _table() -> dict[tuple[EvState, EvInput], EvState]:
     return {(state, event): rows[state].get(event, state) for state in s for event in i}
 
 
-TRANSITIONS: dict[tuple[EvState, EvInput], EvState] = _table()
+TRANSITIONS: Final[dict[tuple[EvState, EvInput], EvState]] = _table()
 """The state machine, total: every event has an outcome in every state."""
 
-_SENDABLE = (EvState.UNKNOWN, EvState.GOOD)
-_USABLE = (EvState.UNKNOWN, EvState.GOOD, EvState.SKIP)
+_SENDABLE: Final = (EvState.UNKNOWN, EvState.GOOD)
+_USABLE: Final = (EvState.UNKNOWN, EvState.GOOD, EvState.SKIP)
 
 
 Heads = dict[int, tuple[bytes, int]]

@@ -12,7 +12,7 @@ half.
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from hosts.mrc.icrc import prefix_crc
 from hosts.mrc.paths import Path, PlanePaths
@@ -28,14 +28,14 @@ from hosts.mrc.wire import (
     split_ev,
 )
 
-_PREFIX = struct.Struct(">6s6sH IHBB16s16s IHBB16s16s HHHH")
-_INNER = struct.Struct(">IHBB16s16sHHHH")
+_PREFIX: Final = struct.Struct(">6s6sH IHBB16s16s IHBB16s16s HHHH")
+_INNER: Final = struct.Struct(">IHBB16s16sHHHH")
 
-ECT0 = 0b10
-CE = 0b11
+ECT0: Final = 0b10
+CE: Final = 0b11
 
-_OUTER = struct.Struct(">HIHB")
-FLOW_START = ETH_LEN - 2
+_OUTER: Final = struct.Struct(">HIHB")
+FLOW_START: Final = ETH_LEN - 2
 """A frame's bytes from here up to the BTH identify its flow to `FlowCache`: all but the MAC addresses."""
 
 

@@ -18,10 +18,11 @@ Production values of MRC are unknown; defaults are UEC's.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Final
 
-_REFERENCE_BDP_BYTES = 150_000
+_REFERENCE_BDP_BYTES: Final = 150_000
 """100 Gbit/s times 12 us: the network UEC's constants were chosen for."""
-_REFERENCE_RTT_NS = 12_000
+_REFERENCE_RTT_NS: Final = 12_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,11 @@ carries its low 24 bits. Inside the core PSNs are plain integers that never wrap
 subtraction are right everywhere; only the edges (`wire_psn`, `expand`) know about 24 bits.
 """
 
-PSN_BITS = 24
-PSN_MASK = (1 << PSN_BITS) - 1
-PSN_HALF = 1 << (PSN_BITS - 1)
+from typing import Final
+
+PSN_BITS: Final = 24
+PSN_MASK: Final = (1 << PSN_BITS) - 1
+PSN_HALF: Final = 1 << (PSN_BITS - 1)
 
 
 def wire_psn(psn: int) -> int:

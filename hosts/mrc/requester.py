@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection
-from typing import Any
+from typing import Any, Final
 
 from hosts.mrc.config import MrcConfig
 from hosts.mrc.congestion import CongestionControl, FixedWindow
@@ -63,16 +63,22 @@ from hosts.mrc.wire import (
 Frame = tuple[int, bytes]
 """NIC port, and a whole Ethernet frame for it."""
 
-_ONLY, _ONLY_IMM = int(Opcode.WRITE_ONLY), int(Opcode.WRITE_ONLY_IMM)
-_FIRST, _MIDDLE = int(Opcode.WRITE_FIRST), int(Opcode.WRITE_MIDDLE)
-_LAST, _LAST_IMM = int(Opcode.WRITE_LAST), int(Opcode.WRITE_LAST_IMM)
-_MARK_SKIP, _MARK_ALWAYS = int(EvMark.SKIP_ONCE), int(EvMark.ALWAYS_SKIP)
-_UNKNOWN = EvState.UNKNOWN
-_WITH_IMM = (_LAST_IMM, _ONLY_IMM)
-_ACK_BIT, _RTX_BIT, _TS_BIT = BTH_ACK_REQUEST << 24, BTH_RETRANSMISSION << 24, BTH_TIMESTAMP << 24
-_DATA_OVERHEAD = UDP_LEN + BTH_LEN + METH_LEN + RETH_LEN + ICRC_LEN
-_NOTHING: deque[Any] = deque()
-_RETIRE_FOR = {
+_ONLY: Final = int(Opcode.WRITE_ONLY)
+_ONLY_IMM: Final = int(Opcode.WRITE_ONLY_IMM)
+_FIRST: Final = int(Opcode.WRITE_FIRST)
+_MIDDLE: Final = int(Opcode.WRITE_MIDDLE)
+_LAST: Final = int(Opcode.WRITE_LAST)
+_LAST_IMM: Final = int(Opcode.WRITE_LAST_IMM)
+_MARK_SKIP: Final = int(EvMark.SKIP_ONCE)
+_MARK_ALWAYS: Final = int(EvMark.ALWAYS_SKIP)
+_UNKNOWN: Final = EvState.UNKNOWN
+_WITH_IMM: Final = (_LAST_IMM, _ONLY_IMM)
+_ACK_BIT: Final = BTH_ACK_REQUEST << 24
+_RTX_BIT: Final = BTH_RETRANSMISSION << 24
+_TS_BIT: Final = BTH_TIMESTAMP << 24
+_DATA_OVERHEAD: Final = UDP_LEN + BTH_LEN + METH_LEN + RETH_LEN + ICRC_LEN
+_NOTHING: Final[deque[Any]] = deque()
+_RETIRE_FOR: Final = {
     LossReason.GAP: RetireReason.LOSS,
     LossReason.PROBE: RetireReason.LOSS,
     LossReason.TIMEOUT: RetireReason.TIMEOUT,
@@ -244,7 +250,8 @@ class Requester:
         ones.
         """
         start = len(out)
-        self.evs.now_ns = now_ns
+        evs = self.evs
+        evs.now_ns = now_ns
         if self._gap:
             self._gap = False
             self._probe_gap(now_ns)
@@ -255,13 +262,12 @@ class Requester:
         granted = budget = self.congestion.budget_bytes(now_ns)
         idle_before = board.inflight_packets == 0 and not board.lost
         sent_any = False
-        pick = self.evs.pick
         queue = self._to_send
         while board.lost and len(out) - start < limit and budget > 0:
             packet = board.oldest_lost()
             if packet is None:
                 break
-            ev = pick(free_ports, packet.ev)
+            ev = evs.pick(free_ports, packet.ev)
             if ev is None:
                 queue = _NOTHING
                 break
@@ -273,7 +279,7 @@ class Requester:
         order = self._order
         room = limit - (len(out) - start)
         while queue and room > 0 and budget > 0 and board.next_psn - board.una < self._mpr:
-            ev = pick(free_ports)
+            ev = evs.pick(free_ports)
             if ev is None:
                 break
             request = queue[0]
@@ -585,12 +591,12 @@ class Requester:
     def _detect(self, now_ns: int, reason: LossReason) -> None:
         """Declare lost what was sent more than the guard before the newest acknowledged packet."""
         order = self._order
-        current = self.board.current
+        board = self.board
         cut = -1
         lost_bytes = 0
         while order:
             packet = order[0]
-            if current(packet.psn) is packet:
+            if board.current(packet.psn) is packet:
                 if cut < 0:
                     cut = self._newest_acked_ns - self.guard.ns(now_ns)
                 if packet.sent_ns >= cut:
@@ -729,8 +735,8 @@ class Requester:
     def _probe_gap(self, now_ns: int) -> None:
         """Ask at once about a packet that was overtaken, if nothing under way will tell."""
         order = self._order
-        current = self.board.current
-        while order and current(order[0].psn) is not order[0]:
+        board = self.board
+        while order and board.current(order[0].psn) is not order[0]:
             order.popleft()
         if order:
             decides = order[0].sent_ns + self.guard.ns(now_ns)

@@ -9,6 +9,7 @@ probe) keeps its own SACK.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from typing import Final
 
 from hosts.mrc.config import MrcConfig
 from hosts.mrc.ev import EvSet
@@ -44,18 +45,24 @@ from hosts.mrc.wire import (
     WireError,
 )
 
-_LAST, _LAST_IMM = int(Opcode.WRITE_LAST), int(Opcode.WRITE_LAST_IMM)
-_SACK, _NACK, _ACK = int(Opcode.SACK), int(Opcode.NACK), int(Opcode.ACKNOWLEDGE)
-_UNFINISHED = (int(Opcode.WRITE_FIRST), int(Opcode.WRITE_MIDDLE))
-_MARK_NONE, _MARK_SKIP, _MARK_ALWAYS = int(EvMark.NONE), int(EvMark.SKIP_ONCE), int(EvMark.ALWAYS_SKIP)
-_ONLY, _ONLY_IMM = int(Opcode.WRITE_ONLY), int(Opcode.WRITE_ONLY_IMM)
-_SINGLE = (_ONLY, _ONLY_IMM)
-_WITH_IMM = (_LAST_IMM, _ONLY_IMM)
-_ASKED = (BTH_ACK_REQUEST | BTH_RETRANSMISSION) << 24
-_TS_BIT = BTH_TIMESTAMP << 24
-_DATA_END = BTH_OFFSET + DATA_STRUCT.size
-_DATA_TS_END = BTH_OFFSET + DATA_TS_STRUCT.size
-_SACK_UDP_LENGTH = UDP_LEN + SACK_STRUCT.size + ICRC_LEN
+_LAST: Final = int(Opcode.WRITE_LAST)
+_LAST_IMM: Final = int(Opcode.WRITE_LAST_IMM)
+_SACK: Final = int(Opcode.SACK)
+_NACK: Final = int(Opcode.NACK)
+_ACK: Final = int(Opcode.ACKNOWLEDGE)
+_UNFINISHED: Final = (int(Opcode.WRITE_FIRST), int(Opcode.WRITE_MIDDLE))
+_MARK_NONE: Final = int(EvMark.NONE)
+_MARK_SKIP: Final = int(EvMark.SKIP_ONCE)
+_MARK_ALWAYS: Final = int(EvMark.ALWAYS_SKIP)
+_ONLY: Final = int(Opcode.WRITE_ONLY)
+_ONLY_IMM: Final = int(Opcode.WRITE_ONLY_IMM)
+_SINGLE: Final = (_ONLY, _ONLY_IMM)
+_WITH_IMM: Final = (_LAST_IMM, _ONLY_IMM)
+_ASKED: Final = (BTH_ACK_REQUEST | BTH_RETRANSMISSION) << 24
+_TS_BIT: Final = BTH_TIMESTAMP << 24
+_DATA_END: Final = BTH_OFFSET + DATA_STRUCT.size
+_DATA_TS_END: Final = BTH_OFFSET + DATA_TS_STRUCT.size
+_SACK_UDP_LENGTH: Final = UDP_LEN + SACK_STRUCT.size + ICRC_LEN
 
 _Trigger = tuple[int, int, int, int, int, bool]
 """EV, arrival port, mark, PSN or probe id, timestamp, whether it answers a probe."""

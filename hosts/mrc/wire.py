@@ -13,29 +13,30 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Final
 
 Buffer = bytes | bytearray | memoryview
 
-UDP_PORT = 4791
+UDP_PORT: Final = 4791
 """RoCEv2's port, used by default; some sources of the MRC specification say 4971."""
 
-ETH_LEN = 14
-IPV6_LEN = 40
-UDP_LEN = 8
-OUTER_OFFSET = ETH_LEN
-INNER_OFFSET = ETH_LEN + IPV6_LEN
-UDP_OFFSET = INNER_OFFSET + IPV6_LEN
-BTH_OFFSET = UDP_OFFSET + UDP_LEN
-BTH_LEN = 12
-METH_LEN = 4
-TSETH_LEN = 4
-RETH_LEN = 16
-IMM_LEN = 4
-ICRC_LEN = 4
+ETH_LEN: Final = 14
+IPV6_LEN: Final = 40
+UDP_LEN: Final = 8
+OUTER_OFFSET: Final = ETH_LEN
+INNER_OFFSET: Final = ETH_LEN + IPV6_LEN
+UDP_OFFSET: Final = INNER_OFFSET + IPV6_LEN
+BTH_OFFSET: Final = UDP_OFFSET + UDP_LEN
+BTH_LEN: Final = 12
+METH_LEN: Final = 4
+TSETH_LEN: Final = 4
+RETH_LEN: Final = 16
+IMM_LEN: Final = 4
+ICRC_LEN: Final = 4
 
-ETHERTYPE_IPV6 = 0x86DD
-NEXT_IPV6 = 41
-NEXT_UDP = 17
+ETHERTYPE_IPV6: Final = 0x86DD
+NEXT_IPV6: Final = 41
+NEXT_UDP: Final = 17
 
 
 class WireError(ValueError):
@@ -59,16 +60,16 @@ class Opcode(IntEnum):
     PROBE_REQUEST = 0xDE
 
 
-FIRST_WRITE_OPCODE = Opcode.WRITE_FIRST.value
-LAST_WRITE_OPCODE = Opcode.WRITE_ONLY_IMM.value
+FIRST_WRITE_OPCODE: Final = Opcode.WRITE_FIRST.value
+LAST_WRITE_OPCODE: Final = Opcode.WRITE_ONLY_IMM.value
 
-ENDPOINT_QPN = 2
+ENDPOINT_QPN: Final = 2
 """Destination QP of endpoint operations, which belong to no connection [SPEC §6.5]."""
 
 # Byte 8 of the BTH.
-BTH_ACK_REQUEST = 0x80
-BTH_RETRANSMISSION = 0x20
-BTH_TIMESTAMP = 0x10
+BTH_ACK_REQUEST: Final = 0x80
+BTH_RETRANSMISSION: Final = 0x20
+BTH_TIMESTAMP: Final = 0x10
 
 
 class EvMark(IntEnum):
@@ -101,27 +102,27 @@ class EndpointOp(IntEnum):
 
 # One call per stack of headers. In all of them BTH is B flags, B pad/version, H P_Key, I QPN, I byte 8 and
 # PSN.
-BTH_STRUCT = struct.Struct(">BBHII")
-DATA_STRUCT = struct.Struct(">BBHIIHHQII")
+BTH_STRUCT: Final = struct.Struct(">BBHII")
+DATA_STRUCT: Final = struct.Struct(">BBHIIHHQII")
 """BTH, METH, RETH."""
-DATA_TS_STRUCT = struct.Struct(">BBHIIHHHHQII")
+DATA_TS_STRUCT: Final = struct.Struct(">BBHIIHHHHQII")
 """BTH, METH, TSETH, RETH."""
-IMM_STRUCT = struct.Struct(">I")
-SETH_STRUCT = struct.Struct(">HhIHHIBBhQHHI")
+IMM_STRUCT: Final = struct.Struct(">I")
+SETH_STRUCT: Final = struct.Struct(">HhIHHIBBhQHHI")
 """SETH and CC_STATE, 36 bytes."""
-SACK_STRUCT = struct.Struct(">BBHIIHhIHHIBBhQHHI")
+SACK_STRUCT: Final = struct.Struct(">BBHIIHhIHHIBBhQHHI")
 """BTH, SETH, CC_STATE."""
-NETH_STRUCT = struct.Struct(">HBBIHHIBBH")
-PETH_STRUCT = struct.Struct(">HBBHHHHHH")
-ERTH_STRUCT = struct.Struct(">HBBIIHH")
-EETH_STRUCT = struct.Struct(">HBBII16xHHI")
+NETH_STRUCT: Final = struct.Struct(">HBBIHHIBBH")
+PETH_STRUCT: Final = struct.Struct(">HBBHHHHHH")
+ERTH_STRUCT: Final = struct.Struct(">HBBIIHH")
+EETH_STRUCT: Final = struct.Struct(">HBBII16xHHI")
 
-SETH_MARK_SHIFT = 5
-SETH_PROBE_REPLY = 0x0002
-TSETH_FTYPE = 1
-CC_TYPE_SACK = 1
-CC_TYPE_NACK = 2
-TIMESTAMP_UNIT_NS = 128
+SETH_MARK_SHIFT: Final = 5
+SETH_PROBE_REPLY: Final = 0x0002
+TSETH_FTYPE: Final = 1
+CC_TYPE_SACK: Final = 1
+CC_TYPE_NACK: Final = 2
+TIMESTAMP_UNIT_NS: Final = 128
 
 
 def timestamp(now_ns: int) -> int:
@@ -180,9 +181,9 @@ class Bth:
         )
 
 
-_METH = struct.Struct(">HH")
-_TSETH = struct.Struct(">HH")
-_RETH = struct.Struct(">QII")
+_METH: Final = struct.Struct(">HH")
+_TSETH: Final = struct.Struct(">HH")
+_RETH: Final = struct.Struct(">QII")
 
 
 @dataclass(frozen=True, slots=True)
