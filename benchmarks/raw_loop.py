@@ -11,7 +11,8 @@ links), takes it down again and leaves nothing. A frame crosses three switches. 
 * round trip: a frame of an 8-byte write's size goes out, the other end sends one back, then the next. Told
   are median and 99th percentile over all of a round.
 
-Both processes run Python, each on a CPU of its own where there are two, with raised priority.
+Both processes run Python, each on a CPU of its own where there are two, with the real-time priority that a
+NIC's process has.
 """
 
 from __future__ import annotations
@@ -38,13 +39,13 @@ from hosts.mrc.frames import FrameOptions, prefix, traffic_class  # noqa: E402
 from hosts.mrc.wire import BTH_LEN, ICRC_LEN, METH_LEN, RETH_LEN, UDP_LEN, UDP_PORT  # noqa: E402
 from hosts.ports import Receiver, TransmitPort, sharpen_timers  # noqa: E402
 from hosts.routes import nic_addresses, remote_paths  # noqa: E402
+from hosts.schedule import take_cpu  # noqa: E402
 from testbed.names import PREFIX_VARIABLE, Names  # noqa: E402
 from testbed.network import FabricNetwork  # noqa: E402
 from topologies import Fabric  # noqa: E402
 
 FROM, TO = "h0", "h1"
 PAYLOAD, SMALL = 4096, 8
-NICENESS = -15
 QUIET_S = 0.5
 TOPOLOGY = """\
 name: bench
@@ -229,8 +230,7 @@ def head() -> None:
 
 
 def _role(options: argparse.Namespace) -> None:
-    os.sched_setaffinity(0, {options.cpu})
-    os.nice(NICENESS)
+    take_cpu(options.cpu)
     sharpen_timers()
     fabric = FabricNetwork.attached(Names.of_prefix(options.prefix)).fabric
     if options.role == "send":

@@ -28,6 +28,7 @@ BUFFER_EVENTS = 1 << 16
 BATCH_EVENTS = 32
 BACKLOG_EVENTS, BACKLOG_BATCH = 1024, 256
 FLUSH_NS = 100_000_000
+BLOCKED_NS = 10_000_000
 SOCKET_BYTES = 1 << 20
 SO_SNDBUFFORCE = 32
 CLOSE_S = 60.0
@@ -89,6 +90,7 @@ class EventLog:
         self._left_out = () if completions else COMPLETIONS
         self._waiting: deque[Event] = deque()
         self._since_ns = 0
+        self._blocked_until_ns = 0
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         argv = [sys.executable, "-m", "hosts.eventlog", str(theirs.fileno()), str(path), host, str(now_ns)]
         with theirs:
@@ -120,6 +122,8 @@ class EventLog:
     def hand_over(self, now_ns: int) -> None:
         """Passes one batch on, where there is a whole one or what there is has waited long."""
         waiting = self._waiting
+        if now_ns < self._blocked_until_ns:
+            return
         if len(waiting) < BATCH_EVENTS and (not waiting or now_ns < self._since_ns + FLUSH_NS):
             return
         count = min(BATCH_EVENTS if len(waiting) < BACKLOG_EVENTS else BACKLOG_BATCH, len(waiting))
@@ -127,7 +131,8 @@ class EventLog:
         try:
             self._pass_on(count)
         except BlockingIOError:
-            return  # the writer is behind: after FLUSH_NS again, or with the next event
+            # The writer is behind. To pack a batch anew with every event would take all the NIC's time.
+            self._blocked_until_ns = now_ns + BLOCKED_NS
         except OSError:
             self.lost += len(waiting)
             waiting.clear()

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import signal
 import typing
 from enum import Enum
 from pathlib import Path
@@ -96,6 +97,28 @@ def test_a_writer_that_died_stops_nobody(tmp_path: Path) -> None:
         log.hand_over(n)
     log.close()
     assert log.lost == 1000
+
+
+def test_a_writer_that_is_behind_does_not_cost_a_batch_packed_for_every_event(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = EventLog(tmp_path / "h0.jsonl", "h0", now_ns=0)
+    log._writer.send_signal(signal.SIGSTOP)
+    packed = []
+    monkeypatch.setattr(eventlog, "pack", lambda batch: packed.append(0) or pack(batch))
+    n = 0
+    while log._blocked_until_ns == 0:
+        log.add(skipped(n), n)
+        log.hand_over(n)
+        n += 1
+    packed.clear()
+    for n in range(n, n + 1000):  # noqa: B020
+        log.add(skipped(n), n)
+        log.hand_over(n)
+    assert len(packed) <= 1
+    log._writer.send_signal(signal.SIGCONT)
+    log.close()
+    assert (log.written, log.lost) == (n + 1, 0)
 
 
 def test_only_so_much_of_a_long_log_is_kept(tmp_path: Path) -> None:
