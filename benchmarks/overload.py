@@ -1,19 +1,19 @@
 """What a switch's port does with more than its link can carry: marks, trims, and who does not wait.
 
-    python benchmarks/overload.py [--rates 20,100,1000] [--overloads 2,4,10] [--seconds 2] [--samples 1000] [--json]
+    python benchmarks/overload.py [--rates 20,100,1000] [--overloads 2,4,10] [--seconds 2] [--json]
 
-Needs root. One ebpf switch in a namespace of its own, two ports into one, programmed as the controller would and
-shaped as the testbed does (`tests/switches/merge.py`); frames of MRC with 4096 bytes of payload. Per rate:
+Needs root. One ebpf switch in a namespace of its own, two ports into one, programmed as the controller would
+and shaped as the testbed does (`tests/switches/merge.py`); MRC frames with 4096 bytes of payload. Per rate:
 
-* marks: frames are sent so that each finds a queue of a depth drawn between the two thresholds. The depth that
-  it found follows from when it was sent; `expected` is what RED says to these depths, `marked` what arrived with
-  CE. The share has to be within 10 %.
-* overload: two senders, a process and a CPU each, offer so many times the rate in trimmable frames. What came in
-  has to have left, whole or trimmed: drops of the pipeline by reason, and of the kernel's queues, have to be 0.
+* marks: frames are sent so that each finds a queue of a depth drawn between the two thresholds. Which that
+  was follows from when it was sent. What RED says to these depths and the share that was marked have to agree
+  within 10 %.
+* overload: two senders, a process and a CPU each, offer so many times the rate in trimmable frames. What came
+  in has to have left, whole or trimmed: drops of the pipeline, and of the kernel's queues, have to be 0.
 * control: frames of the control class into one port, at random times, alone and while the other port is under
-  that overload. The delay is between the kernel's stamps at the switch's port and behind the link: the
-  switch and its queue, not the schedule of the processes that send and receive. The 99th percentile has to be
-  at most twice that without load plus the time of one data frame.
+  that overload. The delay is between the kernel's stamps at the switch's port and behind the link: that of
+  the switch and its queue, not of the processes that send and receive. The 99th percentile has to be at most
+  twice that without load plus the time of one data frame.
 
 Ends with 1 if something was missed.
 """
@@ -91,7 +91,7 @@ def stamped_socket(merge: Merge, ifname: str) -> socket.socket:
     """A socket that gets an interface's control frames, stamped by the kernel."""
     opened = merge.ns.packet_socket(ifname)
     opened.settimeout(0)
-    # Classic BPF: the 16 bits behind the Ethernet header, of which six are the DSCP; all of the frame or none.
+    # Classic BPF: of the 16 bits behind the Ethernet header six are the DSCP; all of the frame or none.
     program = (
         (0x28, 0, 0, 14),
         (0x54, 0, 0, 0x0FC0),

@@ -12,7 +12,7 @@ from ipaddress import IPv6Network
 
 import finsy as fy
 
-from controller.queues import HIGH_DSCP, TRIMMABLE_DSCP, queue_setting
+from controller.queues import TRAFFIC_CLASSES, queue_setting
 from topologies import Fabric, Switch, SwitchPort
 
 MY_SID = "my_sid"
@@ -69,8 +69,7 @@ class Entry:
 def switch_entries(fabric: Fabric, switch: Switch) -> tuple[Entry, ...]:
     """Every static entry of one switch, in a stable order."""
     entries = [Entry(MY_SID, str(fabric.sid(switch.usid)), "un")]
-    entries += [Entry(TRAFFIC_CLASS, str(dscp), "trimmable") for dscp in TRIMMABLE_DSCP]
-    entries += [Entry(TRAFFIC_CLASS, str(dscp), "high") for dscp in HIGH_DSCP]
+    entries += [Entry(TRAFFIC_CLASS, str(dscp), action) for dscp, action in TRAFFIC_CLASSES.items()]
     entries.append(Entry(PROBE_VERSION, str(PROBE_FORMAT), "record", (("node", switch.usid),)))
     for port in switch.ports:
         usid = fabric.usid_of(port.peer.node, switch.plane)

@@ -17,9 +17,16 @@ ETHERNET_HEADER = 14
 _TOP = (1 << 32) - 1
 
 # Codepoints, those of hosts/mrc/config.py. Whatever is not named here is data that is dropped, not trimmed.
-TRIMMABLE_DSCP = (4, 8)
+TRIMMABLE_DSCP, RETX_DSCP = 4, 8
 TRIMMED_DSCP, TRIMMED_LAST_HOP_DSCP, CONTROL_DSCP = 12, 16, 46
-HIGH_DSCP = (TRIMMED_DSCP, TRIMMED_LAST_HOP_DSCP, CONTROL_DSCP)
+# What the switch program does with each: its actions in traffic_class.
+TRAFFIC_CLASSES = {
+    TRIMMABLE_DSCP: "trimmable",
+    RETX_DSCP: "trimmable",
+    TRIMMED_DSCP: "cut",
+    TRIMMED_LAST_HOP_DSCP: "cut",
+    CONTROL_DSCP: "urgent",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,7 +75,7 @@ control MrcEgress(inout headers_t hdr,
             mark_to_drop(standard_metadata);
         } else {
             port_tx.count((bit<32>)standard_metadata.egress_port);
-            if (standard_metadata.priority == PRIORITY_HIGH) {
+            if (standard_metadata.priority != 0) {
                 port_tx_high.count((bit<32>)standard_metadata.egress_port);
             }
         }

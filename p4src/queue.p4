@@ -6,11 +6,13 @@
 // of a frame, on any target, without asking it; and a queue that drains costs nothing.
 //
 // The link itself is kept to its rate by the target (ebpf: the kernel's HTB; BMv2: its own queues), which has to
-// hold at least `limit`. Two classes are strict: a frame of the high one waits for its like alone.
+// hold at least `limit`. Classes are strict: control waits for its like alone, a frame without its payload for
+// both, data for all.
 #ifndef MRC_QUEUE_P4
 #define MRC_QUEUE_P4
 
-const bit<3> PRIORITY_HIGH = 1;  // data has 0
+const bit<3> PRIORITY_TRIMMED = 1;  // data has 0
+const bit<3> PRIORITY_CONTROL = 2;
 
 control PortQueue(inout headers_t hdr,
                   inout metadata_t meta,
@@ -33,14 +35,21 @@ control PortQueue(inout headers_t hdr,
         meta.trimmable = 1;
     }
 
-    action high() {
+    // One that another switch has trimmed, and one of control: neither is dropped for want of room.
+    action cut() {
         meta.high = 1;
+        standard_metadata.priority = PRIORITY_TRIMMED;
+    }
+
+    action urgent() {
+        meta.high = 1;
+        standard_metadata.priority = PRIORITY_CONTROL;
     }
 
     // What may become of a frame, by the codepoint that its sender chose.
     table traffic_class {
         key = { hdr.ipv6.dscp : exact @name("dscp"); }
-        actions = { data; trimmable; high; }
+        actions = { data; trimmable; cut; urgent; }
         const default_action = data();
         size = 64;
     }
@@ -109,8 +118,8 @@ control PortQueue(inout headers_t hdr,
         if (meta.drop != drop_t.NONE) {
             refused.count(port);
         }
-        if (meta.high == 1 || meta.trim == 1) {
-            standard_metadata.priority = PRIORITY_HIGH;
+        if (meta.trim == 1) {
+            standard_metadata.priority = PRIORITY_TRIMMED;
         }
     }
 }

@@ -29,8 +29,9 @@ TXQUEUELEN = 1000
 BURST_NS = 100_000
 QUEUE_NS = 2_000_000
 MIN_QUEUE_FRAMES = 32
-# Classes of a switch's port, as switches/ebpf puts frames into them by standard_metadata.priority 0 and 1.
-LINK_CLASS, DATA_CLASS, HIGH_CLASS = 1, 0x10, 0x11
+# Classes of a switch's port, as switches/ebpf puts frames into them by standard_metadata.priority.
+LINK_CLASS, DATA_CLASS, TRIMMED_CLASS, CONTROL_CLASS = 1, 0x10, 0x11, 0x12
+FIRST_TO_LAST = (CONTROL_CLASS, TRIMMED_CLASS, DATA_CLASS)
 LEAF_HEADROOM = 16  # how many times the link's rate a leaf may borrow: never what holds it back
 
 
@@ -206,10 +207,10 @@ def _shape_ports(route: IPRoute, ends: Iterable[tuple[End, LinkProfile]]) -> Non
 
 
 def shape_ports(route: IPRoute, ports: Iterable[tuple[int, LinkProfile]]) -> None:
-    """Gives switch ports (interface index, link) their rate and two classes, the high one always sent first.
+    """Gives switch ports (interface index, link) their rate and strict classes: control, trimmed, data.
 
     The root class keeps the rate; the classes below it own next to nothing, so that all they send is
-    borrowed, high before data: what a class sends of its own share would go ahead of both. How much may wait
+    borrowed, in that order: what a class sends of its own share would go ahead of both. How much may wait
     is the switch program's to say; the kernel's queues, bounded in bytes, hold that with room to spare.
     Raises MachineError where the kernel lacks what this needs, OSError where it refuses.
     """
@@ -229,10 +230,9 @@ def shape_ports(route: IPRoute, ports: Iterable[tuple[int, LinkProfile]]) -> Non
         buckets += [
             rtnetlink.htb(index, default_class=DATA_CLASS),
             rtnetlink.htb_class(index, number=LINK_CLASS, burst_bytes=shape.burst_bytes, **root),
-            rtnetlink.htb_class(index, number=HIGH_CLASS, order=0, **leaf),
-            rtnetlink.htb_class(index, number=DATA_CLASS, order=1, **leaf),
         ]
-        for parent in (HIGH_CLASS, DATA_CLASS):
+        for order, parent in enumerate(FIRST_TO_LAST):
+            buckets.append(rtnetlink.htb_class(index, number=parent, order=order, **leaf))
             if profile.delay_ns:
                 delays.append(_delay(index, profile, shape, parent))
             else:

@@ -22,7 +22,7 @@ from switches.target import BMV2_PROGRAM, NETNS_DIR, RunningSwitch, SwitchSpec
 
 START_TIMEOUT_S = 60.0
 THRIFT_TIMEOUT_S = 10.0
-PRIORITIES = 2  # queues of a port; BMv2 drops frames of a priority that has none
+PRIORITIES = 3  # queues of a port; BMv2 drops frames of a priority that has none
 DEATH_TIMEOUT_S = 5.0
 # A directory: every port's frames go there as pcap files. BMv2 flushes each packet, so this is slow.
 PCAP_VARIABLE = "MRCLAB_BMV2_PCAP"

@@ -14,7 +14,7 @@ from controller.entries import (
     switch_entries,
 )
 from controller.pipeline import shipped_pipeline
-from controller.queues import HIGH_DSCP, TRIMMABLE_DSCP, bytes_of, queue_setting
+from controller.queues import TRAFFIC_CLASSES, bytes_of, queue_setting
 from hosts.mrc.config import DscpMap
 from topologies import LinkProfile, load_fabric
 
@@ -49,17 +49,17 @@ def test_ports_get_rate_and_depths_and_marks_but_for_those_to_nics() -> None:
     assert {(e.match, e.action) for e in entries if e.table == TRAFFIC_CLASS} == {
         ("4", "trimmable"),
         ("8", "trimmable"),
-        ("12", "high"),
-        ("16", "high"),
-        ("46", "high"),
+        ("12", "cut"),
+        ("16", "cut"),
+        ("46", "urgent"),
     }
 
 
 def test_codepoints_are_those_of_the_hosts() -> None:
     hosts = DscpMap()
-    assert (hosts.trimmable, hosts.trimmable_retx) == TRIMMABLE_DSCP
-    assert (hosts.trimmed, hosts.trimmed_lasthop, hosts.control) == HIGH_DSCP
-    assert hosts.no_trim not in (*TRIMMABLE_DSCP, *HIGH_DSCP)
+    codepoints = [hosts.trimmable, hosts.trimmable_retx, hosts.trimmed, hosts.trimmed_lasthop, hosts.control]
+    assert codepoints == list(TRAFFIC_CLASSES)
+    assert hosts.no_trim not in TRAFFIC_CLASSES
 
 
 def test_depths_are_parts_of_the_bandwidth_delay_product() -> None:

@@ -7,11 +7,12 @@ import random
 import socket
 import time
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 from finsy.proto import p4i
 
-from controller.queues import BYTE_TIME_ONE, HIGH_DSCP, TICKS_PER_US, TRIMMABLE_DSCP, queue_setting
+from controller.queues import BYTE_TIME_ONE, TICKS_PER_US, TRAFFIC_CLASSES, QueueSetting, queue_setting
 from switches.ebpf.target import EbpfTarget
 from switches.target import SwitchSpec
 from testbed import links, rtnetlink
@@ -31,6 +32,7 @@ from topologies import LinkProfile
 
 QUEUE, MARKS = "MrcIngress.port_queue", "MrcIngress.ecn_mark"
 TRIMMABLE, CONTROL = 4, 46
+TRIMMED_BYTES = 134
 OVERHEAD = 138  # of a frame of MRC, from Ethernet to ICRC
 _SO_SNDBUFFORCE = 32
 
@@ -80,8 +82,8 @@ class Merge:
             rows.append(entry(f"{QUEUE}.port_queue", {"port": 3}, f"{QUEUE}.send_at", *queue))
             if s.mark is not None:
                 rows.append(entry(f"{MARKS}.marking", {"port": 3}, f"{MARKS}.red", *s.mark))
-        classes = [(d, "trimmable") for d in TRIMMABLE_DSCP] + [(d, "high") for d in HIGH_DSCP]
-        rows += [entry(f"{QUEUE}.traffic_class", {"dscp": d}, f"{QUEUE}.{c}") for d, c in classes]
+        table = f"{QUEUE}.traffic_class"
+        rows += [entry(table, {"dscp": d}, f"{QUEUE}.{c}") for d, c in TRAFFIC_CLASSES.items()]
         self.client.write(*map(insert, rows))
         self.h = {}
         for i in (1, 2, 3):
@@ -108,30 +110,54 @@ def _shape(ifname: str, profile: LinkProfile) -> None:
         links.shape_ports(route, [(socket.if_nametoindex(ifname), profile)])
 
 
+@dataclass
+class PortModel:
+    """What p4src/queue.p4 makes of frames that are sent at known times, all trimmable; times in ns."""
+
+    setting: QueueSetting
+    idle_at: float = 0.0
+
+    def send(self, now: float, length: int) -> tuple[float, bool]:
+        """How long a frame has to wait, and whether it is trimmed."""
+        self.idle_at = max(self.idle_at, now)
+        wait = self.idle_at - now
+        trimmed = wait > ticks_ns(self.setting.trim_from)
+        byte_ns = ticks_ns(self.setting.byte_time) / BYTE_TIME_ONE
+        self.idle_at += (TRIMMED_BYTES if trimmed else length) * byte_ns
+        return wait, trimmed
+
+    def mark_chance(self, wait: float) -> float:
+        """The probability that a frame which waits for so long is marked."""
+        if self.setting.mark is None:
+            return 0.0
+        start, span = map(ticks_ns, self.setting.mark)
+        return min(max((wait - start) / span, 0.0), 1.0)
+
+
+def ticks_ns(ticks: int) -> float:
+    """Nanoseconds."""
+    return ticks * 1e3 / TICKS_PER_US
+
+
 def marks_between(merge: Merge, frames: int, draw: random.Random) -> dict[str, float]:
     """Sends frames that find the queue at depths drawn between the thresholds of the marks.
 
-    What each of them found is computed from when it was sent, as p4src/queue.p4 does. Returns how many were
-    ``sent``, how many of these are ``expected`` to be marked, with ``deviation`` (one standard deviation of
-    a fair draw), and how many were ``marked``.
+    Returns how many were ``sent``, how many of these are ``expected`` to be marked, with ``deviation`` (one
+    standard deviation of a fair draw), and how many were ``marked``.
     """
     assert merge.setting.mark is not None
-    start, span = (ticks / TICKS_PER_US * 1e3 for ticks in merge.setting.mark)
+    start, span = map(ticks_ns, merge.setting.mark)
     frame = mrc_frame(sid(1, 3), 4096, dscp=TRIMMABLE, ecn=2)
-    takes = len(frame) * merge.setting.byte_time / BYTE_TIME_ONE / TICKS_PER_US * 1e3
     before = merge.count("ecn_mark.marked", 3)
-    expected = variance = 0.0
-    idle: float = time.monotonic_ns()
+    model, expected, variance = PortModel(merge.setting), 0.0, 0.0
     for number in range(frames):
         target = start + span * draw.random()
-        while (now := time.monotonic_ns()) < idle - target:
+        while (now := time.monotonic_ns()) < model.idle_at - target:
             pass
         merge.h[1 + number % 2].send(frame)
-        now = (now + time.monotonic_ns()) // 2
-        idle = max(idle, now)
-        chance = min(max((idle - now - start) / span, 0.0), 1.0)
+        wait, _ = model.send((now + time.monotonic_ns()) / 2, len(frame))
+        chance = model.mark_chance(wait)
         expected += chance
         variance += chance * (1 - chance)
-        idle += takes
     marked = merge.count("ecn_mark.marked", 3) - before
     return {"sent": frames, "expected": expected, "deviation": math.sqrt(variance), "marked": marked}

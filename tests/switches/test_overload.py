@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-import math
+import random
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,15 +10,16 @@ from pathlib import Path
 import pytest
 from finsy.proto import p4i
 
-from tests.switches.merge import CONTROL, OVERHEAD, TRIMMABLE, Merge
+from controller.queues import TRIMMED_DSCP
+from tests.switches.merge import CONTROL, OVERHEAD, TRIMMABLE, TRIMMED_BYTES, Merge, PortModel, marks_between
 from tests.switches.switch_kit import JSON, Namespace, mrc_frame, receive, sid
 from topologies import LinkProfile
 
 pytestmark = pytest.mark.root
 RATE, MTU = 20_000_000, 4300
 WHOLE = OVERHEAD + 4096
-FRAME_S = WHOLE * 8 / RATE
-CATCH_UP_S = 0.004
+FRAME_NS = WHOLE * 8e9 / RATE
+CATCH_UP_FRAMES = 60
 
 
 @pytest.fixture(params=[False, True], ids=["fabric", "last hop"])
@@ -38,38 +38,51 @@ def codepoint(frame: bytes) -> int:
 @pytest.mark.parametrize("overload", [2, 10])
 def test_overload_trims_and_marks_and_drops_nothing(merge: Merge, overload: int) -> None:
     frame, sent = mrc_frame(sid(1, 3), 4096, dscp=TRIMMABLE, ecn=2), 150 * overload
-    start = due = time.monotonic()
-    missed = 0.0
-    for _, port in zip(range(sent), itertools.cycle((1, 2)), strict=False):
-        while (now := time.monotonic()) < due:
+    model, trims, certain, impossible = PortModel(merge.setting), 0, 0, 0
+    due: float = time.monotonic_ns()
+    for number in range(sent):
+        while (now := time.monotonic_ns()) < due:
             pass
-        # A sender that was kept from its work catches up a little: all at once would be another overload.
-        late = max(now - CATCH_UP_S - due, 0)
-        missed, due = missed + late, due + late + FRAME_S / overload
-        merge.h[port].send(frame)
-    lasted = time.monotonic() - start
+        # A sender that was kept from its work catches up, but not so much that trimmed frames alone would
+        # take half of the link.
+        due = max(due, now - CATCH_UP_FRAMES * FRAME_NS / overload) + FRAME_NS / overload
+        merge.h[1 + number % 2].send(frame)
+        wait, trimmed = model.send((now + time.monotonic_ns()) / 2, len(frame))
+        trims += trimmed
+        certain += not trimmed and model.mark_chance(wait - FRAME_NS) == 1
+        impossible += not trimmed and model.mark_chance(wait + FRAME_NS) == 0
     got = receive(merge.h[3], sent, 5)
-    trimmed = [f for f in got if len(f) == 134]
+    cut = [f for f in got if len(f) == TRIMMED_BYTES]
     whole = [f for f in got if len(f) == WHOLE]
-    drops = [merge.count("drops", reason) for reason in (7, 8)]
     # Not one is missing: what came in left, whole or cut.
-    assert (len(got), drops) == (sent, [0, 0])
-    assert len(trimmed) + len(whole) == sent
-    assert merge.count("trim.trimmed", 3) == len(trimmed)
-    assert {codepoint(f) for f in trimmed} == {16 if merge.setting.mark is None else 12}
-    # The link was never idle: whole frames took what the trimmed ones left, and as much again as may queue.
-    carried = (len(whole) * WHOLE + len(trimmed) * 134) * 8
-    queued = (merge.setting.trim_from / 1024e6 + 2 * FRAME_S) * RATE
-    assert 0.9 * (lasted - missed) * RATE < carried < lasted * RATE + queued
-    marked = [f[15] >> 4 & 3 == 3 for f in whole]
-    if merge.setting.mark is None:
-        assert not any(marked)
-    else:
-        assert not any(marked[:3])  # they found less than a fifth of 16 frames before them
-        full = marked[math.ceil(16 * overload / (overload - 1)) + 2 :]
-        # Trimming holds the queue above the upper threshold, unless the senders paused.
-        assert sum(full) > (0.9 - 2 * missed / lasted) * len(full)
-        assert merge.count("ecn_mark.marked", 3) == sum(f[15] >> 4 & 3 == 3 for f in got)
+    assert (len(got), merge.count("drops", 7), merge.count("drops", 8)) == (sent, 0, 0)
+    assert len(cut) + len(whole) == sent
+    assert merge.count("trim.trimmed", 3) == len(cut)
+    assert {codepoint(f) for f in cut} == {16 if merge.setting.mark is None else 12}
+    # The model has the times only to within what interrupted the sender.
+    assert 0.9 * trims - 5 < len(cut) < 1.1 * trims + 5
+    marked = sum(f[15] >> 4 & 3 == 3 for f in whole)
+    assert merge.count("ecn_mark.marked", 3) == sum(f[15] >> 4 & 3 == 3 for f in got)
+    assert 0.9 * certain <= marked <= len(whole) - 0.9 * impossible
+
+
+@pytest.mark.parametrize("merge", [False], indirect=True, ids=["fabric"])
+def test_marks_between_the_thresholds_come_as_often_as_configured(merge: Merge) -> None:
+    result = marks_between(merge, 600, random.Random(1))
+    # A tenth of what was to come, and what a fair draw can be off besides.
+    slack = 0.1 * result["expected"] + 4 * result["deviation"]
+    assert abs(result["marked"] - result["expected"]) < slack, result
+
+
+def test_control_goes_ahead_of_trimmed_frames_and_these_of_data(merge: Merge) -> None:
+    for dscp, payload in ((0, 4096), (TRIMMED_DSCP, 0), (CONTROL, 64)):
+        frame = mrc_frame(sid(1, 3), payload, dscp=dscp)
+        for _ in range(20):  # the data alone takes 34 ms
+            merge.h[1].send(frame)
+    came = [codepoint(f) for f in receive(merge.h[3], 60, 5)]
+    assert len(came) == 60
+    last = {dscp: max(i for i, c in enumerate(came) if c == dscp) for dscp in (0, TRIMMED_DSCP, CONTROL)}
+    assert last[CONTROL] < last[TRIMMED_DSCP] < last[0]
 
 
 def test_control_overtakes_all_data_that_waits(merge: Merge) -> None:

@@ -36,7 +36,8 @@ RULES = {
     ],
     f"{QUEUE}.traffic_class": [
         *(Rule((Exact(dscp),), f"{QUEUE}.trimmable") for dscp in (TRIMMABLE, RETX)),
-        *(Rule((Exact(dscp),), f"{QUEUE}.high") for dscp in (TRIMMED, LAST_HOP, CONTROL)),
+        *(Rule((Exact(dscp),), f"{QUEUE}.cut") for dscp in (TRIMMED, LAST_HOP)),
+        Rule((Exact(CONTROL),), f"{QUEUE}.urgent"),
     ],
     f"{QUEUE}.port_queue": [
         Rule((Exact(port),), f"{QUEUE}.send_at", (0, LIMIT, TRIM_FROM, TRIM_LIMIT, dscp))

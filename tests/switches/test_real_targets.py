@@ -178,7 +178,7 @@ def mrc_rules(rng: random.Random) -> dict[str, list[Rule]]:
 def queue_rules(rng: random.Random) -> dict[str, list[Rule]]:
     """Ports that are busy from their first frame on, for longer than the test takes: 64 us a byte."""
     queue, top = "MrcIngress.port_queue", 2**32 - 1
-    classes = [(4, "trimmable"), (8, "trimmable"), (12, "high"), (46, "high")]
+    classes = [(4, "trimmable"), (8, "trimmable"), (12, "cut"), (46, "urgent")]
     return {
         **mrc_rules(rng),
         "MrcEgress.egress_fault.fault": [],
