@@ -16,6 +16,12 @@ class Status(Enum):
     SUCCESS = "success"
     REMOTE_ACCESS_ERROR = "remote access error"
     RETRY_EXCEEDED = "Retry Counter Exceeded"
+    REMOTE_INVALID_REQUEST_ERROR = "remote invalid request error"
+    """RoCEv2 only: packets of a message that do not fit one another."""
+    REMOTE_OPERATION_ERROR = "remote operation error"
+    """RoCEv2 only."""
+    RNR_RETRY_EXCEEDED = "RNR Retry Counter Exceeded"
+    """RoCEv2 only: no receive was posted for too long."""
     FLUSHED = "flushed"
     """The QP failed before this request was done."""
 

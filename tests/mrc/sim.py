@@ -1,5 +1,5 @@
-"""Two MRC endpoints in memory: virtual clock, one network between them that can do every mischief a fabric
-can.
+"""Two endpoints in memory, MRC's by default: virtual clock, and one network between them that can do every
+mischief a fabric can.
 
 Everything follows from the seed, so a failing run replays exactly.
 """
@@ -10,10 +10,11 @@ import heapq
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
-from hosts.mrc import Endpoint, MrcConfig, Path, PlanePaths, PortAddress, RemotePaths
+from hosts.mrc import Endpoint, Path, PlanePaths, PortAddress, RemotePaths
 from hosts.mrc.events import Event
-from hosts.mrc.wire import BTH_OFFSET, UDP_OFFSET
+from hosts.mrc.wire import BTH_OFFSET, IPV6_LEN, NEXT_IPV6, UDP_OFFSET
 
 TRIMMED_LENGTH = BTH_OFFSET + 36
 
@@ -56,6 +57,11 @@ def remote_paths(src: int, dst: int, planes: int, paths: int) -> RemotePaths:
     )
 
 
+def bth_offset(frame: bytes) -> int:
+    """Where the BTH starts: RoCEv2 frames need not have an outer header."""
+    return BTH_OFFSET if frame[20] == NEXT_IPV6 else BTH_OFFSET - IPV6_LEN
+
+
 def frame_ev(frame: bytes) -> int:
     return int.from_bytes(frame[56:58], "big") << 16 | int.from_bytes(
         frame[UDP_OFFSET : UDP_OFFSET + 2], "big"
@@ -63,15 +69,17 @@ def frame_ev(frame: bytes) -> int:
 
 
 def opcode(frame: bytes) -> int:
-    return frame[BTH_OFFSET]
+    return frame[bth_offset(frame)]
 
 
 def frame_psn(frame: bytes) -> int:
-    return int.from_bytes(frame[BTH_OFFSET + 9 : BTH_OFFSET + 12], "big")
+    at = bth_offset(frame) + 9
+    return int.from_bytes(frame[at : at + 3], "big")
 
 
 def is_data(frame: bytes) -> bool:
-    return 0xC6 <= opcode(frame) <= 0xCB
+    """Whether it is a write, MRC's or RoCEv2's."""
+    return 0xC6 <= opcode(frame) <= 0xCB or 0x06 <= opcode(frame) <= 0x0B
 
 
 def mark_ce(frame: bytes) -> bytes:
@@ -131,19 +139,20 @@ class Sim:
         seed: int = 1,
         planes: int = 4,
         paths: int = 8,
-        config: MrcConfig | None = None,
+        config: Any = None,
         network: Network | None = None,
         keep_frames: bool = False,
         rng_class: type[random.Random] = random.Random,
         qps: int = 1,
+        endpoint_class: type[Any] = Endpoint,
     ) -> None:
         self.now_ns = 1_000_000
         self.rng = random.Random(seed)
         self.network = network or Network()
         self.planes, self.paths = planes, paths
-        config = config or MrcConfig()
         self.ends = [
-            Endpoint(port_addresses(n, planes), config, rng_class(self.rng.getrandbits(64))) for n in (0, 1)
+            endpoint_class(port_addresses(n, planes), config, rng_class(self.rng.getrandbits(64)))
+            for n in (0, 1)
         ]
         self.connections = [[end.create_qp() for end in self.ends] for _ in range(qps)]
         """The numbers of each connection's two queue pairs."""

@@ -1,0 +1,92 @@
+"""DCQCN at the sender, the reaction point: how fast a queue pair may send.
+
+[DCQCN] §3.1, Figure 7, with R_C the current rate and R_T the target:
+
+    on a CNP         R_T = R_C;  R_C = R_C (1 - alpha / 2);  alpha = (1 - g) alpha + g
+    K without CNP    alpha = (1 - g) alpha
+    step of timer or byte counter; i_T and i_B count either kind since the last CNP:
+        fast recovery        max(i_T, i_B) < F     R_C = (R_T + R_C) / 2
+        hyper increase       min(i_T, i_B) > F     R_T = R_T + R_HAI, then as above
+        additive increase    else                  R_T = R_T + R_AI, then as above
+
+Nothing here needs a timer: steps that time has brought are taken when the rate is next asked for, in the
+order in which they were due. Back at line rate the limiter is set free, and only alpha remembers.
+"""
+
+from __future__ import annotations
+
+from hosts.roce.config import DcqcnConfig
+
+
+class ReactionPoint:
+    """The rate limiter of one queue pair. Times in ns, rates in bits per second."""
+
+    def __init__(self, config: DcqcnConfig) -> None:
+        self._config = config
+        line = float(config.line_rate_bps)
+        self.rate_bps = line
+        """R_C."""
+        self.target_bps = line
+        """R_T."""
+        self.alpha = 1.0
+        self.cnps = 0
+        self._limiting = False
+        self._alpha_from_ns = 0
+        self._rate_from_ns = 0
+        self._bytes = 0
+        self._timer_steps = 0
+        self._byte_steps = 0
+
+    @property
+    def limiting(self) -> bool:
+        """Whether the queue pair is held below line rate, as of the last `advance`."""
+        return self._limiting
+
+    def on_cnp(self, now_ns: int) -> None:
+        """Cut the rate."""
+        self.advance(now_ns)
+        config = self._config
+        self.cnps += 1
+        self.target_bps = self.rate_bps
+        self.rate_bps = max(self.rate_bps * (1 - self.alpha / 2), float(config.r_min_bps))
+        self.alpha = (1 - config.g) * self.alpha + config.g
+        self._alpha_from_ns = self._rate_from_ns = now_ns
+        self._timer_steps = self._byte_steps = self._bytes = 0
+        self._limiting = True
+
+    def on_sent(self, now_ns: int, size_bytes: int) -> None:
+        """Count what was sent: the byte counter makes steps of its own."""
+        self.advance(now_ns)
+        if not self._limiting:
+            return
+        self._bytes += size_bytes
+        while self._limiting and self._bytes >= self._config.byte_counter_bytes:
+            self._bytes -= self._config.byte_counter_bytes
+            self._byte_steps += 1
+            self._increase()
+
+    def advance(self, now_ns: int) -> float:
+        """Take the steps that are due by now; return the rate."""
+        config = self._config
+        if self.cnps:
+            periods = (now_ns - self._alpha_from_ns) // config.alpha_timer_ns
+            if periods > 0:
+                self.alpha *= (1 - config.g) ** periods
+                self._alpha_from_ns += periods * config.alpha_timer_ns
+        while self._limiting and now_ns - self._rate_from_ns >= config.rate_timer_ns:
+            self._rate_from_ns += config.rate_timer_ns
+            self._timer_steps += 1
+            self._increase()
+        return self.rate_bps
+
+    def _increase(self) -> None:
+        config = self._config
+        if min(self._timer_steps, self._byte_steps) > config.fast_recovery_steps:
+            self.target_bps += config.r_hai_bps
+        elif max(self._timer_steps, self._byte_steps) >= config.fast_recovery_steps:
+            self.target_bps += config.r_ai_bps
+        self.target_bps = min(self.target_bps, float(config.line_rate_bps))
+        self.rate_bps = (self.target_bps + self.rate_bps) / 2
+        if self.target_bps >= config.line_rate_bps and self.rate_bps > config.line_rate_bps * 0.999:
+            self.rate_bps = self.target_bps
+            self._limiting = False

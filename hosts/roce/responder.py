@@ -1,0 +1,279 @@
+"""The receiving half of a queue pair: takes the packet that is next and no other.
+
+What comes early is dropped and answered with one NAK for the gap, what comes twice is dropped and
+acknowledged again [IBTA 9.7.4.1, 9.7.5.2]. Answers are decided on arrival and built when the driver next asks
+for frames, so that one ACK answers all requests of a batch.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+from zlib import crc32
+
+from hosts.mrc.events import Event, QpError, ReceiveCompleted, Status
+from hosts.mrc.frames import traffic_class
+from hosts.mrc.memory import MemoryRegion, MemoryTable
+from hosts.mrc.psn import PSN_BITS, PSN_MASK, expand
+from hosts.mrc.requester import Frame
+from hosts.mrc.wire import BTH_LEN, BTH_STRUCT, ICRC_LEN, IMM_LEN, IMM_STRUCT, RETH_LEN, UDP_LEN
+from hosts.roce.config import RoceConfig
+from hosts.roce.frames import Route, prefix
+from hosts.roce.notification import NotificationPoint
+from hosts.roce.wire import (
+    ACK_STRUCT,
+    BTH_ACK_REQUEST,
+    BTH_BECN,
+    CNP_RESERVED,
+    NO_CREDIT_LIMIT,
+    RETH_STRUCT,
+    NakCode,
+    Opcode,
+    Syndrome,
+    syndrome,
+)
+
+_STARTS = (int(Opcode.WRITE_FIRST), int(Opcode.WRITE_ONLY), int(Opcode.WRITE_ONLY_IMM))
+_ENDS = (
+    *(int(Opcode.WRITE_LAST), int(Opcode.WRITE_LAST_IMM)),
+    *(int(Opcode.WRITE_ONLY), int(Opcode.WRITE_ONLY_IMM)),
+)
+_WITH_IMM = (int(Opcode.WRITE_LAST_IMM), int(Opcode.WRITE_ONLY_IMM))
+_ASKED = BTH_ACK_REQUEST << 24
+_ACK_SYNDROME = syndrome(Syndrome.ACK, NO_CREDIT_LIMIT)
+_ACK_LENGTH = UDP_LEN + ACK_STRUCT.size + ICRC_LEN
+_CNP_LENGTH = UDP_LEN + BTH_LEN + len(CNP_RESERVED) + ICRC_LEN
+
+
+class _Message:
+    """The write that is coming in."""
+
+    __slots__ = ("at", "length", "region", "rkey", "va")
+
+    def __init__(self, region: MemoryRegion | None, va: int, rkey: int, length: int) -> None:
+        self.region = region
+        self.va = va
+        self.rkey = rkey
+        self.length = length
+        self.at = 0
+        """Bytes placed."""
+
+
+class _Refusal(NamedTuple):
+    """Why a packet is not taken."""
+
+    code: NakCode
+    detail: str
+
+
+class Responder:
+    """The receiving half of one QP."""
+
+    def __init__(
+        self,
+        qpn: int,
+        config: RoceConfig,
+        memory: MemoryTable,
+        emit: Callable[[Event], None],
+        wake: Callable[[], None],
+    ) -> None:
+        self.qpn = qpn
+        self._config = config
+        self._regions = memory.regions
+        self._emit = emit
+        self._wake = wake
+        """Tells the endpoint that there is something to answer."""
+        self._tc_answer = traffic_class(config.dscp_data, ecn_capable=False)
+        self._tc_cnp = traffic_class(config.dscp_cnp, ecn_capable=False)
+        self._notification = None if config.dcqcn is None else NotificationPoint(config.dcqcn.cnp_interval_ns)
+        self.credits = config.receive_credits
+        """Receives posted and not consumed; None for always enough."""
+        # Set by connect().
+        self._remote_qpn = 0
+        self._mtu = config.mtu_bytes
+        self._route: Route
+        self._expected = 1 << PSN_BITS
+
+        self.error = False
+        self._message: _Message | None = None
+        self._msn = 0
+        self._rqmsn = 0
+        self._refused = False
+        """The gap has been answered; nothing more until the expected packet comes [IBTA 9.7.5.2.1]."""
+        self._ack_due = False
+        self._naks: deque[tuple[int, int]] = deque()
+        """(syndrome, PSN) of answers that must not be merged."""
+        self._cnp_due = False
+        self.answering = False
+        """Something waits to be answered; the endpoint keeps us in its list while this is so."""
+        self.packets_placed = self.bytes_placed = self.duplicates = self.out_of_order = 0
+        self.ce_received = self.cnps_sent = self.acks_sent = self.naks_sent = self.rnr_naks_sent = 0
+        self.malformed = 0
+
+    def connect(self, remote_qpn: int, first_psn: int, mtu_bytes: int, route: Route) -> None:
+        """Learn the peer's side of the connection, and the way there."""
+        self._remote_qpn = remote_qpn
+        self._expected = first_psn + (1 << PSN_BITS)
+        self._mtu = min(mtu_bytes, self._config.mtu_bytes)
+        self._route = route
+
+    # What arrives
+
+    def on_data(
+        self, now_ns: int, frame: memoryview, bth: int, end: int, ce: bool, fields: tuple[int, ...]
+    ) -> None:
+        """Take in a packet whose ICRC was right.
+
+        `bth` and `end` are where its BTH and its ICRC start; `fields` are those of the BTH.
+        """
+        if self.error:
+            return
+        if ce:
+            self.ce_received += 1
+            if self._notification is not None and self._notification.on_marked(now_ns):
+                self._cnp_due = True
+                self._answer()
+        opcode, second, _, _, last = fields
+        psn = expand(last & PSN_MASK, self._expected)
+        if psn != self._expected:
+            self._on_other(psn)
+            return
+        refusal = self._take(now_ns, frame, bth + BTH_LEN, end - (second >> 4 & 3), opcode)
+        if refusal is not None:
+            self._fail(now_ns, refusal)
+        elif self._expected != psn:
+            self._refused = False
+            if last & _ASKED:
+                self._ack_due = True
+                self._answer()
+
+    def _on_other(self, psn: int) -> None:
+        if psn < self._expected:
+            self.duplicates += 1
+            self._ack_due = True
+            self._answer()
+            return
+        self.out_of_order += 1
+        if not self._refused:
+            self._refused = True
+            self.naks_sent += 1
+            self._nak(syndrome(Syndrome.NAK, NakCode.PSN_SEQUENCE_ERROR))
+
+    def _take(self, now_ns: int, frame: memoryview, start: int, end: int, opcode: int) -> _Refusal | None:
+        """Place the packet that is next, and move on; or return why not. A receiver that is not ready does
+        neither.
+        """
+        message = self._message
+        starts, ends, with_imm = opcode in _STARTS, opcode in _ENDS, opcode in _WITH_IMM
+        if starts != (message is None):
+            return _Refusal(NakCode.INVALID_REQUEST, f"opcode {opcode:#04x} in the middle of the wrong thing")
+        if message is None:
+            if end - start < RETH_LEN:
+                return _Refusal(NakCode.INVALID_REQUEST, "no room for a RETH")
+            message = _Message(None, *RETH_STRUCT.unpack_from(frame, start))
+            start += RETH_LEN
+        imm = 0
+        if with_imm:
+            if end - start < IMM_LEN:
+                return _Refusal(NakCode.INVALID_REQUEST, "no room for immediate data")
+            (imm,) = IMM_STRUCT.unpack_from(frame, start)
+            start += IMM_LEN
+        size = end - start
+        missing = message.length - message.at
+        if size != (missing if ends else self._mtu) or size > self._mtu or (not ends and size >= missing):
+            return _Refusal(NakCode.INVALID_REQUEST, f"{size} bytes where {missing} of the message are open")
+        if message.region is None and message.length:
+            region = self._region(message)
+            if region is None:
+                detail = f"write of {message.length} B at {message.va:#x} with rkey {message.rkey:#x}"
+                return _Refusal(NakCode.REMOTE_ACCESS_ERROR, detail)
+            message.region = region
+        if with_imm and self.credits is not None:
+            if self.credits == 0:
+                self._refused = True
+                self.rnr_naks_sent += 1
+                self._nak(syndrome(Syndrome.RNR_NAK, self._config.rnr_timer))
+                return None
+            self.credits -= 1
+        if size and message.region is not None:
+            at = message.va - message.region.address + message.at
+            message.region.view[at : at + size] = frame[start:end]
+        message.at += size
+        self._message = None if ends else message
+        self.packets_placed += 1
+        self.bytes_placed += size
+        self._expected += 1
+        if ends:
+            self._msn = self._msn + 1 & 0xFFFFFF
+        if with_imm:
+            self._emit(ReceiveCompleted(now_ns, self.qpn, imm, message.length, self._rqmsn))
+            self._rqmsn = self._rqmsn + 1 & 0xFFFF
+        return None
+
+    def _region(self, message: _Message) -> MemoryRegion | None:
+        """The region that the whole of a write fits in; None where it may not go."""
+        region = self._regions.get(message.rkey)
+        if region is None or not region.writable:
+            return None
+        at = message.va - region.address
+        return region if 0 <= at <= region.length - message.length else None
+
+    def _fail(self, now_ns: int, refusal: _Refusal) -> None:
+        self.error = True
+        self.naks_sent += 1
+        self._nak(syndrome(Syndrome.NAK, refusal.code))
+        status = (
+            Status.REMOTE_ACCESS_ERROR
+            if refusal.code is NakCode.REMOTE_ACCESS_ERROR
+            else Status.REMOTE_INVALID_REQUEST_ERROR
+        )
+        self._emit(QpError(now_ns, self.qpn, status, refusal.detail))
+
+    # Answers
+
+    def _answer(self) -> None:
+        if not self.answering:
+            self.answering = True
+            self._wake()
+
+    def _nak(self, value: int) -> None:
+        # It acknowledges what came before, as an ACK would.
+        self._ack_due = False
+        self._naks.append((value, self._expected))
+        self._answer()
+
+    def emit_frames(self, out: list[Frame], limit: int) -> None:
+        """Append the answers that are due, about `limit` frames at most."""
+        port = self._route.plane.port
+        if self._cnp_due:
+            self._cnp_due = False
+            self.cnps_sent += 1
+            out.append((port, self._cnp()))
+        while self._naks and len(out) < limit:
+            out.append((port, self._ack(*self._naks.popleft())))
+        if self._ack_due and len(out) < limit:
+            self._ack_due = False
+            self.acks_sent += 1
+            out.append((port, self._ack(_ACK_SYNDROME, self._expected - 1)))
+        self.answering = self._ack_due or bool(self._naks)
+
+    def _ack(self, value: int, psn: int) -> bytes:
+        middle = ACK_STRUCT.pack(
+            int(Opcode.ACKNOWLEDGE),
+            0,
+            self._config.pkey,
+            self._remote_qpn,
+            psn & PSN_MASK,
+            value << 24 | self._msn,
+        )
+        head, crc = prefix(self._route, self._tc_answer, _ACK_LENGTH)
+        return b"".join((head, middle, crc32(middle, crc).to_bytes(4, "little")))
+
+    def _cnp(self) -> bytes:
+        head, crc = prefix(self._route, self._tc_cnp, _CNP_LENGTH)
+        # The byte that holds BECN counts as ones in the ICRC, and `prefix` has reckoned with a zero there.
+        fields = (int(Opcode.CNP), 0, self._config.pkey)
+        plain = BTH_STRUCT.pack(*fields, self._remote_qpn, 0) + CNP_RESERVED
+        marked = BTH_STRUCT.pack(*fields, BTH_BECN << 24 | self._remote_qpn, 0) + CNP_RESERVED
+        return b"".join((head, marked, crc32(plain, crc).to_bytes(4, "little")))

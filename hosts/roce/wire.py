@@ -1,0 +1,127 @@
+"""RoCEv2 headers: those of [IBTA] chapter 9 that a reliable connection with RDMA WRITE needs.
+
+RETH, AETH and ImmDt are the ones that MRC took over, so they are read and written as in `hosts.mrc.wire`; the
+BTH differs in its flag bits and its opcodes. All integers are big endian.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+
+from hosts.mrc.wire import BTH_LEN, BTH_STRUCT, Buffer, WireError
+
+
+class Opcode(IntEnum):
+    """BTH opcodes: reliable connection is class 0b000 [IBTA Table 38], the CNP is [IBTA A17.9.3]."""
+
+    WRITE_FIRST = 0x06
+    WRITE_MIDDLE = 0x07
+    WRITE_LAST = 0x08
+    WRITE_LAST_IMM = 0x09
+    WRITE_ONLY = 0x0A
+    WRITE_ONLY_IMM = 0x0B
+    ACKNOWLEDGE = 0x11
+    CNP = 0x81
+
+
+class Syndrome(IntEnum):
+    """Bits 6:5 of AETH.syndrome: what kind of answer it is [IBTA Table 44]."""
+
+    ACK = 0
+    RNR_NAK = 1
+    NAK = 3
+
+
+class NakCode(IntEnum):
+    """Bits 4:0 of AETH.syndrome in a NAK [IBTA Table 46]."""
+
+    PSN_SEQUENCE_ERROR = 0
+    INVALID_REQUEST = 1
+    REMOTE_ACCESS_ERROR = 2
+    REMOTE_OPERATIONAL_ERROR = 3
+
+
+NO_CREDIT_LIMIT = 0x1F
+"""Credit count of an ACK that grants no end-to-end credits [IBTA 9.7.7.2]."""
+BTH_ACK_REQUEST = 0x80
+BTH_BECN = 0x40
+CNP_RESERVED = bytes(16)
+"""What follows a CNP's BTH [IBTA Figure 349]."""
+
+RETH_STRUCT = struct.Struct(">QII")
+AETH_STRUCT = struct.Struct(">I")
+WRITE_STRUCT = struct.Struct(">BBHIIQII")
+"""BTH and RETH."""
+ACK_STRUCT = struct.Struct(">BBHIII")
+"""BTH and AETH."""
+
+_RNR_UNITS = (
+    *(65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048),
+    *(3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152),
+)
+
+
+def rnr_wait_ns(code: int) -> int:
+    """Return the wait, ns, that an RNR NAK's timer code asks for: multiples of 10 us [IBTA Table 45]."""
+    return _RNR_UNITS[code & 31] * 10_000
+
+
+def syndrome(kind: Syndrome, value: int) -> int:
+    """Return AETH.syndrome of an answer: its kind and its credit count, timer code or NAK code."""
+    return kind << 5 | value & 31
+
+
+@dataclass(frozen=True, slots=True)
+class Bth:
+    """Base transport header, 12 bytes [IBTA 9.2, A17.3.2]."""
+
+    opcode: int
+    dest_qpn: int
+    psn: int
+    ack_request: bool = False
+    pad_count: int = 0
+    pkey: int = 0xFFFF
+    solicited: bool = False
+    migration: bool = False
+    version: int = 0
+    fecn: bool = False
+    becn: bool = False
+
+    def pack(self) -> bytes:
+        """Return the header's bytes."""
+        second = (
+            (0x80 if self.solicited else 0)
+            | (0x40 if self.migration else 0)
+            | (self.pad_count & 3) << 4
+            | self.version & 15
+        )
+        notification = (0x80 if self.fecn else 0) | (BTH_BECN if self.becn else 0)
+        return BTH_STRUCT.pack(
+            self.opcode,
+            second,
+            self.pkey,
+            notification << 24 | self.dest_qpn & 0xFFFFFF,
+            (BTH_ACK_REQUEST if self.ack_request else 0) << 24 | self.psn & 0xFFFFFF,
+        )
+
+    @classmethod
+    def unpack(cls, buffer: Buffer, offset: int = 0) -> Bth:
+        """Read the header at `offset`. Raises WireError when the bytes end too early."""
+        if offset < 0 or len(buffer) - offset < BTH_LEN:
+            raise WireError(f"{len(buffer) - offset} bytes where {BTH_LEN} are needed")
+        opcode, second, pkey, qpn, last = BTH_STRUCT.unpack_from(buffer, offset)
+        return cls(
+            opcode=opcode,
+            dest_qpn=qpn & 0xFFFFFF,
+            psn=last & 0xFFFFFF,
+            ack_request=bool(last >> 31),
+            pad_count=second >> 4 & 3,
+            pkey=pkey,
+            solicited=bool(second & 0x80),
+            migration=bool(second & 0x40),
+            version=second & 15,
+            fecn=bool(qpn >> 31),
+            becn=bool(qpn >> 30 & 1),
+        )
