@@ -3,7 +3,8 @@
 Started in the host's namespace as ``python -m hosts.agent CONTROL_FD`` with one end of a socket pair, over
 which whoever runs the experiment commands it: a JSON object per line each way, answered in order.
 
-    open      which host of which fabric, with which options, how many queue pairs -> their attributes
+    open      which host of which fabric, with which transport and options, how many queue
+              pairs                                           -> their attributes
     log       write events to a file, from now on
     receive   get ready to check a stream                         -> where the sender may write
     send      prepare a stream to a peer
@@ -37,11 +38,12 @@ from hosts.attributes import attributes_from_dict, attributes_to_dict
 from hosts.commands import Answer, serve
 from hosts.device import Device
 from hosts.eventlog import EventLog
-from hosts.mrc import EvState, MrcConfig
+from hosts.mrc import EvState
 from hosts.mrc.events import EvRestored, SendCompleted
 from hosts.routes import nic_addresses, remote_paths
 from hosts.schedule import take_cpu
 from hosts.stream import RemoteRegion, StreamPlan, StreamReceiver, StreamSender
+from hosts.transports import DEFAULT, make_config
 from topologies import Fabric, build_fabric
 
 # After anything else that happens, what a `wait` waits for holds no more than before.
@@ -165,7 +167,7 @@ class Agent:
         self._device = device = Device(
             nic_addresses(self._fabric, self._host),
             [port.ifname for port in ports],
-            MrcConfig(**request["config"]),
+            make_config(request.get("transport", DEFAULT), self._fabric, self._host, request["config"]),
             random.Random(request["seed"]),
         )
         self._connections = [Connection(device.endpoint.create_qp()) for _ in range(request.get("qps", 1))]

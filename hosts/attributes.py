@@ -1,4 +1,7 @@
-"""Queue pair attributes as JSON: what two ends exchange out of band (SPEC section 10, Table 10-1)."""
+"""Queue pair attributes as JSON: what two ends exchange out of band (SPEC section 10, Table 10-1).
+
+Those of RoCEv2 say so in ``transport``; without it they are MRC's.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +10,27 @@ from dataclasses import asdict
 from typing import Any
 
 from hosts.mrc import PortAddress, QpAttributes
+from hosts.roce import RoceAttributes
+
+Attributes = QpAttributes | RoceAttributes
+ROCE = "rocev2"
 
 
-def attributes_to_dict(attributes: QpAttributes) -> dict[str, Any]:
+def attributes_to_dict(attributes: Attributes) -> dict[str, Any]:
     """The attributes in JSON's types; addresses in hexadecimal."""
     data = asdict(attributes)
     data["ports"] = [
         {"port": p.port, "mac": p.mac.hex(), "address": p.address.hex()} for p in attributes.ports
     ]
+    if isinstance(attributes, RoceAttributes):
+        data["transport"] = ROCE
     return data
 
 
-def attributes_from_dict(data: Mapping[str, Any]) -> QpAttributes:
+def attributes_from_dict(data: Mapping[str, Any]) -> Attributes:
     """The inverse of ``attributes_to_dict``. Raises KeyError, TypeError or ValueError on something else."""
     ports = tuple(
         PortAddress(p["port"], bytes.fromhex(p["mac"]), bytes.fromhex(p["address"])) for p in data["ports"]
     )
-    return QpAttributes(**{**data, "ports": ports})
+    given = {**data, "ports": ports}
+    return RoceAttributes(**given) if given.pop("transport", None) == ROCE else QpAttributes(**given)

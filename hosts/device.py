@@ -1,4 +1,4 @@
-"""A host's NIC as its applications see it: verbs on top, packet ports below, the MRC core between.
+"""A host's NIC as its applications see it: verbs on top, packet ports below, a transport's core between.
 
 The device waits for frames, for the core's timers and for whatever else its owner waits for in one
 ``select``; nothing polls and nothing sleeps for a while to see what happens.
@@ -13,9 +13,10 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 
 from hosts.carrier import CarrierWatch
-from hosts.mrc import Endpoint, MrcConfig, PortAddress
+from hosts.mrc import PortAddress
 from hosts.mrc.events import Event
 from hosts.ports import Receiver, TransmitPort, sharpen_timers
+from hosts.transports import Config, make_endpoint
 
 Clock = Callable[[], int]
 
@@ -27,7 +28,7 @@ SEND_BATCH = 8
 
 
 class Device:
-    """One NIC: a port per plane and the MRC endpoint behind them.
+    """One NIC: a port per plane and the endpoint of a transport behind them.
 
     Not safe for use from more than one thread. The verbs themselves are those of ``endpoint``.
     """
@@ -36,11 +37,11 @@ class Device:
         self,
         addresses: Sequence[PortAddress],
         ifnames: Sequence[str],
-        config: MrcConfig,
+        config: Config,
         rng: random.Random,
         clock: Clock = time.monotonic_ns,
     ) -> None:
-        self.endpoint = Endpoint(addresses, config, rng)
+        self.endpoint = make_endpoint(addresses, config, rng)
         self.ports = {
             address.port: TransmitPort(address.port, ifname)
             for address, ifname in zip(addresses, ifnames, strict=True)

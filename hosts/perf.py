@@ -3,7 +3,8 @@
 Started in a host's namespace as ``python -m hosts.perf CONTROL_FD``; whoever measures commands it over that
 socket, a JSON object per line each way, answered in order (see ``hosts.perf_client``):
 
-    open      which host of which fabric, how many queue pairs, how much memory -> attributes, address, rkey
+    open      which host of which fabric, which transport with which options, how many queue pairs, how much
+              memory                                                      -> attributes, address, rkey
     connect   the peer's answer to `open`
     write_bw  keep writes in flight on every queue pair                         -> completion times
     write_lat one write at a time, until it is acknowledged                     -> a duration each
@@ -29,11 +30,11 @@ from typing import Any, Protocol
 from hosts.attributes import attributes_from_dict, attributes_to_dict
 from hosts.commands import Answer, serve
 from hosts.device import Device
-from hosts.mrc import MrcConfig
 from hosts.mrc.events import Event, ReceiveCompleted, SendCompleted, Status
 from hosts.routes import nic_addresses, remote_paths
 from hosts.schedule import take_cpu
 from hosts.stream import RemoteRegion
+from hosts.transports import make_config
 from topologies import Fabric, build_fabric
 
 
@@ -246,7 +247,7 @@ class PerfAgent:
         device = Device(
             nic_addresses(self._fabric, self._host),
             [port.ifname for port in self._fabric.host(self._host).ports],
-            MrcConfig(**request["config"]),
+            make_config(request["transport"], self._fabric, self._host, request["config"]),
             random.Random(request["seed"]),
         )
         buffer = bytearray(max(1, request["bytes"]))

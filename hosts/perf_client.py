@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from hosts.remote import RemoteAgent, Spawn
+from hosts.transports import DEFAULT
 
 READY_TIMEOUT_S = 60.0
 LEAVE_S = 1.0
@@ -102,6 +103,7 @@ class PerfPair:
         *,
         qps: int = 1,
         region_bytes: int = 1,
+        transport: str = DEFAULT,
         config: Mapping[str, Any] | None = None,
         pin: bool = True,
     ) -> None:
@@ -122,6 +124,7 @@ class PerfPair:
                     topology=topology[1],
                     host=host,
                     seed=number,
+                    transport=transport,
                     config=dict(config or {}),
                     qps=qps,
                     bytes=region_bytes,

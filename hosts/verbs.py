@@ -25,6 +25,7 @@ from hosts.device import Device
 from hosts.mrc import Access, MemoryRegion, MrcConfig
 from hosts.mrc.events import Event, QpError, ReceiveCompleted, SendCompleted, Status
 from hosts.routes import nic_addresses, remote_paths
+from hosts.transports import Config
 from topologies import Fabric
 
 __all__ = [
@@ -102,9 +103,11 @@ class Context:
 
     @classmethod
     def open(
-        cls, fabric: Fabric, host: str, config: MrcConfig | None = None, rng: random.Random | None = None
+        cls, fabric: Fabric, host: str, config: Config | None = None, rng: random.Random | None = None
     ) -> Context:
         """Opens a host's NIC; the calling thread must be in the host's network namespace.
+
+        ``config`` says which transport it speaks, MRC by default; `hosts.transports` makes others.
 
         Raises KeyError on a host that the fabric has not got, OSError where its interfaces are not here.
         """

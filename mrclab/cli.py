@@ -137,6 +137,7 @@ def _perf_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-n", "--iters", type=int, metavar="N", help="messages per queue pair (5000; 1000)")
     parser.add_argument("-q", "--qp", type=int, metavar="N", default=1, help="queue pairs (1)")
     parser.add_argument("-t", "--tx-depth", type=int, metavar="N", default=128, help="in flight per QP (128)")
+    parser.add_argument("--transport", metavar="NAME", default="mrc", help="mrc (default), rocev2, ...")
     parser.add_argument("-b", "--bidirectional", action="store_true", help="both write at once")
     parser.add_argument("--json", action="store_true", help="for programs")
 

@@ -8,6 +8,7 @@ import os
 from dataclasses import asdict
 
 from hosts.perf_client import BandwidthResult, LatencyResult, PerfPair
+from hosts.transports import TRANSPORTS
 from switches.errors import MachineError
 from testbed.network import FabricNetwork
 from testbed.topology_text import topology_text
@@ -51,6 +52,7 @@ def perf(args: argparse.Namespace) -> int:
         (args.source, args.target),
         lambda host: lambda argv, **options: network.spawn(host, argv, **options),
         qps=args.qp,
+        transport=args.transport,
         region_bytes=max(sizes),
     ) as pair:
         for size in sizes:
@@ -77,6 +79,8 @@ def _check(args: argparse.Namespace) -> None:
         raise InputError(f"--qp must be 1..{MAX_QPS}, not {args.qp}")
     if args.tx_depth < 1:
         raise InputError(f"--tx-depth must be at least 1, not {args.tx_depth}")
+    if args.transport not in TRANSPORTS:
+        raise InputError(f"no transport '{args.transport}': {', '.join(TRANSPORTS)}")
     if args.test == "write_lat" and (args.bidirectional or args.qp != 1):
         raise InputError("write_lat is one message at a time: without --bidirectional, on one queue pair")
 
@@ -97,7 +101,7 @@ def _print_head(args: argparse.Namespace, topology: str, target: str) -> None:
     print(LINE)
     print(f" {ways}{name}: {args.source} to {args.target}, topology {topology}, target {target}")
     depth = f", TX depth {args.tx_depth}" if args.test == "write_bw" else ""
-    print(f" Transport MRC, queue pairs {args.qp}{depth}")
+    print(f" Transport {args.transport}, queue pairs {args.qp}{depth}")
     print(LINE)
     print(BW_HEADER if args.test == "write_bw" else LAT_HEADER)
 
@@ -124,6 +128,7 @@ def _document(
         "to": args.target,
         "topology": network.fabric.name,
         "target": network.target,
+        "transport": args.transport,
         "qps": args.qp,
         "bidirectional": args.bidirectional,
         "results": [asdict(result) for result in results],

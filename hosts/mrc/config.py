@@ -82,6 +82,9 @@ class MrcConfig:
     """
     spare_evs_per_plane: int = 0
     """EVs a plane keeps in reserve for those it retires."""
+    ev_health: bool = True
+    """False: no EV is ever skipped or retired, whatever becomes of its packets: oblivious spraying, the
+    baseline that shows what EV health is good for. Ports that are down are left alone all the same."""
     ev_min_active: int = 0
     """Losses retire no EV while only this many are usable [API]; 0: silent loss always retires [P1 §2.1]."""
     skip_ns: int = 0

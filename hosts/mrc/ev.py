@@ -414,6 +414,8 @@ class EvSet:
             ev.trimmed += 1
         else:
             ev.ecn_marked += 1
+        if not self._config.ev_health:
+            return
         before = ev.state
         if self._move(ev, event) is EvState.SKIP and before is not EvState.SKIP:
             if self._config.skip_ns:
@@ -429,7 +431,9 @@ class EvSet:
             self._retire(now_ns, ev, EvInput.LOST, psn, reason)
 
     def _at_floor(self) -> bool:
-        """Whether so few EVs are usable that none may be given up."""
+        """Whether so few EVs are usable that none may be given up; or whether none ever is."""
+        if not self._config.ev_health:
+            return True
         floor = self._config.ev_min_active
         return floor > 0 and sum(plane.usable for plane in self.planes if plane.up) <= floor
 
@@ -544,6 +548,8 @@ class EvSet:
                 break
 
     def _restore(self, now_ns: int, ev: Ev, event: EvInput) -> None:
+        if not self._config.ev_health:
+            return
         before = ev.state
         if self._move(ev, event) not in _USABLE or before in _USABLE:
             return

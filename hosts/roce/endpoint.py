@@ -9,12 +9,11 @@ import random
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from zlib import crc32
 
 from hosts.mrc.endpoint import Completion, Drops, EvCounters
 from hosts.mrc.ev import EvState
 from hosts.mrc.events import Event, QpError, ReceiveCompleted, SendCompleted
-from hosts.mrc.icrc import RESIDUE
+from hosts.mrc.icrc import RESIDUE, crc32
 from hosts.mrc.memory import Access, MemoryRegion, MemoryTable
 from hosts.mrc.paths import PortAddress, RemotePaths
 from hosts.mrc.psn import PSN_MASK
@@ -123,6 +122,7 @@ class Endpoint:
         self._events: deque[Event] = deque(maxlen=_EVENT_LIMIT)
         self._completions: deque[Completion] = deque()
         self._now_ns = 0
+        self.port_up = dict.fromkeys(self._addresses, True)
         self.drops = Drops()
         self.frames_received: dict[int, int] = dict.fromkeys(self._addresses, 0)
         self.frames_sent: dict[int, int] = dict.fromkeys(self._addresses, 0)
@@ -244,6 +244,15 @@ class Endpoint:
             if qp.responder.credits is not None:
                 qp.responder.credits += count
 
+    def set_port_state(self, port: int, up: bool, now_ns: int) -> None:
+        """Take note of a port that went down or came up.
+
+        Nothing else follows: a queue pair belongs to its port. What it sends meanwhile is lost, and it
+        retries until the port is back or its retries run out.
+        """
+        self._now_ns = now_ns
+        self.port_up[port] = up
+
     def poll_cq(self, limit: int = 64) -> list[Completion]:
         """Take up to `limit` completions, of all connections, in the order they came about."""
         return [self._completions.popleft() for _ in range(min(limit, len(self._completions)))]
@@ -358,7 +367,7 @@ class Endpoint:
         """Return the absolute time, ns, at which `handle_timer` should be called; None when nothing waits."""
         least: int | None = None
         for qp in list(self._timed.values()):
-            due = qp.requester.next_timer()
+            due = qp.requester.next_timer(self._now_ns)
             if due is None:
                 del self._timed[qp.qpn]
             elif least is None or due < least:
@@ -369,10 +378,8 @@ class Endpoint:
         """Do what is due at `now_ns`; harmless when nothing is."""
         self._now_ns = now_ns
         for qp in list(self._timed.values()):
-            due = qp.requester.next_timer()
-            if due is not None and due <= now_ns:
-                qp.requester.handle_timer(now_ns)
-                self._wake(qp)
+            qp.requester.handle_timer(now_ns)
+            self._wake(qp)
 
     def _wake(self, qp: QueuePair) -> None:
         """Something happened to a QP: it may have something to send, now or later."""

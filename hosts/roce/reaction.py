@@ -10,7 +10,8 @@
         additive increase    else                  R_T = R_T + R_AI, then as above
 
 Nothing here needs a timer: steps that time has brought are taken when the rate is next asked for, in the
-order in which they were due. Back at line rate the limiter is set free, and only alpha remembers.
+order in which they were due. The limiter is a bucket that fills at R_C, whatever that was at each moment.
+Back at line rate it is set free, and only alpha remembers.
 """
 
 from __future__ import annotations
@@ -36,6 +37,9 @@ class ReactionPoint:
         self._bytes = 0
         self._timer_steps = 0
         self._byte_steps = 0
+        self._credit_bytes = 0.0
+        """What may be sent at once; below zero by the last packet that was."""
+        self._credit_ns = 0
 
     @property
     def limiting(self) -> bool:
@@ -47,6 +51,8 @@ class ReactionPoint:
         self.advance(now_ns)
         config = self._config
         self.cnps += 1
+        if not self._limiting:
+            self._credit_bytes, self._credit_ns = 0.0, now_ns
         self.target_bps = self.rate_bps
         self.rate_bps = max(self.rate_bps * (1 - self.alpha / 2), float(config.r_min_bps))
         self.alpha = (1 - config.g) * self.alpha + config.g
@@ -59,6 +65,7 @@ class ReactionPoint:
         self.advance(now_ns)
         if not self._limiting:
             return
+        self._credit_bytes -= size_bytes
         self._bytes += size_bytes
         while self._limiting and self._bytes >= self._config.byte_counter_bytes:
             self._bytes -= self._config.byte_counter_bytes
@@ -75,9 +82,30 @@ class ReactionPoint:
                 self._alpha_from_ns += periods * config.alpha_timer_ns
         while self._limiting and now_ns - self._rate_from_ns >= config.rate_timer_ns:
             self._rate_from_ns += config.rate_timer_ns
+            self._earn(self._rate_from_ns)
             self._timer_steps += 1
             self._increase()
+        if self._limiting:
+            self._earn(now_ns)
         return self.rate_bps
+
+    def _earn(self, now_ns: int) -> None:
+        if now_ns > self._credit_ns:
+            earned = self.rate_bps * (now_ns - self._credit_ns) / 8e9
+            self._credit_bytes = min(self._credit_bytes + earned, float(self._config.burst_bytes))
+            self._credit_ns = now_ns
+
+    def may_send(self, now_ns: int) -> bool:
+        """Whether a packet may start now."""
+        self.advance(now_ns)
+        return not self._limiting or self._credit_bytes >= 0
+
+    def next_send_ns(self, now_ns: int) -> int:
+        """Return when to ask again: when this rate lets a packet start, or sooner, for it may rise."""
+        if self.may_send(now_ns):
+            return now_ns
+        wait_ns = round(-self._credit_bytes * 8e9 / self.rate_bps) + 1
+        return now_ns + min(wait_ns, 4 * self._config.rate_timer_ns)
 
     def _increase(self) -> None:
         config = self._config

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from zlib import crc32
 
 from hosts.mrc.events import (
     Event,
@@ -21,6 +20,7 @@ from hosts.mrc.events import (
     Status,
 )
 from hosts.mrc.frames import traffic_class
+from hosts.mrc.icrc import crc32
 from hosts.mrc.loss import RttEstimator
 from hosts.mrc.psn import PSN_BITS, PSN_MASK, expand
 from hosts.mrc.requester import Frame
@@ -103,7 +103,6 @@ class Requester:
         self._heads: dict[int, tuple[bytes, int]] = {}
         self._deadline_ns: int | None = None
         self._rnr_until_ns: int | None = None
-        self._next_send_ns = 0
         self._retries = self._rnr_retries = 0
         self.packets_sent = self.packets_retransmitted = self.packets_lost = 0
         self.timeouts = self.naks_received = self.rnr_naks_received = self.acks_received = 0
@@ -147,7 +146,7 @@ class Requester:
         """Whether `emit_frames` would produce something now, if the port is free."""
         if not self._has_data() or self._rnr_until_ns is not None:
             return False
-        return self._next_send_ns <= now_ns
+        return self.limiter is None or self.limiter.may_send(now_ns)
 
     def emit_frames(self, now_ns: int, out: list[Frame], limit: int) -> int:
         """Append up to `limit` frames to `out`; return how many."""
@@ -167,25 +166,13 @@ class Requester:
             self.next_psn = psn + 1
             if psn == request.last_psn:
                 self._at += 1
-            self._pace(now_ns, len(frame))
+            if self.limiter is not None:
+                self.limiter.on_sent(now_ns, len(frame))
         if count:
             self.packets_sent += count
             if self._deadline_ns is None:
                 self._restart_timer(now_ns)
         return count
-
-    def _pace(self, now_ns: int, size_bytes: int) -> None:
-        limiter = self.limiter
-        if limiter is None:
-            return
-        limiter.on_sent(now_ns, size_bytes)
-        if limiter.limiting:
-            ns_per_byte = 8e9 / limiter.rate_bps
-            burst_ns = self._config.pacing_burst_bytes * ns_per_byte
-            start_ns = max(float(self._next_send_ns), now_ns - burst_ns)
-            self._next_send_ns = round(start_ns + size_bytes * ns_per_byte)
-        else:
-            self._next_send_ns = 0
 
     def _frame(self, request: WriteRequest, psn: int) -> bytes:
         mtu = self._mtu
@@ -343,15 +330,17 @@ class Requester:
 
     # Time
 
-    def next_timer(self) -> int | None:
+    def next_timer(self, now_ns: int) -> int | None:
         """Return when `handle_timer` should be called; None when nothing waits."""
         if self.error is not None:
             return None
         if self._rnr_until_ns is not None:
             return self._rnr_until_ns
         due = self._deadline_ns
-        if self._next_send_ns and self._has_data() and (due is None or self._next_send_ns < due):
-            return self._next_send_ns
+        if self.limiter is not None and self._has_data():
+            again = self.limiter.next_send_ns(now_ns)
+            if again > now_ns and (due is None or again < due):
+                return again
         return due
 
     def handle_timer(self, now_ns: int) -> None:

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
-from zlib import crc32
 
 from hosts.mrc.events import Event, QpError, ReceiveCompleted, Status
 from hosts.mrc.frames import traffic_class
+from hosts.mrc.icrc import crc32
 from hosts.mrc.memory import MemoryRegion, MemoryTable
 from hosts.mrc.psn import PSN_BITS, PSN_MASK, expand
 from hosts.mrc.requester import Frame

@@ -8,17 +8,16 @@ from hosts.roce.reaction import ReactionPoint
 
 LINE = 40_000_000_000
 US = 1000
-PAPER = DcqcnConfig(line_rate_bps=LINE, hyper_increase_bps=200_000_000)
+PAPER = DcqcnConfig(line_rate_bps=LINE, additive_increase_bps=40_000_000, hyper_increase_bps=200_000_000)
 
 
-def test_the_defaults_at_40g_are_the_papers():
+def test_times_and_weights_are_the_papers_by_default():
     config = DcqcnConfig(line_rate_bps=LINE)
     assert config.cnp_interval_ns == 50 * US
     assert config.g == 1 / 256
     assert config.alpha_timer_ns == config.rate_timer_ns == 55 * US
     assert config.byte_counter_bytes == 10_000_000
     assert config.fast_recovery_steps == 5
-    assert config.r_ai_bps == 40_000_000
 
 
 def test_marked_packets_are_answered_at_once_and_then_once_per_interval():
@@ -136,15 +135,42 @@ def test_steps_taken_late_are_the_same_as_steps_taken_in_time():
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("options", "words"),
     [
-        {"g": 0.0},
-        {"line_rate_bps": 10},
-        {"rate_timer_ns": 0},
-        {"minimum_rate_bps": -1},
-        {"cnp_interval_ns": -1},
+        ({"g": 0.0}, "g must be"),
+        ({"line_rate_bps": 10}, "line_rate_bps must be"),
+        ({"rate_timer_ns": 0}, "rate_timer_ns positive"),
+        ({"minimum_rate_bps": -1}, "rates must not"),
+        ({"cnp_interval_ns": -1}, "cnp_interval_ns and burst_bytes must not"),
     ],
 )
 def test_parameters_that_make_no_sense_are_refused(options, words):
     with pytest.raises(ValueError, match=words):
         DcqcnConfig(**options)
+
+
+def test_the_limiter_fills_at_the_rate_of_each_moment():
+    """A deep cut must not hold a packet back for as long as it would take at the rate of the cut."""
+    point = ReactionPoint(DcqcnConfig(line_rate_bps=1_000_000_000, minimum_rate_bps=1_000_000))
+    for _ in range(50):
+        point.on_cnp(0)
+    point.on_sent(0, 4200)
+    assert not point.may_send(0)
+    assert 33_600_000 > point.next_send_ns(0) == 4 * 55 * US
+    now = 0
+    while not point.may_send(now):
+        now = point.next_send_ns(now)
+    assert 5 * 55 * US < now < 33_600_000 / 20, "the target rises from the fifth step on, by 20 Mb/s each"
+
+
+def test_a_limited_sender_gets_its_rate():
+    point = ReactionPoint(DcqcnConfig(line_rate_bps=1_000_000_000, rate_timer_ns=10**12))
+    point.on_cnp(0)
+    now, sent = 0, 0
+    while now < 100_000_000:
+        if point.may_send(now):
+            point.on_sent(now, 4200)
+            sent += 4200
+        else:
+            now = point.next_send_ns(now)
+    assert sent * 8 == pytest.approx(0.1 * 500_000_000, rel=0.001)

@@ -25,10 +25,10 @@ from hosts.roce.routing import choose_path, choose_plane, flow_label, udp_source
 from tests.mrc.sim import Network, Sim, frame_psn, is_data, opcode, port_addresses, remote_paths
 from tests.mrc.test_mrc_pair import finish, stream
 
-SCHEDULES = int(os.environ.get("MRC_SCHEDULES", "60"))
+SCHEDULES = int(os.environ.get("MRC_SCHEDULES", "40"))
 """Random fault schedules to try; a long run asks for 10,000."""
 LENGTHS = st.lists(
-    st.sampled_from([0, 1, 3, 4, 100, 4095, 4096, 4097, 8192, 20_000, 70_001]), min_size=1, max_size=30
+    st.sampled_from([0, 1, 3, 4, 100, 4095, 4096, 4097, 8192, 20_000]), min_size=1, max_size=12
 )
 SMALL = st.sampled_from([0.0, 0.0, 0.005, 0.02])
 
