@@ -58,6 +58,7 @@ def test_a_single_message_has_a_bandwidth_too() -> None:
         ("write_bw --from h0 --to h1 -t 0", "--tx-depth must be"),
         ("write_lat --from h0 --to h1 -b", "one message at a time"),
         ("write_lat --from h0 --to h1 -q 2", "one message at a time"),
+        ("write_bw --from h0 --to h1 --transport rdma", "no transport 'rdma': mrc, oblivious, rocev2"),
         ("write_lat --from h0 --to h1", "no testbed is up"),
     ],
 )
@@ -125,6 +126,18 @@ def test_both_ways_and_all_sizes(tiny: Up) -> None:  # noqa: F811
     document = json.loads(tiny.mrclab.ok(*common, "--all", "-n", "3"))
     assert [result["bytes"] for result in document["results"]] == list(ALL_SIZES)
     assert all(result["bw_average_mib_s"] > 0 for result in document["results"])
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("transport", ["oblivious", "rocev2", "rocev2-16qp"])
+def test_other_transports_over_the_same_links(tiny: Up, transport: str) -> None:  # noqa: F811
+    common = ("--transport", transport, "--from", "h0", "--to", "h3", "-n", "30", "--json")
+    document = json.loads(tiny.mrclab.ok("perf", "write_bw", "-q", "2", "-b", *common))
+    assert document["transport"] == transport
+    assert document["results"][0]["iterations"] == 120
+    assert document["results"][0]["bw_average_mib_s"] > 0
+    document = json.loads(tiny.mrclab.ok("perf", "write_lat", "-s", "3", *common))
+    assert document["results"][0]["t_min_us"] > 0
 
 
 @pytest.mark.root
