@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from hosts.transports import TRANSPORTS
+
 Routing = Literal["srv6", "ecmp", "frr"]
 ROUTINGS: tuple[Routing, ...] = ("srv6", "ecmp", "frr")
 
@@ -37,8 +39,6 @@ class Transport:
         return replace(self, options={**self.options, **options})
 
 
-NO_HEALTH = 1 << 16  # more EVs than anybody has: none is ever retired
-
 NAMED: dict[str, Transport] = {
     t.name: t
     for t in (
@@ -48,7 +48,7 @@ NAMED: dict[str, Transport] = {
             "mrc",
             "srv6",
             "MRC's spray with EV health switched off: goes on using paths that lose",
-            {"ev_min_active": NO_HEALTH},
+            TRANSPORTS["oblivious"].options,
         ),
         Transport("single-plane", "mrc", "srv6", "MRC with its bandwidth in one plane", one_plane=True),
         Transport(
@@ -63,7 +63,7 @@ NAMED: dict[str, Transport] = {
             "rocev2",
             "ecmp",
             "RoCEv2 with 16 queue pairs to each peer",
-            {"qps": 16},
+            TRANSPORTS["rocev2-16qp"].options,
             one_plane=True,
         ),
         Transport(

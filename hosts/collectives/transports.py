@@ -14,6 +14,7 @@ from typing import Any
 from hosts.collectives.channel import Channel
 from hosts.collectives.verbs_channel import VerbsChannel
 from hosts.mrc import MrcConfig
+from hosts.transports import make_config
 from hosts.verbs import Context
 from topologies import Fabric
 
@@ -37,4 +38,10 @@ def _mrc(fabric: Fabric, host: str, rank: int, options: Mapping[str, Any], seed:
     return VerbsChannel(context, rank, options.get("qps", 1))
 
 
-OPENERS: dict[str, Opener] = {"mrc": _mrc}
+def _rocev2(fabric: Fabric, host: str, rank: int, options: Mapping[str, Any], seed: int) -> Channel:
+    # `qps` is the endpoint's own option: it stripes messages over them by itself.
+    config = make_config("rocev2", fabric, host, options)
+    return VerbsChannel(Context.open(fabric, host, config, random.Random(seed)), rank)
+
+
+OPENERS: dict[str, Opener] = {"mrc": _mrc, "rocev2": _rocev2}

@@ -49,7 +49,7 @@ def parse(text: str, *sets: str) -> Comparison:
 def test_a_short_one_has_defaults() -> None:
     found = parse(SHORT)
     assert [t.name for t in found.transports] == ["mrc", "oblivious"]
-    assert found.transports[1].options == {"ev_min_active": 1 << 16}
+    assert found.transports[1].options == {"ev_health": False}
     assert found.workload_params["message_bytes"] == 8192
     assert found.series_ns == 1_000_000
     assert found.faults == ()

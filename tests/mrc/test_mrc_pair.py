@@ -411,3 +411,17 @@ def test_evs_of_16_bits_travel_in_the_udp_source_port_alone():
         ends[0].receive(port, frame, 0)
     assert [e.status for e in ends[0].poll_cq()] == [Status.SUCCESS]
     assert sum(ev.acked for ev in ends[0].ev_counters(qpns[0])) == 2
+
+
+def test_oblivious_spraying_goes_on_using_a_dead_path_and_delivers_all_the_same():
+    network = Network(dead={ev_value(0, 0), ev_value(2, 3)}, ce=0.2)
+    sim = Sim(7, config=MrcConfig(ev_health=False), network=network)
+    lengths = [40_000] * 30
+    data, region = stream(sim, lengths)
+    finish(sim, len(lengths))
+    check(sim, lengths, data, region)
+    assert not sim.of(0, EvRetired)
+    assert not sim.of(0, EvSkipped)
+    assert all(sim.ends[0].active_per_plane(sim.qpns[0])[plane] == 8 for plane in range(4))
+    late = [e for e in sim.of(0, PacketLost) if e.ev in network.dead]
+    assert len(late) > 10, "it never learns"

@@ -1,0 +1,45 @@
+"""Transports by name, and what queue pairs tell each other in JSON."""
+
+import json
+import random
+
+import pytest
+
+from hosts.attributes import attributes_from_dict, attributes_to_dict
+from hosts.mrc import Endpoint as MrcEndpoint
+from hosts.mrc import MrcConfig
+from hosts.roce import DcqcnConfig, RoceConfig
+from hosts.roce import Endpoint as RoceEndpoint
+from hosts.routes import nic_addresses
+from hosts.transports import TRANSPORTS, make_config, make_endpoint
+from topologies import load_fabric
+
+FABRIC = load_fabric("tiny")
+
+
+@pytest.mark.parametrize("name", TRANSPORTS)
+def test_every_transport_makes_an_endpoint_whose_attributes_survive_json(name):
+    config = make_config(name, FABRIC, "h0")
+    endpoint = make_endpoint(nic_addresses(FABRIC, "h0"), config, random.Random(1))
+    assert isinstance(endpoint, RoceEndpoint if TRANSPORTS[name].kind == "rocev2" else MrcEndpoint)
+    attributes = endpoint.local_attributes(endpoint.create_qp())
+    assert attributes_from_dict(json.loads(json.dumps(attributes_to_dict(attributes)))) == attributes
+
+
+def test_options_go_on_top_and_dcqcn_knows_the_link():
+    assert make_config("mrc", FABRIC, "h0", {"mpr": 128}) == MrcConfig(mpr=128)
+    assert make_config("oblivious", FABRIC, "h0") == MrcConfig(ev_health=False)
+    many = make_config("rocev2-16qp", FABRIC, "h0", {"timeout_exponent": 10})
+    assert many == RoceConfig(qps=16, timeout_exponent=10, dcqcn=DcqcnConfig(line_rate_bps=1_000_000_000))
+    assert make_config("rocev2", FABRIC, "h0", {"dcqcn": None}) == RoceConfig(dcqcn=None)
+    slow = make_config("rocev2", FABRIC, "h0", {"dcqcn": {"line_rate_bps": 10_000_000, "g": 0.5}})
+    assert slow == RoceConfig(dcqcn=DcqcnConfig(line_rate_bps=10_000_000, g=0.5))
+
+
+def test_what_a_transport_has_not_got_is_refused():
+    with pytest.raises(KeyError):
+        make_config("rdma", FABRIC, "h0")
+    with pytest.raises(TypeError, match="flavour"):
+        make_config("rocev2", FABRIC, "h0", {"flavour": 1})
+    with pytest.raises(TypeError, match="DCQCN has no option 'flavour'"):
+        make_config("rocev2", FABRIC, "h0", {"dcqcn": {"flavour": 1}})
