@@ -288,7 +288,7 @@ def settle(ends: Iterable[tuple[str, str]]) -> bool:
 def set_delay(cable: Cable, switches: str, delay_ns: int | None) -> tuple[int, int]:
     """Lets a cable take longer each way by ``delay_ns``, or, with None, no longer than it did at first.
 
-    ``switches`` is the switches' namespace, whose ports have two classes. Raises MachineError where the
+    ``switches`` is the switches' namespace, whose ports have classes. Raises MachineError where the
     kernel has no sch_netem, InputError where the cable has a delay of its own, OSError. Returns
     CLOCK_MONOTONIC (ns) before the first request and after the last.
     """
@@ -303,7 +303,7 @@ def set_delay(cable: Cable, switches: str, delay_ns: int | None) -> tuple[int, i
             namespaces.enter(end.namespace)
             port = end.namespace == switches
             shape = port_shape(profile) if port else shape_of(profile)
-            parents = (DATA_CLASS, HIGH_CLASS) if port else (LINK_CLASS,)
+            parents = FIRST_TO_LAST if port else (LINK_CLASS,)
             requests = []
             for parent in parents:
                 if port or delay_ns is None:
