@@ -12,6 +12,7 @@ from dataclasses import fields
 from typing import Any
 
 from hosts.collectives.channel import Channel
+from hosts.collectives.tcp_channel import TcpChannel
 from hosts.collectives.verbs_channel import VerbsChannel
 from hosts.mrc import MrcConfig
 from hosts.transports import make_config
@@ -44,4 +45,12 @@ def _rocev2(fabric: Fabric, host: str, rank: int, options: Mapping[str, Any], se
     return VerbsChannel(Context.open(fabric, host, config, random.Random(seed)), rank)
 
 
-OPENERS: dict[str, Opener] = {"mrc": _mrc, "rocev2": _rocev2}
+def _tcp(fabric: Fabric, host: str, rank: int, options: Mapping[str, Any], _seed: int) -> Channel:
+    return TcpChannel(fabric, host, rank, **options)
+
+
+def _mptcp(fabric: Fabric, host: str, rank: int, options: Mapping[str, Any], _seed: int) -> Channel:
+    return TcpChannel(fabric, host, rank, mptcp=True, **options)
+
+
+OPENERS: dict[str, Opener] = {"mrc": _mrc, "rocev2": _rocev2, "tcp": _tcp, "mptcp": _mptcp}

@@ -1,0 +1,422 @@
+"""The channel over the kernel's TCP or MPTCP: what a job has without RDMA, over the same links.
+
+Between two ranks there are as many connections as ``streams`` says, spread over the planes; with MPTCP the
+kernel adds a subflow per plane to each. A put goes out as records, one per stream it is cut over, and each is
+received straight into the region; the peer answers with a record when all of it is there.
+
+    | kind (1) | 0 (1) | region (2) | tag (4) | offset (8) | length (8) | ticket (4) | parts (4) | payload |
+
+The rank with the lower number connects, and says who it is in a record of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import select
+import socket
+import struct
+import time
+from collections import deque
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from ipaddress import IPv6Address
+from pathlib import Path
+from typing import Any
+
+from hosts.collectives.channel import Arrived, ChannelEvent, Done
+from topologies import Fabric
+
+IPPROTO_MPTCP = 262
+SOL_MPTCP = 284
+MPTCP_INFO = 1
+MAX_STREAMS = 64
+MIN_PART_BYTES = 16384
+"""A put is cut no finer: below this another stream costs more than it brings."""
+
+_RECORD = struct.Struct(">BBHIQQII")
+_HELLO, _PUT, _THERE = 1, 2, 3
+_ROUND_BYTES = 1 << 20
+"""Taken in from one stream before the others have their turn."""
+_MAX_BUFFERS = 16
+# Of struct tcp_info: total retransmissions, segments sent.
+_TCP_INFO = struct.Struct("=100xI32xI")
+# Of struct mptcp_info: additional subflows.
+_MPTCP_INFO = struct.Struct("=B")
+
+
+class StreamError(Exception):
+    """A peer's stream says what makes no sense, or has ended."""
+
+
+class MptcpMissingError(OSError):
+    """The kernel has no MPTCP; says what to do."""
+
+
+def open_socket(mptcp: bool) -> socket.socket:
+    """A socket for TCP, or for MPTCP. Raises MptcpMissingError where the kernel has none."""
+    if not mptcp:
+        return socket.socket(socket.AF_INET6, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    try:
+        return socket.socket(socket.AF_INET6, socket.SOCK_STREAM | socket.SOCK_NONBLOCK, IPPROTO_MPTCP)
+    except OSError as error:
+        raise MptcpMissingError(
+            error.errno, "this kernel has no MPTCP: use one with CONFIG_MPTCP and net.mptcp.enabled=1"
+        ) from None
+
+
+@dataclass(slots=True)
+class _Peer:
+    """Another rank: its streams, by number, and what waits for one that does not stand yet."""
+
+    host: str
+    streams: dict[int, Stream] = field(default_factory=dict)
+    waiting: dict[int, list[memoryview]] = field(default_factory=dict)
+    error: str | None = None
+
+
+class Stream:
+    """One connection: records out, records in."""
+
+    def __init__(self, connection: socket.socket, channel: TcpChannel, *, connected: bool) -> None:
+        self.socket = connection
+        self.peer: int | None = None
+        self._channel = channel
+        self._out: deque[memoryview] = deque()
+        self._connected = connected
+        self._head = memoryview(bytearray(_RECORD.size))
+        self._head_bytes = 0
+        self._record: tuple[int, ...] | None = None
+        self._rest = memoryview(b"")
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def fileno(self) -> int:
+        """The socket's descriptor."""
+        return self.socket.fileno()
+
+    @property
+    def wants_to_send(self) -> bool:
+        """Whether to wait until the socket is writable."""
+        return bool(self._out) or not self._connected
+
+    def queue(self, buffers: Sequence[memoryview]) -> None:
+        """Sends these, as soon as the kernel takes them."""
+        self._out.extend(buffer for buffer in buffers if len(buffer))
+        self.send()
+
+    def send(self) -> None:
+        """Hands the kernel what it takes. Raises StreamError where the connection is gone."""
+        if not self._connected:
+            failed = self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if failed:
+                raise StreamError(errno.errorcode.get(failed, str(failed)))
+            try:
+                self.socket.getpeername()
+            except OSError:
+                return
+            self._connected = True
+        while self._out:
+            try:
+                sent = self.socket.sendmsg([self._out[i] for i in range(min(_MAX_BUFFERS, len(self._out)))])
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                raise StreamError(error.strerror or str(error)) from None
+            while sent:
+                first = self._out[0]
+                if sent < len(first):
+                    self._out[0] = first[sent:]
+                    break
+                sent -= len(first)
+                self._out.popleft()
+
+    def receive(self) -> None:
+        """Takes in what has come. Raises StreamError where it makes no sense or the connection is gone."""
+        budget = _ROUND_BYTES
+        while budget > 0:
+            target = self._rest if self._record is not None else self._head[self._head_bytes :]
+            try:
+                count = self.socket.recv_into(target)
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                raise StreamError(error.strerror or str(error)) from None
+            if count == 0:
+                raise StreamError("the peer closed the connection")
+            budget -= count
+            if self._record is None:
+                self._head_bytes += count
+                if self._head_bytes == _RECORD.size:
+                    self._head_bytes = 0
+                    self._begin(_RECORD.unpack(self._head))
+            else:
+                self._channel.count_delivered(count)
+                self._rest = self._rest[count:]
+                self._end_if_whole()
+
+    def _begin(self, record: tuple[int, ...]) -> None:
+        kind, _, region, _, offset, length, _, _ = record
+        if kind == _PUT:
+            self._rest = self._channel.place(region, offset, length)
+        elif kind in (_HELLO, _THERE):
+            self._rest = memoryview(b"")
+        else:
+            raise StreamError(f"record of kind {kind}")
+        self._record = record
+        self._end_if_whole()
+
+    def _end_if_whole(self) -> None:
+        if not len(self._rest):
+            record, self._record = self._record, None
+            assert record is not None
+            self._channel.take_record(self, record)
+
+
+class TcpChannel:
+    """One rank's end of connections of the kernel's TCP to its peers. See Channel.
+
+    The kernel must have the host's addresses and routes (testbed.kernel_ip), and the calling thread must be
+    in the host's namespace.
+    """
+
+    def __init__(
+        self, fabric: Fabric, host: str, rank: int, *, streams: int = 1, mptcp: bool = False
+    ) -> None:
+        """Opens a listening socket.
+
+        Raises ValueError on a number of streams that makes no sense, MptcpMissingError where the kernel has
+        not got the MPTCP that is asked for.
+        """
+        if not 1 <= streams <= MAX_STREAMS:
+            raise ValueError(f"streams to a peer: 1 to {MAX_STREAMS}, not {streams}")
+        self._fabric = fabric
+        self._host = host
+        self._rank = rank
+        self._count = streams
+        self._mptcp = mptcp
+        self._listener = open_socket(mptcp)
+        self._listener.bind(("::", 0))
+        self._listener.listen(1024)
+        self._regions: list[memoryview] = []
+        self._peers: dict[int, _Peer] = {}
+        self._streams: set[Stream] = set()
+        self._puts: dict[int, int] = {}
+        """Which peer each put under way goes to, by ticket."""
+        self._parts: dict[tuple[int, int], tuple[int, int]] = {}
+        self._tickets = 0
+        self._ready: list[ChannelEvent] = []
+        self._delivered = 0
+        self._log: list[dict[str, Any]] = []
+
+    def expose(self, buffer: memoryview) -> int:
+        """See Channel."""
+        self._regions.append(buffer.cast("B") if buffer.format != "B" or buffer.ndim != 1 else buffer)
+        return len(self._regions) - 1
+
+    def attributes(self, peer: int) -> dict[str, Any]:
+        """See Channel."""
+        port = self._listener.getsockname()[1]
+        return {"host": self._host, "port": port, "streams": self._count}
+
+    def connect(self, peer: int, attributes: dict[str, Any]) -> None:
+        """See Channel.
+
+        Raises KeyError, TypeError or ValueError on what are no attributes, OSError where the kernel has no
+        address or no route for the way there.
+        """
+        if attributes["streams"] != self._count:
+            raise ValueError(f"rank {peer} has {attributes['streams']} streams to a peer, we {self._count}")
+        host = attributes["host"]
+        known = self._peers.setdefault(peer, _Peer(host))
+        if self._rank > peer:
+            return
+        for number in range(self._count):
+            plane = self._plane(peer, number)
+            ours, theirs = (self._fabric.host(name).ports[plane].address for name in (self._host, host))
+            self._start(peer, known, number, ours, (str(theirs), int(attributes["port"])))
+
+    def _plane(self, peer: int, number: int) -> int:
+        """Connections take turns with the planes, MPTCP's all begin in the first."""
+        return 0 if self._mptcp else (self._rank + peer + number) % self._fabric.planes
+
+    def _start(
+        self, peer: int, known: _Peer, number: int, ours: IPv6Address, theirs: tuple[str, int]
+    ) -> None:
+        connection = open_socket(self._mptcp)
+        try:
+            connection.bind((str(ours), 0))
+            with contextlib.suppress(BlockingIOError):
+                connection.connect(theirs)
+        except OSError as error:
+            connection.close()
+            error.filename = f"{ours} to {theirs[0]}"
+            raise
+        stream = Stream(connection, self, connected=False)
+        stream.peer = peer
+        self._streams.add(stream)
+        known.streams[number] = stream
+        hello = _RECORD.pack(_HELLO, 0, number, self._rank, 0, 0, 0, 0)
+        self._queue(stream, [memoryview(hello)])
+
+    def put(self, peer: int, region: int, offset: int, data: memoryview, tag: int) -> int:
+        """See Channel."""
+        ticket = self._tickets
+        self._tickets = ticket + 1 & 0xFFFFFFFF
+        known = self._peers[peer]
+        if known.error is not None:
+            self._ready.append(Done(peer, ticket, time.monotonic_ns(), known.error))
+            return ticket
+        data = data.cast("B") if data.format != "B" or data.ndim != 1 else data
+        parts = _cut(len(data), self._count)
+        self._puts[ticket] = peer
+        for turn, (start, end) in enumerate(parts):
+            number = (tag + turn) % self._count
+            head = _RECORD.pack(_PUT, 0, region, tag, offset + start, end - start, ticket, len(parts))
+            buffers = [memoryview(head), data[start:end]]
+            stream = known.streams.get(number)
+            if stream is None:
+                known.waiting.setdefault(number, []).extend(buffers)
+            else:
+                self._queue(stream, buffers)
+        return ticket
+
+    def _queue(self, stream: Stream, buffers: Sequence[memoryview]) -> None:
+        try:
+            stream.queue(buffers)
+        except StreamError as error:
+            self._lose(stream, str(error))
+
+    def turn(self, until_ns: int | None, others: Collection[int] = ()) -> Collection[int]:
+        """See Channel."""
+        timeout: float | None = 0.0
+        if not self._ready:
+            timeout = None if until_ns is None else max(0, until_ns - time.monotonic_ns()) / 1e9
+        writers = [stream for stream in self._streams if stream.wants_to_send]
+        sources: list[socket.socket | Stream | int] = [self._listener, *self._streams, *others]
+        readable, writable, _ = select.select(sources, writers, [], timeout)
+        for stream in writable:
+            if stream in self._streams:
+                self._queue(stream, ())
+        came: list[int] = []
+        for item in readable:
+            if isinstance(item, int):
+                came.append(item)
+            elif isinstance(item, Stream):
+                if item in self._streams:
+                    self._receive(item)
+            else:
+                self._accept()
+        return came
+
+    def _receive(self, stream: Stream) -> None:
+        try:
+            stream.receive()
+        except StreamError as error:
+            self._lose(stream, str(error))
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            connection.setblocking(False)
+            self._streams.add(Stream(connection, self, connected=True))
+
+    # What streams tell
+
+    def place(self, region: int, offset: int, length: int) -> memoryview:
+        """Where a put goes. Raises StreamError where it may not."""
+        if region >= len(self._regions) or offset + length > len(self._regions[region]):
+            raise StreamError(f"a put of {length} bytes at {offset} of region {region}, which is not there")
+        return self._regions[region][offset : offset + length]
+
+    def count_delivered(self, count: int) -> None:
+        """Payload has been placed."""
+        self._delivered += count
+
+    def take_record(self, stream: Stream, record: tuple[int, ...]) -> None:
+        """A record has come in whole. Raises StreamError where it makes no sense."""
+        kind, _, number, tag, _, length, ticket, parts = record
+        if kind == _HELLO:
+            self._welcome(stream, tag, number)
+            return
+        peer = stream.peer
+        if peer is None:
+            raise StreamError("it does not say who it is")
+        if kind == _THERE:
+            if self._puts.pop(ticket, None) is not None:
+                self._ready.append(Done(peer, ticket, time.monotonic_ns()))
+            return
+        came, so_far = self._parts.pop((peer, ticket), (0, 0))
+        if came + 1 < parts:
+            self._parts[peer, ticket] = came + 1, so_far + length
+            return
+        self._ready.append(Arrived(peer, tag, so_far + length, time.monotonic_ns()))
+        self._queue(stream, [memoryview(_RECORD.pack(_THERE, 0, 0, 0, 0, 0, ticket, 0))])
+
+    def _welcome(self, stream: Stream, peer: int, number: int) -> None:
+        if stream.peer is not None or number >= self._count:
+            raise StreamError("it says who it is in the wrong place")
+        stream.peer = peer
+        known = self._peers.setdefault(peer, _Peer(""))
+        known.streams[number] = stream
+        self._queue(stream, known.waiting.pop(number, []))
+
+    def _lose(self, stream: Stream, why: str) -> None:
+        """A connection is gone, and with it whatever was on its way to or from that peer."""
+        if stream not in self._streams:
+            return
+        self._streams.remove(stream)
+        now_ns = time.monotonic_ns()
+        self._log.append({"t_ns": now_ns, "event": "StreamLost", "peer": stream.peer, "reason": why})
+        stream.socket.close()
+        if stream.peer is None:
+            return
+        known = self._peers.setdefault(stream.peer, _Peer(""))
+        known.error = known.error or why
+        for ticket in [t for t, peer in self._puts.items() if peer == stream.peer]:
+            del self._puts[ticket]
+            self._ready.append(Done(stream.peer, ticket, now_ns, why))
+
+    def events(self) -> list[ChannelEvent]:
+        """See Channel."""
+        ready, self._ready = self._ready, []
+        return ready
+
+    def bytes_delivered(self) -> int:
+        """See Channel."""
+        return self._delivered
+
+    def counters(self) -> dict[str, int]:
+        """See Channel. What the kernel tells of MPTCP is how many subflows there are besides the first."""
+        if self._mptcp:
+            info = [s.socket.getsockopt(SOL_MPTCP, MPTCP_INFO, _MPTCP_INFO.size) for s in self._streams]
+            return {"subflows": sum(1 + _MPTCP_INFO.unpack(found)[0] for found in info)}
+        sent = retransmitted = 0
+        for stream in self._streams:
+            found = stream.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
+            again, out = _TCP_INFO.unpack(found)
+            sent, retransmitted = sent + out, retransmitted + again
+        return {"sent_packets": sent, "retransmitted_packets": retransmitted}
+
+    def save_log(self, path: Path) -> int:
+        """See Channel. The kernel tells nothing about single packets: connections lost, and the counters."""
+        lines = [*self._log, {"t_ns": time.monotonic_ns(), "event": "Counters", **self.counters()}]
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+        return len(lines)
+
+    def close(self) -> None:
+        """See Channel."""
+        self._listener.close()
+        for stream in self._streams:
+            stream.socket.close()
+        self._streams.clear()
+
+
+def _cut(length: int, streams: int) -> list[tuple[int, int]]:
+    """Where the parts of a put begin and end: as many as there are streams, unless they would get small."""
+    parts = max(1, min(streams, length // MIN_PART_BYTES))
+    size = -(-length // parts)
+    return [(i * size, min((i + 1) * size, length)) for i in range(parts)]

@@ -1,0 +1,33 @@
+"""MPTCP between hosts: each tells its peers the addresses of all its ports, so that a connection gets a
+subflow in every plane.
+
+What the kernel keeps of this is per network namespace, and goes with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyroute2 import MPTCP
+
+from testbed import namespaces, rtnetlink
+from topologies import Fabric
+
+_SIGNAL = 1  # MPTCP_PM_ADDR_FLAG_SIGNAL: announce the address to peers, which then open a subflow to it
+
+
+def announce_ports(fabric: Fabric, places: Mapping[str, str]) -> None:
+    """Has every host announce its ports' addresses, which it must have already (kernel_ip).
+
+    ``places`` has the namespace of each host. Raises OSError where the kernel refuses.
+    """
+
+    def work() -> None:
+        for host in fabric.hosts:
+            namespaces.enter(places[host.name])
+            with rtnetlink.refusals(f"cannot set up MPTCP on {host.name}"), MPTCP() as mptcp:
+                mptcp.limits("set", subflows=fabric.planes, rcv_add_addrs=fabric.planes)
+                for port in host.ports:
+                    mptcp.endpoint("add", addr6=str(port.address), flags=_SIGNAL)
+
+    namespaces.in_thread(work)
