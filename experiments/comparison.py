@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from experiments.fault_schedule import FAULT_KEYS, FaultSpec, check_places
+from experiments.figures.verdict import require_figure
 from experiments.keys import Key, keys_schema, read_keys
 from experiments.overlay import merge, parse_wishes
 from experiments.scenario import TARGETS, Target, scenario_text
@@ -95,6 +96,8 @@ class Comparison:
                 f"workload.ranks: {ranks} of {len(names)} hosts: 2 to {len(names)}, or 0 for all",
                 where=f"scenario {self.name}",
             )
+        if self.figure:
+            require_figure(self.figure)
         check_places(self.faults, fabric, f"scenario {self.name}")
 
 

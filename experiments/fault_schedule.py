@@ -12,24 +12,16 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from experiments.keys import Key, read_keys
+from testbed import faults
+from testbed.faults import Place
 from topologies import Fabric, InputError
 from topologies.yamlfile import YamlMap
 
 RANDOM = "random"
-PLACES = ("link", "port", "switch", "plane")
-KINDS: dict[str, tuple[str, ...]] = {
-    "blackhole": ("link",),
-    "loss": ("link",),
-    "corruption": ("link",),
-    "rate": ("link",),
-    "delay": ("link",),
-    "carrier": ("link",),
-    "port-down": ("port",),
-    "switch-death": ("switch",),
-    "switch-reboot": ("switch",),
-    "plane-death": ("plane",),
-}
-"""Which places a kind of fault can strike."""
+REBOOT, DEATH = "switch-reboot", "switch-death"
+KINDS: dict[str, Place] = {name: kind.place for name, kind in faults.KINDS.items() if name != "flap"}
+"""Which places a kind of fault can strike. A flap is any of them with an ``every``: then it has a record each
+time."""
 
 FAULT_KEYS = (
     Key("kind", "choice", "what breaks", choices=tuple(KINDS)),
@@ -69,6 +61,8 @@ class FaultSpec:
             raise value.error(f"{what}.where is empty")
         if found["every_ns"] and found["duration_ns"] >= found["every_ns"]:
             raise part["every"].error(f"{what}.every must be longer than its duration")
+        if found["kind"] == REBOOT and not found["duration_ns"]:
+            raise part.error(f"{what}: a {REBOOT} needs a duration: how long the switch is away")
         if found["ratio"] <= 0:
             raise part["ratio"].error(f"{what}.ratio must be above 0")
         return cls(where=tuple(item.as_str(f"{what}.where") for item in items), **found)
@@ -85,7 +79,7 @@ class FaultSpec:
 
 @dataclass(frozen=True, slots=True)
 class PlannedFault:
-    """One fault to make: ``place`` is the name of a link, a switch, a NIC's port (h0-eth1) or plane-N."""
+    """One fault to make; ``place`` names a link, a switch, a NIC's port (h0-eth1) or a plane (p0)."""
 
     kind: str
     place: str
@@ -106,17 +100,14 @@ class PlannedFault:
 
 def places_of(fabric: Fabric, kind: str) -> list[str]:
     """All places of a fabric that a kind of fault can strike, in the fabric's order."""
-    found: list[str] = []
-    for place in KINDS[kind]:
-        if place == "link":
-            found += [link.name for link in fabric.links]
-        elif place == "port":
-            found += [port.ifname for host in fabric.hosts for port in host.ports]
-        elif place == "switch":
-            found += [switch.name for switch in fabric.switches]
-        else:
-            found += [f"plane-{plane}" for plane in range(fabric.planes)]
-    return found
+    place = KINDS[kind]
+    if place is Place.LINK:
+        return [link.name for link in fabric.links]
+    if place is Place.NIC_PORT:
+        return [port.ifname for host in fabric.hosts for port in host.ports]
+    if place is Place.SWITCH:
+        return [switch.name for switch in fabric.switches]
+    return [f"p{plane}" for plane in range(fabric.planes)]
 
 
 def matching(spec: FaultSpec, fabric: Fabric, used: Sequence[str] = ()) -> list[str]:
@@ -130,7 +121,7 @@ def matching(spec: FaultSpec, fabric: Fabric, used: Sequence[str] = ()) -> list[
                 for link in fabric.links
                 if link.kind == "fabric" and (not used or link.name in used)
             ]
-            fitting = fitting if "link" in KINDS[spec.kind] else all_places
+            fitting = fitting if KINDS[spec.kind] is Place.LINK else all_places
         else:
             fitting = [place for place in all_places if fnmatchcase(place, pattern)]
         found += [place for place in fitting if place not in found]
@@ -142,10 +133,9 @@ def check_places(specs: Sequence[FaultSpec], fabric: Fabric, where: str) -> None
     for number, spec in enumerate(specs):
         places = matching(spec, fabric)
         if not places:
-            kinds = " or ".join(KINDS[spec.kind])
             raise InputError(
-                f"faults[{number}].where: {fabric.name} has no {kinds} like '{', '.join(spec.where)}' "
-                f"(such as {places_of(fabric, spec.kind)[0]})",
+                f"faults[{number}].where: '{', '.join(spec.where)}' matches nothing in {fabric.name}: "
+                f"give a {KINDS[spec.kind].value}",
                 where=where,
             )
         if spec.pick > len(places):
@@ -175,8 +165,10 @@ def schedule(
             else:
                 chosen = list(places)
             until = start + spec.duration_ns if spec.duration_ns else None
+            # A reboot whose end has a time of its own is a death that is undone.
+            kind = DEATH if spec.kind == REBOOT else spec.kind
             planned += [
-                PlannedFault(spec.kind, place, start, until, spec.direction, spec.params, number)
+                PlannedFault(kind, place, start, until, spec.direction, spec.params, number)
                 for place in chosen
             ]
     return tuple(sorted(planned, key=lambda fault: fault.at_ns))

@@ -156,16 +156,22 @@ def recovery(posted: Ints, arrived: Ints, fault_ns: int, stop_ns: int) -> tuple[
 def delivered_series(
     ranks: RankSamples, measure_ns: int, begin_ns: int, end_ns: int, bin_ns: int
 ) -> dict[str, Any]:
-    """Bytes delivered to all ranks in each bin from ``begin_ns`` on; ``start_us`` is relative to the
-    measurement's start. Between two samples of a rank its bytes are taken as coming evenly."""
+    """Bytes delivered to all ranks, and packets that they took for lost, in each bin from ``begin_ns`` on.
+
+    ``start_us`` is relative to the measurement's start. Between two samples of a rank its bytes are taken as
+    coming evenly.
+    """
     edges = np.arange(begin_ns, max(end_ns, begin_ns + bin_ns) + 1, bin_ns)
     total = np.zeros(len(edges))
+    lost = np.zeros(len(edges) - 1, dtype=np.int64)
     for rank in ranks:
         times, delivered = rank["series_t_ns"], rank["series_bytes"]
         if len(times):
             total += np.interp(edges, times, delivered)
+        lost += np.histogram(rank.get("event_lost_ns", ()), edges)[0]
     return {
         "start_us": (begin_ns - measure_ns) / 1e3,
         "bin_us": bin_ns / 1e3,
         "bytes": np.diff(total).round().astype(int).tolist(),
+        "lost": lost.tolist(),
     }

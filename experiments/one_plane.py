@@ -45,7 +45,7 @@ def _times(rate: str, planes: int) -> str:
 def place_in_one_plane(place: str) -> str:
     """The name of a place, or a pattern, with every plane read as plane 0."""
     place = re.sub(r"\bp(\d+|\*|\?|\[[^\]]*\])-t", "p0-t", place)
-    place = re.sub(r"^plane-.*$", "plane-0", place)
+    place = re.sub(r"^p(\d+|\*|\?|\[[^\]]*\])$", "p0", place)
     return re.sub(r"^(h[^:]*)-eth.*$", r"\1-eth0", place)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import shutil
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -40,11 +41,12 @@ def run_comparison(args: argparse.Namespace) -> int:
     return 0 if result["integrity"] == "ok" else 1
 
 
-def compare_transports(comparison: Comparison, out: Path, console: Console) -> dict[str, object]:
+def compare_transports(comparison: Comparison, out: Path, console: Console) -> dict[str, Any]:
     """Runs a comparison with its progress on a terminal; returns what it wrote to result.json."""
     from controller.pipeline import shipped_pipeline
     from experiments.comparison_result import comparison_result
     from experiments.comparison_table import render_comparison_result
+    from experiments.figures.verdict import judge
     from experiments.result import save_result
     from experiments.runner import run_sessions
     from experiments.system import describe_system
@@ -67,6 +69,8 @@ def compare_transports(comparison: Comparison, out: Path, console: Console) -> d
         raise
     system = describe_system(shipped_pipeline().json)
     result = comparison_result(comparison, target, fabric.name, repetitions, system)
+    if comparison.figure:
+        result["verdict"] = judge(comparison.figure, result)
     save_result(out, result)
     console.print(render_comparison_result(result))
     console.print(f"results: {out}")

@@ -83,6 +83,13 @@ class Channel(Protocol):
         At least ``sent_packets`` and ``retransmitted_packets`` where the transport can tell.
         """
 
+    def event_times(self) -> dict[str, list[int]]:
+        """When things happened that a transport tells of, by name, CLOCK_MONOTONIC ns.
+
+        ``lost`` (a packet was taken for lost) and ``retired`` (a path is used no more) mean the same
+        everywhere.
+        """
+
     def save_log(self, path: Path) -> int:
         """Writes what the transport did to a file, a JSON object per line; returns how many lines."""
 

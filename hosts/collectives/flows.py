@@ -73,11 +73,12 @@ class Sender:
         self._next_ns = times.start_ns
         self._stop_ns = times.measure_ns + self.flow.duration_ns
 
-    def due_ns(self) -> int | None:
-        """When ``work`` has something to do, as far as time decides that."""
-        if self._end_ticket is not None:
+    def due_ns(self, now_ns: int) -> int | None:
+        """When ``work`` has something to do; None where that waits for what is on its way."""
+        under_way = len(self.posted_ns) - self._low
+        if self._end_ticket is not None or (now_ns >= self._stop_ns and under_way):
             return None
-        if len(self.posted_ns) - self._low >= self.flow.depth:
+        if under_way >= self.flow.depth:
             return self._stop_ns
         return min(self._next_ns, self._stop_ns)
 
@@ -220,12 +221,13 @@ class FlowsJob:
 
         def ready() -> bool:
             now = comm.now()
-            return over() or any((due := s.due_ns()) is not None and due <= now for s in senders)
+            return over() or any((due := s.due_ns(now)) is not None and due <= now for s in senders)
 
         while not over():
             for sender in senders:
                 sender.work()
-            due = min((d for s in senders if (d := s.due_ns()) is not None), default=None)
+            now = comm.now()
+            due = min((d for s in senders if (d := s.due_ns(now)) is not None), default=None)
             yield Wait(ready, due)
 
     def samples(self) -> Samples:

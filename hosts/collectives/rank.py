@@ -180,7 +180,11 @@ class RankProcess:
             "series_t_ns": as_int64(self._series.times_ns),
             "series_bytes": as_int64(self._series.bytes_delivered),
         }
-        np.savez(path, allow_pickle=False, **self._job.samples(), **series)
+        events = {
+            f"event_{name}_ns": np.array(times, dtype=np.int64)
+            for name, times in self._channel.event_times().items()
+        }
+        np.savez(path, allow_pickle=False, **self._job.samples(), **series, **events)
         lines = self._channel.save_log(Path(request["log"]))
         return {"counters": self._channel.counters(), "log_lines": lines}
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from hosts.collectives.channel import TAG_BITS, Arrived, ChannelEvent, Done
 from hosts.eventlog import write_log
-from hosts.mrc.events import Event
+from hosts.mrc.events import Event, EvRestored, EvRetired, PacketLost
 from hosts.verbs import Context, MemoryRegion, Opcode, QueuePair, WorkCompletion
 
 MAX_QPS = 1 << (32 - TAG_BITS)
@@ -142,6 +142,13 @@ class VerbsChannel:
             "duplicate_packets": sum(c.duplicates for c in found),
             "ce_packets": sum(c.ce_received for c in found),
             "socket_drops": self._context.device.drops(),
+        }
+
+    def event_times(self) -> dict[str, list[int]]:
+        """See Channel."""
+        return {
+            name: [event.t_ns for event in self._log if isinstance(event, kind)]
+            for name, kind in (("lost", PacketLost), ("retired", EvRetired), ("restored", EvRestored))
         }
 
     def save_log(self, path: Path) -> int:

@@ -11,6 +11,7 @@ from hosts.collectives.channel import Arrived, ChannelEvent, Done
 from hosts.collectives.communicator import Communicator, Steps, Wait
 
 LIMIT = 200_000
+MOST_AT_ONCE = 1000
 
 
 @dataclass
@@ -98,6 +99,9 @@ class MemoryChannel:
     def counters(self) -> dict[str, int]:
         return {}
 
+    def event_times(self) -> dict[str, list[int]]:
+        return {}
+
     def save_log(self, path: Path) -> int:
         return 0
 
@@ -129,12 +133,17 @@ def drive(network: MemoryNetwork, comms: list[Communicator], algorithms: Iterabl
             for event in network.channels[rank].events():
                 comms[rank].take(event)
             steps, wait = running[rank]
-            if wait.ready() or (wait.until_ns is not None and network.now_ns >= wait.until_ns):
+            for spin in range(MOST_AT_ONCE):
+                if not wait.ready() and (wait.until_ns is None or network.now_ns < wait.until_ns):
+                    break
                 progress = True
+                assert spin < MOST_AT_ONCE - 1, f"rank {rank} goes on without letting the channel work"
                 try:
-                    running[rank] = steps, next(steps)
+                    wait = next(steps)
+                    running[rank] = steps, wait
                 except StopIteration:
                     del running[rank]
+                    break
         if not progress:
             dues = [wait.until_ns for _, wait in running.values() if wait.until_ns is not None]
             assert dues, f"ranks {sorted(running)} wait for ever"

@@ -116,6 +116,7 @@ def test_a_mistake_is_one_line_with_its_place(old: str, new: str, message: str) 
         ("{kind: loss}", "file.yaml:5: faults[0] needs 'where'"),
         ("{kind: loss, where: random, ratio: 2}", "file.yaml:5: faults[0].ratio must be from 0 to 1"),
         ("{kind: loss, where: random, ratio: 0}", "file.yaml:5: faults[0].ratio must be above 0"),
+        ("{kind: switch-reboot, where: p0-t1-0}", "faults[0]: a switch-reboot needs a duration"),
         ("{kind: loss, where: []}", "file.yaml:5: faults[0].where is empty"),
         ("{kind: loss, where: random, every: 1 ms, duration: 1 ms}", "must be longer than its duration"),
     ],
@@ -132,7 +133,10 @@ def test_a_mistake_in_a_fault_is_one_line_with_its_place(fault: str, message: st
     [
         ("workload={kind: stream, src: h9}", "workload.src: tiny has no host 'h9' (it has h0 to h3)"),
         ("workload={kind: all-reduce, ranks: 9}", "workload.ranks: 9 of 4 hosts"),
-        ("faults=[{kind: loss, where: p7-t0-0:p7-t1-0}]", "tiny has no link like 'p7-t0-0:p7-t1-0'"),
+        (
+            "faults=[{kind: loss, where: p7-t0-0:p7-t1-0}]",
+            "faults[0].where: 'p7-t0-0:p7-t1-0' matches nothing in tiny: give a link, such as",
+        ),
         ("faults=[{kind: loss, where: 'h*:p0-*', pick: 9}]", "faults[0].pick: there are only 4 such places"),
     ],
 )

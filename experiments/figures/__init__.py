@@ -1,0 +1,5 @@
+"""The paper's claims, each judged from a result: ``figNN.py`` for ``figure: figNN`` in a scenario.
+
+A module has ``PAPER``, what was published, in a line, and ``judge(result) -> Verdict``, which looks at
+nothing but the contents of result.json. ``experiments.figures.verdict`` has what judges share.
+"""

@@ -1,0 +1,174 @@
+"""What a judge says, and the readings of a result that judges share.
+
+Shapes are judged, not absolute values: everything is a ratio to a value of the same run without faults, or
+to another transport's, with the tolerance stated in the check.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from topologies import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One condition: what is asked, what was found, whether it holds (None: cannot be told)."""
+
+    asked: str
+    found: str
+    holds: bool | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As it goes into result.json."""
+        return {"asked": self.asked, "found": self.found, "holds": self.holds}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether a claim holds: all checks must. One that cannot be told leaves the claim open."""
+
+    checks: tuple[Check, ...]
+    paper: str = ""
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def holds(self) -> bool | None:
+        """Whether it does."""
+        if any(check.holds is False for check in self.checks):
+            return False
+        return None if not self.checks or any(check.holds is None for check in self.checks) else True
+
+    def to_dict(self) -> dict[str, Any]:
+        """As it goes into result.json: ``because`` is one line of all that was found."""
+        failing = [check for check in self.checks if check.holds is not True]
+        because = "; ".join(f"{check.asked}: {check.found}" for check in failing or self.checks)
+        return {
+            "holds": self.holds,
+            "because": because,
+            "paper": self.paper,
+            "checks": [check.to_dict() for check in self.checks],
+        }
+
+
+def judge(figure: str, result: Mapping[str, Any]) -> dict[str, Any]:
+    """The verdict of a figure's module on a result, for its ``verdict``. Raises InputError on no module."""
+    require_figure(figure)
+    module = import_module(f"experiments.figures.{figure}")
+    verdict: Verdict = module.judge(result)
+    return Verdict(verdict.checks, module.PAPER, verdict.notes).to_dict()
+
+
+def require_figure(figure: str) -> None:
+    """Raises InputError where there is no such module."""
+    known = sorted(
+        f.name.removesuffix(".py")
+        for f in files("experiments.figures").iterdir()
+        if f.name.endswith(".py") and f.name not in ("__init__.py", "verdict.py")
+    )
+    if figure not in known:
+        raise InputError(f"figure: there is no '{figure}' in experiments/figures ({', '.join(known)})")
+
+
+def median(result: Mapping[str, Any], transport: str, metric: str) -> float | None:
+    """The median of a metric over all repetitions; None where the run has none."""
+    summary = result["transports"].get(transport, {}).get("summary", {}).get(metric)
+    return summary["p50"] if summary else None
+
+
+def at_least(asked: str, value: float | None, limit: float, unit: str = "") -> Check:
+    """A value that must not be below a limit."""
+    found = "not measured" if value is None else f"{value:.3g}{unit} (at least {limit:g}{unit})"
+    return Check(asked, found, None if value is None else value >= limit)
+
+
+def at_most(asked: str, value: float | None, limit: float, unit: str = "") -> Check:
+    """A value that must not be above a limit."""
+    found = "not measured" if value is None else f"{value:.3g}{unit} (at most {limit:g}{unit})"
+    return Check(asked, found, None if value is None else value <= limit)
+
+
+def about(asked: str, value: float | None, wanted: float, tolerance: float) -> Check:
+    """A value within ``tolerance`` of one that is wanted."""
+    found = "not measured" if value is None else f"{value:.3g} ({wanted:.3g} +- {tolerance:g})"
+    return Check(asked, found, None if value is None else abs(value - wanted) <= tolerance)
+
+
+def ratio(a: float | None, b: float | None) -> float | None:
+    """``a`` over ``b``; None where that means nothing."""
+    return None if a is None or not b else a / b
+
+
+Floats = npt.NDArray[np.float64]
+
+
+def rates_mbps(result: Mapping[str, Any], transport: str, bin_us: float) -> list[tuple[Floats, Floats]]:
+    """Of each repetition: the starts of bins of that width (us from the measurement's start) and the rate
+    delivered in each, in Mbit/s. Whole bins only."""
+    found = []
+    for series in result["transports"][transport]["series"]:
+        size = max(1, round(bin_us / series["bin_us"]))
+        skip = round(-series["start_us"] / series["bin_us"]) % size
+        data = np.asarray(series["bytes"][skip:], dtype=np.float64)
+        count = len(data) // size
+        rates = data[: count * size].reshape(count, size).sum(axis=1) * 8 / (size * series["bin_us"])
+        starts = series["start_us"] + (skip + np.arange(count) * size) * series["bin_us"]
+        found.append((starts, rates))
+    return found
+
+
+def rate_between(
+    result: Mapping[str, Any], transport: str, begin_us: float, end_us: float, bin_us: float = 20_000
+) -> float | None:
+    """The median rate, Mbit/s, of the bins that lie between two times, over all repetitions."""
+    values = [
+        rates[(starts >= begin_us) & (starts + bin_us <= end_us)]
+        for starts, rates in rates_mbps(result, transport, bin_us)
+    ]
+    together: Floats = np.concatenate(values) if values else np.zeros(0)
+    return float(np.median(together)) if len(together) else None
+
+
+def lowest_between(
+    result: Mapping[str, Any], transport: str, begin_us: float, end_us: float, bin_us: float = 200_000
+) -> float | None:
+    """The lowest rate, Mbit/s, of a bin between two times: the median over the repetitions."""
+    lows = []
+    for starts, rates in rates_mbps(result, transport, bin_us):
+        inside = rates[(starts >= begin_us) & (starts + bin_us <= end_us)]
+        if len(inside):
+            lows.append(float(inside.min()))
+    return float(np.median(lows)) if lows else None
+
+
+def duration_us(result: Mapping[str, Any]) -> float:
+    """How long the workload's measurement lasts."""
+    return float(result["parameters"]["workload"]["duration_ns"]) / 1e3
+
+
+def usual_mbps(result: Mapping[str, Any], transport: str, before_us: float) -> float | None:
+    """The median rate before the first fault."""
+    return rate_between(result, transport, 0, before_us)
+
+
+def metric_by_size(result: Mapping[str, Any], transport: str, metric: str) -> dict[str, float]:
+    """Medians of a metric that is swept over sizes, by size."""
+    summary = result["transports"].get(transport, {}).get("summary", {})
+    found: dict[str, float] = {}
+    for name, row in summary.items():
+        base, _, size = name.partition("@")
+        if base == metric and size and row["p50"] is not None:
+            found[size] = row["p50"]
+    return found
+
+
+def all_hold(checks: Sequence[Check]) -> Verdict:
+    """A verdict of these checks."""
+    return Verdict(tuple(checks))
