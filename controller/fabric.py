@@ -14,6 +14,7 @@ from types import TracebackType
 import finsy as fy
 import finsy.switch
 
+from controller.ecmp import EcmpRoutes
 from controller.entries import KEY_FIELDS, Drift, Entry, find_drift, switch_entries
 from controller.pipeline import Pipeline, shipped_pipeline
 from controller.reading import read_all
@@ -36,7 +37,7 @@ class FabricController:
     """The controller of one fabric; an asynchronous context manager.
 
     ``programmings`` counts, per switch, how often it was programmed and verified: more than once means that
-    it restarted.
+    it restarted. ``ecmp`` has the routes for plain IPv6, once it was told to install them.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class FabricController:
             )
             for s in switches
         )
+        self.ecmp = EcmpRoutes(fabric, {switch.name: switch for switch in self._controller})
 
     async def __aenter__(self) -> FabricController:
         await self._controller.__aenter__()
@@ -132,6 +134,8 @@ class FabricController:
                 left = await self._drift(switch)
                 if left:
                     raise ProgrammingError(f"does not hold what was written: {left}")
+            if self.ecmp.installed:
+                await self.ecmp.install_at(switch)
         except Exception as error:
             LOGGER.exception("programming %s failed", switch.name)
             self._failures[switch.name] = error

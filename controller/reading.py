@@ -7,7 +7,14 @@ from typing import TypeVar, cast
 
 import finsy as fy
 
-E = TypeVar("E", bound=fy.P4TableEntry | fy.P4CounterEntry | fy.P4RegisterEntry)
+E = TypeVar(
+    "E",
+    bound=fy.P4TableEntry
+    | fy.P4CounterEntry
+    | fy.P4RegisterEntry
+    | fy.P4ActionProfileMember
+    | fy.P4ActionProfileGroup,
+)
 
 
 async def read_all(switch: fy.Switch, wanted: Iterable[E]) -> list[E]:

@@ -55,6 +55,18 @@ class ControllerThread:
         work = self._ready.result().programmed(times=times, timeout_s=timeout_s, only=[switch])
         self._call(work)
 
+    def install_ecmp(self) -> None:
+        """Lets every switch route plain IPv6 as well, by a hash of the flow. See controller.ecmp."""
+        self._call(self._ready.result().ecmp.install())
+
+    def withdraw(self, a: str, b: str) -> None:
+        """Takes a link out of the ECMP routes. See EcmpRoutes.withdraw."""
+        self._call(self._ready.result().ecmp.withdraw(a, b))
+
+    def restore(self, a: str, b: str) -> None:
+        """Brings a link back into the ECMP routes. See EcmpRoutes.restore."""
+        self._call(self._ready.result().ecmp.restore(a, b))
+
     def verify(self) -> tuple[Drift, ...]:
         """See FabricController.verify."""
         return self._call(self._ready.result().verify())

@@ -10,6 +10,7 @@
 #include "ecn.p4"
 #include "srh.p4"
 #include "usid.p4"
+#include "ecmp.p4"
 #include "queue.p4"
 #include "trim.p4"
 #include "fault.p4"
@@ -23,6 +24,7 @@ control MrcIngress(inout headers_t hdr,
 
     Fault() ingress_fault;
     MicroSegment() micro_segment;
+    Ecmp() ecmp;
     TrimLength() trim_length;
     PortQueue() port_queue;
     EcnMark() ecn_mark;
@@ -36,6 +38,9 @@ control MrcIngress(inout headers_t hdr,
         if (meta.drop == drop_t.NONE) {
             if (hdr.ipv6.isValid()) {
                 micro_segment.apply(hdr, meta, standard_metadata);
+                if (meta.drop == drop_t.NOT_OUR_SID || meta.drop == drop_t.NO_ROUTE) {
+                    ecmp.apply(hdr, meta, standard_metadata);
+                }
                 if (meta.drop == drop_t.NONE) {
                     trim_length.apply(hdr, meta);
                     port_queue.apply(hdr, meta, standard_metadata);

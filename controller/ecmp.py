@@ -1,0 +1,244 @@
+"""Routes for the baseline: plain IPv6 between NIC ports, with the T0s choosing uplinks by a hash of the flow.
+
+A plane is a network of its own. A T0 sends what is for its own hosts to their ports, and what is for
+another rack to the group of uplinks that lead there; a T1 has one way to each rack. A link that is
+withdrawn is taken out of every group that would send over it: those of the T0 at its one end, and, since
+the T1 at the other cannot reach that rack any more, those of all other T0s for that rack. That is what a
+routing protocol would come to, without its delay.
+
+Entries of SRv6 stay beside these: each frame says by its destination which of the two it wants.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from ipaddress import IPv6Address, IPv6Network
+from typing import Any
+
+import finsy as fy
+
+from controller.reading import read_all
+from topologies import Fabric, InputError, Switch
+
+ROUTE = "route"
+WAYS = "ways"
+SEND_TO = "send_to"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Member:
+    """A way: a port and the Ethernet addresses of its link. Its id is the port's number."""
+
+    port: int
+    src_mac: int
+    dst_mac: int
+
+    def to_p4(self) -> fy.P4ActionProfileMember:
+        """The member as finsy writes it."""
+        action = fy.P4TableAction(SEND_TO, port=self.port, src_mac=self.src_mac, dst_mac=self.dst_mac)
+        return fy.P4ActionProfileMember(WAYS, member_id=self.port, action=action)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Group:
+    """Ports among which a hash chooses, each with its weight. The id is the rack it leads to, plus 1."""
+
+    number: int
+    ports: tuple[tuple[int, int], ...]
+
+    def to_p4(self) -> fy.P4ActionProfileGroup:
+        """The group as finsy writes it."""
+        members = [fy.P4Member(port, weight=weight) for port, weight in self.ports]
+        return fy.P4ActionProfileGroup(WAYS, group_id=self.number, members=members)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Route:
+    """Where an address is: behind a port, or behind those of a group."""
+
+    prefix: str
+    port: int | None = None
+    group: int | None = None
+
+    def to_p4(self) -> fy.P4TableEntry:
+        """The route as finsy writes it."""
+        action = fy.P4IndirectAction(member_id=self.port, group_id=self.group)
+        return fy.P4TableEntry(ROUTE, match=fy.Match(dst_addr=self.prefix), action=action)
+
+
+@dataclass(frozen=True, slots=True)
+class Routing:
+    """All that one switch holds for ECMP."""
+
+    members: tuple[Member, ...] = ()
+    groups: tuple[Group, ...] = ()
+    routes: tuple[Route, ...] = ()
+
+
+def host_address(fabric: Fabric, host: str, plane: int) -> IPv6Address:
+    """The address that reaches a host over a plane in plain IPv6: its NIC port's. Raises KeyError."""
+    return fabric.host(host).ports[plane].address
+
+
+def routing_of(
+    fabric: Fabric,
+    switch: Switch,
+    withdrawn: AbstractSet[str] = frozenset(),
+    weights: Mapping[str, int] | None = None,
+) -> Routing:
+    """What a switch holds, with some links withdrawn. Pure.
+
+    ``weights`` gives links a share other than 1 in the groups of the T0 that they are an uplink of.
+    """
+    members = tuple(
+        Member(p.number, int.from_bytes(p.mac, "big"), int.from_bytes(p.peer_mac, "big"))
+        for p in switch.ports
+    )
+    groups: list[Group] = []
+    routes: list[Route] = []
+    if switch.tier == "t0":
+        racks = sorted({host.rack for host in fabric.hosts} - {switch.index})
+        for rack in racks:
+            ports = _uplinks(fabric, switch, rack, withdrawn, weights or {})
+            groups.append(Group(rack + 1, ports))
+    for host in fabric.hosts:
+        prefix = str(IPv6Network(host.ports[switch.plane].address))
+        if switch.tier == "t0" and host.rack != switch.index:
+            routes.append(Route(prefix, group=host.rack + 1))
+            continue
+        below = host.name if switch.tier == "t0" else fabric.t0(switch.plane, host.rack).name
+        if fabric.has_link(switch.name, below):
+            routes.append(Route(prefix, port=switch.port_to(below).number))
+    return Routing(members, tuple(groups), tuple(sorted(routes)))
+
+
+def _uplinks(
+    fabric: Fabric, t0: Switch, rack: int, withdrawn: AbstractSet[str], weights: Mapping[str, int]
+) -> tuple[tuple[int, int], ...]:
+    far = fabric.t0(t0.plane, rack).name
+    ports = []
+    for t1 in fabric.t1s(t0.plane):
+        if not (fabric.has_link(t0.name, t1.name) and fabric.has_link(far, t1.name)):
+            continue
+        up, down = fabric.link(t0.name, t1.name).name, fabric.link(far, t1.name).name
+        if up not in withdrawn and down not in withdrawn:
+            ports.append((t0.port_to(t1.name).number, weights.get(up, 1)))
+    return tuple(sorted(ports))
+
+
+def group_updates(before: Routing, after: Routing) -> list[fy.P4ActionProfileGroup]:
+    """The one write that turns the groups of a switch into others; empty where nothing changes."""
+    old = {group.number: group for group in before.groups}
+    return [~group.to_p4() for group in after.groups if old.get(group.number) != group]
+
+
+class EcmpRoutes:
+    """The routes of a fabric's switches: installs them, withdraws links and brings them back.
+
+    One object per fabric; ``switches`` are finsy's, connected, by name.
+    """
+
+    def __init__(
+        self, fabric: Fabric, switches: Mapping[str, fy.Switch], weights: Mapping[str, int] | None = None
+    ) -> None:
+        self._fabric = fabric
+        self._switches = switches
+        self._weights = dict(weights or {})
+        self._withdrawn: frozenset[str] = frozenset()
+        self._installed = False
+
+    @property
+    def installed(self) -> bool:
+        """Whether install() was called, so that a switch that comes back needs its routes again."""
+        return self._installed
+
+    @property
+    def withdrawn(self) -> AbstractSet[str]:
+        """The names of the links that no group sends over."""
+        return self._withdrawn
+
+    def wanted(self, switch: str) -> Routing:
+        """What a switch should hold now."""
+        return routing_of(self._fabric, self._fabric.switch(switch), self._withdrawn, self._weights)
+
+    async def install(self) -> None:
+        """Brings every switch to what it should hold."""
+        self._installed = True
+        await asyncio.gather(*(self.install_at(switch) for switch in self._switches.values()))
+
+    async def install_at(self, switch: fy.Switch) -> None:
+        """Brings one switch to what it should hold. One that holds it already is not written to."""
+        want, found = self.wanted(switch.name), await read_routing(switch)
+        if want == found:
+            return
+        if found != Routing():
+            await switch.write(
+                [-r.to_p4() for r in found.routes]
+                + [-g.to_p4() for g in found.groups]
+                + [-m.to_p4() for m in found.members]
+            )
+        # One write each: a target may take the updates of one in any order.
+        for entities in (want.members, want.groups, want.routes):
+            if entities:
+                await switch.write([+e.to_p4() for e in entities])
+
+    async def withdraw(self, a: str, b: str) -> None:
+        """Takes a link between T0 and T1 out of every group, with one write per switch that had it.
+
+        Raises InputError on a link that has no alternative (a NIC's) or does not exist; a link that is
+        withdrawn already stays so.
+        """
+        await self._change(self._withdrawn | {self._name(a, b)})
+
+    async def restore(self, a: str, b: str) -> None:
+        """Undoes withdraw(), with one write per switch."""
+        await self._change(self._withdrawn - {self._name(a, b)})
+
+    def _name(self, a: str, b: str) -> str:
+        if not self._fabric.has_link(a, b):
+            raise InputError(f"no link {a} - {b} in topology {self._fabric.name}")
+        link = self._fabric.link(a, b)
+        if link.kind != "fabric":
+            raise InputError(
+                f"link {link.name} is a host's only one to its plane: nothing to route around it"
+            )
+        return link.name
+
+    async def _change(self, withdrawn: AbstractSet[str]) -> None:
+        before = {name: self.wanted(name) for name in self._switches}
+        self._withdrawn = frozenset(withdrawn)
+        writes = []
+        for name, switch in self._switches.items():
+            updates = group_updates(before[name], self.wanted(name))
+            if updates and switch.is_up:
+                writes.append(switch.write(updates))
+        await asyncio.gather(*writes)
+
+
+async def read_routing(switch: fy.Switch) -> Routing:
+    """What a switch holds for ECMP."""
+    members, groups, routes = [], [], []
+    wanted: Sequence[Any] = (
+        fy.P4ActionProfileMember(WAYS),
+        fy.P4ActionProfileGroup(WAYS),
+        fy.P4TableEntry(ROUTE),
+    )
+    for entity in await read_all(switch, wanted):
+        match entity:
+            case fy.P4ActionProfileMember(action=fy.P4TableAction(args=args)):
+                members.append(Member(*(int(args[n]) for n in ("port", "src_mac", "dst_mac"))))
+            case fy.P4ActionProfileGroup(group_id=number):
+                groups.append(Group(number, _shares(entity.members or ())))
+            case fy.P4TableEntry(match=fy.P4TableMatch() as match, action=fy.P4IndirectAction() as action):
+                prefix = str(IPv6Network(match["dst_addr"]))
+                routes.append(Route(prefix, action.member_id, action.group_id))
+    return Routing(tuple(sorted(members)), tuple(sorted(groups)), tuple(sorted(routes)))
+
+
+def _shares(members: Iterable[fy.P4Member]) -> tuple[tuple[int, int], ...]:
+    return tuple(
+        sorted((m.member_id, m.weight if isinstance(m.weight, int) else m.weight[0]) for m in members)
+    )
