@@ -401,6 +401,10 @@ class TcpChannel:
             sent, retransmitted = sent + out, retransmitted + again
         return {"sent_packets": sent, "retransmitted_packets": retransmitted}
 
+    def event_times(self) -> dict[str, list[int]]:
+        """See Channel: the kernel tells of none."""
+        return {}
+
     def save_log(self, path: Path) -> int:
         """See Channel. The kernel tells nothing about single packets: connections lost, and the counters."""
         lines = [*self._log, {"t_ns": time.monotonic_ns(), "event": "Counters", **self.counters()}]
