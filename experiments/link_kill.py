@@ -107,7 +107,7 @@ def _measure(lab: Lab, scenario: Scenario, src: str, dst: str, out: Path, step: 
             stack.enter_context(RemoteAgent(host, partial(lab.network.spawn, host), stderr=log))
             for host in (src, dst)
         )
-        _connect(sender, receiver, lab.fabric, scenario)
+        refused = _connect(sender, receiver, lab.fabric, scenario)
         for name, agent in ((SENDER, sender), (RECEIVER, receiver)):
             agent.ask("log", path=str((out / f"{name}.jsonl").resolve()))
         pids = {"sender": sender.pid, "receiver": receiver.pid}
@@ -131,11 +131,14 @@ def _measure(lab: Lab, scenario: Scenario, src: str, dst: str, out: Path, step: 
         for name, agent in ((SENDER, sender), (RECEIVER, receiver)):
             if lost := agent.ask("end_log")["lost"]:
                 trials.failures.append(f"event log: {lost} events of the {name} are missing")
-        return Outcome(*states, tuple(trials.notes), tuple(trials.failures))
+        return Outcome(*states, (*refused, *trials.notes), tuple(trials.failures))
 
 
-def _connect(sender: RemoteAgent, receiver: RemoteAgent, fabric: Fabric, scenario: Scenario) -> None:
-    """Opens both NICs, has the two queue pairs exchange their attributes, and prepares the stream."""
+def _connect(sender: RemoteAgent, receiver: RemoteAgent, fabric: Fabric, scenario: Scenario) -> list[str]:
+    """Opens both NICs, has the two queue pairs exchange their attributes, and prepares the stream.
+
+    Returns what the machine refused the agents, for the reader of the result.
+    """
     workload = scenario.workload
     config = {
         "mtu_bytes": workload.payload_bytes,
@@ -146,7 +149,7 @@ def _connect(sender: RemoteAgent, receiver: RemoteAgent, fabric: Fabric, scenari
     text = topology_text(fabric)
     # A CPU each: the kernel would wake the receiver on the CPU where the sender still forwards for it.
     cpus = sorted(os.sched_getaffinity(0))
-    attributes = {
+    opened = {
         agent.host: agent.ask(
             "open",
             topology=fabric.name,
@@ -155,13 +158,14 @@ def _connect(sender: RemoteAgent, receiver: RemoteAgent, fabric: Fabric, scenari
             config=config,
             seed=scenario.seed + number,
             cpu=cpus[number % len(cpus)] if len(cpus) > 1 else None,
-        )["qps"][0]
+        )
         for number, agent in enumerate((sender, receiver))
     }
     remote = receiver.ask("receive", plan=plan)
     sender.ask("send", plan=plan, remote=remote)
     for agent, peer in ((receiver, sender), (sender, receiver)):
-        agent.ask("connect", peer=peer.host, attributes=attributes[peer.host])
+        agent.ask("connect", peer=peer.host, attributes=opened[peer.host]["qps"][0])
+    return sorted({answer["refused"] for answer in opened.values() if answer["refused"]})
 
 
 def _by_switch(lab: Lab) -> dict[str, int]:

@@ -160,7 +160,7 @@ class Agent:
         return bool(commanded), self._waited()
 
     def _open(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        take_cpu(request["cpu"], realtime=request.get("realtime", True))
+        refused = take_cpu(request["cpu"], realtime=request.get("realtime", True))
         self._fabric = build_fabric(request["topology_yaml"], request["topology"])
         self._host = request["host"]
         ports = self._fabric.host(self._host).ports
@@ -173,7 +173,8 @@ class Agent:
         self._connections = [Connection(device.endpoint.create_qp()) for _ in range(request.get("qps", 1))]
         self._by_qpn = {connection.qpn: connection for connection in self._connections}
         return {
-            "qps": [attributes_to_dict(device.endpoint.local_attributes(c.qpn)) for c in self._connections]
+            "qps": [attributes_to_dict(device.endpoint.local_attributes(c.qpn)) for c in self._connections],
+            "refused": refused,
         }
 
     def _connection(self, request: Mapping[str, Any]) -> Connection:
@@ -234,6 +235,7 @@ class Agent:
             "bad_evs": self._bad_evs(connection),
             "socket_drops": self.device.drops(),
             "frame_drops": endpoint.drops.total(),
+            "drops": asdict(endpoint.drops),
             "rss_bytes": _resident_bytes(),
         }
         if connection.sender is not None:

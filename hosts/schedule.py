@@ -6,22 +6,35 @@ import logging
 import os
 
 LOGGER = logging.getLogger(__name__)
+MOST_NICE = -20
 
 
-def take_cpu(cpu: int | None, *, realtime: bool = True) -> None:
+def take_cpu(cpu: int | None, *, realtime: bool = True) -> str | None:
     """Has this process run on one CPU (None: on any) and, with ``realtime``, before everybody else.
 
     A NIC does not queue for a CPU. The kernel keeps a part of each second for everybody else, and children
-    start as ordinary processes. Where that is not allowed a warning is all that happens.
+    start as ordinary processes. Not everybody may do so: in a container whose cgroup has no real-time share
+    (cgroup v1 with RT_GROUP_SCHED) not even root. Then the process gets the largest share of the CPU that
+    there is, nice -20. Returns what was refused, None where nothing was.
     """
     if cpu is not None:
         os.sched_setaffinity(0, {cpu})
     if not realtime:
-        return
+        return None
     try:
         os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(1))
+        return None
     except PermissionError:
-        LOGGER.warning("not allowed to run with real-time priority: expect longer stalls")
+        refused = "no real-time priority here"
+    try:
+        # SCHED_RESET_ON_FORK: no child inherits it.
+        os.sched_setscheduler(0, os.SCHED_OTHER | os.SCHED_RESET_ON_FORK, os.sched_param(0))
+        os.setpriority(os.PRIO_PROCESS, 0, MOST_NICE)
+        refused += f", agents run at nice {MOST_NICE} instead"
+    except PermissionError:
+        refused += ", nor a higher one than others have"
+    LOGGER.warning("%s: expect longer stalls", refused)
+    return f"{refused}: expect longer stalls"
 
 
 def stand_back() -> None:

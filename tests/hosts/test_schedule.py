@@ -1,0 +1,44 @@
+"""What a NIC's process does where it may not run before everybody else."""
+
+import os
+
+import pytest
+
+from hosts import schedule
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """What is asked of a kernel that has no real-time share for us, as in a container's cgroup."""
+    calls: list[object] = []
+
+    def set_scheduler(pid: int, policy: int, param: os.sched_param) -> None:
+        if policy & ~os.SCHED_RESET_ON_FORK == os.SCHED_RR:
+            raise PermissionError(1, "Operation not permitted")
+        calls.append(policy)
+
+    monkeypatch.setattr(os, "sched_setscheduler", set_scheduler)
+    monkeypatch.setattr(os, "setpriority", lambda *args: calls.append(args))
+    return calls
+
+
+def test_without_real_time_it_takes_the_largest_share(asked: list[object]) -> None:
+    refused = schedule.take_cpu(None)
+    assert refused is not None
+    assert "nice -20 instead" in refused
+    assert asked == [os.SCHED_OTHER | os.SCHED_RESET_ON_FORK, (os.PRIO_PROCESS, 0, -20)]
+
+
+def test_without_that_either_it_says_so(asked: list[object], monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "setpriority", refuse)
+    refused = schedule.take_cpu(None)
+    assert refused is not None
+    assert "nor a higher one" in refused
+
+
+def test_an_ordinary_process_asks_for_nothing(asked: list[object]) -> None:
+    assert schedule.take_cpu(None, realtime=False) is None
+    assert asked == []
