@@ -9,6 +9,7 @@ which whoever runs the experiment commands it: a JSON object per line each way, 
     receive   get ready to check a stream                         -> where the sender may write
     send      prepare a stream to a peer
     connect   the peer's attributes
+    calibrate measure the RTT of the idle network, for NSCC       -> that RTT
     start     begin to post
     status    progress and counters
     stop      post no more
@@ -17,8 +18,8 @@ which whoever runs the experiment commands it: a JSON object per line each way, 
     verify    compare the whole memory with what the streams left there
     end_log   the log is complete in its file                     -> how many events it has
 
-``receive``, ``send``, ``connect`` and ``status`` are about one queue pair, ``qp`` (0, the first, by default);
-the others are about all.
+``receive``, ``send``, ``connect``, ``calibrate`` and ``status`` are about one queue pair, ``qp`` (0, the
+first, by default); the others are about all.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from pathlib import Path
 from typing import Any
 
 from hosts.attributes import attributes_from_dict, attributes_to_dict
+from hosts.base_rtt import calibrate
 from hosts.commands import Answer, serve
 from hosts.device import Device
 from hosts.eventlog import EventLog
@@ -63,6 +65,7 @@ class Connection:
     """A queue pair and the streams over it, one each way at most."""
 
     qpn: int
+    peer: str = ""
     sender: StreamSender | None = None
     receiver: StreamReceiver | None = None
 
@@ -86,6 +89,7 @@ class Agent:
             "receive": self._receive,
             "send": self._send,
             "connect": self._connect,
+            "calibrate": self._calibrate,
             "start": self._start,
             "status": self._status,
             "stop": self._stop,
@@ -209,11 +213,19 @@ class Agent:
             raise RuntimeError("'open' comes first")
         peer = attributes_from_dict(request["attributes"])
         paths = remote_paths(self._fabric, self._host, request["peer"])
-        self.device.endpoint.connect(self._connection(request).qpn, peer, paths)
+        connection = self._connection(request)
+        self.device.endpoint.connect(connection.qpn, peer, paths)
+        connection.peer = request["peer"]
         # What exists by now stays: a full garbage collection in the middle of a run would stall the NIC.
         gc.collect()
         gc.freeze()
         return {}
+
+    def _calibrate(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        connection, device = self._connection(request), self.device
+        if self._fabric is None or not connection.peer:
+            raise RuntimeError("'connect' comes first")
+        return {"base_rtt_ns": calibrate(device, connection.qpn, self._fabric, self._host, connection.peer)}
 
     def _start(self, _request: Mapping[str, Any]) -> dict[str, Any]:
         if not self._senders:

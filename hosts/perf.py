@@ -6,6 +6,7 @@ socket, a JSON object per line each way, answered in order (see ``hosts.perf_cli
     open      which host of which fabric, which transport with which options, how many queue pairs, how much
               memory                                                      -> attributes, address, rkey
     connect   the peer's answer to `open`
+    calibrate measure the RTT of the idle network, for NSCC                     -> that RTT
     write_bw  keep writes in flight on every queue pair                         -> completion times
     write_lat one write at a time, until it is acknowledged                     -> a duration each
     ping      one write at a time, until the peer has written back              -> a duration each
@@ -28,6 +29,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from hosts.attributes import attributes_from_dict, attributes_to_dict
+from hosts.base_rtt import calibrate
 from hosts.commands import Answer, serve
 from hosts.device import Device
 from hosts.mrc.events import Event, ReceiveCompleted, SendCompleted, Status
@@ -76,14 +78,20 @@ def _check(event: SendCompleted) -> None:
 
 
 class Bandwidth:
-    """Keeps up to ``depth`` writes in flight on each queue pair until each has done ``iterations``."""
+    """Keeps up to ``depth`` writes in flight on each queue pair until each has done ``iterations``.
 
-    def __init__(self, nic: Nic, size: int, iterations: int, depth: int) -> None:
+    With ``duration_s`` they go on for that long instead.
+    """
+
+    def __init__(
+        self, nic: Nic, size: int, iterations: int, depth: int, duration_s: float | None = None
+    ) -> None:
         self._nic = nic
         self._size = size
         self._to_post = dict.fromkeys(nic.qpns, iterations)
-        self._total = iterations * len(nic.qpns)
         self._depth = depth
+        self._duration_ns = None if duration_s is None else round(duration_s * 1e9)
+        self._in_flight = 0
         self._started_ns = 0
         self._completed_ns: list[int] = []
 
@@ -92,23 +100,30 @@ class Bandwidth:
         self._started_ns = time.monotonic_ns()
         for _ in range(self._depth):
             for qpn in self._nic.qpns:
-                self._post(qpn)
+                self._post(qpn, 0)
 
-    def _post(self, qpn: int) -> None:
-        if self._to_post[qpn]:
-            self._to_post[qpn] -= 1
-            self._nic.post(qpn, self._size)
+    def _post(self, qpn: int, elapsed_ns: int) -> None:
+        if self._duration_ns is not None:
+            if elapsed_ns >= self._duration_ns:
+                return
+        elif not self._to_post[qpn]:
+            return
+        self._to_post[qpn] -= 1
+        self._in_flight += 1
+        self._nic.post(qpn, self._size)
 
     def on_event(self, event: Event) -> None:
         """Posts another write for each that is done."""
         if isinstance(event, SendCompleted):
             _check(event)
-            self._completed_ns.append(time.monotonic_ns() - self._started_ns)
-            self._post(event.qpn)
+            elapsed_ns = time.monotonic_ns() - self._started_ns
+            self._completed_ns.append(elapsed_ns)
+            self._in_flight -= 1
+            self._post(event.qpn, elapsed_ns)
 
     def result(self) -> dict[str, Any] | None:
         """When each write completed, from the first post on."""
-        return {"completed_ns": self._completed_ns} if len(self._completed_ns) == self._total else None
+        return {"completed_ns": self._completed_ns} if not self._in_flight else None
 
 
 class Latency:
@@ -176,12 +191,16 @@ class PerfAgent:
         self._fabric: Fabric | None = None
         self._nic: Nic | None = None
         self._host = ""
+        self._peer = ""
         self._rss_bytes = 0
         self._job: Job | None = None
         self._operations: dict[str, Callable[[Mapping[str, Any]], dict[str, Any] | None]] = {
             "open": self._open,
             "connect": self._connect,
-            "write_bw": lambda r: self._begin(Bandwidth(self.nic, r["size"], r["iterations"], r["depth"])),
+            "calibrate": self._calibrate,
+            "write_bw": lambda r: self._begin(
+                Bandwidth(self.nic, r["size"], r["iterations"], r["depth"], r["duration_s"])
+            ),
             "write_lat": lambda r: self._begin(
                 Latency(self.nic, r["size"], r["iterations"], r["warm_up"], ping=False)
             ),
@@ -268,10 +287,18 @@ class PerfAgent:
         paths = remote_paths(self._fabric, self._host, peer["host"])
         for qpn, attributes in zip(self.nic.qpns, peer["qps"], strict=True):
             self.nic.device.endpoint.connect(qpn, attributes_from_dict(attributes), paths)
+        self._peer = peer["host"]
         self.nic.remote = RemoteRegion(peer["address"], peer["rkey"], len(self.nic.buffer))
         gc.collect()
         gc.freeze()
         return {}
+
+    def _calibrate(self, _request: Mapping[str, Any]) -> dict[str, Any]:
+        if self._fabric is None or not self._peer:
+            raise RuntimeError("'connect' comes first")
+        # All queue pairs to a peer share one controller, so one is enough.
+        qpn = self.nic.qpns[0]
+        return {"base_rtt_ns": calibrate(self.nic.device, qpn, self._fabric, self._host, self._peer)}
 
     def _idle(self, _request: Mapping[str, Any]) -> dict[str, Any]:
         endpoint = self.nic.device.endpoint

@@ -47,6 +47,8 @@ class LatencyResult:
     t_stdev_us: float
     p99_us: float
     p99_9_us: float
+    all_us: tuple[float, ...] = ()
+    """Every duration, in order of size."""
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
@@ -67,6 +69,7 @@ def latency_result(size: int, durations_ns: Sequence[int], divisor: int) -> Late
         t_stdev_us=statistics.pstdev(times),
         p99_us=percentile(times, 0.99),
         p99_9_us=percentile(times, 0.999),
+        all_us=tuple(times),
     )
 
 
@@ -105,14 +108,17 @@ class PerfPair:
         region_bytes: int = 1,
         transport: str = DEFAULT,
         config: Mapping[str, Any] | None = None,
+        calibrate: bool = False,
         pin: bool = True,
     ) -> None:
         """Starts and connects them. ``topology`` is a fabric's YAML and name; ``spawn`` makes a host's Spawn.
 
-        With ``pin`` the two run on different CPUs where there are two.
+        With ``calibrate`` both measure the RTT of the idle network first, which NSCC wants to know. With
+        ``pin`` the two run on different CPUs where there are two.
         """
         cpus = sorted(os.sched_getaffinity(0))
         self.ends: list[RemoteAgent] = []
+        self.base_rtt_ns: int | None = None
         try:
             for number, host in enumerate(hosts):
                 self.ends.append(
@@ -133,6 +139,8 @@ class PerfPair:
             opened = [end.hear(READY_TIMEOUT_S) for end in self.ends]
             for end, peer in zip(self.ends, reversed(opened), strict=True):
                 end.ask("connect", peer=peer)
+            if calibrate:
+                self.base_rtt_ns = max(int(end.ask("calibrate")["base_rtt_ns"]) for end in self.ends)
         except BaseException:
             self.close()
             raise
@@ -151,12 +159,21 @@ class PerfPair:
             end.close(LEAVE_S)  # in the middle of a job it does not look at its socket
 
     def bandwidth(
-        self, size: int, iterations: int, depth: int, *, both_ways: bool = False
+        self,
+        size: int,
+        iterations: int,
+        depth: int,
+        *,
+        both_ways: bool = False,
+        duration_s: float | None = None,
     ) -> BandwidthResult:
-        """Writes of this size, ``iterations`` per queue pair, ``depth`` of them in flight on each."""
+        """Writes of this size, ``iterations`` per queue pair, ``depth`` of them in flight on each.
+
+        With ``duration_s`` they go on for that long instead.
+        """
         active = self.ends if both_ways else self.ends[:1]
         for end in active:
-            end.tell("write_bw", size=size, iterations=iterations, depth=depth)
+            end.tell("write_bw", size=size, iterations=iterations, depth=depth, duration_s=duration_s)
         return bandwidth_result(size, [end.hear(None)["completed_ns"] for end in active])
 
     def ping_pong(self, size: int, iterations: int, warm_up: int) -> LatencyResult:

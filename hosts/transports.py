@@ -14,6 +14,7 @@ from typing import Any
 from hosts.endpoint import Endpoint
 from hosts.mrc import Endpoint as MrcEndpoint
 from hosts.mrc import MrcConfig, PortAddress
+from hosts.options import mrc_config
 from hosts.roce import DcqcnConfig, RoceConfig
 from hosts.roce import Endpoint as RoceEndpoint
 from topologies import Fabric
@@ -52,8 +53,9 @@ TRANSPORTS: Mapping[str, Transport] = {
 def make_config(name: str, fabric: Fabric, host: str, options: Mapping[str, Any] | None = None) -> Config:
     """The options of a transport on a host, with some set on top.
 
-    DCQCN starts from the rate of the host's links, where it is not given. Raises KeyError on a transport that
-    does not exist, TypeError on an option it has not got, ValueError on a value that makes no sense.
+    What DCQCN and NSCC must know of the network comes from the topology, where it is not given. Raises
+    KeyError on a transport that does not exist, TypeError on an option it has not got, ValueError on a value
+    that makes no sense.
     """
     transport = TRANSPORTS[name]
     return _CONFIGS[transport.kind](fabric, host, {**transport.options, **(options or {})})
@@ -64,10 +66,6 @@ def make_endpoint(addresses: Sequence[PortAddress], config: Config, rng: random.
     if isinstance(config, RoceConfig):
         return RoceEndpoint(addresses, config, rng)
     return MrcEndpoint(addresses, config, rng)
-
-
-def _mrc_config(_fabric: Fabric, _host: str, options: Mapping[str, Any]) -> MrcConfig:
-    return MrcConfig(**options)
 
 
 def _roce_config(fabric: Fabric, host: str, options: Mapping[str, Any]) -> RoceConfig:
@@ -85,6 +83,6 @@ def _roce_config(fabric: Fabric, host: str, options: Mapping[str, Any]) -> RoceC
 
 
 _CONFIGS: Mapping[str, Callable[[Fabric, str, Mapping[str, Any]], Config]] = {
-    "mrc": _mrc_config,
+    "mrc": mrc_config,
     "rocev2": _roce_config,
 }

@@ -139,6 +139,16 @@ def _perf_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-t", "--tx-depth", type=int, metavar="N", default=128, help="in flight per QP (128)")
     parser.add_argument("--transport", metavar="NAME", default="mrc", help="mrc (default), rocev2, ...")
     parser.add_argument("-b", "--bidirectional", action="store_true", help="both write at once")
+    parser.add_argument("-D", "--duration", type=float, metavar="S", help="write_bw for so long, not -n")
+    parser.add_argument("-m", "--mtu", type=int, metavar="BYTES", help="of payload in a packet (4096)")
+    parser.add_argument("--report_gbits", action="store_true", help="Gb/sec instead of MiB/sec")
+    parser.add_argument("-H", "--report-histogram", action="store_true", help="write_lat: every result")
+    parser.add_argument(
+        "--congestion", choices=("fixed", "nscc"), help="control: a fixed window, or NSCC (fixed)"
+    )
+    parser.add_argument("--window", type=int, metavar="N", help="packets in flight per queue pair (64)")
+    parser.add_argument("--base-rtt", metavar="TIME", help="that NSCC counts delay from (measured)")
+    parser.add_argument("--rate_limit", metavar="RATE", help="of payload, such as '200 Mbit/s'")
     parser.add_argument("--json", action="store_true", help="for programs")
 
 

@@ -5,14 +5,18 @@ from __future__ import annotations
 import argparse
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import asdict
+from typing import Any
 
+from hosts.mrc import MrcConfig
 from hosts.perf_client import BandwidthResult, LatencyResult, PerfPair
 from hosts.transports import TRANSPORTS
 from switches.errors import MachineError
 from testbed.network import FabricNetwork
 from testbed.topology_text import topology_text
 from topologies import InputError
+from topologies.yamlfile import Value
 
 MAX_SIZE = 1 << 30
 MAX_QPS = 4096
@@ -23,6 +27,9 @@ DEFAULT_ITERATIONS = {"write_bw": 5000, "write_lat": 1000}
 DEFAULT_BYTES = 256 << 20
 """Without -n, large messages are fewer: a software NIC takes long over 5,000 messages of 8 MiB."""
 WARM_UP = 100
+MAX_DURATION_S = 3600
+MAX_MTU = 4096
+MIB_BITS = 8 << 20
 
 BW_HEADER = " #bytes     #iterations    BW peak[MiB/sec]    BW average[MiB/sec]   MsgRate[Mpps]"
 LAT_HEADER = (
@@ -35,6 +42,7 @@ LINE = "-" * 100
 def perf(args: argparse.Namespace) -> int:
     """Measures and prints. Raises InputError on what makes no sense, before anything is started."""
     _check(args)
+    config = _config(args)
     network = FabricNetwork.attached()
     hosts = {host.name for host in network.fabric.hosts}
     for host in (args.source, args.target):
@@ -45,8 +53,6 @@ def perf(args: argparse.Namespace) -> int:
         raise MachineError("not root: run it as root (sudo mrclab perf ...)")
     sizes = ALL_SIZES if args.all else (DEFAULT_SIZE[args.test] if args.size is None else args.size,)
     results: list[BandwidthResult | LatencyResult] = []
-    if not args.json:
-        _print_head(args, network.fabric.name, network.target)
     with PerfPair(
         (topology_text(network.fabric), network.fabric.name),
         (args.source, args.target),
@@ -54,13 +60,19 @@ def perf(args: argparse.Namespace) -> int:
         qps=args.qp,
         transport=args.transport,
         region_bytes=max(sizes),
+        config=config,
+        calibrate=args.congestion == "nscc" and args.base_rtt is None,
     ) as pair:
+        if not args.json:
+            _print_head(args, network.fabric.name, network.target, pair.base_rtt_ns)
         for size in sizes:
             results.append(_measure(pair, args, size))
             if not args.json:
-                print(_row(results[-1]), flush=True)
+                print(_row(results[-1], gbits=args.report_gbits), flush=True)
+                if args.report_histogram:
+                    _print_histogram(results[-1])
     if args.json:
-        print(json.dumps(_document(args, network, results), indent=2))
+        print(json.dumps(_document(args, network, config, results), indent=2))
     else:
         print(LINE)
     return 0
@@ -83,6 +95,49 @@ def _check(args: argparse.Namespace) -> None:
         raise InputError(f"no transport '{args.transport}': {', '.join(TRANSPORTS)}")
     if args.test == "write_lat" and (args.bidirectional or args.qp != 1):
         raise InputError("write_lat is one message at a time: without --bidirectional, on one queue pair")
+    if args.test == "write_lat" and args.duration is not None:
+        raise InputError("--duration is of write_bw")
+    if args.test == "write_bw" and args.report_histogram:
+        raise InputError("--report-histogram is of write_lat")
+    if args.duration is not None and (args.iters is not None or not 0 < args.duration <= MAX_DURATION_S):
+        raise InputError(f"--duration must be above 0 and at most {MAX_DURATION_S} s, without --iters")
+    if args.mtu is not None and not 256 <= args.mtu <= MAX_MTU:
+        raise InputError(f"--mtu must be 256..{MAX_MTU} bytes, not {args.mtu}")
+    if args.window is not None and args.window < 1:
+        raise InputError(f"--window must be at least 1 packet, not {args.window}")
+    if args.base_rtt is not None and args.congestion != "nscc":
+        raise InputError("--base-rtt is of --congestion nscc")
+    chosen = [name for name in ("congestion", "window", "rate_limit") if getattr(args, name) is not None]
+    if chosen and TRANSPORTS[args.transport].kind != "mrc":
+        raise InputError(f"--{chosen[0]} is of MRC, not of {args.transport}")
+    if args.rate_limit is not None and args.congestion == "nscc":
+        raise InputError("--rate_limit and --congestion nscc exclude one another")
+
+
+def _config(args: argparse.Namespace) -> dict[str, Any]:
+    """The options of the endpoints. Raises InputError on a rate or a time that is none."""
+    mtu_bytes = args.mtu or MrcConfig().mtu_bytes
+    config: dict[str, Any] = {}
+    if args.mtu is not None:
+        config["mtu_bytes"] = mtu_bytes
+    if args.congestion is not None:
+        config["congestion"] = args.congestion
+    if args.rate_limit is not None:
+        config["congestion"] = "rate"
+        config["rate_bps"] = Value(args.rate_limit, "--rate_limit", None).as_rate_bps("it")
+        if not config["rate_bps"]:
+            raise InputError("--rate_limit: it must be above 0")
+    if args.congestion == "nscc":
+        config["nscc"] = {}
+        if args.base_rtt is not None:
+            config["nscc"]["base_rtt_ns"] = Value(args.base_rtt, "--base-rtt", None).as_time_ns("it")
+            if not config["nscc"]["base_rtt_ns"]:
+                raise InputError("--base-rtt: it must be above 0")
+        if args.window is not None:
+            config["nscc"]["max_cwnd_bytes"] = args.window * mtu_bytes
+    elif args.window is not None:
+        config["cwnd_bytes"] = args.window * mtu_bytes
+    return config
 
 
 def _measure(pair: PerfPair, args: argparse.Namespace, size: int) -> BandwidthResult | LatencyResult:
@@ -92,25 +147,32 @@ def _measure(pair: PerfPair, args: argparse.Namespace, size: int) -> BandwidthRe
         iterations = max(10, min(DEFAULT_ITERATIONS[args.test], affordable))
     if args.test == "write_lat":
         return pair.ping_pong(size, iterations, min(WARM_UP, iterations))
-    return pair.bandwidth(size, iterations, args.tx_depth, both_ways=args.bidirectional)
+    return pair.bandwidth(
+        size, iterations, args.tx_depth, both_ways=args.bidirectional, duration_s=args.duration
+    )
 
 
-def _print_head(args: argparse.Namespace, topology: str, target: str) -> None:
+def _print_head(args: argparse.Namespace, topology: str, target: str, base_rtt_ns: int | None) -> None:
     name = "RDMA_Write BW Test" if args.test == "write_bw" else "RDMA_Write Latency Test"
     ways = "bidirectional " if args.bidirectional else ""
     print(LINE)
     print(f" {ways}{name}: {args.source} to {args.target}, topology {topology}, target {target}")
     depth = f", TX depth {args.tx_depth}" if args.test == "write_bw" else ""
-    print(f" Transport {args.transport}, queue pairs {args.qp}{depth}")
+    control = "" if args.congestion is None else f", congestion control {args.congestion}"
+    if base_rtt_ns is not None:
+        control += f" (base RTT {base_rtt_ns / 1e3:.0f} us, measured)"
+    print(f" Transport {args.transport}, queue pairs {args.qp}{depth}{control}")
     print(LINE)
-    print(BW_HEADER if args.test == "write_bw" else LAT_HEADER)
+    header = BW_HEADER if args.test == "write_bw" else LAT_HEADER
+    print(header.replace("MiB/sec", " Gb/sec") if args.report_gbits else header)
 
 
-def _row(result: BandwidthResult | LatencyResult) -> str:
+def _row(result: BandwidthResult | LatencyResult, *, gbits: bool) -> str:
     if isinstance(result, BandwidthResult):
+        unit = MIB_BITS / 1e9 if gbits else 1.0
         return (
-            f" {result.bytes:<10} {result.iterations:<14} {result.bw_peak_mib_s:<19.2f} "
-            f"{result.bw_average_mib_s:<21.2f} {result.msg_rate_mpps:.6f}"
+            f" {result.bytes:<10} {result.iterations:<14} {result.bw_peak_mib_s * unit:<19.2f} "
+            f"{result.bw_average_mib_s * unit:<21.2f} {result.msg_rate_mpps:.6f}"
         )
     return (
         f" {result.bytes:<7} {result.iterations:<14} {result.t_min_us:<14.2f} {result.t_max_us:<12.2f} "
@@ -119,8 +181,18 @@ def _row(result: BandwidthResult | LatencyResult) -> str:
     )
 
 
+def _print_histogram(result: BandwidthResult | LatencyResult) -> None:
+    """Every latency in order of size, as perftest's -H does: number, microseconds."""
+    assert isinstance(result, LatencyResult)
+    for number, time_us in enumerate(result.all_us):
+        print(f" {number}, {time_us:.3f}")
+
+
 def _document(
-    args: argparse.Namespace, network: FabricNetwork, results: list[BandwidthResult | LatencyResult]
+    args: argparse.Namespace,
+    network: FabricNetwork,
+    config: Mapping[str, Any],
+    results: list[BandwidthResult | LatencyResult],
 ) -> dict[str, object]:
     return {
         "test": args.test,
@@ -131,5 +203,13 @@ def _document(
         "transport": args.transport,
         "qps": args.qp,
         "bidirectional": args.bidirectional,
-        "results": [asdict(result) for result in results],
+        "congestion": config.get("congestion"),
+        "results": [_entry(result, everything=args.report_histogram) for result in results],
     }
+
+
+def _entry(result: BandwidthResult | LatencyResult, *, everything: bool) -> dict[str, Any]:
+    entry = asdict(result)
+    if not everything:
+        entry.pop("all_us", None)
+    return entry

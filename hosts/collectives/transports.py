@@ -34,7 +34,8 @@ def open_channel(
 
 def _mrc(fabric: Fabric, host: str, rank: int, options: Mapping[str, Any], seed: int) -> Channel:
     known = {field.name for field in fields(MrcConfig)}
-    config = MrcConfig(**{key: value for key, value in options.items() if key in known})
+    wanted = {key: value for key, value in options.items() if key in known}
+    config = make_config("mrc", fabric, host, wanted)
     context = Context.open(fabric, host, config, random.Random(seed))
     return VerbsChannel(context, rank, options.get("qps", 1))
 

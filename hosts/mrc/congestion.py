@@ -71,6 +71,9 @@ class CongestionControl:
     def on_receiver(self, now_ns: int, penalty: int, restore: bool, rcvd_bytes: int) -> None:
         """CC_STATE of a SACK: the receiver wishes the window narrower by penalty/128 of `rcvd_bytes`."""
 
+    def calibrate(self, base_rtt_ns: int) -> None:
+        """The RTT of the idle network was measured, for controls that know queues by their delay."""
+
 
 class FixedWindow(CongestionControl):
     """A window that never changes, one for each queue pair: no control beyond spraying and skipping."""
@@ -146,6 +149,11 @@ class NsccControl(CongestionControl):
     def on_receiver(self, now_ns: int, penalty: int, restore: bool, rcvd_bytes: int) -> None:
         """Obey the receiver."""
         self.nscc.on_receiver(penalty, restore, rcvd_bytes)
+        self.cwnd_bytes = self.nscc.cwnd_bytes
+
+    def calibrate(self, base_rtt_ns: int) -> None:
+        """Know delay from now on by what was measured."""
+        self.nscc.calibrate(base_rtt_ns)
         self.cwnd_bytes = self.nscc.cwnd_bytes
 
 

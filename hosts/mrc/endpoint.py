@@ -515,6 +515,12 @@ class Endpoint:
         responder = self.qps[qpn].responder
         responder.penalty, responder.restore = penalty, restore
 
+    def set_base_rtt(self, qpn: int, base_rtt_ns: int) -> None:
+        """Tell a QP's congestion control the RTT of the idle network, as EV probes measure it."""
+        if base_rtt_ns < 1:
+            raise ValueError(f"an RTT is positive, not {base_rtt_ns}")
+        self.qps[qpn].requester.congestion.calibrate(base_rtt_ns)
+
     def _send_other(self, ev: Ev, opcode: Opcode, request_id: int, extension: bytes) -> None:
         middle = BTH_STRUCT.pack(int(opcode), 0, self.config.pkey, ENDPOINT_QPN, request_id) + extension
         tclass = traffic_class(self.config.dscp.control, ecn_capable=False)

@@ -96,6 +96,8 @@ class Nscc:
     """The window of one destination."""
 
     def __init__(self, config: NsccConfig, mtu_bytes: int, *, trim: bool) -> None:
+        self._given = config
+        self._trim = trim
         self.config = config.resolve(mtu_bytes, trim=trim)
         self._min_cwnd = mtu_bytes
         self._cwnd = float(self.config.max_cwnd_bytes)
@@ -122,6 +124,12 @@ class Nscc:
     def cwnd_bytes(self) -> int:
         """The window, whole bytes."""
         return int(self._cwnd)
+
+    def calibrate(self, base_rtt_ns: int) -> None:
+        """Take another base RTT, a measured one, and all that is derived from it; the window begins anew."""
+        self._given = replace(self._given, base_rtt_ns=base_rtt_ns)
+        self.config = self._given.resolve(self._min_cwnd, trim=self._trim)
+        self._cwnd = float(self.config.max_cwnd_bytes)
 
     def _set(self, cwnd: float) -> None:
         self._cwnd = min(max(cwnd, float(self._min_cwnd)), float(self.config.max_cwnd_bytes))

@@ -78,6 +78,7 @@ _RTX_BIT: Final = BTH_RETRANSMISSION << 24
 _TS_BIT: Final = BTH_TIMESTAMP << 24
 _DATA_OVERHEAD: Final = UDP_LEN + BTH_LEN + METH_LEN + RETH_LEN + ICRC_LEN
 _NOTHING: Final[deque[Any]] = deque()
+_TAIL_PROBES_KEPT: Final = 16
 _RETIRE_FOR: Final = {
     LossReason.GAP: RetireReason.LOSS,
     LossReason.PROBE: RetireReason.LOSS,
@@ -422,7 +423,8 @@ class Requester:
                 self._wanted_probes.append((wanted, tail))
                 continue
             self._probe_id = probe_id = (self._probe_id + 1) & 0xFFFF
-            if len(self._probes) >= 4096:
+            if len(self._probes) >= 2 * len(self.evs.by_value) + _TAIL_PROBES_KEPT:
+                # Unanswered ones would add up over the hours. What is older than these is answered no more.
                 del self._probes[next(iter(self._probes))]
             self._probes[probe_id] = (ev, now_ns, tail)
             if tail:

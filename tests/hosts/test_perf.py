@@ -60,6 +60,16 @@ def test_a_single_message_has_a_bandwidth_too() -> None:
         ("write_lat --from h0 --to h1 -q 2", "one message at a time"),
         ("write_bw --from h0 --to h1 --transport rdma", "no transport 'rdma': mrc, oblivious, rocev2"),
         ("write_lat --from h0 --to h1", "no testbed is up"),
+        ("write_lat --from h0 --to h1 -D 2", "--duration is of write_bw"),
+        ("write_bw --from h0 --to h1 -D 2 -n 5", "without --iters"),
+        ("write_bw --from h0 --to h1 -D 0", "--duration must be"),
+        ("write_bw --from h0 --to h1 -H", "is of write_lat"),
+        ("write_bw --from h0 --to h1 -m 9000", "--mtu must be"),
+        ("write_bw --from h0 --to h1 --window 0", "--window must be"),
+        ("write_bw --from h0 --to h1 --base-rtt 1ms", "is of --congestion nscc"),
+        ("write_bw --from h0 --to h1 --congestion nscc --base-rtt soon", "--base-rtt: it must be a time"),
+        ("write_bw --from h0 --to h1 --rate_limit fast", "--rate_limit: it must be a rate"),
+        ("write_bw --from h0 --to h1 --rate_limit 1Gbps --congestion nscc", "exclude one another"),
     ],
 )
 def test_bad_input_is_one_clear_line(
@@ -145,3 +155,34 @@ def test_a_host_that_is_not_there_is_bad_input(tiny: Up) -> None:  # noqa: F811
     done = tiny.mrclab("perf", "write_bw", "--from", "h0", "--to", "h9")
     assert done.returncode == 2
     assert done.stderr.strip() == "mrclab: no host 'h9' in topology tiny: h0, h1, h2, h3"
+
+
+@pytest.mark.root
+def test_for_a_time_in_gigabits_over_small_packets_and_under_a_cap(tiny: Up) -> None:  # noqa: F811
+    common = ("perf", "write_bw", "--from", "h0", "--to", "h3", "-D", "0.5", "-m", "1024")
+    text = tiny.mrclab.ok(*common, "--rate_limit", "20 Mbit/s", "--report_gbits", "-s", "8192", "-t", "4")
+    assert "BW average[ Gb/sec]" in text
+    (row,) = (line.split() for line in text.splitlines() if re.match(r" \d", line))
+    assert 0 < float(row[3]) <= 0.03
+
+
+@pytest.mark.root
+def test_nscc_measures_its_base_rtt_first_or_is_told(tiny: Up) -> None:  # noqa: F811
+    common = ("perf", "write_bw", "--from", "h0", "--to", "h3", "-n", "50", "-q", "2", "--congestion", "nscc")
+    text = tiny.mrclab.ok(*common)
+    (rtt,) = re.findall(r"base RTT (\d+) us, measured", text)
+    assert int(rtt) > 100, "four wires of 1 Gbit/s alone take a full packet 135 us"
+    document = json.loads(tiny.mrclab.ok(*common, "--base-rtt", "2 ms", "--window", "32", "--json"))
+    assert document["congestion"] == "nscc"
+    assert document["results"][0]["iterations"] == 100
+
+
+@pytest.mark.root
+def test_every_latency_is_shown_when_asked_for(tiny: Up) -> None:  # noqa: F811
+    words = ("perf", "write_lat", "--from", "h0", "--to", "h3", "-n", "20", "-H")
+    document = json.loads(tiny.mrclab.ok(*words, "--json"))
+    times = document["results"][0]["all_us"]
+    assert len(times) == 20
+    assert times == sorted(times)
+    shown = re.findall(r"^ (\d+), \d+\.\d{3}$", tiny.mrclab.ok(*words), re.MULTILINE)
+    assert shown == [str(n) for n in range(20)]
