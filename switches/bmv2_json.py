@@ -190,12 +190,16 @@ class Action:
 
 @dataclass(frozen=True)
 class Transition:
-    """A transition of a parser state; `kind` is default, hexstr or parse_vset, next None is accept."""
+    """A transition of a parser state; `kind` is default, hexstr or parse_vset, next None is accept.
+
+    A parse_vset one is taken when the key is in the value set named `value_set`.
+    """
 
     kind: str
     value: int
     mask: int | None
     next: str | None
+    value_set: str | None = None
 
 
 @dataclass(frozen=True)
@@ -324,6 +328,39 @@ class CounterArray:
 
 
 @dataclass(frozen=True)
+class MeterArray:
+    """A meter array. A direct one names its table, and the field that gets the colour before its action."""
+
+    name: str
+    size: int
+    packets: bool  # else it counts bytes
+    rates: int
+    table: str | None = None
+    result: FieldRef | None = None
+    source: Source = NOWHERE
+
+
+@dataclass(frozen=True)
+class ValueSet:
+    """A parser value set: how many bits its members have, each field in whole bytes, and how many fit."""
+
+    name: str
+    bits: int
+    size: int
+    source: Source = NOWHERE
+
+
+@dataclass(frozen=True)
+class DigestList:
+    """What a digest takes to the controller: the fields of each message, in order."""
+
+    name: str
+    id: int
+    fields: tuple[FieldRef, ...]
+    source: Source = NOWHERE
+
+
+@dataclass(frozen=True)
 class RegisterArray:
     """A register array; width in bits."""
 
@@ -397,6 +434,9 @@ class Program:
     counters: Mapping[str, CounterArray]
     registers: Mapping[str, RegisterArray]
     errors: Mapping[str, int]
+    meters: Mapping[str, MeterArray] = field(default_factory=dict)
+    value_sets: Mapping[str, ValueSet] = field(default_factory=dict)
+    digests: Mapping[int, DigestList] = field(default_factory=dict)
     calculations: Mapping[str, Calculation] = field(default_factory=dict)
     profiles: Mapping[str, ActionProfile] = field(default_factory=dict)
     unread: tuple[Unread, ...] = ()
@@ -496,6 +536,7 @@ def _parser(obj: Mapping[str, Any]) -> Parser:
                 _number(t["value"]) if t.get("type") == "hexstr" else 0,
                 _number(t["mask"]) if t.get("mask") is not None else None,
                 t["next_state"],
+                t["value"] if t.get("type") == "parse_vset" else None,
             )
             for t in s["transitions"]
         )
@@ -565,6 +606,19 @@ def _table(obj: Mapping[str, Any]) -> Table:
     )
 
 
+def _meter(obj: Mapping[str, Any]) -> MeterArray:
+    target = obj.get("result_target")
+    return MeterArray(
+        name=obj["name"],
+        size=obj.get("size", 0),
+        packets=obj["type"] == "packets",
+        rates=obj.get("rate_count", 2),
+        table=obj.get("binding"),
+        result=None if target is None else FieldRef(*target),
+        source=_source(obj),
+    )
+
+
 def _pipeline(obj: Mapping[str, Any]) -> Pipeline:
     nodes: dict[str, Node] = {t["name"]: _table(t) for t in obj["tables"]}
     for c in obj["conditionals"]:
@@ -580,10 +634,7 @@ def _unread(raw: Mapping[str, Any]) -> tuple[Unread, ...]:
     kinds = {
         "header_unions": "header union",
         "header_union_stacks": "header union stack",
-        "parse_vsets": "parser value set",
-        "meter_arrays": "meter",
         "checksums": "checksum",
-        "learn_lists": "digest",
         "extern_instances": "extern",
     }
     return tuple(Unread(what, o["name"], _source(o)) for key, what in kinds.items() for o in raw.get(key, []))
@@ -654,6 +705,17 @@ def read_program(data: bytes | str) -> Program:
             registers={
                 r["name"]: RegisterArray(r["name"], r["size"], r["bitwidth"], _source(r))
                 for r in raw.get("register_arrays", [])
+            },
+            meters={m["name"]: _meter(m) for m in raw.get("meter_arrays", [])},
+            value_sets={
+                v["name"]: ValueSet(v["name"], v["compressed_bitwidth"], v.get("max_size", 0), _source(v))
+                for v in raw.get("parse_vsets", [])
+            },
+            digests={
+                d["id"]: DigestList(
+                    d["name"], d["id"], tuple(FieldRef(*e["value"]) for e in d["elements"]), _source(d)
+                )
+                for d in raw.get("learn_lists", [])
             },
             calculations={
                 c["name"]: _calculation(c["name"], c, _source(c)) for c in raw.get("calculations", [])

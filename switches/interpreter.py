@@ -22,6 +22,7 @@ from switches.bmv2_json import (
     FieldRef,
     KeyField,
     Lookahead,
+    MeterArray,
     Name,
     Op,
     Param,
@@ -117,6 +118,34 @@ class Counts:
     bytes: int = 0
 
 
+@dataclass
+class Meter:
+    """A meter cell (RFC 2698, colour-blind): rates per second, bursts, and what its buckets have."""
+
+    committed: int
+    committed_burst: int
+    peak: int
+    peak_burst: int
+    tokens: list[float] = field(default_factory=list)
+    last_us: int = 0
+
+    def colour(self, size: int, now_us: int) -> int:
+        """Green, yellow or red (0, 1, 2) for a frame of so many tokens."""
+        bursts, elapsed = (self.peak_burst, self.committed_burst), now_us - self.last_us
+        if not self.tokens:
+            self.tokens, elapsed = [float(b) for b in bursts], 0
+        self.last_us = now_us
+        for i, rate in enumerate((self.peak, self.committed)):
+            self.tokens[i] = min(self.tokens[i] + rate * elapsed / 1e6, bursts[i])
+        if self.tokens[0] < size:
+            return 2
+        self.tokens[0] -= size
+        if self.tokens[1] < size:
+            return 1
+        self.tokens[1] -= size
+        return 0
+
+
 class _ParserError(Exception):
     def __init__(self, code: int) -> None:
         self.code = code
@@ -157,6 +186,8 @@ class Interpreter:
         self.counters: dict[tuple[str, int], Counts] = {}
         self.direct: dict[tuple[str, Rule], Counts] = {}
         self.registers: dict[tuple[str, int], int] = {}
+        self.meters: dict[tuple[str, int], Meter] = {}
+        self.direct_meters: dict[tuple[str, Rule], Meter] = {}
         self.profiles: dict[str, Profile] = {name: Profile() for name in program.profiles}
         self._random = random
         self._clock = clock
@@ -320,6 +351,11 @@ class Interpreter:
             name, args = rule.action, rule.args
             if table.with_counters:
                 self._add(self.direct.setdefault((table.name, rule), Counts()))
+            if table.direct_meters is not None:
+                declared = self.program.meters[table.direct_meters]
+                assert declared.result is not None
+                meter = self.direct_meters.get((table.name, rule))
+                self._store(declared.result, self._colour(meter, declared))
             if table.profile is not None:
                 chosen = self._member(table.profile, rule)
                 if chosen is None:
@@ -338,6 +374,11 @@ class Interpreter:
         if choice in table.next_by_action:
             return table.next_by_action[choice]
         return table.next_by_action.get(action.name, table.base_default_next)
+
+    def _colour(self, meter: Meter | None, declared: MeterArray) -> int:
+        if meter is None:
+            return 0
+        return meter.colour(1 if declared.packets else len(self._s.frame), self._clock())
 
     def _member(self, name: str, rule: Rule) -> tuple[str, tuple[int, ...]] | None:
         """The action that a rule of a table with an action profile comes to, None for an empty group."""
@@ -467,6 +508,10 @@ class Interpreter:
                 result = self._hash(self.program.calculations[name])
                 modulo = self._value(size, args) % (1 << 64) or 1
                 self._store(target, result % modulo + self._value(base, args) % (1 << 64))
+            case "execute_meter", (Name(_, array), index, FieldRef() as target):
+                at, declared = self._value(index, args), self.program.meters[array]
+                if at < declared.size:
+                    self._store(target, self._colour(self.meters.get((array, at)), declared))
             case "truncate", (length,):
                 keep = self._value(length, args)
                 self._s.cut = keep if self._s.cut is None else min(keep, self._s.cut)

@@ -9,6 +9,7 @@ from switches.bmv2_json import Action, Const, Expr, FieldRef, Name, Op, Primitiv
 from switches.ebpf.expr import Evaluator
 from switches.ebpf.hash_gen import HashWriter
 from switches.ebpf.llvm import Helper, Value, const
+from switches.ebpf.meters import execute_meter
 from switches.ebpf.plan import DROP_PORT
 from switches.ebpf.unit import STANDARD, Unit
 from switches.errors import UnsupportedError
@@ -38,6 +39,7 @@ class ActionWriter:
             "mark_to_drop": self._mark_to_drop,
             "drop": self._mark_to_drop,
             "count": self._count,
+            "execute_meter": self._execute_meter,
             "register_read": self._register_read,
             "register_write": self._register_write,
             "modify_field_rng_uniform": self._random,
@@ -203,6 +205,16 @@ class ActionWriter:
         _, _, (index,) = e.whole(p.args[1])
         self.u.count(counter.map, counter.size, index)
 
+    def _execute_meter(self, e: Evaluator, p: Primitive) -> None:
+        """Meter this frame; an index outside the array does nothing, not even to the result."""
+        array, at, target = p.args
+        if not isinstance(array, Name) or array.name not in self.u.meters:
+            raise e.refuse("a meter that is not declared")
+        if not isinstance(target, FieldRef):
+            raise e.refuse("a meter's result in something other than a field")
+        _, _, (index,) = e.whole(at)
+        execute_meter(self.u, self.u.meters[array.name], index, target, p.source)
+
     def _lock(self, action: Action) -> bool:
         """Take the lock of the switch's registers where another CPU could come in between.
 
@@ -215,7 +227,11 @@ class ActionWriter:
         if not self._needs_lock(action) and not (writes and contended):
             return False
         for p in action.primitives:
-            if p.op in ("count", "modify_field_rng_uniform"):  # no helper may be called under the lock
+            if p.op in (
+                "count",
+                "modify_field_rng_uniform",
+                "execute_meter",
+            ):  # no helper may be called under the lock
                 what = f"'{p.op}' in an action that holds the lock of registers"
                 raise UnsupportedError(what, str(p.source))
         self.asm.helper(Helper.SPIN_LOCK, self._lock_value())

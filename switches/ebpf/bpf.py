@@ -24,7 +24,7 @@ _SCHED_CLS = 3
 _LOG_SIZE = 16 << 20
 _LD_IMM64 = 0x18
 _MEND = "run as root (CAP_BPF and CAP_NET_ADMIN; a container needs --privileged)"
-ANY, NOEXIST, EXIST = 0, 1, 2
+ANY, NOEXIST, EXIST, LOCK = 0, 1, 2, 4
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -49,8 +49,8 @@ def _attr(fmt: str, *values: int | bytes) -> ctypes.Array[ctypes.c_char]:
     return ctypes.create_string_buffer(packed, max(len(packed), 128))
 
 
-def _lock_btf() -> bytes:
-    """BTF of an int, of a bpf_spin_lock with one, and of a struct that holds nothing but such a lock."""
+def _lock_btf(size: int) -> bytes:
+    """BTF of an int, of a bpf_spin_lock with one, and of a struct of `size` bytes that begins with one."""
     names = b"\0int\0bpf_spin_lock\0val\0value\0lock\0"
     at = {
         n: names.index(b"\0" + n + b"\0") + 1 for n in (b"int", b"bpf_spin_lock", b"val", b"value", b"lock")
@@ -59,7 +59,7 @@ def _lock_btf() -> bytes:
     types = struct.pack("=IIII", at[b"int"], kind_int, 4, 32)
     types += struct.pack("=III", at[b"bpf_spin_lock"], kind_struct | 1, 4)
     types += struct.pack("=III", at[b"val"], 1, 0)
-    types += struct.pack("=III", at[b"value"], kind_struct | 1, 4)
+    types += struct.pack("=III", at[b"value"], kind_struct | 1, size)
     types += struct.pack("=III", at[b"lock"], 2, 0)
     return struct.pack("=HBBIIIII", 0xEB9F, 1, 0, 24, 0, len(types), len(types), len(names)) + types + names
 
@@ -78,7 +78,7 @@ def create_map(spec: MapSpec) -> int:
     try:
         if not spec.lock:
             return _bpf(_MAP_CREATE, _attr("7I16s", *numbers, name))
-        btf = _load_btf(_lock_btf())
+        btf = _load_btf(_lock_btf(spec.value_size))
         return _bpf(_MAP_CREATE, _attr("7I16s5I", *numbers, name, 0, btf, 1, 3, 0))
     except OSError as exc:
         if exc.errno in (errno.EPERM, errno.EACCES):
@@ -111,7 +111,9 @@ class Map:
         self._value_size = spec.value_size if not per_cpu else (spec.value_size + 7 & ~7) * possible_cpus()
         self._value = ctypes.create_string_buffer(self._value_size)
         key, value = ctypes.addressof(self._key), ctypes.addressof(self._value)
-        self._attr = {flag: _attr("I4xQQQ", self.fd, key, value, flag) for flag in (ANY, NOEXIST, EXIST)}
+        self._attr = {
+            flag: _attr("I4xQQQ", self.fd, key, value, flag) for flag in (ANY, NOEXIST, EXIST, LOCK)
+        }
         self._delete_attr = _attr("I4xQQQ", self.fd, key, 0, 0)  # EINVAL unless the rest is zero
         self._next_attr = _attr("I4xQQQ", self.fd, key, ctypes.addressof(self._next), 0)
         self._start_attr = _attr("I4xQQQ", self.fd, 0, ctypes.addressof(self._next), 0)

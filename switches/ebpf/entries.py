@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from switches.bmv2_json import ConstEntry, Table
@@ -44,6 +45,8 @@ class Entry:
     action: Action | Reference
     cell: int = 0
     metadata: bytes = b""
+    cookie: int = 0  # `controller_metadata`
+    timeout_ns: int = 0
 
 
 Ident = tuple[tuple[Match, ...], int]
@@ -122,6 +125,8 @@ class TableState:
         self.initial_default = self._initial_default()
         self.default = self.initial_default
         self.default_metadata = b""
+        self.default_cookie = 0
+        self.timed: set[Ident] = set()  # entries with an idle timeout
 
     def _initial_default(self) -> Action | None:
         default = self.table.default
@@ -168,16 +173,23 @@ class TableState:
         tx.on_undo(lambda: self._free_cells.append(cell))
         return cell
 
-    def insert(self, entry: Entry, tx: Transaction) -> Entry:
-        """Add an entry; its `cell` is chosen here. Raises ExistsError or TableFullError."""
+    def insert(
+        self, entry: Entry, tx: Transaction, prepare: Callable[[int], None] = lambda cell: None
+    ) -> Entry:
+        """Add an entry; its `cell` is chosen here, and `prepare` called with it before the entry can be hit.
+
+        Raises ExistsError or TableFullError.
+        """
         ident = (entry.match, entry.priority)
         if ident in self.entries:
             raise ExistsError
         if len(self.entries) >= self.layout.capacity:
             raise TableFullError
         entry = replace(entry, cell=self._take_cell(tx))
+        tx.on_undo(lambda: self._time(ident))
         self.entries[ident] = entry
         tx.on_undo(lambda: self.entries.pop(ident))
+        prepare(entry.cell)
         self._change(entry.match, ident, tx)
         return entry
 
@@ -187,6 +199,7 @@ class TableState:
         old = self.entries.get(ident)
         if old is None:
             raise NotThereError
+        tx.on_undo(lambda: self._time(ident))
         self.entries[ident] = replace(entry, cell=old.cell)
         tx.on_undo(lambda: self.entries.__setitem__(ident, old))
         self._change(entry.match, ident, tx)
@@ -197,20 +210,23 @@ class TableState:
         old = self.entries.pop(ident, None)
         if old is None:
             raise NotThereError
+        tx.on_undo(lambda: self._time(ident))
         tx.on_undo(lambda: self.entries.__setitem__(ident, old))
         self._free_cells.append(old.cell)
         tx.on_undo(lambda: self._free_cells.remove(old.cell))
         self._change(old.match, ident, tx)
         return old
 
-    def set_default(self, action: Action | None, tx: Transaction, metadata: bytes = b"") -> None:
+    def set_default(
+        self, action: Action | None, tx: Transaction, metadata: bytes = b"", cookie: int = 0
+    ) -> None:
         """Set the default action; None brings back the one of the program."""
-        before = (self.default, self.default_metadata)
+        before = (self.default, self.default_metadata, self.default_cookie)
 
-        def put(state: tuple[Action | None, bytes]) -> None:
-            self.default, self.default_metadata = state
+        def put(state: tuple[Action | None, bytes, int]) -> None:
+            self.default, self.default_metadata, self.default_cookie = state
 
-        put((action or self.initial_default, metadata))
+        put((action or self.initial_default, metadata, cookie))
         tx.on_undo(lambda: put(before))
         assert self.layout.default_map is not None
         tx.change(self.layout.default_map, bytes(4), self._default_value(), self._default_value)
@@ -220,11 +236,20 @@ class TableState:
 
     def _change(self, match: tuple[Match, ...], ident: Ident, tx: Transaction) -> None:
         assert self.layout.map is not None
+        if self.table.support_timeout:
+            self._time(ident)
         if self.layout.kind == "scan":
             key, current = bytes(4), self._scan_value
         else:
             key, current = encode_key(self.layout, match), lambda: self._value(ident)
         tx.change(self.layout.map, key, current(), current)
+
+    def _time(self, ident: Ident) -> None:
+        entry = self.entries.get(ident)
+        if entry is not None and entry.timeout_ns:
+            self.timed.add(ident)
+        else:
+            self.timed.discard(ident)
 
     def _scan_value(self) -> bytes | None:
         return encode_scan(self.layout, list(self.entries.values()))

@@ -39,6 +39,9 @@ class Usage:
 _HEADER_WRITERS = {"assign_header", "add_header", "push", "pop", "assign_header_stack"}
 
 
+_RESULTS = {"execute_meter": 2}  # which argument is written, where it is not the first
+
+
 def operands(expr: Expr | None) -> Iterator[Expr]:
     """An expression and everything in it."""
     if expr is None:
@@ -77,9 +80,10 @@ def _primitives(program: Program, usage: Usage, primitives: Iterable[Primitive])
             for a in p.args:
                 if isinstance(a, Name):
                     usage.whole |= set(_headers_of(program, a))
-        # The first argument of what writes a field is that field; whatever else it is, it is read.
-        if p.args and isinstance(p.args[0], FieldRef):
-            usage.written.add(p.args[0])
+        # The first argument of most that writes a field is that field; whatever else it is, it is read.
+        at = _RESULTS.get(p.op, 0)
+        if len(p.args) > at and isinstance(target := p.args[at], FieldRef):
+            usage.written.add(target)
         _reads(program, usage, p.args)
 
 
@@ -92,6 +96,7 @@ def usage_of(program: Program) -> Usage:
     for action in program.actions.values():
         _primitives(program, usage, action.primitives)
     _primitives(program, usage, program.deparser.primitives)
+    usage.written |= {m.result for m in program.meters.values() if m.result is not None}
     selectors = [p.selector for p in program.profiles.values() if p.selector is not None]
     for calculation in (*program.calculations.values(), *selectors):
         for item in calculation.input:

@@ -6,7 +6,7 @@ Everything here is a plain value that pickles, so that one compilation serves an
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 # A per-CPU allocation of the kernel is at most 32 KiB, so counters come in chunks of this many cells.
@@ -49,7 +49,7 @@ class MapSpec:
     max_entries: int
     flags: int = 0
     shared: bool = False
-    lock: bool = False
+    lock: bool = False  # also with more behind the lock: then it can be updated under it
     initial: bytes | None = None
 
 
@@ -84,6 +84,23 @@ class ActionLayout:
     params: tuple[ParamSlot, ...]
 
 
+# A meter cell, in bytes from its start; a lock comes first. Rates are per second, `rest` is what of a token
+# is there, in billionths.
+METER_CONFIGURED, METER_PEAK, METER_COMMITTED, METER_LAST, METER_SIZE = 4, 8, 40, 72, 80
+METER_RATE, METER_BURST, METER_TOKENS, METER_REST = 0, 8, 16, 24  # of each of the two buckets
+METER_RATE_LIMIT = 16 * 10**9  # more per second is no limit to anything here, and would overflow
+
+
+@dataclass(frozen=True)
+class MeterLayout:
+    """A meter array: an array of cells."""
+
+    name: str
+    map: int
+    size: int
+    packets: bool
+
+
 @dataclass(frozen=True)
 class TableLayout:
     """How a table's entries lie in its maps.
@@ -104,6 +121,8 @@ class TableLayout:
     capacity: int
     actions: tuple[ActionLayout, ...]
     profile: str | None = None
+    meter: MeterLayout | None = None
+    hit_map: int | None = None  # when each entry was hit last, CLOCK_MONOTONIC in nanoseconds, by its cell
 
     @property
     def cell_size(self) -> int:
@@ -172,6 +191,9 @@ class Plan:
     profiles: Mapping[str, ProfileLayout]
     port_map: int  # port number -> ifindex, 0 where there is no port
     ifindex_map: int  # ifindex -> port number
+    meters: Mapping[str, MeterLayout] = field(default_factory=dict)
+    multicast_map: int | None = None  # see `replication`; None where the program makes no such copies
+    clone_map: int | None = None
 
 
 def round8(n: int) -> int:

@@ -22,6 +22,7 @@ from switches.ebpf.deparse import DeparserWriter
 from switches.ebpf.expr import Evaluator, Machine
 from switches.ebpf.layout import Layout, make_layout, slot_size
 from switches.ebpf.llvm import I32, PTR, Asm, Helper, MapPool, Value, const
+from switches.ebpf.meters import layout_meter
 from switches.ebpf.parser_gen import ParserWriter
 from switches.ebpf.plan import (
     DROP_PORT,
@@ -73,6 +74,7 @@ def translate(program: Program) -> Translation:
         if c.table is None
     }
     registers = {r.name: _register(r, pool) for r in program.registers.values()}
+    meters = {m.name: layout_meter(m, m.size, pool) for m in program.meters.values() if m.table is None}
     lock = pool.add(MapSpec("lock", MapType.ARRAY, 4, 4, 1, lock=True)) if registers else None
     scratch = pool.add(MapSpec("scratch", MapType.PERCPU_ARRAY, 4, layout.size, 1, shared=True))
     ports = pool.add(MapSpec("ports", MapType.ARRAY, 4, 4, PORTS))
@@ -84,9 +86,9 @@ def translate(program: Program) -> Translation:
     asm = Asm(module, function)
     unit = _enter(program, layout, asm, function.args[0], pool, ifindexes, scratch)
     unit.tables, unit.counters, unit.registers, unit.profiles = tables, counters, registers, profiles
-    unit.lock_map = lock
+    unit.lock_map, unit.meters = lock, meters
     _body(unit, ports)
-    plan = Plan(tuple(pool.specs), tables, counters, registers, profiles, ports, ifindexes)
+    plan = Plan(tuple(pool.specs), tables, counters, registers, profiles, ports, ifindexes, meters)
     return Translation(str(module), plan)
 
 
@@ -99,6 +101,10 @@ def _register(register: RegisterArray, pool: MapPool) -> RegisterLayout:
 def _refuse(program: Program) -> None:
     for part in program.unread:
         raise UnsupportedError(f"{part.what} {part.name}", str(part.source))
+    for digest in program.digests.values():
+        raise UnsupportedError(f"digest {digest.name}", str(digest.source))
+    for value_set in program.value_sets.values():
+        raise UnsupportedError(f"parser value set {value_set.name}", str(value_set.source))
     for register in program.registers.values():
         if register.width > 128:
             raise UnsupportedError(f"register {register.name} of {register.width} bits", str(register.source))

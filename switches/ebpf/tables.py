@@ -10,6 +10,7 @@ from switches.ebpf.action_values import layout_action, value_size_of
 from switches.ebpf.actions import ActionWriter
 from switches.ebpf.expr import Evaluator
 from switches.ebpf.llvm import I64, Helper, MapPool, Value, const
+from switches.ebpf.meters import execute_meter, layout_meter
 from switches.ebpf.plan import (
     NO_PREALLOC,
     REFERENCE_SIZE,
@@ -47,14 +48,6 @@ def _kind(table: Table) -> str:
     raise UnsupportedError(f"table {table.name} with match kinds {', '.join(matches)}", str(table.source))
 
 
-def _refuse(table: Table) -> None:
-    where = str(table.source)
-    if table.support_timeout:
-        raise UnsupportedError(f"idle timeout of table {table.name}", where)
-    if table.direct_meters:
-        raise UnsupportedError(f"direct meter {table.direct_meters} of table {table.name}", where)
-
-
 def _keys(program: Program, table: Table, kind: str) -> tuple[KeySlot, ...]:
     # A trie matches from the first bit on: what is matched exactly goes before the prefix.
     order = sorted(table.key, key=lambda k: k.match == "lpm") if kind == "lpm" else list(table.key)
@@ -82,7 +75,6 @@ def layout_table(
     program: Program, table: Table, pool: MapPool, profiles: Mapping[str, ProfileLayout]
 ) -> TableLayout:
     """Decide on a table's maps and the layout of its entries. Raises UnsupportedError."""
-    _refuse(table)
     kind = _kind(table)
     key = _keys(program, table, kind)
     key_size = max((s.offset + s.size for s in key), default=0)
@@ -118,6 +110,11 @@ def layout_table(
     counts = (
         counter_map(f"{table.name}.counter", capacity) if table.with_counters and kind != "none" else None
     )
+    meter = hits = None
+    if table.direct_meters and kind != "none":
+        meter = layout_meter(program.meters[table.direct_meters], capacity, pool)
+    if table.support_timeout and kind != "none":
+        hits = pool.add(MapSpec(f"{table.name}.hit", MapType.ARRAY, 4, 8, capacity))
     entries_index, default_index, counter_index = (
         None if spec is None else pool.add(spec) for spec in (entries, default, counts)
     )
@@ -133,6 +130,8 @@ def layout_table(
         capacity,
         actions,
         table.profile,
+        meter,
+        hits,
     )
 
 
@@ -153,7 +152,7 @@ class TableWriter:
         miss = asm.block("miss")
         value = self._look_up(table, layout, miss)
         if value is not None:
-            self._count(layout, value)
+            self._note_hit(table, layout, value)
             if layout.profile is not None:
                 value = self.selectors.member(self.u.profiles[layout.profile], value, self._nothing(table))
             self._dispatch(table, layout, value, hit=True)
@@ -202,11 +201,29 @@ class TableWriter:
         asm.enter(unknown)
         b.branch(self.nodes[self._next(table, "", hit)])
 
-    def _count(self, layout: TableLayout, value: Value) -> None:
-        # As in BMv2, a direct counter counts hits; the default entry has none.
+    def _note_hit(self, table: Table, layout: TableLayout, value: Value) -> None:
+        # As in BMv2, direct counters and meters are about hits; the default entry has none.
+        cell = self.asm.load(self.asm.at(value, 4), 32, 4)
         if layout.counter_map is not None:
-            cell = self.asm.load(self.asm.at(value, 4), 32, 4)
             self.u.count(layout.counter_map, layout.capacity, cell)
+        if layout.hit_map is not None:
+            self._stamp(layout.hit_map, cell)
+        if layout.meter is not None and table.direct_meters is not None:
+            target = self.u.program.meters[table.direct_meters].result
+            assert target is not None
+            execute_meter(self.u, layout.meter, cell, target, table.source)
+
+    def _stamp(self, hit_map: int, cell: Value) -> None:
+        """Note when an entry was hit. A tick's accuracy will do."""
+        asm, b = self.asm, self.asm.b
+        asm.store(cell, self.u.index_key, 4)
+        place = asm.helper(Helper.MAP_LOOKUP_ELEM, asm.map_ptr(hit_map), self.u.index_key)
+        found, done = asm.block("stamp"), asm.block("stamped")
+        b.cbranch(asm.is_null(place), done, found)
+        asm.enter(found)
+        asm.store(asm.helper(Helper.KTIME_GET_COARSE_NS), place, 8)
+        b.branch(done)
+        asm.enter(done)
 
     def _key_value(self, table: Table, k: KeyField) -> Value:
         target = FieldRef(k.target.header, k.target.field)

@@ -11,6 +11,7 @@ from switches.ebpf.llvm import I32, Asm, Helper, MapPool, Value, const
 from switches.ebpf.plan import (
     COUNTER_BYTES,
     CounterLayout,
+    MeterLayout,
     ProfileLayout,
     RegisterLayout,
     TableLayout,
@@ -39,6 +40,7 @@ class Unit:
     counters: dict[str, CounterLayout] = field(default_factory=dict)
     registers: dict[str, RegisterLayout] = field(default_factory=dict)
     profiles: dict[str, ProfileLayout] = field(default_factory=dict)
+    meters: dict[str, MeterLayout] = field(default_factory=dict)
     lock_map: int | None = None
     truncates: bool = False  # whether some statement cuts frames
 

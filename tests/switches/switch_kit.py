@@ -415,7 +415,8 @@ def _exchange(
     expected = [(p, f) for p, f in model.run(1, frame) if p in sockets]
     sockets[1].send(frame)
     for port, want in expected:
-        assert [view(f) for f in receive(sockets[port], 1, 2)] == [view(want)], frame.hex()
+        got = [view(f) for f in receive(sockets[port], 1, 2)]
+        assert got == [view(want)], (frame.hex(), [g.hex() for g in got], want.hex())
     return bool(expected)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import pickle
 from itertools import pairwise
@@ -98,10 +97,14 @@ def test_what_the_target_cannot_do_is_refused_by_name_and_line(program: dict[str
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("meter_arrays", {"name": "m"}, "meter m"),
-        ("learn_lists", {"name": "d"}, "digest d"),
+        (
+            "meter_arrays",
+            {"name": "m", "type": "bytes", "size": 2, "rate_count": 1},
+            "meter m with 1 rates",
+        ),
+        ("learn_lists", {"name": "d", "id": 1, "elements": []}, "digest d"),
         ("register_arrays", {"name": "r", "size": 4, "bitwidth": 200}, "register r of 200 bits"),
-        ("parse_vsets", {"name": "v"}, "parser value set v"),
+        ("parse_vsets", {"name": "v", "compressed_bitwidth": 8}, "parser value set v"),
         ("checksums", {"name": "c"}, "checksum c"),
     ],
 )
@@ -112,18 +115,6 @@ def test_externs_are_refused(key: str, value: dict[str, Any], message: str) -> N
     ]
     with pytest.raises(UnsupportedError, match=f"x.p4:3: {message}"):
         translate(read_program(json.dumps(program)))
-
-
-def test_tables_are_refused_with_their_name() -> None:
-    for change, message in (
-        ({"support_timeout": True}, "idle timeout of table I.t"),
-        ({"direct_meters": "m"}, "direct meter m of table I.t"),
-    ):
-        program = copy.deepcopy(raw())
-        table = next(t for t in program["pipelines"][0]["tables"] if t["name"] == "I.t")
-        table.update(change)
-        with pytest.raises(UnsupportedError, match=message):
-            translate(read_program(json.dumps(program)))
 
 
 def test_a_translation_is_a_value_that_travels() -> None:

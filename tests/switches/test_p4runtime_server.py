@@ -158,17 +158,17 @@ def test_without_a_pipeline_nothing_can_be_written_or_read(
             client = Client(local, 1)
             client.become_primary()
             request = p4r.GetForwardingPipelineConfigRequest(device_id=1)
+            assert not client.stub.GetForwardingPipelineConfig(request).HasField("config")
             commit = Config(device_id=1, action=Config.COMMIT)
             commit.election_id.low = 1
-            for act in (
-                lambda: entries_of(client),
-                lambda: client.write(),
-                lambda: client.stub.GetForwardingPipelineConfig(request),
-                lambda: client.stub.SetForwardingPipelineConfig(commit),
+            for act, code in (
+                (lambda: entries_of(client), Code.FAILED_PRECONDITION),
+                (lambda: client.write(), Code.FAILED_PRECONDITION),
+                (lambda: client.stub.SetForwardingPipelineConfig(commit), Code.NOT_FOUND),
             ):
                 with pytest.raises(grpc.RpcError) as caught:
                     act()
-                assert code_of(caught) is Code.FAILED_PRECONDITION
+                assert code_of(caught) is code
             client.close()
     finally:
         target.stop()
@@ -198,16 +198,29 @@ def test_verify_save_commit_and_reconcile(client: Client, info: p4i.P4Info, name
     client.set_pipeline(ARITH_JSON, other, Config.VERIFY, 2)
     client.set_pipeline(MATCH_JSON, info, Config.RECONCILE_AND_COMMIT, 3)
     assert own(client, names, "I.pair") == [entry]
-    with pytest.raises(grpc.RpcError) as caught:
+    with pytest.raises(grpc.RpcError) as caught:  # arith has no table I.pair
         client.set_pipeline(ARITH_JSON, other, Config.RECONCILE_AND_COMMIT)
-    assert code_of(caught) is Code.UNIMPLEMENTED
-    client.set_pipeline(ARITH_JSON, other, Config.VERIFY_AND_SAVE, 4)
+    assert code_of(caught) is Code.INVALID_ARGUMENT
+    assert own(client, names, "I.pair") == [entry]
+    client.set_pipeline(MATCH_JSON + b"\n", info, Config.RECONCILE_AND_COMMIT, 3)  # loaded anew
+    assert own(client, names, "I.pair") == [entry]
+    client.set_pipeline(MATCH_JSON, info, Config.VERIFY_AND_SAVE, 4)
     cookie_only = p4r.GetForwardingPipelineConfigRequest(device_id=1, response_type=1)
     assert client.stub.GetForwardingPipelineConfig(cookie_only).config.cookie.cookie == 3
+    later = names.entry("I.pair", {"hdr.key.a": 2, "hdr.key.d": 2}, "I.note")
+    client.write(insert(later))  # to the saved one, whose tables are empty
+    assert own(client, names, "I.pair") == [later]
     commit = Config(device_id=1, action=Config.COMMIT)
     commit.election_id.low = 1
+    with_config = Config()
+    with_config.CopyFrom(commit)
+    with_config.config.p4_device_config = MATCH_JSON
+    with pytest.raises(grpc.RpcError) as caught:
+        client.stub.SetForwardingPipelineConfig(with_config)
+    assert code_of(caught) is Code.INVALID_ARGUMENT
     client.stub.SetForwardingPipelineConfig(commit)
     assert client.stub.GetForwardingPipelineConfig(cookie_only).config.cookie.cookie == 4
+    assert own(client, names, "I.pair") == [later]
     client.set_pipeline(MATCH_JSON, info)
     assert own(client, names, "I.pair") == []
 
@@ -242,6 +255,25 @@ def test_updates_are_done_in_order_and_fail_alone(client: Client, names: Names) 
     assert code_of(caught) is Code.UNKNOWN
     assert codes_of(caught) == [0, 6, 5, 0, 5, 0, 0]
     assert own(client, names, "I.pair") == [entry(3, "I.leave")]
+
+
+def test_a_batch_can_be_all_or_nothing(client: Client, names: Names) -> None:
+    def entry(a: int, action: str = "I.note") -> p4r.TableEntry:
+        return names.entry("I.pair", {"hdr.key.a": a, "hdr.key.d": 1}, action)
+
+    client.write(insert(entry(1)), insert(entry(2)))
+    request = p4r.WriteRequest(device_id=1, atomicity=p4r.WriteRequest.ROLLBACK_ON_ERROR)
+    request.election_id.low = 1
+    request.updates.extend([insert(entry(3)), modify(entry(1, "I.leave")), delete(entry(2))])
+    request.updates.append(insert(entry(3)))
+    with pytest.raises(grpc.RpcError) as caught:
+        client.stub.Write(request)
+    aborted = Code.ABORTED.value[0]
+    assert codes_of(caught) == [aborted, aborted, aborted, Code.ALREADY_EXISTS.value[0]]
+    assert own(client, names, "I.pair") == [entry(1), entry(2)]
+    del request.updates[3]
+    client.stub.Write(request)
+    assert own(client, names, "I.pair") == [entry(1, "I.leave"), entry(3)]
 
 
 def test_a_table_has_its_size(client: Client, names: Names) -> None:
@@ -284,9 +316,14 @@ def test_default_entries(client: Client, names: Names) -> None:
 def test_constant_entries_are_read_only(client: Client, names: Names) -> None:
     fixed = own(client, names, "I.fixed")
     assert [e.priority for e in fixed] == [3, 2, 1]
+    assert all(e.is_const for e in fixed)
+    plain = p4r.TableEntry()
+    plain.CopyFrom(fixed[0])
+    plain.is_const = False
     with pytest.raises(grpc.RpcError) as caught:
-        client.write(delete(fixed[0]))
-    assert codes_of(caught) == [Code.PERMISSION_DENIED.value[0]]
+        client.write(delete(fixed[0]), delete(plain), modify(plain), insert(plain))
+    denied = Code.PERMISSION_DENIED.value[0]
+    assert codes_of(caught) == [Code.INVALID_ARGUMENT.value[0], denied, denied, denied]
 
 
 def test_reads_with_wildcards(client: Client, names: Names) -> None:
@@ -306,7 +343,7 @@ def test_reads_with_wildcards(client: Client, names: Names) -> None:
     assert all(e.direct_counter_entry.data.packet_count == 0 for e in direct)
     with pytest.raises(grpc.RpcError) as caught:
         client.read(p4r.Entity(table_entry=p4r.TableEntry(table_id=4711)))
-    assert code_of(caught) is Code.NOT_FOUND
+    assert (code_of(caught), codes_of(caught)) == (Code.UNKNOWN, [Code.NOT_FOUND.value[0]])
 
 
 def test_counters_are_written_and_read(client: Client, names: Names) -> None:
@@ -318,8 +355,8 @@ def test_counters_are_written_and_read(client: Client, names: Names) -> None:
     assert (found.counter_entry.data.packet_count, found.counter_entry.data.byte_count) == (5, 700)
     assert len(client.read(names.counter("I.seen"))) == 2000
     with pytest.raises(grpc.RpcError) as caught:
-        client.read(names.counter("I.seen", 2000))
-    assert code_of(caught) is Code.OUT_OF_RANGE
+        client.read(names.counter("I.seen", 3), names.counter("I.seen", 2000), names.counter("I.seen", -1))
+    assert codes_of(caught) == [0, Code.OUT_OF_RANGE.value[0], Code.INVALID_ARGUMENT.value[0]]
     for kind in (p4r.Update.INSERT, p4r.Update.DELETE):
         update.type = kind
         with pytest.raises(grpc.RpcError) as caught:
@@ -331,11 +368,11 @@ def test_what_the_target_has_not_got(client: Client) -> None:
     register = p4r.Entity(register_entry=p4r.RegisterEntry(register_id=1))
     with pytest.raises(grpc.RpcError) as caught:
         client.read(register)
-    assert code_of(caught) is Code.NOT_FOUND  # this program has none
+    assert codes_of(caught) == [Code.NOT_FOUND.value[0]]  # this program has none
     with pytest.raises(grpc.RpcError) as caught:
         client.write(p4r.Update(type=p4r.Update.MODIFY, entity=register))
     assert codes_of(caught) == [Code.UNIMPLEMENTED.value[0]]
-    request = p4r.WriteRequest(device_id=1, atomicity=p4r.WriteRequest.ROLLBACK_ON_ERROR)
+    request = p4r.WriteRequest(device_id=1, atomicity=p4r.WriteRequest.DATAPLANE_ATOMIC)
     request.election_id.low = 1
     with pytest.raises(grpc.RpcError) as caught:
         client.stub.Write(request)

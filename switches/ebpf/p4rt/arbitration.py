@@ -12,8 +12,11 @@ from switches.ebpf.p4rt.status import Code, P4RuntimeError, number
 ElectionId = tuple[int, int]  # high, low
 
 
+NOBODY: ElectionId = (-1, 0)  # what a client without an election id has: it never wins
+
+
 def election_id(message: p4r.Uint128) -> ElectionId:
-    """An election id that compares as the 128-bit number it is; 0 is one that never wins."""
+    """An election id that compares as the 128-bit number it is."""
     return message.high, message.low
 
 
@@ -23,19 +26,19 @@ class Client:
 
     send: Callable[[p4r.StreamMessageResponse], None]
     role: str = ""
-    election: ElectionId = (0, 0)
+    election: ElectionId = NOBODY
     member: bool = False
 
 
 @dataclass
 class _Role:
     clients: list[Client] = field(default_factory=list)
-    highest: ElectionId = (0, 0)
+    highest: ElectionId = NOBODY
 
     @property
     def primary(self) -> Client | None:
         """The client whose id is the highest ever seen in this role, while it is connected."""
-        if self.highest == (0, 0):
+        if self.highest == NOBODY:
             return None
         return next((c for c in self.clients if c.election == self.highest), None)
 
@@ -53,13 +56,13 @@ class Arbiter:
         Raises P4RuntimeError INVALID_ARGUMENT for an election id that another client of the role holds.
         """
         if message.role.HasField("config"):
-            raise P4RuntimeError(Code.UNIMPLEMENTED, "role configuration is not supported by this target")
+            raise P4RuntimeError(Code.INVALID_ARGUMENT, "no scheme for role configurations was agreed on")
         name = message.role.name
         if client.member and name != client.role:
             raise P4RuntimeError(Code.FAILED_PRECONDITION, "a client cannot change its role")
         role = self._roles.setdefault(name, _Role())
-        wanted = election_id(message.election_id)
-        if wanted != (0, 0) and any(c.election == wanted for c in role.clients if c is not client):
+        wanted = election_id(message.election_id) if message.HasField("election_id") else NOBODY
+        if wanted != NOBODY and any(c.election == wanted for c in role.clients if c is not client):
             raise P4RuntimeError(Code.INVALID_ARGUMENT, "another client has this election id")
         before = role.primary
         if not client.member:
@@ -85,8 +88,17 @@ class Arbiter:
             for c in role.clients:
                 self._tell(role, c)
 
+    def primaries(self) -> list[Client]:
+        """The primary of each role that has one."""
+        return [p for role in self._roles.values() if (p := role.primary) is not None]
+
     def check(self, role: str, message: p4r.Uint128) -> None:
-        """Raise P4RuntimeError PERMISSION_DENIED unless this is the election id of the primary."""
+        """Raise P4RuntimeError unless this is the election id of the role's primary.
+
+        NOT_FOUND for a role that nobody has taken part in, PERMISSION_DENIED otherwise.
+        """
+        if role and role not in self._roles:
+            raise P4RuntimeError(Code.NOT_FOUND, f"no role {role}")
         primary = self._roles[role].primary if role in self._roles else None
         if primary is None or election_id(message) != primary.election:
             raise P4RuntimeError(Code.PERMISSION_DENIED, "Not primary")
@@ -98,7 +110,7 @@ class Arbiter:
         if client.role:
             update.role.name = client.role
         # The highest id seen, so that a backup knows what it has to beat.
-        if role.highest != (0, 0):
+        if role.highest != NOBODY:
             update.election_id.high, update.election_id.low = role.highest
         if role.primary is client:
             update.status.code = number(Code.OK)

@@ -28,10 +28,11 @@ class CounterEntries:
         counter = self.schema.counters.get(entry.counter_id)
         if counter is None:
             raise P4RuntimeError(Code.NOT_FOUND, f"no counter {entry.counter_id}")
-        if not entry.HasField("data"):
-            raise P4RuntimeError(Code.INVALID_ARGUMENT, "a counter entry without data")
+        cells = self.schema.cells(counter.name, counter.size, entry)
+        if not entry.HasField("data"):  # leaves it as it is
+            return
         counts = entry.data.packet_count, entry.data.byte_count
-        for cell in self.schema.cells(counter.name, counter.size, entry):
+        for cell in cells:
             self.running.counters.set(counter.map, counter.size, cell, counts, tx)
 
     def read(self, entity: p4r.Entity) -> Iterator[p4r.Entity]:
@@ -65,9 +66,10 @@ class DirectCounterEntries:
         """Set the counter of an entry."""
         need_modify(update, "a counter")
         entry = update.entity.direct_counter_entry
-        if not entry.HasField("data"):
-            raise P4RuntimeError(Code.INVALID_ARGUMENT, "a direct counter entry without data")
-        self.tables.set_counter(entry.table_entry, entry.data, tx)
+        if entry.HasField("data"):
+            self.tables.set_counter(entry.table_entry, entry.data, tx)
+        else:
+            self.tables.find(entry.table_entry)
 
     def read(self, entity: p4r.Entity) -> Iterator[p4r.Entity]:
         """The counters of the entries that are asked for."""
@@ -77,7 +79,10 @@ class DirectCounterEntries:
                 if wanted.table_id:
                     raise P4RuntimeError(Code.INVALID_ARGUMENT, f"table {table.name} has no direct counter")
                 continue
-            for entry in self.tables.selected(table, wanted, with_counter=True):
+            asked = p4r.TableEntry()
+            asked.CopyFrom(wanted)
+            asked.counter_data.SetInParent()
+            for entry in self.tables.selected(table, asked, only_keys=True):
                 out = p4r.DirectCounterEntry(data=entry.counter_data)
                 out.table_entry.CopyFrom(entry)
                 out.table_entry.ClearField("counter_data")

@@ -9,16 +9,20 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from finsy.proto import p4r
 
 from switches.ebpf.changes import Transaction
 from switches.ebpf.compiled import Compiled
 from switches.ebpf.datapath import Datapath, SharedMaps
+from switches.ebpf.p4rt.carry_over import carry_over
 from switches.ebpf.p4rt.counter_entries import CounterEntries, DirectCounterEntries
+from switches.ebpf.p4rt.entities import Entities
+from switches.ebpf.p4rt.idle import IdleWatch
+from switches.ebpf.p4rt.meter_entries import DirectMeterEntries, MeterEntries
 from switches.ebpf.p4rt.profile_entries import GroupEntries, MemberEntries
 from switches.ebpf.p4rt.register_entries import RegisterEntries
+from switches.ebpf.p4rt.replication_entries import ReplicationEntries
 from switches.ebpf.p4rt.running import Running
 from switches.ebpf.p4rt.schema import Schema
 from switches.ebpf.p4rt.status import Code, P4RuntimeError
@@ -30,23 +34,16 @@ from switches.target import SwitchSpec
 FEW_CHANGES = 16
 
 
-class Entities(Protocol):
-    """Writes and reads entities of one kind."""
-
-    def write(self, update: p4r.Update, tx: Transaction) -> None:
-        """Plan an update. Raises P4RuntimeError."""
-
-    def read(self, entity: p4r.Entity) -> Iterator[p4r.Entity]:
-        """Everything that an entity asks for; what it leaves out is a wildcard. Raises P4RuntimeError."""
-
-
 _KINDS: dict[str, Callable[[Schema, Running], Entities]] = {
     "table_entry": TableEntries,
     "action_profile_member": MemberEntries,
     "action_profile_group": GroupEntries,
     "counter_entry": CounterEntries,
     "direct_counter_entry": DirectCounterEntries,
+    "meter_entry": MeterEntries,
+    "direct_meter_entry": DirectMeterEntries,
     "register_entry": RegisterEntries,
+    "packet_replication_engine_entry": ReplicationEntries,
 }
 
 
@@ -79,14 +76,19 @@ class _Plan:
     error: P4RuntimeError | None = None
 
 
+def _kinds(config: Config, running: Running) -> dict[str, Entities]:
+    return {name: kind(config.schema, running) for name, kind in _KINDS.items()}
+
+
 class Device:
     """A switch of a given spec, at first without a pipeline: then every frame goes to the host as before."""
 
     def __init__(self, spec: SwitchSpec, shared: SharedMaps) -> None:
         self.spec = spec
         self.config: Config | None = None
-        self.saved: Config | None = None
         self.running: Running | None = None
+        self.idle: IdleWatch | None = None
+        self._saved: tuple[Config, Running] | None = None
         self._kinds: dict[str, Entities] = {}
         self._shared = shared
         self._down: set[int] = set()
@@ -106,30 +108,85 @@ class Device:
 
     def load(self, compiled: Compiled, tc: TrafficControl) -> None:
         """Put a program onto the ports in the place of the one before. All tables are as the program says."""
+        self._put_on_ports(self._make(compiled), tc)
+
+    def _make(self, compiled: Compiled) -> Running:
         datapath = Datapath(self.spec.name, compiled, self.spec.ports, self._shared)
         try:
-            running = Running(compiled, datapath, lambda port: port not in self._down)
-            datapath.attach(tc, replace=self.running is not None)
+            return Running(compiled, datapath, lambda port: port not in self._down)
         except BaseException:
             datapath.close_descriptors()
+            raise
+
+    def _put_on_ports(self, running: Running, tc: TrafficControl) -> None:
+        try:
+            running.datapath.attach(tc, replace=self.running is not None)
+        except BaseException:
+            running.datapath.close_descriptors()
             raise
         if self.running is not None:
             self.running.datapath.close_descriptors()
         self.running = running
 
     def commit(self, config: Config, tc: TrafficControl) -> None:
-        """Make a configuration the one that forwards."""
+        """Make a configuration the one that forwards, with its tables as the program says."""
         self.load(config.compiled, tc)
-        self.adopt(config)
+        self._adopt(config)
 
-    def adopt(self, config: Config) -> None:
-        """Make a configuration that of the program which runs already."""
+    def _adopt(self, config: Config) -> None:
         assert self.running is not None
+        self._forget_saved()
         self.config = config
-        self._kinds = {name: kind(config.schema, self.running) for name, kind in _KINDS.items()}
+        self._kinds = _kinds(config, self.running)
+        self.idle = IdleWatch(config.schema, self.running)
+
+    def _forget_saved(self) -> None:
+        if self._saved is not None:
+            self._saved[1].datapath.close_descriptors()
+            self._saved = None
+
+    def save(self, config: Config) -> None:
+        """Load a configuration beside the one that forwards; writes and reads are for it from now on."""
+        running = self._make(config.compiled)
+        self._forget_saved()
+        self._saved = config, running
+        self._kinds = _kinds(config, running)
+
+    def commit_saved(self, tc: TrafficControl) -> None:
+        """Let the saved configuration forward, with what was written to it. Raises P4RuntimeError."""
+        if self._saved is None:
+            raise P4RuntimeError(Code.NOT_FOUND, "no saved pipeline config to commit")
+        config, running = self._saved
+        self._saved = None
+        self._put_on_ports(running, tc)
+        self._adopt(config)
+
+    def reconcile(self, config: Config, tc: TrafficControl) -> None:
+        """Let a configuration forward with the entries of the one before.
+
+        Raises P4RuntimeError INVALID_ARGUMENT when one of these does not fit, and changes nothing then.
+        """
+        old = self.config
+        if old is None or self.running is None:
+            self.commit(config, tc)
+            return
+        if old.compiled is config.compiled and old.message.p4info == config.message.p4info:
+            self._adopt(config)
+            return
+        running = self._make(config.compiled)
+        try:
+            carry_over(_kinds(old, self.running), _kinds(config, running), running)
+        except P4RuntimeError as exc:
+            running.datapath.close_descriptors()
+            raise P4RuntimeError(
+                Code.INVALID_ARGUMENT, f"what the tables hold does not fit the new program: {exc.message}"
+            ) from exc
+        self._put_on_ports(running, tc)
+        self._adopt(config)
 
     def unload(self, tc: TrafficControl) -> None:
         """Take the program off the ports and forget it."""
+        self._forget_saved()
         if self.running is not None:
             self.running.datapath.detach(tc)
             self.running.datapath.close_descriptors()
@@ -147,7 +204,8 @@ class Device:
     def lose_power(self) -> None:
         """Forget the pipeline and all that was in it, and answer nobody. `silence` comes first."""
         self.on = False
-        self.config = self.saved = None
+        self._forget_saved()
+        self.config = self.idle = None
         self._kinds = {}
 
     def boot(self) -> None:
@@ -160,8 +218,10 @@ class Device:
             raise P4RuntimeError(Code.UNAVAILABLE, f"{self.spec.name} is switched off")
 
     def ready(self) -> Running:
-        """What runs. Raises P4RuntimeError FAILED_PRECONDITION without a configuration."""
+        """What writes and reads are for. Raises P4RuntimeError FAILED_PRECONDITION without a config."""
         self.reachable()
+        if self._saved is not None:
+            return self._saved[1]
         if self.config is None or self.running is None:
             raise P4RuntimeError(
                 Code.FAILED_PRECONDITION, "No forwarding pipeline config set for this device"
@@ -176,8 +236,9 @@ class Device:
             self._down.discard(port)
         else:
             self._down.add(port)
-        if self.running is not None:
-            self.running.link_changed(port)
+        for running in (self.running, self._saved[1] if self._saved else None):
+            if running is not None:
+                running.link_changed(port)
 
     # -- writing -------------------------------------------------------------------------------------------
 
@@ -253,11 +314,9 @@ class Device:
 
     # -- reading -------------------------------------------------------------------------------------------
 
-    def read(self, entities: Sequence[p4r.Entity]) -> Iterator[p4r.Entity]:
-        """Everything that the given entities ask for; what they leave out is a wildcard."""
-        self.ready()
-        for wanted in entities:
-            kind = wanted.WhichOneof("entity")
-            if kind is None:
-                raise P4RuntimeError(Code.INVALID_ARGUMENT, "a read without an entity")
-            yield from self._entities(kind, "reading").read(wanted)
+    def read(self, wanted: p4r.Entity) -> Iterator[p4r.Entity]:
+        """Everything that an entity asks for; what it leaves out is a wildcard. Raises P4RuntimeError."""
+        kind = wanted.WhichOneof("entity")
+        if kind is None:
+            raise P4RuntimeError(Code.INVALID_ARGUMENT, "a read without an entity")
+        return self._entities(kind, "reading").read(wanted)

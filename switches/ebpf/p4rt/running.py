@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import errno
+import struct
+import time
 from collections.abc import Callable, Sequence
 
+from switches.ebpf.bpf import ANY, LOCK
 from switches.ebpf.changes import Change, Transaction
 from switches.ebpf.compiled import Compiled
 from switches.ebpf.datapath import Datapath
 from switches.ebpf.entries import TableState
+from switches.ebpf.meter_cells import MeterState
 from switches.ebpf.p4rt.cells import CounterCells
 from switches.ebpf.p4rt.status import Code, P4RuntimeError
+from switches.ebpf.plan import DROP_PORT
 from switches.ebpf.profiles import ProfileState
+from switches.ebpf.replication import ReplicationState
 
 
 class Running:
@@ -24,14 +30,41 @@ class Running:
         self.tables = {t.name: TableState(t, plan.tables[t.name]) for t in compiled.program.tables()}
         self.profiles = {name: ProfileState(layout, is_up) for name, layout in plan.profiles.items()}
         self.counters = CounterCells(datapath)
+        self.meters = {name: MeterState(layout, time.monotonic_ns) for name, layout in plan.meters.items()}
+        self.direct_meters = {
+            name: MeterState(layout.meter, time.monotonic_ns)
+            for name, layout in plan.tables.items()
+            if layout.meter is not None
+        }
+        self.multicast = ReplicationState(plan.multicast_map, is_up)
+        self.clones = ReplicationState(plan.clone_map, is_up)
         first = Transaction()
         for state in self.tables.values():
             state.setup(first)
         self.apply(first)
 
+    @property
+    def copy_ports(self) -> range:
+        """The ports that a copy of a frame can be sent to; one that does not exist loses it, as in BMv2."""
+        return range(DROP_PORT)
+
     def touch(self, change: Change) -> None:
         """Look a key up, so that the caches are warm for an update whose moment is to be known."""
         self.datapath.maps[change.map].lookup(change.key)
+
+    def stamp(self, hit_map: int, cell: int, tx: Transaction) -> None:
+        """Let the time since an entry's last hit begin now."""
+
+        def now() -> bytes:
+            return struct.pack("=Q", time.monotonic_ns())
+
+        tx.change(hit_map, struct.pack("=I", cell), now(), now)
+
+    def idle_ns(self, hit_map: int, cell: int) -> int:
+        """How long ago an entry was hit last."""
+        raw = self.datapath.maps[hit_map].lookup(struct.pack("=I", cell))
+        assert raw is not None  # elements of an array are always there
+        return max(time.monotonic_ns() - int(struct.unpack("=Q", raw)[0]), 0)
 
     def apply(self, tx: Transaction, undo_first: Sequence[Transaction] = ()) -> None:
         """Make the map updates of a transaction.
@@ -46,7 +79,8 @@ class Running:
                 if change.value is None:
                     maps[change.map].delete(change.key)
                 else:
-                    maps[change.map].update(change.key, change.value)
+                    m = maps[change.map]
+                    m.update(change.key, change.value, LOCK if m.spec.lock else ANY)
                 done += 1
         except OSError as exc:
             for later in reversed(undo_first):
@@ -63,7 +97,7 @@ class Running:
         for change in reversed(tx.changes[:done]):
             value = change.current()
             if value is not None:
-                maps[change.map].update(change.key, value)
+                maps[change.map].update(change.key, value, LOCK if maps[change.map].spec.lock else ANY)
             elif maps[change.map].lookup(change.key) is not None:
                 maps[change.map].delete(change.key)
 
@@ -72,4 +106,6 @@ class Running:
         tx = Transaction()
         for profile in self.profiles.values():
             profile.link_changed(port, tx)
+        self.multicast.link_changed(port, tx)
+        self.clones.link_changed(port, tx)
         self.apply(tx)

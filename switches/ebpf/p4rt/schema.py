@@ -17,6 +17,7 @@ from switches.ebpf.plan import (
     ActionLayout,
     CounterLayout,
     KeySlot,
+    MeterLayout,
     ProfileLayout,
     RegisterLayout,
     TableLayout,
@@ -74,6 +75,8 @@ class TableSchema:
     counter_id: int
     const_default: bool
     const_table: bool
+    meter_id: int = 0
+    idle_timeout: bool = False
     profile: ProfileSchema | None = None
 
     @property
@@ -218,13 +221,18 @@ class TableSchema:
             raise _bad(f"table {self.name}: an entry needs a priority above 0")
         if not self.prioritised and message.priority != 0:
             raise _bad(f"table {self.name}: an entry takes no priority")
-        if message.idle_timeout_ns:
-            raise _bad(f"table {self.name} has no idle timeout")
         return match, message.priority
 
     def write_entry(self, entry: Entry) -> p4r.TableEntry:
         """An entry as a message, without its counter."""
-        out = p4r.TableEntry(table_id=self.id, priority=entry.priority, metadata=entry.metadata)
+        out = p4r.TableEntry(
+            table_id=self.id,
+            priority=entry.priority,
+            metadata=entry.metadata,
+            controller_metadata=entry.cookie,
+            idle_timeout_ns=entry.timeout_ns,
+            is_const=self.const_table,
+        )
         self.write_match(entry.match, out)
         self.write_action(entry.action, out)
         return out
@@ -239,6 +247,7 @@ class Schema:
     direct_counters: dict[int, int]  # counter id -> table id
     registers: dict[int, RegisterLayout]
     profiles: dict[int, ProfileSchema]
+    meters: dict[int, MeterLayout]
 
     def actions_of(self, profile: ProfileSchema) -> TableSchema | None:
         """A table that knows the actions of a profile's members; None when no table uses it."""
@@ -254,7 +263,9 @@ class Schema:
         if not entry.HasField("index"):
             return range(size)
         at = entry.index.index
-        if not 0 <= at < size:
+        if at < 0:
+            raise _bad(f"{name}: index {at} is negative")
+        if at >= size:
             raise P4RuntimeError(Code.OUT_OF_RANGE, f"{name} has no index {at}")
         return range(at, at + 1)
 
@@ -298,7 +309,20 @@ def bind(info: p4i.P4Info, compiled: Compiled) -> Schema:
         if r.preamble.name not in compiled.plan.registers:
             raise _bad(f"P4Info and device config differ: the config has no register {r.preamble.name}")
         registers[r.preamble.id] = compiled.plan.registers[r.preamble.name]
-    return Schema(tables, counters, direct, registers, profiles)
+    meters = {}
+    for m in info.meters:
+        if m.preamble.name not in compiled.plan.meters:
+            raise _bad(f"P4Info and device config differ: the config has no meter {m.preamble.name}")
+        _check_meter(m.spec, m.preamble.name)
+        meters[m.preamble.id] = compiled.plan.meters[m.preamble.name]
+    for d in info.direct_meters:
+        _check_meter(d.spec, d.preamble.name)
+    return Schema(tables, counters, direct, registers, profiles, meters)
+
+
+def _check_meter(spec: p4i.MeterSpec, name: str) -> None:
+    if spec.type != p4i.MeterSpec.TWO_RATE_THREE_COLOR:
+        raise _bad(f"meter {name}: only two-rate three-colour meters are supported by this target")
 
 
 def _profile(p: p4i.ActionProfile, compiled: Compiled) -> ProfileSchema:
@@ -338,6 +362,7 @@ def _table(
             raise _bad(f"P4Info and device config differ in the parameters of action {action.preamble.name}")
         ids = tuple(p.id for p in action.params)
         bound[ref.id] = ActionSchema(ref.id, action.preamble.name, place, ids, ref.scope)
+    meter = next((r for r in t.direct_resource_ids if r >> 24 == p4i.P4Ids.DIRECT_METER), 0)
     counter = next((r for r in t.direct_resource_ids if r >> 24 == p4i.P4Ids.DIRECT_COUNTER), 0)
     return TableSchema(
         id=t.preamble.id,
@@ -350,5 +375,7 @@ def _table(
         counter_id=counter,
         const_default=bool(t.const_default_action_id) or layout.default_map is None,
         const_table=t.is_const_table,
+        meter_id=meter,
+        idle_timeout=t.idle_timeout_behavior == p4i.Table.NOTIFY_CONTROL,
         profile=profile,
     )

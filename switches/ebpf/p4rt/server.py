@@ -37,6 +37,8 @@ BEFORE_KEY = "mrclab-t-before-ns"
 AFTER_KEY = "mrclab-t-after-ns"
 _MESSAGE_LIMIT = 64 << 20
 _ENTITIES_PER_MESSAGE = 512
+_SCAN_S = 0.01  # between two looks for idle entries
+_REST_S = 0.1  # where no entry has a timeout
 
 _Request = p4r.SetForwardingPipelineConfigRequest
 Context = Any  # grpc.aio.ServicerContext, generic in types that the stubs do not carry
@@ -96,6 +98,7 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
         self._messages: dict[bytes, p4r.ForwardingPipelineConfig] = {}
         self._sessions: set[_Session] = set()
         self._server: grpc.aio.Server | None = None
+        self._watching: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Begin to listen; `port` then is the one that was bound. Raises BadInputError if it cannot be."""
@@ -119,6 +122,7 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
         self._links_changed()
         asyncio.get_running_loop().add_reader(self._links, self._links_changed)
         await self._server.start()
+        self._watching = asyncio.create_task(self._watch_idle())
 
     async def stop(self) -> None:
         """Stop listening, take every program off its ports, and leave nothing behind."""
@@ -128,6 +132,10 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
             await self._server.stop(grace=0.2)
             self._server = None
         asyncio.get_running_loop().remove_reader(self._links)
+        if self._watching is not None:
+            self._watching.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._watching
         for device in self.devices.values():
             device.unload(self._tc)
         self._links.close()
@@ -139,6 +147,23 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
             if ifindex in self._port_of:
                 device, port = self._port_of[ifindex]
                 device.link_changed(port, up)
+
+    async def _watch_idle(self) -> None:
+        """Tell primaries of entries that have become idle."""
+        while True:
+            busy = False
+            for device_id, device in self.devices.items():
+                if device.idle is None or not device.idle.needed:
+                    continue
+                busy = True
+                entries = device.idle.expired(time.monotonic_ns())
+                if entries:
+                    note = p4r.StreamMessageResponse()
+                    note.idle_timeout_notification.timestamp = time.time_ns()
+                    note.idle_timeout_notification.table_entry.extend(entries)
+                    for client in self._arbiters[device_id].primaries():
+                        client.send(note)
+            await asyncio.sleep(_SCAN_S if busy else _REST_S)
 
     async def __aenter__(self) -> P4RuntimeServer:
         await self.start()
@@ -225,10 +250,9 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
     async def _set_pipeline(self, device: Device, request: _Request) -> None:
         action = request.action
         if action == _Request.COMMIT:
-            if device.saved is None:
-                raise P4RuntimeError(Code.FAILED_PRECONDITION, "no saved pipeline config to commit")
-            config, device.saved = device.saved, None
-            device.commit(config, self._tc)
+            if request.HasField("config"):
+                raise P4RuntimeError(Code.INVALID_ARGUMENT, "COMMIT takes no pipeline config")
+            device.commit_saved(self._tc)
             return
         if action == _Request.UNSPECIFIED:
             raise P4RuntimeError(Code.INVALID_ARGUMENT, "an action is needed")
@@ -241,32 +265,14 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
             case _Request.VERIFY:
                 pass
             case _Request.VERIFY_AND_SAVE:
-                device.saved = config
+                device.save(config)
             case _Request.VERIFY_AND_COMMIT:
-                device.saved = None
                 device.commit(config, self._tc)
                 log.info("%s: pipeline set on %d ports", device.spec.name, len(device.spec.ports))
             case _Request.RECONCILE_AND_COMMIT:
-                self._reconcile(device, config)
+                device.reconcile(config, self._tc)
             case _:
                 raise P4RuntimeError(Code.UNIMPLEMENTED, f"action {action} is not supported")
-
-    def _reconcile(self, device: Device, config: Config) -> None:
-        """Change the pipeline and keep what is in its tables; only a config that is the same allows it."""
-        old = device.config
-        if (
-            old is not None
-            and old.compiled is config.compiled
-            and old.message.p4info == config.message.p4info
-        ):
-            device.adopt(config)
-            return
-        if old is None:
-            device.commit(config, self._tc)
-            return
-        raise P4RuntimeError(
-            Code.UNIMPLEMENTED, "cannot reconcile with another program: use VERIFY_AND_COMMIT"
-        )
 
     def _intern(self, message: p4r.ForwardingPipelineConfig) -> p4r.ForwardingPipelineConfig:
         """One copy of a configuration for all switches that have it."""
@@ -280,13 +286,11 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
         response = p4r.GetForwardingPipelineConfigResponse()
         try:
             device = self._device(request.device_id)
-            if device.config is None:
-                raise P4RuntimeError(
-                    Code.FAILED_PRECONDITION, "No forwarding pipeline config set for this device"
-                )
         except P4RuntimeError as exc:
             await context.abort(exc.code, exc.message)
             raise
+        if device.config is None:
+            return response
         message, wanted = device.config.message, request.response_type
         if message.HasField("cookie"):
             response.config.cookie.CopyFrom(message.cookie)
@@ -302,17 +306,22 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
         try:
             device = self._device(request.device_id)
             self._arbiters[request.device_id].check(request.role, request.election_id)
-            if request.atomicity != p4r.WriteRequest.CONTINUE_ON_ERROR:
-                raise P4RuntimeError(Code.UNIMPLEMENTED, "only CONTINUE_ON_ERROR is supported")
-            result = device.write(request.updates)
+            if request.atomicity not in (
+                p4r.WriteRequest.CONTINUE_ON_ERROR,
+                p4r.WriteRequest.ROLLBACK_ON_ERROR,
+            ):
+                raise P4RuntimeError(Code.UNIMPLEMENTED, "DATAPLANE_ATOMIC is not supported by this target")
+            atomic = request.atomicity == p4r.WriteRequest.ROLLBACK_ON_ERROR
+            result = device.write(request.updates, atomic)
         except P4RuntimeError as exc:
             await context.abort(exc.code, exc.message)
             raise
         stamps = ((BEFORE_KEY, str(result.before_ns)), (AFTER_KEY, str(result.after_ns)))
         if any(result.errors):
             failed = next(e for e in result.errors if e is not None)
-            trailing = (*stamps, (DETAILS_KEY, batch_status(result.errors)))
-            await context.abort(Code.UNKNOWN, f"Write failure: {failed.message}", trailing_metadata=trailing)
+            text = f"Write failure: {failed.message}"
+            trailing = (*stamps, (DETAILS_KEY, batch_status(result.errors, text)))
+            await context.abort(Code.UNKNOWN, text, trailing_metadata=trailing)
         context.set_trailing_metadata(stamps)
         return p4r.WriteResponse()
 
@@ -320,14 +329,31 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
         """Return entries, defaults and counters."""
         response = p4r.ReadResponse()
         try:
-            for entity in self._device(request.device_id).read(request.entities):
-                response.entities.append(entity)
-                if len(response.entities) == _ENTITIES_PER_MESSAGE:
-                    yield response
-                    response = p4r.ReadResponse()
+            device = self._device(request.device_id)
+            device.ready()
         except P4RuntimeError as exc:
             await context.abort(exc.code, exc.message)
+            raise
+        # All at once: a write between two messages would show in one half of a read only.
+        errors: list[P4RuntimeError | None] = []
+        full: list[p4r.ReadResponse] = []
+        for wanted in request.entities:
+            try:
+                for entity in device.read(wanted):
+                    response.entities.append(entity)
+                    if len(response.entities) == _ENTITIES_PER_MESSAGE:
+                        full.append(response)
+                        response = p4r.ReadResponse()
+                errors.append(None)
+            except P4RuntimeError as exc:
+                errors.append(exc)
+        for message in full:
+            yield message
         yield response
+        failed = next((e for e in errors if e is not None), None)
+        if failed is not None:
+            trailing = ((DETAILS_KEY, batch_status(errors, f"Read failure: {failed.message}")),)
+            await context.abort(Code.UNKNOWN, f"Read failure: {failed.message}", trailing_metadata=trailing)
 
     async def StreamChannel(
         self, request_iterator: AsyncIterator[p4r.StreamMessageRequest], context: Context

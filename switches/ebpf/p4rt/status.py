@@ -27,13 +27,14 @@ def number(code: grpc.StatusCode) -> int:
     return result
 
 
-def batch_status(errors: Sequence[P4RuntimeError | None]) -> bytes:
-    """The google.rpc.Status of a Write of which some updates failed: one p4.v1.Error per update."""
-    status = rpc_status.Status(code=number(Code.UNKNOWN), message="Write failure")
+def batch_status(errors: Sequence[P4RuntimeError | None], message: str = "Write failure") -> bytes:
+    """The google.rpc.Status of a batch of which some parts failed: one p4.v1.Error for each part."""
+    status = rpc_status.Status(code=number(Code.UNKNOWN), message=message)
     for error in errors:
         detail = p4r.Error()
         if error is not None:
             detail.canonical_code = number(error.code)
             detail.message = error.message
+            detail.space = "simple_switch_ebpf"
         status.details.add().Pack(detail)
     return bytes(status.SerializeToString())

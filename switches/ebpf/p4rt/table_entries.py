@@ -11,11 +11,14 @@ from switches.ebpf.entries import (
     Action,
     Entry,
     ExistsError,
+    Ident,
     NotThereError,
     Reference,
     TableFullError,
 )
+from switches.ebpf.meter_cells import MeterState
 from switches.ebpf.p4rt.one_shots import read_one_shot
+from switches.ebpf.p4rt.rates import read_rates, write_rates
 from switches.ebpf.p4rt.running import Running
 from switches.ebpf.p4rt.schema import Schema, TableSchema
 from switches.ebpf.p4rt.status import Code, P4RuntimeError
@@ -34,25 +37,26 @@ class TableEntries:
         """Insert, modify or delete an entry, or modify a default."""
         kind, message = update.type, update.entity.table_entry
         table = self.schema.table(message.table_id)
-        state = self.running.tables[table.name]
-        if message.is_default_action:
-            self._write_default(table, kind, message, tx)
-            return
-        if table.const_table or state.constant:
-            raise P4RuntimeError(Code.PERMISSION_DENIED, f"the entries of table {table.name} are constant")
-        if not table.fields:
-            raise P4RuntimeError(
-                Code.INVALID_ARGUMENT, f"table {table.name} has no key: only its default can be set"
-            )
+        if message.is_const:
+            raise _bad(f"table {table.name}: an entry that is written cannot be is_const")
+        if kind == p4r.Update.UNSPECIFIED:
+            raise _bad("an update without a type")
+        if kind != p4r.Update.DELETE:
+            _check_times(table, message)
         try:
-            if kind == p4r.Update.INSERT:
+            if message.is_default_action:
+                self._write_default(table, kind, message, tx)
+            elif table.const_table:
+                self._write_constant(table, kind, message, tx)
+            elif not table.fields:
+                raise _bad(f"table {table.name} has no key: only its default can be set")
+            elif kind == p4r.Update.INSERT:
                 self._insert(table, message, tx)
             elif kind == p4r.Update.MODIFY:
                 self._modify(table, message, tx)
-            elif kind == p4r.Update.DELETE:
-                self._let_go(table, state.delete(table.read_ident(message), tx), tx)
             else:
-                raise P4RuntimeError(Code.INVALID_ARGUMENT, "an update without a type")
+                state = self.running.tables[table.name]
+                self._let_go(table, state.delete(table.read_ident(message), tx), tx)
         except ExistsError as exc:
             raise P4RuntimeError(Code.ALREADY_EXISTS, f"table {table.name} has that entry already") from exc
         except NotThereError as exc:
@@ -67,13 +71,28 @@ class TableEntries:
         ident = table.read_ident(message)
         if ident in state.entries:
             raise ExistsError
-        action = self._action(table, message, tx)
-        entry = state.insert(Entry(*ident, action, metadata=message.metadata), tx)
-        index = table.layout.counter_map
-        if index is not None:  # whatever the cell has counted for another entry
-            self.running.counters.set(index, table.layout.capacity, entry.cell, (0, 0), tx)
-        if message.HasField("counter_data"):
-            self.set_counter(message, message.counter_data, tx)
+
+        def prepare(cell: int) -> None:
+            # Whatever the cell was used for by another entry.
+            if table.layout.counter_map is not None:
+                counts = message.counter_data.packet_count, message.counter_data.byte_count
+                self.running.counters.set(table.layout.counter_map, table.layout.capacity, cell, counts, tx)
+            if table.layout.meter is not None:
+                self._set_meter(table, cell, message, tx)
+            if table.layout.hit_map is not None:
+                self.running.stamp(table.layout.hit_map, cell, tx)
+
+        self._check_resources(table, message)
+        state.insert(self._entry(table, ident, message, tx), tx, prepare)
+
+    def _entry(self, table: TableSchema, ident: Ident, message: p4r.TableEntry, tx: Transaction) -> Entry:
+        return Entry(
+            *ident,
+            self._action(table, message, tx),
+            metadata=message.metadata,
+            cookie=message.controller_metadata,
+            timeout_ns=message.idle_timeout_ns,
+        )
 
     def _modify(self, table: TableSchema, message: p4r.TableEntry, tx: Transaction) -> None:
         state = self.running.tables[table.name]
@@ -81,12 +100,43 @@ class TableEntries:
         old = state.entries.get(ident)
         if old is None:
             raise NotThereError
+        self._check_resources(table, message)
         if message.HasField("action"):
-            action = self._action(table, message, tx)
-            state.modify(Entry(*ident, action, metadata=message.metadata), tx)
+            state.modify(self._entry(table, ident, message, tx), tx)
             self._let_go(table, old, tx)
+        self._set_resources(table, old, message, tx)
+
+    def _write_constant(
+        self, table: TableSchema, kind: p4r.Update.Type.ValueType, message: p4r.TableEntry, tx: Transaction
+    ) -> None:
+        """Of an entry that the program has, only the counter and the meter can be changed."""
+        if kind != p4r.Update.MODIFY or message.HasField("action"):
+            raise P4RuntimeError(Code.PERMISSION_DENIED, f"the entries of table {table.name} are constant")
+        _, entry = self.find(message)
+        self._check_resources(table, message)
+        self._set_resources(table, entry, message, tx)
+
+    def _check_resources(self, table: TableSchema, message: p4r.TableEntry) -> None:
+        if message.HasField("counter_data") and not table.counter_id:
+            raise _bad(f"table {table.name} has no direct counter")
+        if message.HasField("meter_config") and not table.meter_id:
+            raise _bad(f"table {table.name} has no direct meter")
+        if message.HasField("meter_counter_data"):
+            raise P4RuntimeError(Code.UNIMPLEMENTED, "counters per colour are not supported by this target")
+
+    def _set_resources(
+        self, table: TableSchema, entry: Entry, message: p4r.TableEntry, tx: Transaction
+    ) -> None:
         if message.HasField("counter_data"):
             self.set_counter(message, message.counter_data, tx)
+        if table.layout.meter is not None:
+            self._set_meter(table, entry.cell, message, tx)
+
+    def _set_meter(self, table: TableSchema, cell: int, message: p4r.TableEntry, tx: Transaction) -> None:
+        rates = read_rates(message.meter_config) if message.HasField("meter_config") else None
+        meter = self.running.direct_meters[table.name]
+        if rates is not None or cell in meter.rates:
+            meter.set(cell, rates, tx)
 
     def _action(self, table: TableSchema, message: p4r.TableEntry, tx: Transaction) -> Action | Reference:
         if not message.HasField("action"):
@@ -145,32 +195,50 @@ class TableEntries:
         tx: Transaction,
     ) -> None:
         if kind != p4r.Update.MODIFY:
-            raise P4RuntimeError(Code.INVALID_ARGUMENT, "a default entry can only be modified")
-        if message.match or message.priority:
-            raise P4RuntimeError(Code.INVALID_ARGUMENT, "a default entry takes no match and no priority")
+            raise _bad("a default entry can only be modified")
+        if message.match or message.priority or message.idle_timeout_ns:
+            raise _bad("a default entry takes no match, no priority and no idle timeout")
         if table.const_default:
             raise P4RuntimeError(
                 Code.PERMISSION_DENIED, f"the default action of table {table.name} is constant"
             )
-        action = table.read_action(message.action, default=True) if message.HasField("action") else None
-        self.running.tables[table.name].set_default(action, tx, message.metadata)
+        if message.HasField("counter_data") or message.HasField("meter_config"):
+            raise P4RuntimeError(
+                Code.UNIMPLEMENTED, "a default entry has no counter and no meter on this target, as in BMv2"
+            )
+        state = self.running.tables[table.name]
+        if message.HasField("action"):
+            action = table.read_action(message.action, default=True)
+            state.set_default(action, tx, message.metadata, message.controller_metadata)
+        else:
+            state.set_default(None, tx)
+
+    def find(self, message: p4r.TableEntry) -> tuple[TableSchema, Entry]:
+        """The table and the entry of a message. Raises P4RuntimeError NOT_FOUND."""
+        table = self.schema.table(message.table_id)
+        if message.is_default_action:
+            raise P4RuntimeError(
+                Code.UNIMPLEMENTED, "a default entry has no counter and no meter on this target, as in BMv2"
+            )
+        entry = self.running.tables[table.name].entries.get(table.read_ident(message))
+        if entry is None:
+            raise P4RuntimeError(Code.NOT_FOUND, f"table {table.name} has no such entry")
+        return table, entry
 
     def set_counter(self, message: p4r.TableEntry, data: p4r.CounterData, tx: Transaction) -> None:
         """Set the counter of an entry."""
-        table = self.schema.table(message.table_id)
+        table, entry = self.find(message)
         index = table.layout.counter_map
         if index is None or not table.counter_id:
-            raise P4RuntimeError(Code.INVALID_ARGUMENT, f"table {table.name} has no direct counter")
-        if message.is_default_action:
-            raise P4RuntimeError(
-                Code.UNIMPLEMENTED, "a default entry has no counter on this target, as in BMv2"
-            )
-        ident = (table.read_match(list(message.match)), message.priority)
-        entry = self.running.tables[table.name].entries.get(ident)
-        if entry is None:
-            raise P4RuntimeError(Code.NOT_FOUND, f"table {table.name} has no such entry")
+            raise _bad(f"table {table.name} has no direct counter")
         counts = data.packet_count, data.byte_count
         self.running.counters.set(index, table.layout.capacity, entry.cell, counts, tx)
+
+    def meter_of(self, table: TableSchema) -> MeterState:
+        """The direct meter of a table. Raises P4RuntimeError INVALID_ARGUMENT."""
+        if not table.meter_id or table.layout.meter is None:
+            raise _bad(f"table {table.name} has no direct meter")
+        return self.running.direct_meters[table.name]
 
     # -- reading -------------------------------------------------------------------------------------------
 
@@ -183,26 +251,38 @@ class TableEntries:
             if wanted.is_default_action:
                 yield from self._read_default(table)
                 continue
-            for entry in self.selected(table, wanted, wanted.HasField("counter_data")):
+            for entry in self.selected(table, wanted):
                 yield p4r.Entity(table_entry=entry)
 
     def _read_default(self, table: TableSchema) -> Iterator[p4r.Entity]:
         state = self.running.tables[table.name]
         if state.default is None:
             return
-        entry = p4r.TableEntry(table_id=table.id, is_default_action=True, metadata=state.default_metadata)
+        entry = p4r.TableEntry(
+            table_id=table.id,
+            is_default_action=True,
+            metadata=state.default_metadata,
+            controller_metadata=state.default_cookie,
+        )
         table.write_action(state.default, entry)
         yield p4r.Entity(table_entry=entry)
 
     def selected(
-        self, table: TableSchema, wanted: p4r.TableEntry, with_counter: bool
+        self, table: TableSchema, wanted: p4r.TableEntry, only_keys: bool = False
     ) -> Iterator[p4r.TableEntry]:
-        """The entries of a table that a wildcard lets through, with their counters where asked for."""
+        """The entries of a table that a wildcard lets through, with what else it asks for.
+
+        With `only_keys`, one entry asked for that is not there raises P4RuntimeError NOT_FOUND.
+        """
         entries = self._matching(table, wanted)
-        index = table.layout.counter_map if with_counter and table.counter_id else None
+        if only_keys and wanted.match and not entries:
+            raise P4RuntimeError(Code.NOT_FOUND, f"table {table.name} has no such entry")
+        index = table.layout.counter_map if wanted.HasField("counter_data") and table.counter_id else None
         counts = None
         if index is not None and len(entries) > 1:
             counts = self.running.counters.read_all(index, table.layout.capacity)
+        if wanted.HasField("time_since_last_hit") and not table.idle_timeout and wanted.table_id:
+            raise _bad(f"table {table.name} has no idle timeout")
         for entry in entries:
             out = table.write_entry(entry)
             if index is not None:
@@ -210,17 +290,44 @@ class TableEntries:
                 out.counter_data.CopyFrom(
                     counts[entry.cell] if counts else self.running.counters.read(index, cells, entry.cell)
                 )
+            if wanted.HasField("meter_config") and table.name in self.running.direct_meters:
+                rates = self.running.direct_meters[table.name].rates.get(entry.cell)
+                if rates is not None:
+                    write_rates(rates, out.meter_config)
+            if wanted.HasField("time_since_last_hit") and table.layout.hit_map is not None:
+                idle = self.running.idle_ns(table.layout.hit_map, entry.cell)
+                out.time_since_last_hit.elapsed_ns = idle
             yield out
 
     def _matching(self, table: TableSchema, wanted: p4r.TableEntry) -> list[Entry]:
-        entries = list(self.running.tables[table.name].entries.values())
-        if wanted.match:
+        held = self.running.tables[table.name].entries
+        if wanted.match and (wanted.priority or not table.prioritised):
+            found = held.get((table.read_match(list(wanted.match)), wanted.priority))
+            entries = [] if found is None else [found]
+        elif wanted.match:
             match = table.read_match(list(wanted.match))
-            entries = [e for e in entries if e.match == match]
+            entries = [e for e in held.values() if e.match == match]
+        else:
+            entries = list(held.values())
         if wanted.priority:
             entries = [e for e in entries if e.priority == wanted.priority]
         if wanted.metadata:
             entries = [e for e in entries if e.metadata == wanted.metadata]
+        if wanted.controller_metadata:
+            entries = [e for e in entries if e.cookie == wanted.controller_metadata]
         if wanted.HasField("action"):
             entries = [e for e in entries if table.has_action(e.action, wanted.action)]
         return entries
+
+
+def _bad(message: str) -> P4RuntimeError:
+    return P4RuntimeError(Code.INVALID_ARGUMENT, message)
+
+
+def _check_times(table: TableSchema, message: p4r.TableEntry) -> None:
+    if message.HasField("time_since_last_hit"):
+        raise _bad("time_since_last_hit cannot be written")
+    if message.idle_timeout_ns and not table.idle_timeout:
+        raise _bad(f"table {table.name} has no idle timeout")
+    if message.idle_timeout_ns < 0:
+        raise _bad("an idle timeout cannot be negative")

@@ -15,10 +15,10 @@ def encode(value: int) -> bytes:
 def decode(data: bytes, width: int, what: str) -> int:
     """Read a byte string of any length that a bit<width> can hold.
 
-    Raises P4RuntimeError: INVALID_ARGUMENT for an empty one, OUT_OF_RANGE for one that is too large.
+    Raises P4RuntimeError OUT_OF_RANGE for an empty one and for one that is too large.
     """
     if not data:
-        raise P4RuntimeError(Code.INVALID_ARGUMENT, f"{what}: empty byte string")
+        raise P4RuntimeError(Code.OUT_OF_RANGE, f"{what}: empty byte string")
     value = int.from_bytes(data, "big")
     if value >> width:
         raise P4RuntimeError(Code.OUT_OF_RANGE, f"{what}: {value:#x} does not fit {width} bits")

@@ -1,0 +1,235 @@
+"""Meters and counters, of arrays and of entries, and idle timeouts."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from finsy.proto import p4r
+
+from switches.bmv2_json import read_program
+from switches.interpreter import Exact, Interpreter, Meter, Rule
+from switches.target import SwitchSpec, select_target
+from tests.switches.switch_kit import (
+    DATA,
+    Client,
+    Names,
+    Namespace,
+    compare_frames,
+    error_codes,
+    forwarded,
+    insert,
+    modify,
+    read_p4info,
+)
+
+TARGETS = ["ebpf", pytest.param("bmv2", marks=[pytest.mark.bmv2, pytest.mark.slow])]
+pytestmark = [pytest.mark.root]
+Code = grpc.StatusCode
+SIZE = 60
+GREEN, YELLOW, RED = 0, 1, 2
+
+
+def frame(kind: int, a: int) -> bytes:
+    return bytes([kind, a >> 8, a & 0xFF]).ljust(SIZE, b"\0")
+
+
+@pytest.mark.parametrize(
+    ("sizes", "colours"),
+    [
+        # RFC 2698, section 3: a packet is red when the peak bucket has too little, and then takes nothing;
+        # yellow when the committed one has, and then takes from the peak bucket alone.
+        ([100, 100, 100, 100], [GREEN, GREEN, YELLOW, RED]),
+        ([250, 100, 50], [YELLOW, RED, GREEN]),
+        ([301, 300, 1], [RED, YELLOW, RED]),
+    ],
+)
+def test_colours_are_those_of_rfc_2698(sizes: list[int], colours: list[int]) -> None:
+    meter = Meter(0, 200, 0, 300)
+    assert [meter.colour(s, 0) for s in sizes] == colours
+
+
+def test_buckets_fill_at_their_rates_up_to_their_bursts() -> None:
+    meter = Meter(1_000, 100, 2_000, 200)
+    assert [meter.colour(100, 0) for _ in range(3)] == [GREEN, YELLOW, RED]
+    assert meter.colour(100, 49_000) == RED  # 98 in the peak bucket
+    assert meter.colour(100, 50_000) == YELLOW  # 100, and 50
+    assert meter.colour(100, 10_000_000) == GREEN
+    assert meter.tokens == [100, 0]
+
+
+class Switch:
+    def __init__(self, client: Client) -> None:
+        info, json = read_p4info(DATA / "resources.p4info.txtpb"), (DATA / "resources.json").read_bytes()
+        self.client, self.names = client, Names(info)
+        self.meters = {m.preamble.name: m.preamble.id for m in info.meters}
+        self.model = Interpreter(read_program(json))
+        client.become_primary()
+        client.set_pipeline(json, info)
+
+    def meter(self, name: str, index: int | None, rates: tuple[int, int, int, int] | None) -> p4r.Update:
+        out = p4r.Update(type=p4r.Update.MODIFY)
+        out.entity.meter_entry.meter_id = self.meters[name]
+        if index is not None:
+            out.entity.meter_entry.index.index = index
+        if rates is not None:
+            config(out.entity.meter_entry.config, rates)
+        return out
+
+    def entry(self, a: int, *, rates: Any = None, action: str = "I.mark") -> p4r.TableEntry:
+        out = self.names.entry("I.limited", {"hdr.key.a": a}, action, *((7,) if action == "I.mark" else ()))
+        if rates is not None:
+            config(out.meter_config, rates)
+        return out
+
+
+def config(to: p4r.MeterConfig, rates: tuple[int, int, int, int]) -> None:
+    to.cir, to.cburst, to.pir, to.pburst = rates
+
+
+def started(choice: str, namespace: Namespace, tmp_path: Path) -> Iterator[Switch]:
+    for i in (1, 2, 3):
+        namespace.pair(f"s{i}", f"h{i}")
+    target = select_target(choice)
+    spec = SwitchSpec("s", 4, {i: f"s{i}" for i in (1, 2, 3)})
+    (running,) = target.start([spec], netns=namespace.name, log_dir=tmp_path)
+    try:
+        with forwarded(namespace, running.grpc_address) as address:
+            client = Client(address, 4)
+            yield Switch(client)
+            client.close()
+    finally:
+        target.stop()
+
+
+@pytest.fixture(params=TARGETS)
+def switch(request: pytest.FixtureRequest, namespace: Namespace, tmp_path: Path) -> Iterator[Switch]:
+    yield from started(request.param, namespace, tmp_path)
+
+
+@pytest.fixture
+def ebpf(namespace: Namespace, tmp_path: Path) -> Iterator[Switch]:
+    yield from started("ebpf", namespace, tmp_path)
+
+
+# So slow that nothing comes back within a test: a token takes more than eleven days.
+SLOW = 1
+
+
+def test_bursts_are_marked_alike(switch: Switch, namespace: Namespace) -> None:
+    s, rng = switch, random.Random(5)
+    for name, index, rates in (
+        ("I.by_packets", 1, (0, 3, 0, 5)),
+        ("I.by_packets", 2, (0, 0, 0, 2)),
+        ("I.by_bytes", 1, (0, 3 * SIZE, 0, 5 * SIZE - 1)),
+        ("I.by_bytes", 2, (0, SIZE - 1, 0, SIZE)),
+    ):
+        s.client.write(s.meter(name, index, rates))
+        s.model.meters[name, index] = Meter(*rates)
+    for a, rates in ((1, (0, 2 * SIZE, 0, 4 * SIZE)), (2, None)):
+        s.client.write(insert(s.entry(a, rates=rates)))
+        rule = Rule((Exact(a),), "I.mark", (7,))
+        s.model.rules["I.limited"] = [*s.model.rules.get("I.limited", []), rule]
+        if rates is not None:
+            s.model.direct_meters["I.limited", rule] = Meter(*rates)
+    compare_frames(namespace, s.model, [frame(rng.randrange(4), rng.randrange(4)) for _ in range(40)])
+    # Configured anew, buckets are full again; without a configuration everything is green.
+    s.client.write(s.meter("I.by_packets", 1, (0, 1, 0, 2)), s.meter("I.by_bytes", 1, None))
+    s.model.meters["I.by_packets", 1] = Meter(0, 1, 0, 2)
+    del s.model.meters["I.by_bytes", 1]
+    compare_frames(namespace, s.model, [frame(1, 2) for _ in range(5)])
+
+
+def test_fast_meters_fill_again_between_two_frames(switch: Switch, namespace: Namespace) -> None:
+    s, rate = switch, 10**9
+    s.client.write(s.meter("I.by_bytes", 3, (rate, SIZE, rate, SIZE)))
+    s.client.write(s.meter("I.by_packets", 3, (rate, 1, rate, 1)))
+    compare_frames(namespace, s.model, [frame(3, 9) for _ in range(20)])
+
+
+def test_what_is_counted_reads_back(ebpf: Switch, namespace: Namespace) -> None:
+    s = ebpf
+    first = s.entry(1)
+    first.counter_data.packet_count = 10
+    s.client.write(insert(first), insert(s.entry(2)))
+    s.model.rules["I.limited"] = [Rule((Exact(a),), "I.mark", (7,)) for a in (1, 2)]
+    compare_frames(namespace, s.model, [frame(1, 1)] * 3 + [frame(2, 2)] * 2 + [frame(3, 9)])
+    read = p4r.Entity(direct_counter_entry=p4r.DirectCounterEntry())
+    found = [e.direct_counter_entry.data for e in s.client.read(read)]
+    assert [(d.packet_count, d.byte_count) for d in found] == [(13, 3 * SIZE), (2, 2 * SIZE)]
+    kinds = s.client.read(s.names.counter("I.kinds"))
+    assert [e.counter_entry.data.packet_count for e in kinds] == [0, 3, 2, 1, 0, 0, 0, 0]
+    assert kinds[1].counter_entry.data.byte_count == 3 * SIZE
+
+
+def test_meters_read_back_and_break_rules(ebpf: Switch) -> None:
+    s, rates = ebpf, (1_000, 10, 2_000, 20)
+    s.client.write(s.meter("I.by_packets", None, rates), s.meter("I.by_packets", 7, None))
+    everything = p4r.Entity(meter_entry=p4r.MeterEntry())
+    read = [e.meter_entry for e in s.client.read(everything)]
+    assert len(read) == 16
+    written = s.meter("I.by_packets", 0, rates).entity.meter_entry
+    assert read[0] == written
+    assert sum(m.HasField("config") for m in read) == 7
+    limited = s.entry(1, rates=rates)
+    s.client.write(insert(limited))
+    wanted = p4r.TableEntry(table_id=limited.table_id, meter_config=p4r.MeterConfig())
+    assert [e.table_entry for e in s.client.read(p4r.Entity(table_entry=wanted))] == [limited]
+    direct = p4r.Update(type=p4r.Update.MODIFY)
+    direct.entity.direct_meter_entry.table_entry.CopyFrom(s.entry(1))
+    config(direct.entity.direct_meter_entry.config, (1, 1, 1, 1))
+    s.client.write(direct)
+    (again,) = s.client.read(p4r.Entity(direct_meter_entry=p4r.DirectMeterEntry()))
+    assert again.direct_meter_entry.config.pburst == 1
+    # MODIFY without a configuration brings back the default (specification, section 9.1.7).
+    s.client.write(modify(s.entry(1, action="I.note")))
+    (again,) = s.client.read(p4r.Entity(direct_meter_entry=p4r.DirectMeterEntry()))
+    assert not again.direct_meter_entry.HasField("config")
+    absent = p4r.Update(type=p4r.Update.MODIFY)
+    absent.entity.direct_meter_entry.table_entry.CopyFrom(s.entry(5))
+    wrong = s.meter("I.by_bytes", 1, rates)
+    wrong.type = p4r.Update.INSERT
+    excess = s.meter("I.by_bytes", 1, rates)
+    excess.entity.meter_entry.config.eburst = 1
+    coloured = s.meter("I.by_bytes", 1, rates)
+    coloured.entity.meter_entry.counter_data.SetInParent()
+    nobody = s.meter("I.by_bytes", 1, rates)
+    nobody.entity.meter_entry.meter_id += 1
+    updates = [
+        (s.meter("I.by_bytes", 8, rates), Code.OUT_OF_RANGE),
+        (s.meter("I.by_bytes", -1, rates), Code.INVALID_ARGUMENT),
+        (s.meter("I.by_bytes", 1, (2, 1, 1, 1)), Code.INVALID_ARGUMENT),
+        (s.meter("I.by_bytes", 1, (-1, 1, 1, 1)), Code.INVALID_ARGUMENT),
+        (excess, Code.INVALID_ARGUMENT),
+        (coloured, Code.UNIMPLEMENTED),
+        (wrong, Code.INVALID_ARGUMENT),
+        (nobody, Code.NOT_FOUND),
+        (absent, Code.NOT_FOUND),
+    ]
+    with pytest.raises(grpc.RpcError) as caught:
+        s.client.write(*(u for u, _ in updates))
+    assert error_codes(caught.value) == [code for _, code in updates]
+
+
+def test_idle_times_are_told(ebpf: Switch, namespace: Namespace) -> None:
+    s, entry = ebpf, ebpf.entry(1)
+    entry.idle_timeout_ns = 20_000_000
+    entry.metadata, entry.controller_metadata = b"tag", 77
+    s.client.write(insert(entry), insert(s.entry(2)))
+    note = s.client.hear().idle_timeout_notification
+    (told,) = note.table_entry
+    assert (told.match, told.idle_timeout_ns, told.metadata) == (entry.match, 20_000_000, b"tag")
+    assert told.controller_metadata == 77
+    wanted = p4r.Entity(table_entry=p4r.TableEntry(table_id=entry.table_id))
+    wanted.table_entry.time_since_last_hit.SetInParent()
+    before = {e.table_entry.match[0].exact.value: e.table_entry for e in s.client.read(wanted)}
+    assert all(e.HasField("time_since_last_hit") for e in before.values())
+    s.model.rules["I.limited"] = [Rule((Exact(a),), "I.mark", (7,)) for a in (1, 2)]
+    compare_frames(namespace, s.model, [frame(1, 2)])
+    hit = next(e.table_entry for e in s.client.read(wanted) if e.table_entry.match[0].exact.value == b"\x02")
+    third = s.client.read(wanted)[0].table_entry
+    assert hit.time_since_last_hit.elapsed_ns < third.time_since_last_hit.elapsed_ns
