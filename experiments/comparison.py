@@ -19,6 +19,7 @@ from experiments.overlay import merge, parse_wishes
 from experiments.scenario import TARGETS, Target, scenario_text
 from experiments.transports import NAMED, ROUTINGS, Transport
 from experiments.workloads import WORKLOADS
+from testbed.frr.plan import Timers
 from topologies import Fabric, InputError, build_fabric, load_fabric
 from topologies.yamlfile import Value, YamlMap, parse_yaml
 
@@ -40,7 +41,12 @@ MEASURE_KEYS = (
 TRANSPORT_KEYS = (
     Key("use", "text", "the transport's name, where it goes by another here", ""),
     Key("routing", "choice", "how the fabric forwards", "", choices=ROUTINGS),
-    Key("detection", "time", "after how long the controller withdraws what is dead (routing ecmp)", -1),
+    Key(
+        "detection",
+        "time",
+        "after how long what is dead is withdrawn: by the controller (routing ecmp), by BGP or BFD (frr)",
+        -1,
+    ),
     Key("one_plane", "bool", "the same bandwidth in one plane", False),
 )
 
@@ -204,8 +210,13 @@ def _transport(name: str, value: Value) -> Transport:
         options = {key: item.plain() for key, item in part["options"].as_map(f"{what}.options").items()}
     detection = chosen["detection_ns"]
     routing = chosen["routing"] or base.routing
-    if detection >= 0 and routing != "ecmp":
-        raise part["detection"].error(f"{what}.detection is for routing ecmp, not {routing}")
+    if detection >= 0 and routing == "srv6":
+        raise part["detection"].error(f"{what}.detection is for routing ecmp and frr: nothing routes in srv6")
+    if detection >= 0 and routing == "frr":
+        try:
+            Timers.detecting_in(detection)
+        except ValueError as error:
+            raise part["detection"].error(f"{what}.detection: {error}") from None
     return Transport(
         name=name,
         kind=base.kind,

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from controller.faults import Direction, Moment
+from experiments.fabrics import RunningFabric
 from experiments.fault_schedule import PlannedFault
 from experiments.faults import FaultRecord
 from testbed.faults import Fault
-from testbed.lab import Lab
 
 
 @dataclass(order=True, slots=True)
@@ -35,7 +35,7 @@ class Injector:
     ``undo_all`` mends what is still broken; call it whatever happened.
     """
 
-    def __init__(self, lab: Lab, schedule: Sequence[PlannedFault], start_ns: int) -> None:
+    def __init__(self, lab: RunningFabric, schedule: Sequence[PlannedFault], start_ns: int) -> None:
         self._lab = lab
         self._actions: list[_Action] = []
         self._made: dict[int, _Made] = {}

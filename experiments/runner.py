@@ -51,7 +51,7 @@ def run_sessions(
                 if kind == "say":
                     say(f"  {value}")
                 elif kind == "target":
-                    target = value
+                    target = target or value  # routers have none
                 else:
                     found[transport.name].append(value)
                     done += 1
@@ -112,15 +112,15 @@ def _main(comparison: Comparison, transport: Transport, out: Path, messages: Con
     signal.signal(signal.SIGTERM, _leave)
     # The runner decides what Ctrl-C ends: it ends this process by SIGTERM.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    from experiments.fabrics import bring_up
     from experiments.session import Session, fabric_for, repetition_dict
-    from testbed.lab import Lab
 
     try:
         fabric = fabric_for(comparison, transport)
         logs = out / "logs" / transport.name
         logs.mkdir(parents=True, exist_ok=True)
-        with Lab.up(fabric, comparison.target, logs) as lab:
-            messages.send(("target", lab.target.name))
+        with bring_up(fabric, comparison.target, transport, logs) as lab:
+            messages.send(("target", lab.target_name))
             session = Session(lab, comparison, transport, out)
             for number in range(comparison.repetitions):
                 messages.send(("repetition", repetition_dict(session.run(number))))

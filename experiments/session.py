@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from experiments.comparison import Comparison
+from experiments.fabrics import RunningFabric
 from experiments.fault_schedule import schedule
 from experiments.faults import FaultRecord
 from experiments.injection import Injector
@@ -33,7 +34,6 @@ from experiments.transports import Transport
 from experiments.validity import Load, Validity, judge, load_between, take_snapshot
 from experiments.workloads import COLLECTIVES
 from hosts.remote import AgentError, RemoteAgent
-from testbed.lab import Lab
 from testbed.topology_text import topology_text
 from topologies import Fabric
 
@@ -70,7 +70,7 @@ def fabric_for(comparison: Comparison, transport: Transport) -> Fabric:
 class Session:
     """Runs repetitions of one transport over a lab that is up."""
 
-    def __init__(self, lab: Lab, comparison: Comparison, transport: Transport, out: Path) -> None:
+    def __init__(self, lab: RunningFabric, comparison: Comparison, transport: Transport, out: Path) -> None:
         self._lab = lab
         self._comparison = comparison
         self._transport = transport

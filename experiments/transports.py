@@ -77,7 +77,12 @@ NAMED: dict[str, Transport] = {
         Transport("tcp", "tcp", "ecmp", "Linux TCP over the ECMP fabric", one_plane=True),
         Transport("mptcp", "mptcp", "ecmp", "Linux MPTCP, a subflow per plane, over the ECMP fabric"),
         Transport(
-            "frr", "tcp", "frr", "Linux TCP over routers running FRRouting (eBGP, BFD)", one_plane=True
+            "frr",
+            "tcp",
+            "frr",
+            "Linux TCP over routers running FRRouting: eBGP, and BFD at 3 x 50 ms",
+            one_plane=True,
+            detection_ns=150_000_000,
         ),
     )
 }

@@ -90,6 +90,11 @@ class Lab:
             network.__exit__(None, None, None)
             raise
 
+    @property
+    def target_name(self) -> str:
+        """What runs the switches."""
+        return self.target.name
+
     def __enter__(self) -> Lab:
         return self
 

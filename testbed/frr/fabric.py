@@ -17,7 +17,7 @@ from pyroute2.netlink.rtnl import RTMGRP_IPV6_ROUTE
 from switches.errors import SwitchError
 from testbed import kernel_ip, namespaces, rtnetlink, state
 from testbed.frr.daemons import Daemons, find_daemons
-from testbed.frr.faults import LinkFaults
+from testbed.frr.faults import FrrFaults
 from testbed.frr.plan import Router, Timers, expected_routes, plan
 from testbed.names import Names
 from testbed.network import FabricNetwork
@@ -45,7 +45,7 @@ class FrrFabric:
         network: FabricNetwork,
         routers: tuple[Router, ...],
         daemons: Daemons,
-        faults: LinkFaults,
+        faults: FrrFaults,
         timers: Timers,
     ) -> None:
         self.network = network
@@ -75,13 +75,13 @@ class FrrFabric:
         network = FabricNetwork.up(fabric, names=names, target="frr", routers=True)
         network.__enter__()
         daemons: Daemons | None = None
-        faults: LinkFaults | None = None
+        faults: FrrFaults | None = None
         try:
             routers = plan(fabric)
             kernel_ip.address_hosts(fabric, network.places)
             for router in routers:
                 _make_router(network.places[router.name], router)
-            faults = LinkFaults(fabric, network.places)
+            faults = FrrFaults(fabric, network.places)
             daemons = Daemons(network, timers, state.work_dir(network.names) / "frr")
             daemons.start(routers)
             say(f"{len(routers)} routers started ({time.monotonic() - started:.1f} s)")
@@ -96,6 +96,11 @@ class FrrFabric:
                 faults.close()
             network.__exit__(None, None, None)
             raise
+
+    @property
+    def target_name(self) -> str:
+        """What runs the switches: none of the targets."""
+        return ""
 
     def __enter__(self) -> FrrFabric:
         return self

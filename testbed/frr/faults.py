@@ -1,40 +1,55 @@
-"""Broken links between routers: frames dropped in silence, or the carrier gone."""
+"""Faults between routers, of the kinds and by the calls that ``testbed.faults`` has for switches.
+
+Frames are dropped where they come in, by a BPF filter that is exchanged: one netlink request at each end.
+What only our switch program can do (corruption, rate) is refused.
+"""
 
 from __future__ import annotations
 
 import os
+import struct
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
+from controller.faults import Moment
 from switches.ebpf import bpf
 from switches.ebpf.tc import TrafficControl, ifindex_of
 from testbed import links, namespaces
-from topologies import Fabric, Link, PortRef
+from testbed.faults import Fault, checked, switches_at
+from topologies import Fabric, InputError, Link, PortRef
 
-# Two BPF programs of two instructions, r0 = verdict; exit. They are attached where frames come in.
-_EXIT = bytes([0x95, 0, 0, 0, 0, 0, 0, 0])
-_PASS = bytes([0xB7, 0, 0, 0, 0, 0, 0, 0]) + _EXIT  # TC_ACT_OK
-_DROP = bytes([0xB7, 0, 0, 0, 2, 0, 0, 0]) + _EXIT  # TC_ACT_SHOT
+KINDS = ("blackhole", "loss", "carrier", "port-down", "switch-death", "plane-death")
+
+_EXIT = struct.pack("<BBhi", 0x95, 0, 0, 0)
+_PASS = struct.pack("<BBhi", 0xB7, 0, 0, 0) + _EXIT  # r0 = TC_ACT_OK; exit
+_DROP = struct.pack("<BBhi", 0xB7, 0, 0, 2) + _EXIT  # r0 = TC_ACT_SHOT; exit
 
 
-class LinkFaults:
-    """Cuts and heals the links between a fabric's routers.
+def _lose(ratio: float) -> bytes:
+    """A program that drops a share of the frames at random."""
+    random = struct.pack("<BBhi", 0x85, 0, 0, 7)  # call bpf_get_prandom_u32
+    threshold = min(round(ratio * 2**32), 2**32 - 1)
+    skip = struct.pack("<BBhI", 0x36, 0, 2, threshold)  # if w0 >= threshold: skip two instructions
+    return random + skip + _DROP + _PASS
 
-    Everything is prepared beforehand, so that a cut is one netlink request at each end. Raises MachineError
-    where the kernel has no clsact or no BPF.
+
+class FrrFaults:
+    """Makes and undoes faults of a routed fabric; everything that they need is prepared beforehand.
+
+    Raises MachineError where the kernel has no clsact or no BPF.
     """
 
     def __init__(self, fabric: Fabric, places: Mapping[str, str]) -> None:
+        self._fabric = fabric
         self._places = places
         self._sockets: dict[str, TrafficControl] = {}
         self._indexes: dict[PortRef, int] = {}
         self._programs: list[int] = []
-        self._cut: dict[str, str] = {}
-        self._links = [link for link in fabric.links if link.kind == "fabric"]
+        self._active: dict[str, Fault] = {}
         try:
-            self._passes, self._drops = self._load(_PASS, "pass"), self._load(_DROP, "drop")
-            for end in (end for link in self._links for end in (link.a, link.b)):
-                namespaces.in_thread(lambda end=end: self._prepare(end))  # type: ignore[misc]
+            self._pass, self._drop = self._load(_PASS, "pass"), self._load(_DROP, "drop")
+            for end in (end for link in fabric.links for end in (link.a, link.b)):
+                namespaces.in_thread(lambda end=end: self._attach(end))  # type: ignore[misc]
         except BaseException:
             self.close()
             raise
@@ -43,49 +58,78 @@ class LinkFaults:
         self._programs.append(bpf.load_program(code, name))
         return self._programs[-1]
 
-    def _prepare(self, end: PortRef) -> None:
+    def _attach(self, end: PortRef) -> None:
         namespaces.enter(self._places[end.node])
         if end.node not in self._sockets:
             self._sockets[end.node] = TrafficControl()
         self._indexes[end] = index = ifindex_of(end.ifname)
         self._sockets[end.node].add_clsact(index)
-        self._sockets[end.node].add_filter(index, self._passes, "pass")
+        self._sockets[end.node].add_filter(index, self._pass, "pass")
 
-    def cut(self, link: Link, direction: str = "both") -> tuple[int, int]:
-        """Drops what a link carries, carrier up. Returns CLOCK_MONOTONIC ns before and after.
+    def prepare(self, fault: Fault) -> None:
+        """Raises InputError on a fault that ``apply`` would refuse."""
+        self._checked(fault)
 
-        ``direction`` is ``both``, ``up`` (away from the hosts, so dropped at the upper end) or ``down``.
+    def _checked(self, fault: Fault) -> Fault:
+        if fault.kind not in KINDS:
+            raise InputError(f"{fault.kind}: routers know no such fault ({', '.join(KINDS)})")
+        return checked(self._fabric, fault)
+
+    def apply(self, fault: Fault) -> Moment:
+        """Makes a fault and says when it took effect.
+
+        Raises InputError on one that makes no sense here or a place that is faulty already.
         """
-        self._cut[link.name] = direction
-        return self._run(_ends(link, direction), self._drops)
+        fault = self._checked(fault)
+        if fault.where in self._active:
+            raise InputError(f"{fault.where} is faulty already: restore it first")
+        if fault.kind in ("carrier", "port-down"):
+            moment = self._interface(fault, up=False)
+        else:
+            program = self._load(_lose(fault.ratio), "lose") if fault.kind == "loss" else self._drop
+            moment = self._filter(self._ends(fault), program)
+        self._active[fault.where] = fault
+        return moment
 
-    def heal(self, link: Link) -> tuple[int, int]:
-        """Lets frames through again. Returns CLOCK_MONOTONIC ns before and after.
+    def undo(self, where: str) -> Moment:
+        """Undoes the fault of a place and says when. Raises InputError where there is none."""
+        fault = self._active.pop(where, None)
+        if fault is None:
+            raise InputError(f"{where} has no fault to undo")
+        if fault.kind in ("carrier", "port-down"):
+            return self._interface(fault, up=True)
+        return self._filter(self._ends(fault), self._pass)
 
-        Raises KeyError where the link was not cut.
-        """
-        return self._run(_ends(link, self._cut.pop(link.name)), self._passes)
+    def _ends(self, fault: Fault) -> tuple[PortRef, ...]:
+        """Where frames are to be dropped as they come in; a dead switch's own words are dropped, too."""
+        if fault.kind in ("switch-death", "plane-death"):
+            dead = switches_at(self._fabric, fault.where)
+            hit = [link for link in self._fabric.links if link.a.node in dead or link.b.node in dead]
+            return tuple(end for link in hit for end in (link.a, link.b))
+        link = self._link(fault)
+        return {"both": (link.a, link.b), "up": (link.b,), "down": (link.a,)}[fault.direction]
 
-    def set_carrier(self, link: Link, *, up: bool) -> tuple[int, int]:
-        """Takes a link's carrier away by downing its upper end, or gives it back."""
-        before = time.monotonic_ns()
-        links.set_up(self._places[link.b.node], link.b.ifname, up=up)
-        return before, time.monotonic_ns()
+    def _link(self, fault: Fault) -> Link:
+        if fault.kind == "port-down":
+            return next(link for link in self._fabric.links if link.a.ifname == fault.where)
+        return self._fabric.link(*fault.where.split(":"))
 
-    def _run(self, ends: tuple[PortRef, ...], program: int) -> tuple[int, int]:
+    def _interface(self, fault: Fault, *, up: bool) -> Moment:
+        """A link's carrier goes with its upper end, a NIC's port with its own."""
+        link = self._link(fault)
+        end = link.a if fault.kind == "port-down" else link.b
+        return Moment(*links.set_up(self._places[end.node], end.ifname, up=up), "testbed")
+
+    def _filter(self, ends: Iterable[PortRef], program: int) -> Moment:
         before = time.monotonic_ns()
         for end in ends:
             self._sockets[end.node].add_filter(self._indexes[end], program, "fault")
-        return before, time.monotonic_ns()
+        return Moment(before, time.monotonic_ns(), "testbed")
 
     def close(self) -> None:
-        """Gives the descriptors back; what is attached stays until the interface goes. Again is harmless."""
+        """Gives descriptors back; what is attached stays until its interface goes. Again is harmless."""
         for control in self._sockets.values():
             control.close()
         while self._programs:
             os.close(self._programs.pop())
         self._sockets.clear()
-
-
-def _ends(link: Link, direction: str) -> tuple[PortRef, ...]:
-    return {"both": (link.a, link.b), "up": (link.b,), "down": (link.a,)}[direction]

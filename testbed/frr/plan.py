@@ -9,6 +9,8 @@ from topologies import Fabric, Link, Switch
 
 LINK_BLOCK = IPv6Network("fd00:6d72:64::/48")  # numbered links, a /127 each (RFC 6164)
 T1_AS, FIRST_T0_AS = 4_200_000_000, 4_200_000_001  # private four-byte numbers (RFC 6996)
+BFD_MULTIPLIER = 3
+MIN_BFD_INTERVAL_MS = 10  # the least that bfdd takes
 ROUTER_IDS = IPv4Address("10.0.0.0")
 
 
@@ -23,11 +25,28 @@ class Timers:
     keepalive_s: int = 1
     hold_s: int = 3
     bfd_interval_ms: int = 0
-    bfd_multiplier: int = 3
+    bfd_multiplier: int = BFD_MULTIPLIER
 
     def __post_init__(self) -> None:
         if self.hold_s < 3 or self.keepalive_s < 1:
             raise ValueError("BGP knows no hold time below 3 s and no keepalive below 1 s (RFC 4271)")
+
+    @classmethod
+    def detecting_in(cls, detection_ns: int) -> Timers:
+        """Timers by which a dead neighbour is noticed in that time: BFD below 3 s, else BGP's hold time.
+
+        Raises ValueError where neither can do it.
+        """
+        milliseconds = detection_ns // 10**6
+        if milliseconds >= 3000:
+            if milliseconds % 1000:
+                raise ValueError("BGP's hold time is whole seconds")
+            return cls(keepalive_s=milliseconds // 3000, hold_s=milliseconds // 1000)
+        interval, rest = divmod(milliseconds, BFD_MULTIPLIER)
+        if rest or interval < MIN_BFD_INTERVAL_MS:
+            least = f"{MIN_BFD_INTERVAL_MS} ms or more"
+            raise ValueError(f"BFD gives up after {BFD_MULTIPLIER} intervals of whole milliseconds, {least}")
+        return cls(bfd_interval_ms=interval)
 
     @property
     def detection_ms(self) -> int:

@@ -12,6 +12,7 @@ import pytest
 from testbed import namespaces, rtnetlink
 from testbed.clean import clean
 from testbed.errors import MachineError
+from testbed.faults import Fault
 from testbed.frr.daemons import DaemonError, find_daemons
 from testbed.frr.fabric import FrrFabric, NotConvergedError, ways
 from testbed.frr.plan import Timers
@@ -85,11 +86,11 @@ def test_routers_carry_tcp_and_go_round_a_dead_link(tiny: Fabric, names: Names) 
     with FrrFabric.up(tiny, Timers(bfd_interval_ms=100), names=names) as fabric:
         assert hops(fabric, t0) == dict.fromkeys(far, 2)
         assert [carry(fabric, "h0", "h3", plane) for plane in range(tiny.planes)] == [1 << 20] * tiny.planes
-        before, after = fabric.faults.cut(link)
-        assert before < after
+        moment = fabric.faults.apply(Fault("blackhole", link.name))
+        assert moment.t_before_ns < moment.t_after_ns
         until_hops(fabric, t0, 1)
         assert carry(fabric, "h0", "h3", 0) == 1 << 20
-        fabric.faults.heal(link)
+        fabric.faults.undo(link.name)
         fabric.converged()
         assert hops(fabric, t0) == dict.fromkeys(far, 2)
 

@@ -66,3 +66,14 @@ def test_times_to_detection() -> None:
     assert Timers(bfd_interval_ms=50).detection_ms == 150
     with pytest.raises(ValueError, match="RFC 4271"):
         Timers(hold_s=2)
+
+
+@pytest.mark.parametrize("detection_ms", [30, 150, 300, 2997, 3000, 9000, 180_000])
+def test_timers_by_the_time_they_take(detection_ms: int) -> None:
+    assert Timers.detecting_in(detection_ms * 10**6).detection_ms == detection_ms
+
+
+@pytest.mark.parametrize("detection_ms", [0, 10, 29, 100, 2999, 3001])
+def test_times_that_no_protocol_can_do(detection_ms: int) -> None:
+    with pytest.raises(ValueError, match=r"BFD gives up|hold time"):
+        Timers.detecting_in(detection_ms * 10**6)
