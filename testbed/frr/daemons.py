@@ -74,7 +74,17 @@ class Daemons:
         shutil.chown(home, USER, USER)
         config = home / f"{name}.conf"
         config.write_text(configuration, encoding="utf-8")
-        argv = [str(self._binaries / name), "-f", str(config), "-i", str(home / f"{name}.pid")]
+        # A router's control plane has a CPU to itself; here it only has precedence over what hosts do.
+        argv = [
+            "nice",
+            "-n",
+            "-20",
+            str(self._binaries / name),
+            "-f",
+            str(config),
+            "-i",
+            str(home / f"{name}.pid"),
+        ]
         argv += ["-z", str(home / _ZSERV), "--vty_socket", str(home), "-A", "127.0.0.1", "-P", "0"]
         argv += ["--log", f"file:{home / name}.log", "--log-level", "warning"]
         if name == "bfdd":
