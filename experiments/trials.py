@@ -54,6 +54,7 @@ class Trials:
         self.records: list[FaultRecord] = []
         self.notes: list[str] = []
         self.failures: list[str] = []
+        self._marks = 0
 
     def run(self, step: Step) -> None:
         """Makes all faults; ``step`` is told how many trials are done.
@@ -62,13 +63,17 @@ class Trials:
         """
         deadly = self._scenario.fault.kind == SWITCH_DEATH
         for number, place in enumerate(self._places):
-            self._recorder.mark()
+            self._mark()
             death = self._kill(place) if deadly else self._cut(place)
             if death is not None:
                 self._unasked(death)
             self._settle(number)
             step(number + 1)
+        self._mark()
+
+    def _mark(self) -> None:
         self._recorder.mark()
+        self._marks += 1
 
     def look_back(self) -> None:
         """Names the switches that ended after the last trial, when it was too late to measure them."""
@@ -130,8 +135,8 @@ class Trials:
         words = self._lab.target.last_words(switch)
         self.failures.append(f"switch failure: {switch} ended by itself ({words}) and was started again")
         let_pass(self._scenario.hold_ns)
-        if self.records:
-            self._recorder.mark()
+        if self._marks <= len(self.records):  # else the trial it fell into has no record of its own
+            self._mark()
         self._revive(switch, death.t_before_ns, death.t_after_ns)
 
     def _revive(self, switch: str, before_ns: int, after_ns: int) -> None:
