@@ -47,6 +47,7 @@ TRANSPORT_KEYS = (
         "after how long what is dead is withdrawn: by the controller (routing ecmp), by BGP or BFD (frr)",
         -1,
     ),
+    Key("loss", "number", "share of frames lost on the way into every NIC, throughout", 0.0, high=0.9),
     Key("one_plane", "bool", "the same bandwidth in one plane", False),
 )
 
@@ -224,6 +225,7 @@ def _transport(name: str, value: Value) -> Transport:
         meaning=base.meaning,
         options={**base.options, **options},
         one_plane=chosen["one_plane"] if "one_plane" in part else base.one_plane,
+        loss=chosen["loss"],
         detection_ns=detection if detection >= 0 else base.detection_ns,
     )
 

@@ -91,11 +91,19 @@ def _transport(transport: Transport, repetitions: Sequence[Mapping[str, Any]]) -
         "routing": transport.routing,
         "options": dict(transport.options),
         "one_plane": transport.one_plane,
+        "loss": transport.loss,
         "detection_ns": transport.detection_ns,
         "valid": not reasons,
         "validity": {
             "reasons": reasons,
-            "notes": [n for r in repetitions for n in r["validity"]["notes"]],
+            "notes": [
+                *(n for r in repetitions for n in r["validity"]["notes"]),
+                *(
+                    f"repetition {r['number']} did not end: {r['failure']}"
+                    for r in repetitions
+                    if r["failure"]
+                ),
+            ],
             "loads": [load for r in repetitions for load in r["validity"]["loads"]],
         },
         "integrity": problems[0] if problems else OK,
@@ -107,6 +115,7 @@ def _transport(transport: Transport, repetitions: Sequence[Mapping[str, Any]]) -
                 "repetition": r["number"],
                 "valid": not r["validity"]["reasons"],
                 "integrity": r["problem"] or OK,
+                "failure": r["failure"],
                 "metrics": {name: _thinned(values) for name, values in r["metrics"].items()},
                 "data": r["data"],
                 "measure_ns": r["measure_ns"],

@@ -18,6 +18,7 @@ from topologies import Fabric, InputError
 from topologies.yamlfile import YamlMap
 
 RANDOM = "random"
+BUSIEST = "busiest"
 REBOOT, DEATH = "switch-reboot", "switch-death"
 KINDS: dict[str, Place] = {name: kind.place for name, kind in faults.KINDS.items() if name != "flap"}
 """Which places a kind of fault can strike. A flap is any of them with an ``every``: then it has a record each
@@ -115,7 +116,9 @@ def matching(spec: FaultSpec, fabric: Fabric, used: Sequence[str] = ()) -> list[
     found: list[str] = []
     all_places = places_of(fabric, spec.kind)
     for pattern in spec.where:
-        if pattern == RANDOM:
+        if pattern == BUSIEST and KINDS[spec.kind] is Place.LINK:
+            fitting = [BUSIEST]
+        elif pattern == RANDOM:
             fitting = [
                 link.name
                 for link in fabric.links

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 from controller.faults import Direction, Moment
 from experiments.fabrics import RunningFabric
-from experiments.fault_schedule import PlannedFault
+from experiments.fault_schedule import BUSIEST, PlannedFault
 from experiments.faults import FaultRecord
 from testbed.faults import Fault
 
@@ -49,7 +49,20 @@ class Injector:
     def prepare(self) -> None:
         """Opens what the faults will need, so that opening it does not widen their moments."""
         for fault in {action.fault.place: action.fault for action in self._actions}.values():
-            self._lab.faults.prepare(_fault(fault))
+            if fault.place != BUSIEST:
+                self._lab.faults.prepare(_fault(fault))
+
+    @property
+    def asks_for_the_busiest(self) -> bool:
+        """Whether a fault is to strike the link that then carries most."""
+        return any(action.fault.place == BUSIEST for action in self._actions)
+
+    def resolve(self, busiest: str) -> None:
+        """Names the link that carries most."""
+        for action in self._actions:
+            if action.fault.place == BUSIEST:
+                action.fault = replace(action.fault, place=busiest)
+        self.prepare()
 
     @property
     def next_ns(self) -> int | None:

@@ -7,6 +7,7 @@ first used in, so that a process can only ever work on one fabric.
 from __future__ import annotations
 
 import ctypes
+import logging
 import multiprocessing
 import signal
 import traceback
@@ -108,6 +109,7 @@ def _messages(connection: Connection) -> Iterator[tuple[str, Any]]:
 
 def _main(comparison: Comparison, transport: Transport, out: Path, messages: Connection) -> None:
     """Entry point of a transport's process."""
+    logging.getLogger("finsy").setLevel(logging.ERROR)  # it warns of every switch that speaks no gNMI
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     signal.signal(signal.SIGTERM, _leave)
     # The runner decides what Ctrl-C ends: it ends this process by SIGTERM.

@@ -6,7 +6,7 @@ import contextlib
 import os
 import select
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -30,22 +30,28 @@ from experiments.metrics import (
 )
 from experiments.one_plane import in_one_plane, specs_in_one_plane
 from experiments.placement import Placement, place
+from experiments.traffic import busiest_link, bytes_sent
 from experiments.transports import Transport
 from experiments.validity import Load, Validity, judge, load_between, take_snapshot
 from experiments.workloads import COLLECTIVES
 from hosts.remote import AgentError, RemoteAgent
+from testbed.faults import Fault
 from testbed.topology_text import topology_text
 from topologies import Fabric
 
 LEAD_NS = 200_000_000  # from the command to begin to the beginning: all ranks must have got it
 OPEN_TIMEOUT_S = 60.0
 DRAIN_S = 5.0
+BUSIEST_NS = 200_000_000  # before the measurement, of which half is looked at
 SERIES_BEFORE_NS = 100_000_000
 
 
 @dataclass(frozen=True)
 class Repetition:
-    """What one repetition found. ``problem`` says what was wrong with the data, or that it did not end."""
+    """What one repetition found.
+
+    ``problem`` is what was wrong with the data, ``failure`` why it did not come to its end.
+    """
 
     number: int
     metrics: Metrics
@@ -55,6 +61,7 @@ class Repetition:
     measure_ns: int
     end_ns: int
     problem: str | None
+    failure: str | None
     counters: Mapping[str, int]
     bytes_delivered: int
     validity: Validity
@@ -96,7 +103,22 @@ class Session:
                 for host in placement.hosts
             ]
             self._open(ranks, placement, seed)
-            return self._measure(ranks, placement, number, seed)
+            with self._lossy_links():
+                return self._measure(ranks, placement, number, seed)
+
+    @contextlib.contextmanager
+    def _lossy_links(self) -> Iterator[None]:
+        """Has every NIC lose a share of what it gets, where the transport is to be tried so."""
+        faults, made = self._lab.faults, []
+        links = [link.name for link in self._lab.fabric.links if link.kind == "host"]
+        try:
+            for name in links if self._transport.loss else ():
+                faults.apply(Fault("loss", name, "down", self._transport.loss))
+                made.append(name)
+            yield
+        finally:
+            for name in made:
+                faults.undo(name)
 
     def _open(self, ranks: Sequence[RemoteAgent], placement: Placement, seed: int) -> None:
         text = topology_text(self._lab.fabric)
@@ -137,6 +159,7 @@ class Session:
         injector.prepare()
         for rank in ranks:
             rank.tell("run", start_ns=start_ns, measure_ns=measure_ns)
+        self._find_busiest(injector, used, measure_ns)
         _until(measure_ns)
         before = take_snapshot(pids)
         try:
@@ -145,7 +168,7 @@ class Session:
             end_ns = time.monotonic_ns()
             load = load_between(before, take_snapshot(pids))
             injector.undo_all()
-        problems = self._finish(ranks, ended)
+        problem, failure = self._finish(ranks, ended)
         samples, counters = self._collect(ranks, number)
         records = tuple(injector.records())
         metrics = metrics_of(comparison, placement, samples, measure_ns, records)
@@ -158,12 +181,23 @@ class Session:
             fault_params=tuple(fault.params for fault in planned[: len(records)]),
             measure_ns=measure_ns,
             end_ns=end_ns,
-            problem=problems[0] if problems else None,
+            problem=problem,
+            failure=failure,
             counters=counters,
             bytes_delivered=sum(int(r["series_bytes"][-1]) if len(r["series_bytes"]) else 0 for r in samples),
             validity=self._judge(load, counters, len(ranks)),
             data=f"data/{self._data_name(number)}.npz",
         )
+
+    def _find_busiest(self, injector: Injector, used: Collection[str], measure_ns: int) -> None:
+        """Looks which link carries most at the end of the warm-up, where a fault wants to know."""
+        if not injector.asks_for_the_busiest:
+            return
+        _until(measure_ns - BUSIEST_NS)
+        before = bytes_sent(self._lab.network)
+        _until(measure_ns - BUSIEST_NS // 2)
+        after = bytes_sent(self._lab.network)
+        injector.resolve(busiest_link(self._lab.fabric, before, after, used))
 
     def _judge(self, load: Load, counters: Mapping[str, int], ranks: int) -> Validity:
         also = []
@@ -187,30 +221,27 @@ class Session:
                 if rank in ready:
                     ended[number] = rank.hear()
                     del left[number]
-                    if ended[number]["problem"] is not None:
+                    if ended[number]["problem"] is not None or ended[number]["failure"] is not None:
                         return ended
             if time.monotonic_ns() >= deadline:
                 return ended
         return ended
 
-    def _finish(self, ranks: Sequence[RemoteAgent], ended: dict[int, Mapping[str, Any]]) -> list[str]:
-        """Stops what is not over; returns what was wrong, the data's faults before those of time."""
-        problems = [answer["problem"] for answer in ended.values() if answer["problem"] is not None]
-        late = []
+    def _finish(
+        self, ranks: Sequence[RemoteAgent], ended: dict[int, Mapping[str, Any]]
+    ) -> tuple[str | None, str | None]:
+        """Stops what is not over; returns what was wrong with the data, and why it did not end."""
+        answers = list(ended.values())
         for number, rank in enumerate(ranks):
             if number in ended:
                 continue
             rank.tell("stop")
-            answer = rank.hear()
-            if "stopped" not in answer:  # it came to its end just now
-                late.append(answer)
+            answers.append(rank.hear())
+            if "stopped" not in answers[-1]:  # it came to its end just now, and answered that first
                 rank.hear()
-            else:
-                late.append(answer)
-        for answer in late:
-            if answer.get("problem") is not None:
-                problems.append(answer["problem"])
-        return problems
+        problems = [answer["problem"] for answer in answers if answer.get("problem") is not None]
+        failures = [answer["failure"] for answer in answers if answer.get("failure") is not None]
+        return problems[0] if problems else None, failures[0] if failures else None
 
     def _data_name(self, number: int) -> str:
         return f"{self._transport.name}-{number}"

@@ -31,6 +31,8 @@ class Transport:
     """What the channel is opened with."""
     one_plane: bool = False
     """The same NIC bandwidth in one plane: planes become one, and its links as fast as all together."""
+    loss: float = 0.0
+    """The share of frames lost on the way into every NIC, throughout."""
     detection_ns: int | None = None
     """After how long the controller withdraws what is dead (routing ecmp); None: never."""
 

@@ -12,6 +12,7 @@ from experiments.comparison import is_comparison
 from experiments.scenario import load_scenario
 from mrclab.output import directory
 from mrclab.run_comparison import run_comparison
+from mrclab.run_figures import FIGURES, run_figures
 from switches.errors import MachineError
 from switches.target import select_target
 from testbed.doctor import require_machine
@@ -20,6 +21,8 @@ from topologies import InputError, load_fabric
 
 def run(args: argparse.Namespace) -> int:
     """Runs a scenario. Everything that can be wrong with the input is found before anything is touched."""
+    if args.scenario == FIGURES:
+        return run_figures(args)
     if is_comparison(args.scenario):
         return run_comparison(args)
     if args.dry_run:

@@ -18,13 +18,18 @@ TOLERANCE = 0.12
 
 def judge(result: Mapping[str, Any]) -> Verdict:
     """Every phase carries its share of the fault-free rate."""
-    usual = rate_between(result, "mrc", 0, PHASE_US)
+    return judge_phases(result, "mrc")
+
+
+def judge_phases(result: Mapping[str, Any], transport: str) -> Verdict:
+    """Of half a second each, with ``LEFT`` of four links."""
+    usual = rate_between(result, transport, 0, PHASE_US)
     checks: list[Check] = []
     for number, left in enumerate(LEFT[1:], 1):
         if left == LEFT[number - 1]:
             continue
         begin = number * PHASE_US
-        rate = rate_between(result, "mrc", begin + SETTLE_US, begin + PHASE_US)
+        rate = rate_between(result, transport, begin + SETTLE_US, begin + PHASE_US)
         asked = f"share of the fault-free rate with {left} of 4 links"
         checks.append(about(asked, ratio(rate, usual), left / 4, TOLERANCE))
     return all_hold(checks)

@@ -83,6 +83,12 @@ def median(result: Mapping[str, Any], transport: str, metric: str) -> float | No
     return summary["p50"] if summary else None
 
 
+def quantile(result: Mapping[str, Any], transport: str, metric: str, rank: str) -> float | None:
+    """Another figure of a metric's summary, such as ``p90``."""
+    summary = result["transports"].get(transport, {}).get("summary", {}).get(metric)
+    return summary[rank] if summary else None
+
+
 def at_least(asked: str, value: float | None, limit: float, unit: str = "") -> Check:
     """A value that must not be below a limit."""
     found = "not measured" if value is None else f"{value:.3g}{unit} (at least {limit:g}{unit})"
@@ -146,6 +152,16 @@ def lowest_between(
         if len(inside):
             lows.append(float(inside.min()))
     return float(np.median(lows)) if lows else None
+
+
+def lost_between(result: Mapping[str, Any], transport: str, begin_us: float, end_us: float) -> float | None:
+    """Packets taken for lost between two times: the mean over the repetitions."""
+    counts = []
+    for series in result["transports"].get(transport, {}).get("series", ()):
+        lost = np.asarray(series["lost"])
+        starts = series["start_us"] + np.arange(len(lost)) * series["bin_us"]
+        counts.append(int(lost[(starts >= begin_us) & (starts < end_us)].sum()))
+    return float(np.mean(counts)) if counts else None
 
 
 def duration_us(result: Mapping[str, Any]) -> float:

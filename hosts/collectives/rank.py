@@ -5,8 +5,8 @@ experiment commands it over that socket, a JSON object per line each way, answer
 
     open      fabric, host, rank, ranks, transport, job -> what each peer must know to connect
     connect   the peers' attributes, by rank
-    run       the times to begin and to measure -> answered when the job is over: `problem`, None where it is
-              well, and whether the job came to its `end`
+    run       the times to begin and to measure -> answered when the job is over: `problem`, what was wrong
+              with the data, and `failure`, why it did not come to its end; both None where all is well
     stop      ends the job; the answer has `stopped`, and where the job was not over what `run` would have had
     save      writes samples and series to a file -> counters
 
@@ -108,7 +108,7 @@ class RankProcess:
                 comm.take(event)
             self._advance()
         except PutError as error:
-            self._over(str(error), ended=False)
+            self._over(str(error))
         answer, self._answer = self._answer, None
         return bool(readable), answer
 
@@ -118,7 +118,7 @@ class RankProcess:
             try:
                 running.wait = next(running.steps)
             except StopIteration:
-                self._over(None, ended=True)
+                self._over(None)
                 return
 
     def close(self) -> None:
@@ -126,12 +126,12 @@ class RankProcess:
         if self._channel is not None:
             self._channel.close()
 
-    def _over(self, problem: str | None, *, ended: bool) -> None:
+    def _over(self, failure: str | None) -> None:
         if self._running is None or self._channel is None or self._job is None:
             return
         self._running = None
         self._series.take(time.monotonic_ns(), self._channel.bytes_delivered())
-        self._answer = {"problem": self._job.problem or problem, "ended": ended}
+        self._answer = {"problem": self._job.problem, "failure": failure}
 
     def _open(self, request: Mapping[str, Any]) -> dict[str, Any]:
         take_cpu(request["cpu"], realtime=request["alone"])
@@ -168,7 +168,7 @@ class RankProcess:
         self._advance()
 
     def _stop(self, _request: Mapping[str, Any]) -> dict[str, Any]:
-        self._over("stopped before it was over", ended=False)
+        self._over("stopped before it was over")
         answer, self._answer = self._answer, None
         return {**(answer or {}), "stopped": True}
 

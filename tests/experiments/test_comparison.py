@@ -7,10 +7,19 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiments.comparison import Comparison, load_comparison, parse_comparison, scenario_schema, schema_path
+from experiments.comparison import (
+    Comparison,
+    is_comparison,
+    load_comparison,
+    parse_comparison,
+    scenario_schema,
+    schema_path,
+)
 from experiments.overlay import parse_wishes
 from experiments.plan import plan_text
+from experiments.scenario import shipped_scenarios
 from experiments.transports import NAMED
+from mrclab.run_figures import listed_figures
 from topologies import InputError
 
 SHORT = """\
@@ -196,3 +205,21 @@ def test_every_named_transport_says_what_it_is() -> None:
 def test_a_name_that_is_no_scenario_lists_those_there_are() -> None:
     with pytest.raises(InputError, match="no scenario 'nothing'"):
         load_comparison("nothing")
+
+
+COMPARISONS = [name for name in shipped_scenarios() if is_comparison(name)]
+
+
+@pytest.mark.parametrize("name", COMPARISONS)
+def test_what_is_shipped_fits_its_fabric_and_is_judged(name: str) -> None:
+    scenario = load_comparison(name)
+    scenario.check_against(scenario.fabric())
+    assert scenario.name == name
+    assert scenario.claim
+    assert scenario.figure
+    assert len(plan_text(scenario).splitlines()) >= 6
+
+
+def test_every_figure_that_is_listed_is_shipped() -> None:
+    assert set(listed_figures()) <= set(COMPARISONS)
+    assert all(name in listed_figures() for name in COMPARISONS if name.startswith("fig"))

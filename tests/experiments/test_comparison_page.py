@@ -40,6 +40,7 @@ def repetition(number: int, whole_us: float) -> dict[str, Any]:
     }
     return {
         "number": number,
+        "failure": None,
         "problem": None,
         "metrics": {
             "whole_us": [whole_us],

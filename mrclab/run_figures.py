@@ -1,0 +1,74 @@
+"""``mrclab run figures``: every figure's scenario, one after the other, and an index page over them."""
+
+from __future__ import annotations
+
+import argparse
+from importlib.resources import files
+from pathlib import Path
+
+from rich.console import Console
+
+from experiments.comparison import Comparison, load_comparison
+from mrclab.output import directory
+from mrclab.run_comparison import compare_transports
+from switches.target import select_target
+from testbed.doctor import require_machine
+
+FIGURES = "figures"
+
+
+def listed_figures() -> tuple[str, ...]:
+    """The scenarios that make up ``figures``, in order."""
+    text = files("experiments").joinpath("scenarios", "figures.txt").read_text(encoding="utf-8")
+    lines = (line.partition("#")[0].strip() for line in text.splitlines())
+    return tuple(line for line in lines if line)
+
+
+def run_figures(args: argparse.Namespace) -> int:
+    """Runs all, goes on after one that fails, and writes ``index.html``; 1 where one failed or was damaged.
+
+    All scenarios are read and checked before the first one runs. Raises InputError, MachineError.
+    """
+    scenarios = [
+        load_comparison(
+            name,
+            topology=args.topology,
+            target=args.target,
+            repetitions=args.trials,
+            seed=args.seed,
+            settings=args.set,
+        )
+        for name in listed_figures()
+    ]
+    for scenario in scenarios:
+        scenario.check_against(scenario.fabric())
+    if args.dry_run:
+        print("\n".join(f"{s.name}: {s.claim}" for s in scenarios))
+        return 0
+    select_target(args.target)
+    require_machine()
+    return _run_all(scenarios, directory(args.out, FIGURES), Console())
+
+
+def _run_all(scenarios: list[Comparison], out: Path, console: Console) -> int:
+    from experiments.page.write import write_index
+
+    done: list[Path] = []
+    failed: list[str] = []
+    for scenario in scenarios:
+        place = out / scenario.name
+        place.mkdir()
+        try:
+            result = compare_transports(scenario, place, console)
+        except RuntimeError as error:
+            console.print(f"{scenario.name} failed: {error}", style="bold red")
+            failed.append(scenario.name)
+            continue
+        done.append(place)
+        if result["integrity"] != "ok":
+            failed.append(scenario.name)
+    if done:
+        console.print(f"index: {write_index(done, out / 'index.html', 'Figures')}")
+    if failed:
+        console.print(f"failed: {', '.join(failed)}", style="bold red")
+    return 1 if failed else 0
