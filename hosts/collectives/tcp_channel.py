@@ -206,6 +206,7 @@ class TcpChannel:
         self._parts: dict[tuple[int, int], tuple[int, int]] = {}
         self._tickets = 0
         self._ready: list[ChannelEvent] = []
+        self._answers: list[tuple[Stream, int]] = []
         self._delivered = 0
         self._log: list[dict[str, Any]] = []
 
@@ -289,6 +290,8 @@ class TcpChannel:
 
     def turn(self, until_ns: int | None, others: Collection[int] = ()) -> Collection[int]:
         """See Channel."""
+        if not self._ready:
+            self._answer()
         timeout: float | None = 0.0
         if not self._ready:
             timeout = None if until_ns is None else max(0, until_ns - time.monotonic_ns()) / 1e9
@@ -354,7 +357,15 @@ class TcpChannel:
             self._parts[peer, ticket] = came + 1, so_far + length
             return
         self._ready.append(Arrived(peer, tag, so_far + length, time.monotonic_ns()))
-        self._queue(stream, [memoryview(_RECORD.pack(_THERE, 0, 0, 0, 0, 0, ticket, 0))])
+        self._answers.append((stream, ticket))
+
+    def _answer(self) -> None:
+        """Tells peers which of their puts are here: not before ours has been told, since from then on they
+        may write over them."""
+        answers, self._answers = self._answers, []
+        for stream, ticket in answers:
+            if stream in self._streams:
+                self._queue(stream, [memoryview(_RECORD.pack(_THERE, 0, 0, 0, 0, 0, ticket, 0))])
 
     def _welcome(self, stream: Stream, peer: int, number: int) -> None:
         if stream.peer is not None or number >= self._count:

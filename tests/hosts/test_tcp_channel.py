@@ -169,3 +169,17 @@ def test_a_kernel_without_mptcp_is_told_in_a_line(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(tcp_channel, "IPPROTO_MPTCP", 263)
     with pytest.raises(MptcpMissingError, match=r"no MPTCP: use one with CONFIG_MPTCP"):
         open_socket(True)
+
+
+def test_nothing_is_confirmed_while_its_receiver_has_not_looked(make: Make) -> None:
+    sender, receiver = make(2)
+    ticket = sender.put(1, 0, 0, memoryview(b"first"), 1)
+    for _ in range(50):
+        sender.turn(time.monotonic_ns() + 1_000_000)
+        receiver.turn(time.monotonic_ns() + 1_000_000)
+        assert sender.events() == []
+    assert region(receiver)[:5] == b"first"
+    assert [e.tag for e in receiver.events() if isinstance(e, Arrived)] == [1]
+    seen: list[list[Any]] = [[], []]
+    run([sender, receiver], lambda: bool(seen[0]), seen)
+    assert [e.ticket for e in seen[0] if isinstance(e, Done)] == [ticket]
