@@ -1,0 +1,77 @@
+"""Whether every CPU is alive: on each a tiny process that writes down the time again and again.
+
+Hosts and switches of a testbed share the CPUs of one machine. One that stands still (its hypervisor gave it to
+somebody else, or a process of higher priority holds it) stops every frame that waits there, and to a prober on
+another CPU that looks like a dead link. Started as ``python -m hosts.clustermapper.heartbeat CPU FD``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import signal
+import struct
+import subprocess
+import sys
+import time
+from types import TracebackType
+from typing import Self
+
+BEAT_NS = 2_000_000
+_SLOT = struct.Struct("=Q")
+_PR_SET_PDEATHSIG = 1
+
+
+class Heartbeats:
+    """A heart on every CPU that this process may use. A context manager."""
+
+    def __init__(self) -> None:
+        self._cpus = sorted(os.sched_getaffinity(0))
+        self._fd = os.memfd_create("mrclab-heartbeats")
+        os.ftruncate(self._fd, mmap.PAGESIZE)
+        self._beats = mmap.mmap(self._fd, mmap.PAGESIZE)
+        self._hearts: list[subprocess.Popen[bytes]] = []
+
+    def __enter__(self) -> Self:
+        command = [sys.executable, "-m", "hosts.clustermapper.heartbeat"]
+        for slot, cpu in enumerate(self._cpus):
+            _SLOT.pack_into(self._beats, slot * _SLOT.size, 0)
+            self._hearts.append(
+                subprocess.Popen(
+                    [*command, str(cpu), str(slot), str(self._fd)],
+                    pass_fds=[self._fd],
+                    stdin=subprocess.DEVNULL,
+                )
+            )
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for heart in self._hearts:
+            heart.kill()
+            heart.wait()
+        self._beats.close()
+        os.close(self._fd)
+
+    def longest_ns(self, now_ns: int) -> int:
+        """For how long the CPU that was silent longest has been; 0 until all have begun to beat."""
+        beats = [_SLOT.unpack_from(self._beats, slot * _SLOT.size)[0] for slot in range(len(self._cpus))]
+        return 0 if 0 in beats else now_ns - min(beats)
+
+
+def main() -> None:
+    """Beats until its parent ends."""
+    cpu, slot, fd = map(int, sys.argv[1:])
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+    os.sched_setaffinity(0, {cpu})
+    beats = mmap.mmap(fd, mmap.PAGESIZE)
+    while True:
+        _SLOT.pack_into(beats, slot * _SLOT.size, time.monotonic_ns())
+        time.sleep(BEAT_NS / 1e9)
+
+
+if __name__ == "__main__":
+    main()

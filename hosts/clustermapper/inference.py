@@ -1,0 +1,469 @@
+"""From probes that came back or did not to the link or switch that is bad. No I/O; time is an argument (ns).
+
+A probe counts as lost when its time is over while the prober listened, and most of what was sent with it came
+back. Its time is a multiple of the longest round trip of late, so that a machine that is slow is not taken for
+a network that is broken; it starts again when a CPU stood still.
+
+* **Dead**: the last few probes over a link were all lost, and its neighbours work: then it is the link. Where
+  all links of a switch are silent it is the switch, and where all T0s of a plane are, the plane.
+* **Lossy**: a link lost far more than the rest of the fabric (Poisson), and no other link explains it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from hosts.clustermapper.probes import ProbePlan, Route
+
+Cause = Literal["dead", "loss"]
+
+
+@dataclass(frozen=True, slots=True)
+class MapperConfig:
+    """What a verdict takes. Times in nanoseconds."""
+
+    min_timeout_ns: int = 5_000_000
+    """A probe is given this long, or ``rtt_factor`` times the longest round trip of late."""
+    rtt_factor: int = 4
+    peak_half_life_ns: int = 1_000_000_000
+    """The longest round trip is forgotten by halves."""
+    dead_losses: int = 4
+    """So many losses in a row over a link."""
+    max_lost: float = 0.5
+    """Rounds that lost more than this share say nothing: rather the prober is deaf than the fabric gone."""
+    deaf_ns: int = 500_000_000
+    """After so long without a round that says anything, that is said."""
+    lossy_losses: int = 5
+    lossy_alone: int = 3
+    """Losses of a lossy link that each other link has no part in."""
+    lossy_odds: float = 1e-9
+    """How improbable so many losses have to be, were the link like the others."""
+    background_loss: float = 1e-5
+    """What the rest of the fabric is taken to lose at least."""
+    bucket_ns: int = 100_000_000
+    windows: tuple[int, ...] = (10, 100)
+    """Over how many buckets loss is looked at."""
+    well_probes: int = 50
+    """So many probes in a row have to come back over a link before it is well again; more if it was lossy."""
+    focus_ns: int = 100_000_000
+    """How long the surroundings of a loss are looked at more closely."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is bad, since when, and from how many losses that follows; ``ratio`` of the probes were lost."""
+
+    place: str
+    cause: Cause
+    t_ns: int
+    first_loss_ns: int
+    losses: int
+    ratio: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Cleared:
+    """What was bad works again."""
+
+    place: str
+    t_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Deaf:
+    """For a while nothing could be judged (``deaf``), or again it can."""
+
+    t_ns: int
+    deaf: bool
+
+
+MapperEvent = Verdict | Cleared | Deaf
+
+
+@dataclass(slots=True)
+class Tally:
+    """What happened to probes so far."""
+
+    sent: int = 0
+    back: int = 0
+    lost: int = 0
+    late: int = 0
+    """Came back after they had been counted as lost."""
+    unjudged: int = 0
+    """Lost in rounds that say nothing, or while a CPU stood still."""
+    stalls: int = 0
+
+
+@dataclass(eq=False, slots=True)
+class _Round:
+    sent: int
+    open: int
+
+
+@dataclass(eq=False, slots=True)
+class _Probe:
+    number: int
+    route: Route
+    sent_ns: int
+    round: _Round
+
+
+@dataclass(slots=True)
+class _Silence:
+    """Losses over a link since a probe last came back over it."""
+
+    losses: int = 0
+    first_ns: int = 0
+
+
+class Mapper:
+    """The judge. ``send`` and ``received`` tell it of probes, ``judge`` has it draw its conclusions."""
+
+    def __init__(self, plan: ProbePlan, config: MapperConfig | None = None) -> None:
+        self._plan = plan
+        self._config = config or MapperConfig()
+        self.tally = Tally()
+        self.verdicts: dict[str, Verdict] = {}
+        self._next = 0
+        self._out: dict[int, _Probe] = {}
+        self._lost: deque[_Probe] = deque()
+        self._written_off: dict[int, _Probe] = {}
+        self._last_back = [-1] * len(plan.routes)  # per route: when the last probe that came back was sent
+        self._backs = [0] * len(plan.routes)
+        self._buckets: deque[list[int]] = deque([[0] * len(plan.routes)], max(self._config.windows) + 1)
+        self._bucket_end_ns = 0
+        self._silences = {link: _Silence() for link in plan.links}
+        self._well: dict[str, int] = {}  # probes that came back over its links when a verdict last had a loss
+        self._peak_ns, self._peak_at_ns = 0.0, 0
+        self._resumed_ns = 0
+        self._useful_ns: int | None = None  # when a round last said something
+        self._deaf = False
+        self._focus: dict[str, int] = {}
+        self._switch_links = self._links_of_switches()
+
+    # -- telling it ----------------------------------------------------------------------------------------
+
+    def suspects(self, now_ns: int) -> frozenset[str]:
+        """The T0s whose surroundings the next round should look at closely."""
+        for t0 in [t0 for t0, until in self._focus.items() if until <= now_ns]:
+            del self._focus[t0]
+        bad = {t0 for verdict in self.verdicts.values() for t0 in self._t0s_of(verdict.place)}
+        return frozenset(self._focus) | bad
+
+    def send(self, routes: Iterable[Route], now_ns: int) -> Iterator[tuple[Route, bytes]]:
+        """The frames of a round. Each counts as sent when it is taken; ``now_ns`` is when the round began."""
+        batch = list(routes)
+        group = _Round(len(batch), len(batch))
+        if self._useful_ns is None:
+            self._useful_ns = now_ns
+        for route in batch:
+            number = self._next
+            self._next += 1
+            self._out[number] = _Probe(number, route, now_ns, group)
+            yield route, route.probe(number)
+        self.tally.sent += len(batch)
+
+    def received(self, number: int, now_ns: int) -> None:
+        """A probe came back; ``now_ns`` is when that was noticed."""
+        probe = self._out.pop(number, None)
+        if probe is None:
+            probe = self._written_off.pop(number, None)
+            if probe is None:
+                return
+            self.tally.late += 1
+            if probe in self._lost:
+                self._lost.remove(probe)
+        else:
+            probe.round.open -= 1
+            if not probe.round.open:
+                self._useful_ns = now_ns
+        index = probe.route.index
+        self.tally.back += 1
+        self._backs[index] += 1
+        if probe.sent_ns > self._last_back[index]:
+            self._last_back[index] = probe.sent_ns
+        rtt = now_ns - probe.sent_ns
+        if rtt * self._config.rtt_factor > self._config.min_timeout_ns:
+            self._peak_ns, self._peak_at_ns = max(rtt, self._peak(now_ns)), now_ns
+
+    def stalled(self, now_ns: int) -> None:
+        """A CPU of the machine stood still until now: probes under way start their time again."""
+        if now_ns > self._resumed_ns:
+            self.tally.stalls += 1
+            self._resumed_ns = now_ns
+
+    # -- judging -------------------------------------------------------------------------------------------
+
+    @property
+    def denied(self) -> frozenset[str]:
+        """The links that nobody should send over."""
+        return frozenset(link for place in self.verdicts for link in self._links_of(place))
+
+    def timeout_ns(self, now_ns: int) -> int:
+        """How long a probe is waited for at present."""
+        return max(self._config.min_timeout_ns, int(self._config.rtt_factor * self._peak(now_ns)))
+
+    def judge(self, now_ns: int) -> list[MapperEvent]:
+        """Draws conclusions. All that had come in by ``now_ns`` must have been told before."""
+        events: list[MapperEvent] = []
+        self._turn_buckets(now_ns)
+        losses = self._expire(now_ns)
+        if losses:
+            for probe in losses:
+                self._lose(probe, now_ns)
+            self._keep_unwell(losses)
+            events += self._name_dead(now_ns)
+            events += self._name_lossy(now_ns)
+        if self.verdicts:
+            events += self._clear(now_ns)
+        events += self._hear(now_ns)
+        return events
+
+    def _peak(self, now_ns: int) -> float:
+        age = max(0, now_ns - self._peak_at_ns)
+        return self._peak_ns * math.exp2(-age / self._config.peak_half_life_ns)
+
+    def _turn_buckets(self, now_ns: int) -> None:
+        if now_ns < self._bucket_end_ns:
+            return
+        self._bucket_end_ns = now_ns + self._config.bucket_ns
+        self._buckets.append(list(self._backs))
+        horizon = now_ns - self._config.bucket_ns * (max(self._config.windows) + 1)
+        while self._lost and self._lost[0].sent_ns < horizon:
+            self._written_off.pop(self._lost.popleft().number, None)
+        for number in [n for n, p in self._written_off.items() if p.sent_ns < horizon]:
+            del self._written_off[number]
+
+    def _expire(self, now_ns: int) -> list[_Probe]:
+        """Probes whose time is over, of rounds that say something. A round is over as a whole."""
+        timeout = self.timeout_ns(now_ns)
+        over: dict[_Round, list[_Probe]] = {}
+        for probe in self._out.values():
+            if now_ns - max(probe.sent_ns, self._resumed_ns) < timeout:
+                break  # all others were sent later
+            over.setdefault(probe.round, []).append(probe)
+        lost: list[_Probe] = []
+        for group, probes in over.items():
+            for probe in probes:
+                self._written_off[probe.number] = self._out.pop(probe.number)
+            if len(probes) > self._config.max_lost * group.sent:
+                self.tally.unjudged += len(probes)
+            else:
+                self._useful_ns = now_ns
+                lost += probes
+        self.tally.lost += len(lost)
+        return lost
+
+    def _lose(self, probe: _Probe, now_ns: int) -> None:
+        self._lost.append(probe)
+        for link in probe.route.links:
+            silence = self._silences[link]
+            back = self._back_over(link)
+            if back >= probe.sent_ns:
+                silence.losses = 0
+                continue
+            if silence.losses == 0 or back > silence.first_ns:
+                silence.losses, silence.first_ns = 0, probe.sent_ns
+            silence.losses += 1
+            for t0 in self._t0s_of(link):
+                self._focus[t0] = now_ns + self._config.focus_ns
+
+    def _back_over(self, link: str) -> int:
+        return max(self._last_back[route.index] for route in self._plan.through[link])
+
+    def _silent(self, link: str) -> bool:
+        silence = self._silences[link]
+        return silence.losses >= self._config.dead_losses and self._back_over(link) < silence.first_ns
+
+    def _name_dead(self, now_ns: int) -> list[MapperEvent]:
+        silent = [link for link in self._plan.links if self._silent(link)]
+        known = self.denied
+        fresh = {link for link in silent if link not in known or self._only_lossy(link)}
+        if not fresh:
+            return []
+        return [
+            self._condemn(Verdict(place, "dead", now_ns, *self._evidence(links)))
+            for place, links in self._dead_places(set(silent), fresh)
+            if not (place in self.verdicts and self.verdicts[place].cause == "dead")
+        ]
+
+    def _only_lossy(self, link: str) -> bool:
+        found = self.verdicts.get(link)
+        return found is not None and found.cause == "loss"
+
+    def _dead_places(self, silent: set[str], fresh: set[str]) -> Iterator[tuple[str, set[str]]]:
+        """The fewest places that explain why links are silent; nothing yet where that is still open."""
+        fabric = self._plan.fabric
+        dead_t0s = [s.name for s in fabric.switches if s.tier == "t0" and self._all_silent(s.name, silent)]
+        for plane in range(fabric.planes):
+            t0s = [s.name for s in fabric.switches if s.plane == plane and s.tier == "t0"]
+            dead = [name for name in t0s if name in dead_t0s]
+            links = {link for name in dead for link in self._switch_links[name]}
+            if len(t0s) > 1 and len(dead) == len(t0s):
+                if links & fresh:
+                    yield f"p{plane}", links
+            else:
+                for name in dead:
+                    others = {x for t in t0s if t != name for x in self._switch_links[t]}
+                    if set(self._switch_links[name]) & fresh and (not others or self._works(others, links)):
+                        yield name, set(self._switch_links[name])
+            fresh = fresh - links
+            for switch in fabric.t1s(plane):
+                mine = set(self._switch_links.get(switch.name, ())) - links
+                if len(mine) > 1 and mine <= silent and mine & fresh:
+                    if self._works({x for t in t0s for x in self._switch_links[t]} - mine, mine):
+                        yield switch.name, mine
+                    fresh = fresh - mine
+        for link in fresh:
+            if all(self._works(set(around) - {link}, {link}) for around in self._around(link)):
+                yield link, {link}
+
+    def _all_silent(self, switch: str, silent: set[str]) -> bool:
+        links = self._switch_links.get(switch, ())
+        return bool(links) and silent.issuperset(links)
+
+    def _around(self, link: str) -> Iterator[tuple[str, ...]]:
+        """The links of each switch at the ends of a link, where it has others."""
+        for node in link.split(":"):
+            links = self._switch_links.get(node, ())
+            if len(links) > 1:
+                yield links
+
+    def _works(self, links: Iterable[str], while_silent: Iterable[str]) -> bool:
+        """Whether something came back over one of the links that was sent after the others fell silent."""
+        since = min(self._silences[link].first_ns for link in while_silent)
+        return any(self._back_over(link) > since for link in links)
+
+    def _evidence(self, links: Iterable[str]) -> tuple[int, int]:
+        silences = [self._silences[link] for link in links]
+        return min(s.first_ns for s in silences), sum(s.losses for s in silences)
+
+    def _name_lossy(self, now_ns: int) -> list[MapperEvent]:
+        events: list[MapperEvent] = []
+        for window in self._config.windows:
+            since = now_ns - window * self._config.bucket_ns
+            known = self.denied
+            # A silent link is about to be named, or its switch is: what it lost says nothing of others.
+            apart = known | {
+                link for link, s in self._silences.items() if s.losses > 1 and self._quiet(link, s)
+            }
+            lost = [p for p in self._lost if p.sent_ns >= since and apart.isdisjoint(p.route.links)]
+            if len(lost) >= self._config.lossy_losses:
+                events += self._lossy(lost, window, now_ns)
+        return events
+
+    def _quiet(self, link: str, silence: _Silence) -> bool:
+        return self._back_over(link) < silence.first_ns
+
+    def _lossy(self, lost: list[_Probe], window: int, now_ns: int) -> Iterator[MapperEvent]:
+        per_link: dict[str, list[_Probe]] = {}
+        for probe in lost:
+            for link in probe.route.links:
+                per_link.setdefault(link, []).append(probe)
+        before = self._buckets[max(0, len(self._buckets) - 1 - window)]
+        backs = [now - then for now, then in zip(self._backs, before, strict=True)]
+        total = sum(backs)
+        for link, mine in sorted(per_link.items(), key=lambda item: -len(item[1])):
+            count = len(mine)
+            if count < self._config.lossy_losses:
+                return
+            probes = count + sum(backs[route.index] for route in self._plan.through[link])
+            elsewhere = max(1, total + len(lost) - probes)
+            rate = max((len(lost) - count) / elsewhere, self._config.background_loss)
+            if poisson_tail(count, rate * probes) > self._config.lossy_odds:
+                continue
+            together: dict[str, int] = {}
+            for probe in mine:
+                for other in probe.route.links:
+                    if other != link:
+                        together[other] = together.get(other, 0) + 1
+            if all(count - shared >= self._config.lossy_alone for shared in together.values()):
+                verdict = Verdict(link, "loss", now_ns, mine[0].sent_ns, count, count / probes)
+                yield self._condemn(verdict)
+                return  # what it lost must not count against others
+
+    def _condemn(self, verdict: Verdict) -> Verdict:
+        for link in self._links_of(verdict.place):
+            self.verdicts.pop(link, None)  # the larger place says it all
+        self.verdicts[verdict.place] = verdict
+        self._well[verdict.place] = self._backs_over(verdict.place)
+        return verdict
+
+    def _backs_over(self, place: str) -> int:
+        """Probes that came back over the best of a place's links so far."""
+        return max(
+            sum(self._backs[route.index] for route in self._plan.through[link])
+            for link in self._links_of(place)
+        )
+
+    def _keep_unwell(self, losses: Iterable[_Probe]) -> None:
+        """A bad place is as far from being well as before, unless another bad place explains the losses."""
+        for place in self.verdicts:
+            links = set(self._links_of(place))
+            others = {link for other in self.verdicts if other != place for link in self._links_of(other)}
+            for probe in losses:
+                if links.intersection(probe.route.links) and others.isdisjoint(probe.route.links):
+                    self._well[place] = self._backs_over(place)
+                    break
+
+    def _clear(self, now_ns: int) -> list[MapperEvent]:
+        events: list[MapperEvent] = []
+        for place, verdict in list(self.verdicts.items()):
+            needed = self._config.well_probes
+            if verdict.cause == "loss":
+                needed = max(needed, round(20 / verdict.ratio))
+            if self._backs_over(place) - self._well[place] >= needed:
+                del self.verdicts[place], self._well[place]
+                links = set(self._links_of(place))
+                self._lost = deque(p for p in self._lost if links.isdisjoint(p.route.links))
+                events.append(Cleared(place, now_ns))
+        return events
+
+    def _hear(self, now_ns: int) -> list[MapperEvent]:
+        if self._useful_ns is None:
+            return []
+        deaf = now_ns - self._useful_ns > self._config.deaf_ns
+        if deaf == self._deaf:
+            return []
+        self._deaf = deaf
+        return [Deaf(now_ns, deaf)]
+
+    # -- the fabric ----------------------------------------------------------------------------------------
+
+    def _links_of_switches(self) -> dict[str, tuple[str, ...]]:
+        found: dict[str, list[str]] = {}
+        names = {switch.name for switch in self._plan.fabric.switches}
+        for link in self._plan.links:
+            for node in link.split(":"):
+                if node in names:
+                    found.setdefault(node, []).append(link)
+        return {switch: tuple(links) for switch, links in found.items()}
+
+    def _links_of(self, place: str) -> tuple[str, ...]:
+        """The links of a place: itself, or those of a switch or a plane."""
+        if ":" in place:
+            return (place,)
+        if place in self._switch_links:
+            return self._switch_links[place]
+        return tuple(link for link in self._plan.links if f"{place}-t" in link)
+
+    def _t0s_of(self, place: str) -> tuple[str, ...]:
+        return tuple({n for link in self._links_of(place) for n in link.split(":") if "-t0-" in n})
+
+
+def poisson_tail(count: int, mean: float) -> float:
+    """The probability of ``count`` events or more where ``mean`` are expected."""
+    if count <= 0:
+        return 1.0
+    if count > mean * 2 + 10:  # the first term and a geometric bound on the rest
+        first = math.exp(count * math.log(mean) - mean - math.lgamma(count + 1))
+        return min(1.0, first / (1 - mean / (count + 1)))
+    term, below = math.exp(-mean), 0.0
+    for k in range(count):
+        below += term
+        term *= mean / (k + 1)
+    return max(0.0, 1.0 - below)

@@ -1,0 +1,217 @@
+"""Sends the probes of all hosts and hears what comes back: the I/O around ``inference``.
+
+One process plays the agents of all hosts, each with sockets in its own namespace: in a testbed they share the CPUs
+anyway, and one loop costs a fraction of eight.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import gc
+import json
+import os
+import select
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from hosts.clustermapper.heartbeat import Heartbeats
+from hosts.clustermapper.inference import Cleared, Deaf, Mapper, MapperConfig, MapperEvent, Verdict
+from hosts.clustermapper.probes import ID_OFFSET, MAGIC, PROBE_UDP_PORT, ProbePlan
+from hosts.ports import ETH_P_IPV6, SO_RCVBUFFORCE, sharpen_timers
+from topologies import Fabric
+
+Enter = Callable[[str], AbstractContextManager[None]]
+Say = Callable[[Mapping[str, Any]], None]
+
+SO_ATTACH_FILTER = 26
+RECEIVE_BUFFER_BYTES = 4 << 20
+STILL_NS = 8_000_000  # a CPU that has not beaten for so long is taken to stand still
+REPORT_NS = 10_000_000_000
+_ID = struct.Struct("!Q")
+_MAGIC_AT = ID_OFFSET - len(MAGIC)
+# Classic BPF on a frame: the next header is UDP and its destination ours; anything else never wakes us.
+_FILTER = (
+    (0x30, 0, 0, 20),
+    (0x15, 0, 3, socket.IPPROTO_UDP),
+    (0x28, 0, 0, 56),
+    (0x15, 0, 1, PROBE_UDP_PORT),
+    (0x06, 0, 0, 256),
+    (0x06, 0, 0, 0),
+)
+
+
+@dataclass(slots=True)
+class Load:
+    """How well the prober kept up."""
+
+    rounds: int = 0
+    skipped: int = 0
+    """Rounds that were not sent because their time had passed."""
+    refused: int = 0
+    """Probes that a port would not take."""
+
+
+class Prober:
+    """Probes a fabric that is up until told to stop.
+
+    ``enter(host)`` is a context in which sockets belong to that host's namespace. ``say`` is told of verdicts and
+    of what becomes of them, as dictionaries ready for JSON.
+    """
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        enter: Enter,
+        say: Say,
+        *,
+        interval_ns: int = 1_000_000,
+        config: MapperConfig | None = None,
+    ) -> None:
+        self._plan = ProbePlan(fabric)
+        self.mapper = Mapper(self._plan, config)
+        self.load = Load()
+        self._say = say
+        self._interval_ns = interval_ns
+        self._stack = contextlib.ExitStack()
+        self._senders: dict[tuple[str, int], Callable[[bytes], int]] = {}
+        self._receivers: list[socket.socket] = []
+        self._buffer = bytearray(512)
+        try:
+            for host in fabric.hosts:
+                with enter(host.name):
+                    self._open(host.name, {port.plane: port.ifname for port in host.ports})
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Closes every socket."""
+        self._stack.close()
+
+    def run(self, stop: Callable[[], bool]) -> None:
+        """Probes until ``stop()`` says so; it is asked once in a round."""
+        sharpen_timers()
+        gc.collect()
+        gc.freeze()
+        with Heartbeats() as hearts, contextlib.suppress(PermissionError):
+            with contextlib.suppress(PermissionError):
+                # As the agents of hosts do: a prober that waits for a CPU finds nothing out.
+                os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(1))
+            self._loop(stop, hearts)
+
+    def _loop(self, stop: Callable[[], bool], hearts: Heartbeats) -> None:
+        clock, mapper = time.monotonic_ns, self.mapper
+        now = clock()
+        due, report = now, now + REPORT_NS
+        number = 0
+        self._say({"event": "probing", "t_ns": now, **self._shape()})
+        while not stop():
+            now = clock()
+            if hearts.longest_ns(now) > STILL_NS:
+                mapper.stalled(now)
+            if now >= due:
+                self._send(number, now)
+                number += 1
+                due += self._interval_ns
+                behind = clock() - due
+                if behind > 0:
+                    missed = behind // self._interval_ns + 1
+                    self.load.skipped += missed
+                    due += missed * self._interval_ns
+            self._hear(due)
+            for event in mapper.judge(clock()):
+                self._say(as_dict(event))
+            if now >= report:
+                report = now + REPORT_NS
+                self._say(self.report(now))
+
+    def report(self, now_ns: int) -> dict[str, Any]:
+        """What was sent and came back so far."""
+        return {
+            "event": "report",
+            "t_ns": now_ns,
+            "timeout_us": self.mapper.timeout_ns(now_ns) // 1000,
+            **asdict(self.load),
+            **asdict(self.mapper.tally),
+        }
+
+    def _shape(self) -> dict[str, Any]:
+        return {
+            "links": len(self._plan.links),
+            "probes_per_round": len(self._plan.round(0)),
+            "interval_us": self._interval_ns // 1000,
+        }
+
+    def _send(self, number: int, now: int) -> None:
+        routes = self._plan.round(number, self.mapper.suspects(now))
+        self.load.rounds += 1
+        for route, frame in self.mapper.send(routes, now):
+            try:
+                self._senders[route.host, route.plane](frame)
+            except OSError as error:
+                # A port that is full or down takes nothing: the probe is lost, as any frame would be.
+                if error.errno not in (errno.EAGAIN, errno.ENOBUFS, errno.ENETDOWN, errno.ENXIO):
+                    raise
+                self.load.refused += 1
+
+    def _hear(self, until: int) -> None:
+        """Takes in what comes until then, and at least what is there."""
+        clock, buffer, received = time.monotonic_ns, self._buffer, self.mapper.received
+        while True:
+            left = until - clock()
+            # Not epoll: its timeout is in whole milliseconds.
+            ready, _, _ = select.select(self._receivers, (), (), max(0, left) / 1e9)
+            for receiver in ready:
+                receive = receiver.recv_into
+                with contextlib.suppress(BlockingIOError):
+                    while True:
+                        size = receive(buffer)
+                        if size >= ID_OFFSET + 8 and buffer[_MAGIC_AT:ID_OFFSET] == MAGIC:
+                            received(_ID.unpack_from(buffer, ID_OFFSET)[0], clock())
+            if left <= 0:
+                return
+
+    def _open(self, host: str, ifnames: Mapping[int, str]) -> None:
+        for plane, ifname in ifnames.items():
+            sender = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
+            self._stack.callback(sender.close)
+            sender.bind((ifname, 0))
+            self._senders[host, plane] = sender.send
+        kind = socket.SOCK_RAW | socket.SOCK_NONBLOCK
+        receiver = socket.socket(socket.AF_PACKET, kind, socket.htons(ETH_P_IPV6))
+        self._stack.callback(receiver.close)
+        attach_filter(receiver, _FILTER)
+        receiver.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, RECEIVE_BUFFER_BYTES)
+        self._receivers.append(receiver)
+
+
+def attach_filter(to: socket.socket, program: tuple[tuple[int, int, int, int], ...]) -> None:
+    """Lets a socket receive only what a classic BPF program accepts."""
+    code = b"".join(struct.pack("=HBBI", *instruction) for instruction in program)
+    buffer = ctypes.create_string_buffer(code, len(code))
+    head = struct.pack("HL", len(program), ctypes.addressof(buffer))
+    to.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, head)
+
+
+def as_dict(event: MapperEvent) -> dict[str, Any]:
+    """An event as it goes into the log, ``event`` first."""
+    names = {
+        Verdict: "verdict",
+        Cleared: "cleared",
+        Deaf: "deaf" if getattr(event, "deaf", False) else "hearing",
+    }
+    found = {"event": names[type(event)], **asdict(event)}
+    found.pop("deaf", None)
+    return found
+
+
+def lines(events: Iterator[Mapping[str, Any]]) -> Iterator[str]:
+    """Events as JSON lines."""
+    return (json.dumps(event) for event in events)

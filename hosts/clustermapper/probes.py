@@ -1,0 +1,145 @@
+"""Which probes go where: every link of a fabric out and back, in every round. Pure.
+
+A uSID container takes six uSIDs, so that a probe can visit two T1s: ``T0 T1 T0 T1' T0 NIC`` tests the NIC's
+link and two T0-T1 links at once, both directions of each. Which T1s go together changes from round to round as
+in a round-robin tournament, and the hosts of a rack take turns: so a bad link soon stands alone in its company.
+Around a suspect, shorter probes (``T0 NIC`` and ``T0 T1 T0 NIC``) tell one link from the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from topologies import Fabric, NicPort, Switch
+
+PROBE_UDP_PORT = (
+    4798  # by choice: nothing is registered there. Path probes, which switches write into, have 4799
+)
+CONTROL_DSCP = 46  # the class that waits for nobody
+MAGIC = b"MAPP"
+ID_OFFSET = 14 + 40 + 8 + len(MAGIC)
+_PAYLOAD_BYTES = 24
+_HOP_LIMIT = 64
+_MIN_PAIRED = 3  # T1s of a T0 from which on two are tested by one probe
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A way out and back: who sends, over which plane, and the links that it tests."""
+
+    index: int
+    host: str
+    plane: int
+    links: tuple[str, ...]
+    frame: bytes
+    """All of the probe up to its id, which follows."""
+
+    def probe(self, number: int) -> bytes:
+        """The frame of one probe."""
+        return self.frame + number.to_bytes(8, "big") + bytes(_PAYLOAD_BYTES - len(MAGIC) - 8)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rack:
+    """A T0 with the NIC ports below it and the T1s above it."""
+
+    t0: Switch
+    nics: tuple[NicPort, ...]
+    t1s: tuple[str, ...]
+    rounds: tuple[tuple[tuple[str, ...], ...], ...]
+    """Which T1s go together, round after round, and then again."""
+
+
+class ProbePlan:
+    """All routes of a fabric, and which of them are used in a round.
+
+    A T0 without hosts, or a T1 without T0s, cannot be reached by any probe and is left out.
+    """
+
+    def __init__(self, fabric: Fabric) -> None:
+        self.fabric = fabric
+        self.routes: list[Route] = []
+        self._by_key: dict[tuple[str, int, tuple[str, ...]], Route] = {}
+        self._racks = {s.name: self._rack(s) for s in fabric.switches if s.tier == "t0"}
+        for rack in self._racks.values():
+            company = {t1s for pairs in rack.rounds for t1s in pairs}
+            for nic in rack.nics:
+                for t1s in ((), *((t1,) for t1 in rack.t1s), *sorted(c for c in company if len(c) == 2)):
+                    self._add(rack, nic, t1s)
+
+    @cached_property
+    def links(self) -> tuple[str, ...]:
+        """The links that some route tests, in the fabric's order."""
+        tested = {link for route in self.routes for link in route.links}
+        return tuple(link.name for link in self.fabric.links if link.name in tested)
+
+    @cached_property
+    def through(self) -> dict[str, tuple[Route, ...]]:
+        """The routes that test a link."""
+        return {link: tuple(r for r in self.routes if link in r.links) for link in self.links}
+
+    def round(self, number: int, suspects: Collection[str] = ()) -> list[Route]:
+        """The probes of a round; every link is in one at least.
+
+        Around ``suspects`` (names of T0s) every link is tested as alone as it can be.
+        """
+        found: list[Route] = []
+        for name, rack in self._racks.items():
+            if not rack.nics:
+                continue
+            if name in suspects:
+                company: Sequence[tuple[str, ...]] = [(t1,) for t1 in rack.t1s]
+                found += [self._route(nic, ()) for nic in rack.nics]
+            else:
+                company = rack.rounds[number % len(rack.rounds)]
+            used = set()
+            for place, t1s in enumerate(company):
+                # An odd step of turns: nobody meets the same T1 round after round.
+                nic = rack.nics[(place + number) % len(rack.nics)]
+                used.add(nic.host)
+                found.append(self._route(nic, t1s))
+            if name not in suspects:
+                found += [self._route(nic, ()) for nic in rack.nics if nic.host not in used]
+        return found
+
+    def _rack(self, t0: Switch) -> _Rack:
+        fabric = self.fabric
+        nics = tuple(p for h in fabric.hosts for p in h.ports if p.t0 == t0.name)
+        t1s = tuple(p.peer.node for p in t0.ports if "-t1-" in p.peer.node)
+        rounds = tuple(tuple(pairs) for pairs in _tournament(t1s))
+        return _Rack(t0, nics, t1s, rounds)
+
+    def _route(self, nic: NicPort, t1s: tuple[str, ...]) -> Route:
+        return self._by_key[nic.host, nic.plane, t1s]
+
+    def _add(self, rack: _Rack, nic: NicPort, t1s: tuple[str, ...]) -> None:
+        fabric, t0 = self.fabric, rack.t0
+        usids = [t0.usid]
+        for t1 in t1s:
+            usids += [fabric.switch(t1).usid, t0.usid]
+        destination = fabric.plan.container([*usids, nic.usid]).packed
+        links = (fabric.link(nic.host, t0.name).name, *(fabric.link(t0.name, t1).name for t1 in t1s))
+        udp_bytes = 8 + _PAYLOAD_BYTES
+        frame = nic.t0_mac + nic.mac + b"\x86\xdd"
+        frame += (6 << 28 | CONTROL_DSCP << 22).to_bytes(4, "big")
+        frame += udp_bytes.to_bytes(2, "big") + bytes((17, _HOP_LIMIT)) + nic.address.packed + destination
+        frame += 2 * PROBE_UDP_PORT.to_bytes(2, "big") + udp_bytes.to_bytes(2, "big") + b"\0\0" + MAGIC
+        route = Route(len(self.routes), nic.host, nic.plane, links, frame)
+        self.routes.append(route)
+        self._by_key[nic.host, nic.plane, t1s] = route
+
+
+def _tournament(t1s: tuple[str, ...]) -> list[list[tuple[str, ...]]]:
+    """Rounds in which each T1 is once, alone or with another: all pairs meet once (circle method)."""
+    if len(t1s) < _MIN_PAIRED:
+        return [[(t1,) for t1 in t1s]]
+    players: list[str | None] = [*t1s, *([None] if len(t1s) % 2 else [])]
+    rounds = []
+    for _ in range(len(players) - 1):
+        half = len(players) // 2
+        pairs = zip(players[:half], reversed(players[half:]), strict=True)
+        rounds.append([tuple(sorted(t1 for t1 in pair if t1 is not None)) for pair in pairs])
+        players = [players[0], players[-1], *players[1:-1]]
+    return rounds

@@ -1,0 +1,118 @@
+"""Clustermapper on a testbed that is up: in this process, or as one of its own beside an experiment.
+
+As a process, ``python -m testbed.clustermapper EVENTS [INTERVAL_NS]``: it appends events to a file, JSON lines, and
+keeps the denylist of the testbed up to date until SIGTERM.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from hosts.clustermapper.denylist import Denylist
+from hosts.clustermapper.prober import Prober
+from testbed import namespaces, state
+from testbed.names import Names
+from testbed.network import FabricNetwork
+
+DENYLIST = "denylist.json"
+INTERVAL_NS = 1_000_000
+
+Say = Callable[[Mapping[str, Any]], None]
+
+
+def denylist_file(names: Names) -> Path:
+    """Where the testbed's denylist is, for hosts to load."""
+    return names.state_dir / DENYLIST
+
+
+def probe(names: Names, say: Say, stop: Callable[[], bool], interval_ns: int = INTERVAL_NS) -> None:
+    """Probes the testbed that is up until ``stop()``. Raises InputError where none is up.
+
+    The denylist is there while this runs, and is written anew with every verdict.
+    """
+    fabric = state.require(names).fabric()
+    path = denylist_file(names)
+
+    def heard(event: Mapping[str, Any]) -> None:
+        if event["event"] in ("verdict", "cleared", "probing"):
+            verdicts = prober.mapper.verdicts.values()
+            Denylist.of(fabric, verdicts, event["t_ns"]).save(path)
+        say(event)
+
+    prober = Prober(fabric, lambda host: namespaces.inside(names.host(host)), heard, interval_ns=interval_ns)
+    try:
+        prober.run(stop)
+    finally:
+        prober.close()
+        path.unlink(missing_ok=True)
+
+
+class ClustermapperProcess:
+    """Clustermapper in a process beside an experiment. A context manager: leaving it ends the process.
+
+    ``events()`` reads what it has said so far.
+    """
+
+    def __init__(self, network: FabricNetwork, path: Path, interval_ns: int = INTERVAL_NS) -> None:
+        self._network = network
+        self._path = path
+        self._interval_ns = interval_ns
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        self._path.touch()
+        command = [sys.executable, "-m", "testbed.clustermapper", str(self._path.resolve())]
+        self._process = self._network.spawn_in_fabric(
+            [
+                *command,
+                str(self._interval_ns),
+                self._network.names.prefix,
+                str(self._network.names.state_dir),
+            ],
+            stdin=subprocess.DEVNULL,
+        )
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._process is not None:
+            self._process.terminate()
+            try:
+                self._process.wait(5)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+
+    def events(self) -> list[dict[str, Any]]:
+        """Every event so far; an incomplete last line is left out. Raises RuntimeError where it has ended."""
+        if self._process is not None and self._process.poll() is not None:
+            raise RuntimeError(f"clustermapper ended with code {self._process.returncode}")
+        text = self._path.read_text(encoding="utf-8")
+        return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
+
+def main() -> None:
+    """Entry point of the process."""
+    path, interval_ns, prefix, directory = sys.argv[1:]
+    ended: list[int] = []
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, _frame: ended.append(number))
+    with open(path, "a", buffering=1, encoding="utf-8") as log:
+        probe(
+            Names(prefix, Path(directory)),
+            lambda event: print(json.dumps(event), file=log),
+            lambda: bool(ended),
+            int(interval_ns),
+        )
+
+
+if __name__ == "__main__":
+    main()
