@@ -1,13 +1,13 @@
 """How soon and how surely Clustermapper names what is bad, and whether it blames anybody under load.
 
-    python benchmarks/clustermapper.py faults [--topology lab] [-n 100] [--seed 1] [--interval-us 1000] [--json]
-    python benchmarks/clustermapper.py load [--topology lab] [--minutes 10] [--interval-us 1000] [--json]
+    python benchmarks/clustermapper.py faults [--topology lab] [-n 100] [--seed 1] [--interval-us 1000]
+    python benchmarks/clustermapper.py load [--topology lab] [--minutes 10] [--interval-us 1000]
 
-Needs root; ebpf target, a fabric of its own (MRCLAB_PREFIX). `faults` breaks one place after the other, of all
-kinds that a prober can tell from afar, and waits until it is named: from the end of the fault's own interval to
-the verdict's time, both CLOCK_MONOTONIC. A fault is right where its place was named and nothing else was until it
-was cleared again. `load` has pairs of hosts write as fast as they can (`mrclab perf write_bw`, all at once, again
-and again) and counts verdicts, of which each is wrong.
+Needs root; ebpf target, a fabric of its own (MRCLAB_PREFIX). `faults` breaks a place after the other, of all
+kinds that a prober can tell from afar, and waits until it is named: from the end of the fault's own interval
+to the verdict's time, both CLOCK_MONOTONIC. A fault is right where its place was named and nothing else was
+until it was cleared again. `load` has half of the hosts write to the other half as fast as they can (`mrclab
+perf write_bw`, all at once, again and again) and counts verdicts, of which each is wrong.
 """
 
 from __future__ import annotations

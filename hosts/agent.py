@@ -13,6 +13,7 @@ which whoever runs the experiment commands it: a JSON object per line each way, 
     start     begin to post
     status    progress and counters
     stop      post no more
+    deny      send nothing over these links, and over all others again  -> which EVs that denies
     wait      answers when something holds, or when its time is over: `restored`, no EV is assumed bad;
               `drained`, all that was posted is acknowledged
     verify    compare the whole memory with what the streams left there
@@ -37,6 +38,7 @@ from typing import Any
 
 from hosts.attributes import attributes_from_dict, attributes_to_dict
 from hosts.base_rtt import calibrate
+from hosts.clustermapper.denylist import apply_denylist
 from hosts.commands import Answer, serve
 from hosts.device import Device
 from hosts.eventlog import EventLog
@@ -93,6 +95,7 @@ class Agent:
             "start": self._start,
             "status": self._status,
             "stop": self._stop,
+            "deny": self._deny,
             "verify": self._verify,
             "end_log": self._end_log,
         }
@@ -233,6 +236,19 @@ class Agent:
         for sender in self._senders:
             sender.start()
         return {}
+
+    def _deny(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        fabric, device = self._fabric, self.device
+        assert fabric is not None
+        denied: set[int] = set()
+        for c in self._connections:
+            if c.peer:
+                denied.update(
+                    apply_denylist(
+                        device.endpoint, c.qpn, fabric, self._host, c.peer, request["links"], device.now()
+                    )
+                )
+        return {"evs": sorted(denied)}
 
     def _stop(self, _request: Mapping[str, Any]) -> dict[str, Any]:
         for sender in self._senders:

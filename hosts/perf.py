@@ -30,6 +30,7 @@ from typing import Any, Protocol
 
 from hosts.attributes import attributes_from_dict, attributes_to_dict
 from hosts.base_rtt import calibrate
+from hosts.clustermapper.denylist import apply_denylist
 from hosts.commands import Answer, serve
 from hosts.device import Device
 from hosts.mrc.events import Event, ReceiveCompleted, SendCompleted, Status
@@ -286,7 +287,12 @@ class PerfAgent:
         peer = request["peer"]
         paths = remote_paths(self._fabric, self._host, peer["host"])
         for qpn, attributes in zip(self.nic.qpns, peer["qps"], strict=True):
-            self.nic.device.endpoint.connect(qpn, attributes_from_dict(attributes), paths)
+            endpoint = self.nic.device.endpoint
+            endpoint.connect(qpn, attributes_from_dict(attributes), paths)
+            now = self.nic.device.now()
+            apply_denylist(
+                endpoint, qpn, self._fabric, self._host, peer["host"], request.get("denied", ()), now
+            )
         self._peer = peer["host"]
         self.nic.remote = RemoteRegion(peer["address"], peer["rkey"], len(self.nic.buffer))
         gc.collect()

@@ -6,7 +6,7 @@ import math
 import os
 import statistics
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -110,8 +110,11 @@ class PerfPair:
         config: Mapping[str, Any] | None = None,
         calibrate: bool = False,
         pin: bool = True,
+        denied: Collection[str] = (),
     ) -> None:
         """Starts and connects them. ``topology`` is a fabric's YAML and name; ``spawn`` makes a host's Spawn.
+
+        Nothing is sent over links that are ``denied``.
 
         With ``calibrate`` both measure the RTT of the idle network first, which NSCC wants to know. With
         ``pin`` the two run on different CPUs where there are two.
@@ -138,7 +141,7 @@ class PerfPair:
                 )
             opened = [end.hear(READY_TIMEOUT_S) for end in self.ends]
             for end, peer in zip(self.ends, reversed(opened), strict=True):
-                end.ask("connect", peer=peer)
+                end.ask("connect", peer=peer, denied=sorted(denied))
             if calibrate:
                 self.base_rtt_ns = max(int(end.ask("calibrate")["base_rtt_ns"]) for end in self.ends)
         except BaseException:

@@ -89,6 +89,12 @@ def _parser() -> argparse.ArgumentParser:
     _perf_arguments(perf)
     perf.set_defaults(do=_perf)
 
+    mapper = commands.add_parser("clustermapper", help="name bad links and switches of the running fabric")
+    mapper.add_argument("--interval", metavar="TIME", default="1 ms", help="between two rounds (1 ms)")
+    mapper.add_argument("--for", dest="duration", metavar="TIME", help="stop after so long (without end)")
+    mapper.add_argument("--json", action="store_true", help="events as JSON lines, for programs")
+    mapper.set_defaults(do=_clustermapper)
+
     shell = commands.add_parser("shell", help="p4runtime-shell on a switch of the running fabric")
     shell.add_argument(
         "switch", metavar="SWITCH", help="such as p0-t0-0; a script may come on standard input"
@@ -207,6 +213,12 @@ def _perf(args: argparse.Namespace) -> int:
     from mrclab.perf import perf
 
     return perf(args)
+
+
+def _clustermapper(args: argparse.Namespace) -> int:
+    from mrclab.clustermapper import clustermapper
+
+    return clustermapper(args)
 
 
 def _shell(args: argparse.Namespace) -> int:

@@ -9,10 +9,12 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from hosts.clustermapper.denylist import Denylist
 from hosts.mrc import MrcConfig
 from hosts.perf_client import BandwidthResult, LatencyResult, PerfPair
 from hosts.transports import TRANSPORTS
 from switches.errors import MachineError
+from testbed.clustermapper import denylist_file
 from testbed.network import FabricNetwork
 from testbed.topology_text import topology_text
 from topologies import InputError
@@ -62,6 +64,7 @@ def perf(args: argparse.Namespace) -> int:
         region_bytes=max(sizes),
         config=config,
         calibrate=args.congestion == "nscc" and args.base_rtt is None,
+        denied=Denylist.load(denylist_file(network.names)).links,
     ) as pair:
         if not args.json:
             _print_head(args, network.fabric.name, network.target, pair.base_rtt_ns)

@@ -1,7 +1,7 @@
 """Clustermapper on a testbed that is up: in this process, or as one of its own beside an experiment.
 
-As a process, ``python -m testbed.clustermapper EVENTS [INTERVAL_NS]``: it appends events to a file, JSON lines, and
-keeps the denylist of the testbed up to date until SIGTERM.
+As a process, ``python -m testbed.clustermapper EVENTS INTERVAL_NS PREFIX STATE_DIR``: it appends events to a
+file, JSON lines, and keeps the denylist of the testbed up to date until SIGTERM.
 """
 
 from __future__ import annotations
@@ -68,16 +68,10 @@ class ClustermapperProcess:
 
     def __enter__(self) -> Self:
         self._path.touch()
+        names = self._network.names
         command = [sys.executable, "-m", "testbed.clustermapper", str(self._path.resolve())]
-        self._process = self._network.spawn_in_fabric(
-            [
-                *command,
-                str(self._interval_ns),
-                self._network.names.prefix,
-                str(self._network.names.state_dir),
-            ],
-            stdin=subprocess.DEVNULL,
-        )
+        command += [str(self._interval_ns), names.prefix, str(names.state_dir)]
+        self._process = self._network.spawn_in_fabric(command, stdin=subprocess.DEVNULL)
         return self
 
     def __exit__(

@@ -147,8 +147,8 @@ def forget(names: Names, *, keep_lock: bool = False) -> bool:
     The caller holds the lock, and with ``keep_lock`` goes on holding it. Returns whether there was a record.
     """
     there = state_file(names).exists()
-    for draft in names.state_dir.glob("state*.new"):
-        draft.unlink(missing_ok=True)
+    for left in (*names.state_dir.glob("state*.new"), *names.state_dir.glob("denylist.*")):
+        left.unlink(missing_ok=True)
     state_file(names).unlink(missing_ok=True)
     shutil.rmtree(work_dir(names), ignore_errors=True)
     markers = Markers(markers_dir(names))

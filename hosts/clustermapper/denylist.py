@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from hosts.clustermapper.inference import Verdict
+from hosts.endpoint import Endpoint
+from hosts.mrc import Endpoint as MrcEndpoint
 from topologies import Fabric, InputError
 
 SCHEMA = 1
@@ -64,3 +66,17 @@ def denied_evs(fabric: Fabric, src: str, dst: str, links: Collection[str]) -> tu
     """The EVs between two hosts whose path uses one of the links, in either direction."""
     bad = frozenset(links)
     return tuple(path.ev for path in fabric.paths(src, dst) if not bad.isdisjoint(path.links))
+
+
+def apply_denylist(
+    endpoint: Endpoint, qpn: int, fabric: Fabric, src: str, dst: str, links: Collection[str], now_ns: int
+) -> tuple[int, ...]:
+    """Has a queue pair send nothing over denied links, and all others be used again; returns the denied EVs.
+
+    Does nothing on a transport that has no EVs to deny.
+    """
+    denied = denied_evs(fabric, src, dst, links)
+    if isinstance(endpoint, MrcEndpoint):
+        endpoint.allow((p.ev for p in fabric.paths(src, dst) if p.ev not in denied), now_ns, qpn)
+        endpoint.deny(denied, now_ns, qpn)
+    return denied

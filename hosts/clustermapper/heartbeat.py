@@ -1,8 +1,8 @@
 """Whether every CPU is alive: on each a tiny process that writes down the time again and again.
 
-Hosts and switches of a testbed share the CPUs of one machine. One that stands still (its hypervisor gave it to
-somebody else, or a process of higher priority holds it) stops every frame that waits there, and to a prober on
-another CPU that looks like a dead link. Started as ``python -m hosts.clustermapper.heartbeat CPU FD``.
+Hosts and switches of a testbed share the CPUs of one machine. One that stands still (its hypervisor gave it
+to somebody else, or a process of higher priority holds it) stops every frame that waits there, and to a
+prober on another CPU that looks like a dead link. Each is ``python -m hosts.clustermapper.heartbeat``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """From probes that came back or did not to the link or switch that is bad. No I/O; time is an argument (ns).
 
-A probe counts as lost when its time is over while the prober listened, and most of what was sent with it came
-back. Its time is a multiple of the longest round trip of late, so that a machine that is slow is not taken for
-a network that is broken; it starts again when a CPU stood still.
+A probe counts as lost when its time is over while the prober listened, and most of what was sent with it
+came back. Its time is a multiple of the longest round trip of late, so that a machine that is slow is not
+taken for a network that is broken; it starts again when a CPU stood still.
 
 * **Dead**: the last few probes over a link were all lost, and its neighbours work: then it is the link. Where
   all links of a switch are silent it is the switch, and where all T0s of a plane are, the plane.
@@ -137,6 +137,7 @@ class Mapper:
         self._buckets: deque[list[int]] = deque([[0] * len(plan.routes)], max(self._config.windows) + 1)
         self._bucket_end_ns = 0
         self._silences = {link: _Silence() for link in plan.links}
+        self._settled: dict[str, int] = {}  # when a link was found to be well again
         self._well: dict[str, int] = {}  # probes that came back over its links when a verdict last had a loss
         self._peak_ns, self._peak_at_ns = 0.0, 0
         self._resumed_ns = 0
@@ -259,6 +260,8 @@ class Mapper:
         return lost
 
     def _lose(self, probe: _Probe, now_ns: int) -> None:
+        if any(probe.sent_ns < self._settled.get(link, 0) for link in probe.route.links):
+            return  # lost while the link was known to be bad; its time was over only now
         self._lost.append(probe)
         for link in probe.route.links:
             silence = self._silences[link]
@@ -419,6 +422,7 @@ class Mapper:
             if self._backs_over(place) - self._well[place] >= needed:
                 del self.verdicts[place], self._well[place]
                 links = set(self._links_of(place))
+                self._settled.update(dict.fromkeys(links, now_ns))
                 self._lost = deque(p for p in self._lost if links.isdisjoint(p.route.links))
                 events.append(Cleared(place, now_ns))
         return events

@@ -1,7 +1,7 @@
 """Sends the probes of all hosts and hears what comes back: the I/O around ``inference``.
 
-One process plays the agents of all hosts, each with sockets in its own namespace: in a testbed they share the CPUs
-anyway, and one loop costs a fraction of eight.
+One process plays the agents of all hosts, each with sockets in its own namespace: in a testbed they share the
+CPUs anyway, and one loop costs a fraction of eight.
 """
 
 from __future__ import annotations
@@ -10,13 +10,12 @@ import contextlib
 import ctypes
 import errno
 import gc
-import json
 import os
 import select
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -61,8 +60,8 @@ class Load:
 class Prober:
     """Probes a fabric that is up until told to stop.
 
-    ``enter(host)`` is a context in which sockets belong to that host's namespace. ``say`` is told of verdicts and
-    of what becomes of them, as dictionaries ready for JSON.
+    ``enter(host)`` is a context in which sockets belong to that host's namespace. ``say`` is told of verdicts
+    and of what becomes of them, as dictionaries ready for JSON.
     """
 
     def __init__(
@@ -202,16 +201,8 @@ def attach_filter(to: socket.socket, program: tuple[tuple[int, int, int, int], .
 
 def as_dict(event: MapperEvent) -> dict[str, Any]:
     """An event as it goes into the log, ``event`` first."""
-    names = {
-        Verdict: "verdict",
-        Cleared: "cleared",
-        Deaf: "deaf" if getattr(event, "deaf", False) else "hearing",
-    }
+    hears = "deaf" if getattr(event, "deaf", False) else "hearing"
+    names = {Verdict: "verdict", Cleared: "cleared", Deaf: hears}
     found = {"event": names[type(event)], **asdict(event)}
     found.pop("deaf", None)
     return found
-
-
-def lines(events: Iterator[Mapping[str, Any]]) -> Iterator[str]:
-    """Events as JSON lines."""
-    return (json.dumps(event) for event in events)

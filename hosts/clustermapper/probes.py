@@ -1,8 +1,8 @@
 """Which probes go where: every link of a fabric out and back, in every round. Pure.
 
 A uSID container takes six uSIDs, so that a probe can visit two T1s: ``T0 T1 T0 T1' T0 NIC`` tests the NIC's
-link and two T0-T1 links at once, both directions of each. Which T1s go together changes from round to round as
-in a round-robin tournament, and the hosts of a rack take turns: so a bad link soon stands alone in its company.
+link and two T0-T1 links at once, both directions of each. Which T1s go together changes from round to round
+as in a round-robin tournament, and the hosts of a rack take turns: a bad link is soon told from the others.
 Around a suspect, shorter probes (``T0 NIC`` and ``T0 T1 T0 NIC``) tell one link from the other.
 """
 

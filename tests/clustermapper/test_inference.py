@@ -49,6 +49,23 @@ def test_a_dead_switch_is_named_and_nothing_else(topology: str, switch: str) -> 
     assert sim.named == [switch]
 
 
+def test_what_was_lost_before_a_link_was_mended_is_not_held_against_it() -> None:
+    """CPUs that stand still keep probes from being judged until the link is well again."""
+    sim = ProbedFabric(TINY)
+    sim.run(20)
+    link = "p1-t0-1:p1-t1-0"
+    sim.loss[link] = 1.0
+    while not sim.named:
+        sim.run(1)
+    for turn in range(40):
+        if turn == 10:
+            sim.loss.clear()
+        sim.mapper.stalled(sim.now)
+        sim.run(4)
+    sim.run(200)
+    assert sim.named == sim.cleared == [link]
+
+
 @pytest.mark.parametrize("plane", ["p2"])
 def test_a_dead_plane_is_named_as_one(plane: str) -> None:
     sim = ProbedFabric(LAB)

@@ -1,0 +1,80 @@
+"""``mrclab clustermapper``: probes the running fabric and says what is bad."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from switches.errors import MachineError
+from testbed import state
+from testbed.clustermapper import denylist_file, probe
+from testbed.names import Names
+from topologies import InputError
+from topologies.yamlfile import Value
+
+MIN_INTERVAL_NS = 100_000
+
+
+def clustermapper(args: argparse.Namespace) -> int:
+    """Probes until Ctrl-C, SIGTERM or the end of ``--for``. Raises InputError where no testbed is up."""
+    interval_ns = Value(args.interval, "--interval", None).as_time_ns("it")
+    if interval_ns < MIN_INTERVAL_NS:
+        raise InputError("--interval is 100 us or longer: no round of probes takes less")
+    ends = None
+    if args.duration is not None:
+        ends = time.monotonic_ns() + Value(args.duration, "--for", None).as_time_ns("it")
+    names = Names.from_environment()
+    state.require(names)
+    if os.geteuid() != 0:
+        raise MachineError("not root: run it as root (sudo mrclab clustermapper)")
+    stopped: list[int] = []
+    before = {n: signal.signal(n, lambda n, _: stopped.append(n)) for n in (signal.SIGINT, signal.SIGTERM)}
+    say = _print_json if args.json else _print
+    try:
+        if not args.json:
+            print(f"denylist: {denylist_file(names)}", flush=True)
+        probe(
+            names,
+            say,
+            lambda: bool(stopped) or (ends is not None and time.monotonic_ns() >= ends),
+            interval_ns,
+        )
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return 0
+
+
+def _print_json(event: Mapping[str, Any]) -> None:
+    print(json.dumps(event), flush=True)
+
+
+def _print(event: Mapping[str, Any]) -> None:
+    at = f"{event['t_ns'] / 1e9:.6f}"
+    match event["event"]:
+        case "probing":
+            words = (
+                f"{event['links']} links, {event['probes_per_round']} probes every {event['interval_us']} us"
+            )
+        case "verdict" if event["cause"] == "dead":
+            since = (event["t_ns"] - event["first_loss_ns"]) / 1e6
+            words = f"{event['place']} is dead: {event['losses']} probes lost, the first {since:.1f} ms ago"
+        case "verdict":
+            words = f"{event['place']} loses {event['ratio']:.2%} of probes ({event['losses']})"
+        case "cleared":
+            words = f"{event['place']} works again"
+        case "deaf":
+            words = "most probes do not come back: nothing can be said"
+        case "hearing":
+            words = "probes come back again"
+        case _:
+            words = (
+                f"{event['sent']} probes sent, {event['lost']} lost, {event['skipped']} rounds skipped, "
+                f"a probe is given {event['timeout_us'] / 1000:.1f} ms"
+            )
+    print(f"{at}  {words}", flush=True)

@@ -1,0 +1,107 @@
+"""Clustermapper on a fabric that is up: names what somebody broke, and hosts send nothing there."""
+
+import json
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hosts.clustermapper.denylist import Denylist, denied_evs
+from testbed.clustermapper import ClustermapperProcess, denylist_file
+from testbed.network import FabricNetwork
+from tests.end_to_end.conftest import Mrclab, Up
+from topologies import load_fabric
+
+pytestmark = pytest.mark.root
+PATIENCE_S = 20.0
+TINY = load_fabric("tiny")
+
+
+@pytest.fixture
+def mapper(tiny: Up, tmp_path: Path) -> Iterator[ClustermapperProcess]:
+    network = FabricNetwork.attached(tiny.mrclab.names)
+    with ClustermapperProcess(network, tmp_path / "events.jsonl") as process:
+        await_event(process, "probing")
+        yield process
+
+
+def await_event(mapper: ClustermapperProcess, name: str, place: str | None = None) -> dict[str, object]:
+    end = time.monotonic() + PATIENCE_S
+    while time.monotonic() < end:
+        for event in mapper.events():
+            if event["event"] == name and place in (None, event.get("place")):
+                return event
+        time.sleep(0.01)
+    raise AssertionError(f"no {name} of {place}: {mapper.events()}")
+
+
+@pytest.mark.parametrize(
+    ("fault", "cause"),
+    [
+        (("blackhole", "p0-t0-0:p0-t1-1", "--direction", "up"), "dead"),
+        (("carrier", "h1:p0-t0-0"), "dead"),
+        (("switch-death", "p1-t1-1"), "dead"),
+        (("loss", "p0-t0-1:p0-t1-1", "--ratio", "0.05"), "loss"),
+    ],
+)
+def test_what_is_broken_is_named_denied_and_cleared(
+    tiny: Up, mapper: ClustermapperProcess, fault: tuple[str, ...], cause: str
+) -> None:
+    place = fault[1]
+    tiny.mrclab.ok("fault", *fault)
+    try:
+        assert await_event(mapper, "verdict", place)["cause"] == cause
+        denied = Denylist.load(denylist_file(tiny.mrclab.names))
+        assert denied.links == {
+            link.name for link in TINY.links if place in (link.name, *link.name.split(":"))
+        }
+    finally:
+        tiny.mrclab.ok("restore", place)
+    await_event(mapper, "cleared", place)
+    assert [e["place"] for e in mapper.events() if e["event"] == "verdict"] == [place]
+    assert Denylist.load(denylist_file(tiny.mrclab.names)).links == frozenset()
+
+
+def test_the_command_says_what_it_finds_and_leaves_no_denylist(tiny: Up) -> None:
+    link = "p0-t0-0:p0-t1-0"
+    command = tiny.mrclab.command("clustermapper", "--json", "--for", "20 s")
+    with subprocess.Popen(command, env=tiny.mrclab.environment, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["event"] == "probing"
+        tiny.mrclab.ok("fault", "blackhole", link)
+        try:
+            events = (json.loads(line) for line in process.stdout)
+            assert next(e for e in events if e["event"] == "verdict")["place"] == link
+            # Hosts that start now send nothing over it.
+            before = tiny.mrclab.status()["switches"]["p0-t0-0"]["counters"]["drops"]
+            tiny.mrclab.ok("perf", "write_bw", "--from", "h0", "--to", "h2", "-n", "20", "-s", "100000")
+            after = tiny.mrclab.status()["switches"]["p0-t0-0"]["counters"]["drops"]
+            grown = after["fault_egress"]["bytes"] - before["fault_egress"]["bytes"]
+            dropped = after["fault_egress"]["packets"] - before["fault_egress"]["packets"]
+            assert grown <= 100 * dropped, "only probes, which are short, went there"
+        finally:
+            tiny.mrclab.ok("restore", link)
+        process.terminate()
+    assert process.returncode == 0
+    assert not denylist_file(tiny.mrclab.names).exists()
+
+
+def test_bad_input_is_one_line(mrclab: Mrclab) -> None:
+    for words, said in (
+        (("--interval", "1 us"), "100 us or longer"),
+        (("--for", "ever"), "a time such as"),
+        ((), "no testbed"),
+    ):
+        refused = mrclab("clustermapper", *words)
+        assert refused.returncode == 2
+        assert said in refused.stderr
+        assert refused.stderr.count("\n") == 1
+
+
+def test_denied_links_deny_the_evs_of_their_paths() -> None:
+    assert denied_evs(TINY, "h0", "h2", ()) == ()
+    paths = TINY.paths("h0", "h2")
+    assert denied_evs(TINY, "h0", "h2", ["p0-t0-1:p0-t1-1"]) == (paths[1].ev,)
+    assert denied_evs(TINY, "h0", "h2", ["h2:p1-t0-1"]) == tuple(p.ev for p in paths if p.plane == 1)
