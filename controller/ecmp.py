@@ -103,11 +103,13 @@ def routing_of(
         racks = sorted({host.rack for host in fabric.hosts} - {switch.index})
         for rack in racks:
             ports = _uplinks(fabric, switch, rack, withdrawn, weights or {})
-            groups.append(Group(rack + 1, ports))
+            if ports:  # BMv2 ends its ingress where a group is empty, so none ever is
+                groups.append(Group(rack + 1, ports))
     for host in fabric.hosts:
         prefix = str(IPv6Network(host.ports[switch.plane].address))
         if switch.tier == "t0" and host.rack != switch.index:
-            routes.append(Route(prefix, group=host.rack + 1))
+            if any(group.number == host.rack + 1 for group in groups):
+                routes.append(Route(prefix, group=host.rack + 1))
             continue
         below = host.name if switch.tier == "t0" else fabric.t0(switch.plane, host.rack).name
         if fabric.has_link(switch.name, below):
@@ -129,10 +131,23 @@ def _uplinks(
     return tuple(sorted(ports))
 
 
-def group_updates(before: Routing, after: Routing) -> list[fy.P4ActionProfileGroup]:
-    """The one write that turns the groups of a switch into others; empty where nothing changes."""
-    old = {group.number: group for group in before.groups}
-    return [~group.to_p4() for group in after.groups if old.get(group.number) != group]
+def updates(before: Routing, after: Routing) -> list[Any]:
+    """What turns one state of a switch into another in one write: in an order in which nothing is missing."""
+    routes = set(after.routes)
+    groups = {group.number: group for group in after.groups}
+    members = {member.port: member for member in after.members}
+    had_groups, had_members = {g.number: g for g in before.groups}, {m.port: m for m in before.members}
+    gone: list[Any] = [-route.to_p4() for route in before.routes if route not in routes]
+    gone += [-group.to_p4() for group in before.groups if group.number not in groups]
+    gone += [-member.to_p4() for member in before.members if member.port not in members]
+    new: list[Any] = []
+    for now, had in ((members, had_members), (groups, had_groups)):
+        for key, entity in now.items():
+            if key not in had:
+                new.append(+entity.to_p4())
+            elif had[key] != entity:
+                new.append(~entity.to_p4())
+    return gone + new + [+route.to_p4() for route in after.routes if route not in set(before.routes)]
 
 
 class EcmpRoutes:
@@ -171,23 +186,14 @@ class EcmpRoutes:
 
     async def install_at(self, switch: fy.Switch) -> None:
         """Brings one switch to what it should hold. One that holds it already is not written to."""
-        want, found = self.wanted(switch.name), await read_routing(switch)
-        if want == found:
-            return
-        if found != Routing():
-            await switch.write(
-                [-r.to_p4() for r in found.routes]
-                + [-g.to_p4() for g in found.groups]
-                + [-m.to_p4() for m in found.members]
-            )
-        # One write each: a target may take the updates of one in any order.
-        for entities in (want.members, want.groups, want.routes):
-            if entities:
-                await switch.write([+e.to_p4() for e in entities])
+        changes = updates(await read_routing(switch), self.wanted(switch.name))
+        if changes:
+            await switch.write(changes)
 
     async def withdraw(self, a: str, b: str) -> None:
         """Takes a link between T0 and T1 out of every group, with one write per switch that had it.
 
+        Where it was the last way to a rack, the routes to it go too.
         Raises InputError on a link that has no alternative (a NIC's) or does not exist; a link that is
         withdrawn already stays so.
         """
@@ -212,9 +218,9 @@ class EcmpRoutes:
         self._withdrawn = frozenset(withdrawn)
         writes = []
         for name, switch in self._switches.items():
-            updates = group_updates(before[name], self.wanted(name))
-            if updates and switch.is_up:
-                writes.append(switch.write(updates))
+            changes = updates(before[name], self.wanted(name))
+            if changes and switch.is_up:
+                writes.append(switch.write(changes))
         await asyncio.gather(*writes)
 
 

@@ -37,7 +37,7 @@ control Ecmp(inout headers_t hdr,
         size = 2048;
     }
 
-    // Comes with the reason for a drop, which stands where no route or no member of a group is left.
+    // Comes with the reason for a drop, which stands where there is no route.
     apply {
         meta.protocol = hdr.ipv6.next_hdr;
         if (hdr.inner_ipv6.isValid()) {

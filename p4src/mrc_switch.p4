@@ -21,6 +21,7 @@ control MrcIngress(inout headers_t hdr,
                    inout standard_metadata_t standard_metadata) {
     counter(PORT_COUNT, CounterType.packets_and_bytes) port_rx;
     counter(DROP_COUNT, CounterType.packets_and_bytes) drops;
+    counter(PORT_COUNT * DROP_COUNT, CounterType.packets_and_bytes) port_drops;  // by ingress port * 16 + reason
 
     Fault() ingress_fault;
     MicroSegment() micro_segment;
@@ -59,6 +60,7 @@ control MrcIngress(inout headers_t hdr,
         }
         if (meta.drop != drop_t.NONE) {
             drops.count((bit<32>)(bit<8>)meta.drop);
+            port_drops.count(((bit<32>)standard_metadata.ingress_port << 4) | (bit<32>)(bit<8>)meta.drop);
             mark_to_drop(standard_metadata);
         }
     }

@@ -21,6 +21,7 @@ control PortQueue(inout headers_t hdr,
     register<ticks_t>(PORT_COUNT) trims_idle_at;
     register<ticks_t>(PORT_COUNT) longest_wait;
     counter(PORT_COUNT, CounterType.packets_and_bytes) refused;
+    counter(PORT_COUNT, CounterType.packets_and_bytes) port_rx_high;
 
     bit<32> port;
     ticks_t now;

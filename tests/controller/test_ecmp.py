@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from controller.ecmp import Group, Routing, group_updates, host_address, read_routing, routing_of
+from controller.ecmp import Group, Routing, host_address, read_routing, routing_of, updates
 from controller.fabric import FabricController
 from switches.target import RunningSwitch
 from tests.controller.test_fabric_controller import PATIENCE_S, free_port, switch_process
@@ -41,8 +41,8 @@ def test_a_withdrawn_link_leaves_its_t0s_groups_and_those_of_others_towards_that
     cut = "p0-t0-0:p0-t1-1"
 
     def changed(switch: str) -> dict[int, list[int]]:
-        updates = group_updates(routing(switch), routing(switch, cut))
-        return {u.group_id: [m.member_id for m in u.members or ()] for u in updates}
+        made = updates(routing(switch), routing(switch, cut))
+        return {u.group_id: [m.member_id for m in u.members or ()] for u in made}
 
     here, there = FABRIC.switch("p0-t0-0"), FABRIC.switch("p0-t0-2")
     only = here.port_to("p0-t1-0").number
@@ -76,7 +76,10 @@ def test_a_switch_holds_its_routes_and_follows_withdrawals() -> None:
             fewer = await read_routing(switch)
             assert fewer == routes.wanted("p0-t0-0") != held
             await routes.withdraw("p0-t0-0", "p0-t1-1")
-            assert (await read_routing(switch)).groups == (Group(2, ()),)
+            lonely = await read_routing(switch)
+            assert lonely == routes.wanted("p0-t0-0")
+            assert lonely.groups == ()
+            assert len(lonely.routes) == 1  # its own host
             await routes.restore("p0-t0-0", "p0-t1-1")
             await routes.restore(*cut)
             assert await read_routing(switch) == held
@@ -92,6 +95,14 @@ def test_a_switch_holds_its_routes_and_follows_withdrawals() -> None:
     port = free_port()
     with switch_process(port):
         asyncio.run(story(port))
+
+
+def test_the_last_way_to_a_rack_takes_its_routes_along() -> None:
+    cut = [f"p0-t0-2:p0-t1-{i}" for i in (0, 1)]
+    held = routing("p0-t0-0", *cut)
+    assert [g.number for g in held.groups] == [2]
+    assert len(held.routes) == 4
+    assert routing("p0-t0-2", *cut).groups == ()
 
 
 def test_every_t0_reaches_every_host() -> None:

@@ -76,9 +76,10 @@ class Namespace:
 
     def packet_socket(self, interface: str) -> socket.socket:
         def make() -> socket.socket:
-            s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+            # With a protocol from the start it would hear all interfaces until it is bound to one.
+            s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
             s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20)
-            s.bind((interface, 0))
+            s.bind((interface, 3))
             s.settimeout(5)
             return s
 
