@@ -13,7 +13,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from experiments.effects import LEGEND
 from experiments.result import SCHEMA
+from experiments.statistics import difference
 from experiments.table import us
 from topologies import InputError
 
@@ -61,7 +63,7 @@ def render_comparison(a: Mapping[str, Any], b: Mapping[str, Any]) -> RenderableT
     rtt_a, rtt_b = median_rtt_us(a), median_rtt_us(b)
     table = Table(header_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1))
     table.add_column("us after the cut", no_wrap=True)
-    for name in ("A p50", "A p90", "B p50", "B p90", "B/A p50", "A in RTTs", "B in RTTs"):
+    for name in ("A p50", "A p90", "B p50", "B p90", "B/A", "(95 %)", "delta", "A RTTs", "B RTTs"):
         table.add_column(name, justify="right", no_wrap=True)
     for key, name in _TIMES:
         in_a, in_b = a["summary"][key], b["summary"][key]
@@ -72,11 +74,21 @@ def render_comparison(a: Mapping[str, Any], b: Mapping[str, Any]) -> RenderableT
             us(in_b["p50"]),
             us(in_b["p90"]),
             _times(ratio(in_a["p50"], in_b["p50"])),
+            *_effect(a, b, key),
             _times(ratio(rtt_a, in_a["p50"])),
             _times(ratio(rtt_b, in_b["p50"])),
         )
-    table.add_row("RTT", us(rtt_a), "", us(rtt_b), "", _times(ratio(rtt_a, rtt_b)), "", "")
-    return Group(_head("A", a), _head("B", b), *_differences(a, b), table)
+    table.add_row("RTT", us(rtt_a), "", us(rtt_b), "", _times(ratio(rtt_a, rtt_b)), "", "", "", "")
+    return Group(_head("A", a), _head("B", b), *_differences(a, b), table, Text(LEGEND, style="dim"))
+
+
+def _effect(a: Mapping[str, Any], b: Mapping[str, Any], key: str) -> tuple[str, str]:
+    """The interval of the ratio of medians, and Cliff's delta, of a time of all trials."""
+    first, second = ([t[key] for t in r["trials"] if t.get(key) is not None] for r in (a, b))
+    found = difference(first, second)
+    delta = "-" if found.cliffs_delta is None else f"{found.cliffs_delta:.2f}"
+    between = found.ci95_ratio
+    return f"{between[0]:.1f}-{between[1]:.1f}" if between else "-", delta
 
 
 def _times(value: float | None) -> str:

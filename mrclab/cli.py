@@ -101,9 +101,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     shell.set_defaults(do=_shell)
 
-    compare = commands.add_parser("compare", help="two runs side by side")
+    compare = commands.add_parser("compare", help="runs side by side, with the size of the difference")
     compare.add_argument("a", metavar="A", help="the result directory of a run")
-    compare.add_argument("b", metavar="B", help="that of another")
+    compare.add_argument("b", metavar="B", nargs="+", help="that of another, or of several")
     compare.set_defaults(do=_compare)
 
     report = commands.add_parser("report", help="a page of a run, or an index page over many")

@@ -1,14 +1,26 @@
-"""``mrclab compare A B``: two runs side by side."""
+"""``mrclab compare A B ...``: runs side by side, each with the first."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from rich.console import Console
 
 from experiments.compare import load_result, render_comparison
+from experiments.comparison_result import SCHEMA as COMPARISON
+from experiments.effects import render_effects
+from experiments.result import SCHEMA as RECOVERY
+from topologies import InputError
 
 
-def compare(a: str, b: str) -> int:
-    """Prints the comparison of two result directories. Raises InputError where one is none."""
-    first, second = load_result(a), load_result(b)
-    Console().print(render_comparison(first, second))
+def compare(a: str, others: Sequence[str]) -> int:
+    """Prints the comparison of result directories. Raises InputError where one is none or of another form."""
+    console = Console()
+    first = load_result(a, (RECOVERY, COMPARISON))
+    for other in others:
+        second = load_result(other, (RECOVERY, COMPARISON))
+        if first["schema"] != second["schema"]:
+            raise InputError(f"'{a}' and '{other}' are results of different forms")
+        render = render_effects if first["schema"] == COMPARISON else render_comparison
+        console.print(render(first, second))
     return 0

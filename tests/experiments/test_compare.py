@@ -47,9 +47,20 @@ def save(directory: Path, data: object) -> str:
 def test_medians_stand_beside_each_other_with_their_ratio_and_in_rtts() -> None:
     text = text_of(result(500, 50), result(5000, 1000, target="bmv2"))
     whole = next(line.split() for line in text.splitlines() if line.strip().startswith("whole  "))
-    assert whole == ["whole", "500", "1", "000", "5", "000", "10", "000", "10.0", "10.0", "5.0"]
+    assert whole == ["whole", "500", "1", "000", "5", "000", "10", "000", "10.0", "-", "-", "10.0", "5.0"]
     rtt = next(line.split() for line in text.splitlines() if line.strip().startswith("RTT"))
     assert rtt == ["RTT", "50.0", "1", "000", "20.0"]
+
+
+def test_the_size_of_the_difference_is_told_with_its_interval() -> None:
+    def trials(*times: float) -> list[dict[str, Any]]:
+        return [{"rtt_us": 50, "whole_us": time} for time in times]
+
+    a, b = result(200, 50, trials=trials(100, 200, 300)), result(2000, 50, trials=trials(1000, 2000, 3000))
+    whole = next(line.split() for line in text_of(a, b).splitlines() if line.strip().startswith("whole  "))
+    assert "10.0" in whole
+    assert "1.00" in whole
+    assert any("-" in word and word != "-" for word in whole)
 
 
 def test_parameters_that_differ_are_named_but_not_the_target() -> None:
