@@ -1,21 +1,34 @@
 """What the MRC core itself costs: microseconds per data packet, requester and responder together, no I/O.
 
+    python -m benchmarks.mrc_core [--megabytes N] [--rounds N] [--batch N ...] [--profile]
+
 Two endpoints in one process hand each other frames through a list. Counted is all the core does for a packet:
-EV choice, headers, ICRC, a copy into the frame; ICRC check and placement at the far end; SACKs both ways.
-Run it with `python -m benchmarks.mrc_core [--megabytes N] [--rounds N] [--batch N] [--profile]`.
+EV choice, headers, ICRC, a copy into the frame; ICRC check and placement at the far end; SACKs both ways. It
+is CPU time, so that other processes' turns do not count. The compiled core and the pure one are measured in
+the same run, in a process each.
 """
 
 from __future__ import annotations
 
 import argparse
 import cProfile
+import gc
+import json
+import os
 import platform
 import pstats
 import random
 import statistics
+import subprocess
+import sys
 import time
+from pathlib import Path
 
-from hosts.mrc import Endpoint, MrcConfig, Path, PlanePaths, PortAddress, RemotePaths
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT)]
+
+from hosts import compiled  # noqa: E402
+from hosts.mrc import Endpoint, MrcConfig, Path, PlanePaths, PortAddress, RemotePaths  # noqa: E402
 
 
 def make_pair(config: MrcConfig, planes: int, paths: int) -> tuple[list[Endpoint], list[int]]:
@@ -57,7 +70,7 @@ def transfer(
     sent_before = a.qp_counters(qpn).sent
     done = sacks = 0
     now_ns = 1_000_000
-    started = time.perf_counter()
+    started = time.process_time()
     while done < wanted:
         now_ns += 20_000
         for port, frame in a.frames_to_send(now_ns, None, batch):
@@ -66,45 +79,76 @@ def transfer(
             sacks += 1
             a.receive(port, frame, now_ns)
         done += len(a.poll_cq())
-    elapsed = time.perf_counter() - started
+    elapsed = time.process_time() - started
     assert target == data, "bytes were lost"
     target[:] = bytes(len(target))
     b.deregister_memory(region)
     return elapsed, a.qp_counters(qpn).sent - sent_before, sacks
 
 
+def measure(options: argparse.Namespace) -> dict[int, list[float]]:
+    """Microseconds per data packet of each round, by batch."""
+    ends, qpns = make_pair(MrcConfig(), options.planes, options.paths)
+    # What exists by now stays, as in an agent.
+    gc.collect()
+    gc.freeze()
+    data = random.Random(1).randbytes(options.megabytes << 20)
+    # One region for all rounds, as a NIC's pinned memory: page faults are not the core's.
+    target = bytearray(len(data))
+    transfer(ends, qpns[0], data, target, options.batch[0], options.message)
+    costs: dict[int, list[float]] = {batch: [] for batch in options.batch}
+    for _ in range(options.rounds):
+        for batch, found in costs.items():
+            elapsed, packets, _ = transfer(ends, qpns[0], data, target, batch, options.message)
+            found.append(elapsed / packets * 1e6)
+    return costs
+
+
+def in_child(pure: bool) -> dict[int, list[float]]:
+    """The same in a process of its own, with the compiled core or the pure one."""
+    command = [sys.executable, "-m", "benchmarks.mrc_core", *sys.argv[1:], "--child"]
+    environment = {**os.environ, compiled.PURE_VARIABLE: "1" if pure else ""}
+    done = subprocess.run(command, env=environment, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
+    return {int(batch): costs for batch, costs in json.loads(done.stdout).items()}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--megabytes", type=int, default=32)
+    parser.add_argument("--megabytes", type=int, default=16)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument(
-        "--batch", type=int, default=32, help="frames handed over at a time; 1 is the worst case"
+        "--batch", type=int, nargs="+", default=[1, 8, 32], help="frames handed over at a time; 1 is worst"
     )
     parser.add_argument("--planes", type=int, default=4)
     parser.add_argument("--paths", type=int, default=32, help="per plane")
     parser.add_argument("--message", type=int, default=1 << 18, help="bytes per write")
-    parser.add_argument("--profile", action="store_true")
+    parser.add_argument("--profile", action="store_true", help="of the pure core: MRCLAB_PURE=1")
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    ends, qpns = make_pair(MrcConfig(), options.planes, options.paths)
-    data = random.Random(1).randbytes(options.megabytes << 20)
-    # One region for all rounds, as a NIC's pinned memory: page faults are not the core's.
-    target = bytearray(len(data))
-    transfer(ends, qpns[0], data, target, options.batch, options.message)
     if options.profile:
         with cProfile.Profile() as profile:
-            transfer(ends, qpns[0], data, target, options.batch, options.message)
+            measure(options)
         pstats.Stats(profile).sort_stats("tottime").print_stats(20)
         return
-    costs = []
-    for _ in range(options.rounds):
-        elapsed, packets, sacks = transfer(ends, qpns[0], data, target, options.batch, options.message)
-        costs.append(elapsed / packets * 1e6)
+    if options.child:
+        json.dump(measure(options), sys.stdout)
+        return
     print(f"{platform.python_implementation()} {platform.python_version()}, {platform.machine()}")
-    print(f"{packets} packets of 4096 B a round, {sacks} SACKs, {options.planes}x{options.paths} EVs")
-    print(f"batches of {options.batch}")
-    median = statistics.median(costs)
-    spread = f"min {min(costs):.2f}, median {median:.2f}, max {max(costs):.2f}"
-    print(f"us per data packet, n={len(costs)} rounds: {spread}")
+    print(f"packets of 4096 B, {options.megabytes} MB a round, {options.planes}x{options.paths} EVs")
+    print(f"us per data packet{'n':>16} {'least':>8} {'median':>8} {'most':>8}   aim: at most 5")
+    results = {"pure Python": in_child(pure=True)}
+    if compiled.directory().is_dir():
+        results["compiled"] = in_child(pure=False)
+    else:
+        print("(not compiled here: make compile)")
+    for name, costs in results.items():
+        for batch, found in costs.items():
+            row = f"{min(found):8.2f} {statistics.median(found):8.2f} {max(found):8.2f}"
+            print(f"{name}, batches of {batch:<4} {len(found):>{30 - len(name) - 13}} {row}")
+    if "compiled" in results:
+        for batch, found in results["compiled"].items():
+            pure = statistics.median(results["pure Python"][batch])
+            print(f"compiling pays, batches of {batch}: {pure / statistics.median(found):.2f} times")
 
 
 if __name__ == "__main__":
