@@ -80,15 +80,17 @@ class DetectionSchedule:
         self._watched: dict[str, _Watched] = {}
         self._noticed: list[Change] = []
 
-    def cut(self, link: str, now_ns: int) -> None:
-        """No hello comes over a link any more."""
+    def cut(self, link: str, now_ns: int, *, carrier: bool = True) -> None:
+        """No hello comes over a link any more. One that has lost its carrier, too, counts as dead at once."""
         self._advance(now_ns)
         watched = self._watched.get(link)
         last = self._last_hello(link, now_ns)
+        if not carrier:
+            last = now_ns - self._detection.hold_ns
         if watched is None:
             self._watched[link] = _Watched(last)
         elif watched.up_ns is not None:
-            if last >= watched.up_ns:
+            if last >= watched.up_ns or not carrier:
                 watched.heard_ns = last
             watched.up_ns = None
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Protocol
 
 from controller.faults import Moment
 from experiments.transports import Transport
+from hosts.collectives.tcp_channel import MptcpMissingError, open_socket
+from switches.errors import MachineError
+from testbed import kernel_ip
 from testbed.faults import Fault
 from testbed.frr.fabric import FrrFabric
 from testbed.frr.plan import Timers
@@ -15,6 +19,8 @@ from testbed.lab import Lab
 from testbed.mptcp import announce_ports
 from testbed.network import FabricNetwork
 from topologies import Fabric
+
+KERNEL_KINDS = ("tcp", "mptcp")
 
 
 class FaultMaker(Protocol):
@@ -55,12 +61,36 @@ def bring_up(
 ) -> AbstractContextManager[RunningFabric]:
     """Brings up what the transport's routing asks for; it goes down at the end of the ``with``.
 
-    Raises what Lab.up and FrrFabric.up raise.
+    Raises what Lab.up and FrrFabric.up raise, MachineError also where the kernel lacks the transport.
     """
+    if transport.kind == "mptcp":
+        require_mptcp()
     if transport.routing != "frr":
-        return Lab.up(fabric, target, logs)
+        return _switched(fabric, target, transport, logs)
     timers = Timers() if transport.detection_ns is None else Timers.detecting_in(transport.detection_ns)
     routed = FrrFabric.up(fabric, timers)
     if transport.kind == "mptcp":
         announce_ports(fabric, routed.network.places)
     return routed
+
+
+@contextmanager
+def _switched(fabric: Fabric, target: str, transport: Transport, logs: Path) -> Iterator[Lab]:
+    """Our switches, with routes for plain IPv6 and the kernel's addresses where the transport needs them."""
+    with Lab.up(fabric, target, logs) as lab:
+        if transport.routing == "ecmp":
+            lab.controller.install_ecmp()
+        if transport.kind in KERNEL_KINDS:
+            # Not for the others: the kernel would answer datagrams that are not for it.
+            kernel_ip.address_hosts(fabric, lab.network.places)
+        if transport.kind == "mptcp":
+            announce_ports(fabric, lab.network.places)
+        yield lab
+
+
+def require_mptcp() -> None:
+    """Raises MachineError where the kernel has no MPTCP."""
+    try:
+        open_socket(True).close()
+    except MptcpMissingError as error:
+        raise MachineError(str(error.strerror)) from None

@@ -35,8 +35,16 @@ class Injector:
     ``undo_all`` mends what is still broken; call it whatever happened.
     """
 
-    def __init__(self, lab: RunningFabric, schedule: Sequence[PlannedFault], start_ns: int) -> None:
+    def __init__(
+        self,
+        lab: RunningFabric,
+        schedule: Sequence[PlannedFault],
+        start_ns: int,
+        tell: Callable[[PlannedFault, int, bool], None] = lambda fault, t_ns, mended: None,
+    ) -> None:
+        """``tell`` learns each fault that was made or mended, and when."""
         self._lab = lab
+        self._tell = tell
         self._actions: list[_Action] = []
         self._made: dict[int, _Made] = {}
         for number, fault in enumerate(schedule):
@@ -79,11 +87,13 @@ class Injector:
                 number = action.order // 2
                 moment = self._lab.faults.apply(_fault(action.fault))
                 self._made[number] = _Made(action.fault, moment)
+                self._tell(action.fault, moment.t_after_ns, False)
 
     def _mend(self, number: int) -> None:
         made = self._made.get(number)
         if made is not None and made.mended is None:
             made.mended = self._lab.faults.undo(made.fault.place)
+            self._tell(made.fault, made.mended.t_after_ns, True)
 
     def undo_all(self) -> None:
         """Mends what is broken and forgets what is still to come."""

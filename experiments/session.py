@@ -30,6 +30,7 @@ from experiments.metrics import (
 )
 from experiments.one_plane import in_one_plane, specs_in_one_plane
 from experiments.placement import Placement, place
+from experiments.routing import Reaction
 from experiments.traffic import busiest_link, bytes_sent
 from experiments.transports import Transport
 from experiments.validity import Load, Validity, judge, load_between, take_snapshot
@@ -154,7 +155,8 @@ class Session:
         length_ns = placement.length_ns or comparison.limit_ns
         used = placement.links_used(self._lab.fabric)
         planned = schedule(self._faults, self._lab.fabric, seed, length_ns, tuple(used))
-        injector = Injector(self._lab, planned, measure_ns)
+        reaction = Reaction(self._lab, self._transport, seed)
+        injector = Injector(self._lab, planned, measure_ns, reaction.note)
         pids = {f"rank {i}": rank.pid for i, rank in enumerate(ranks)}
         injector.prepare()
         for rank in ranks:
@@ -163,11 +165,12 @@ class Session:
         _until(measure_ns)
         before = take_snapshot(pids)
         try:
-            ended = self._watch(ranks, injector, measure_ns)
+            ended = self._watch(ranks, injector, reaction, measure_ns)
         finally:
             end_ns = time.monotonic_ns()
             load = load_between(before, take_snapshot(pids))
             injector.undo_all()
+            reaction.undo_all()
         problem, failure = self._finish(ranks, ended)
         samples, counters = self._collect(ranks, number)
         records = tuple(injector.records())
@@ -206,7 +209,7 @@ class Session:
         return judge([load], also=also)
 
     def _watch(
-        self, ranks: Sequence[RemoteAgent], injector: Injector, measure_ns: int
+        self, ranks: Sequence[RemoteAgent], injector: Injector, reaction: Reaction, measure_ns: int
     ) -> dict[int, Mapping[str, Any]]:
         """Makes faults when they are due until all ranks are done, one has a problem, or time is up."""
         deadline = measure_ns + self._comparison.limit_ns
@@ -214,9 +217,10 @@ class Session:
         left = dict(enumerate(ranks))
         while left:
             now = time.monotonic_ns()
-            due = min(t for t in (injector.next_ns, deadline) if t is not None)
+            due = min(t for t in (injector.next_ns, reaction.next_ns, deadline) if t is not None)
             ready, _, _ = select.select(list(left.values()), [], [], max(0, due - now) / 1e9)
             injector.act(time.monotonic_ns)
+            reaction.act(time.monotonic_ns())
             for number, rank in list(left.items()):
                 if rank in ready:
                     ended[number] = rank.hear()

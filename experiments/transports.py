@@ -41,6 +41,8 @@ class Transport:
         return replace(self, options={**self.options, **options})
 
 
+PLAIN: Mapping[str, Any] = {"encapsulation": "plain"}  # the switches hash; without it the sender pins a path
+
 NAMED: dict[str, Transport] = {
     t.name: t
     for t in (
@@ -58,6 +60,7 @@ NAMED: dict[str, Transport] = {
             "rocev2",
             "ecmp",
             "RoCEv2: a path per queue pair, go-back-N, DCQCN, on one plane; routing never reacts",
+            PLAIN,
             one_plane=True,
         ),
         Transport(
@@ -65,7 +68,7 @@ NAMED: dict[str, Transport] = {
             "rocev2",
             "ecmp",
             "RoCEv2 with 16 queue pairs to each peer",
-            TRANSPORTS["rocev2-16qp"].options,
+            {**TRANSPORTS["rocev2-16qp"].options, **PLAIN},
             one_plane=True,
         ),
         Transport(
@@ -73,6 +76,7 @@ NAMED: dict[str, Transport] = {
             "rocev2",
             "ecmp",
             "RoCEv2 on an ECMP fabric whose controller withdraws a dead link after a detection delay",
+            PLAIN,
             one_plane=True,
             detection_ns=150_000_000,
         ),

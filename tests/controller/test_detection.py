@@ -101,6 +101,14 @@ def test_a_hello_between_two_cuts_begins_the_hold_time_anew() -> None:
     assert watch.due(9000 * MS) == [Change(1150 * MS, LINK, False)]
 
 
+def test_a_lost_carrier_is_noticed_at_once() -> None:
+    watch = schedule()
+    watch.cut(LINK, 1001 * MS, carrier=False)
+    assert watch.due(1001 * MS) == [Change(1001 * MS, LINK, False)]
+    watch.mended(LINK, 1010 * MS)
+    assert watch.due(9000 * MS) == [Change(1050 * MS, LINK, True)]
+
+
 def test_links_are_told_in_order_of_time_and_repeats_change_nothing() -> None:
     watch = schedule()
     watch.cut("b", 1060 * MS)
