@@ -132,7 +132,7 @@ class Session:
                 host=rank.host,
                 rank=number,
                 ranks=len(ranks),
-                transport={"kind": self._transport.kind, "options": dict(self._transport.options)},
+                transport={"kind": self._transport.kind, "options": self._transport.channel_options},
                 job={"kind": placement.job, "params": dict(placement.params)},
                 seed=seed,
                 series_ns=self._comparison.series_ns,

@@ -36,12 +36,17 @@ class Transport:
     detection_ns: int | None = None
     """After how long the controller withdraws what is dead (routing ecmp); None: never."""
 
+    @property
+    def channel_options(self) -> dict[str, Any]:
+        """What the channel is opened with: RoCEv2 leaves the path to switches that hash, and pins it else."""
+        if self.kind != "rocev2":
+            return dict(self.options)
+        return {"encapsulation": "srv6" if self.routing == "srv6" else "plain", **self.options}
+
     def with_options(self, options: Mapping[str, Any]) -> Transport:
         """The same with these options set on top."""
         return replace(self, options={**self.options, **options})
 
-
-PLAIN: Mapping[str, Any] = {"encapsulation": "plain"}  # the switches hash; without it the sender pins a path
 
 NAMED: dict[str, Transport] = {
     t.name: t
@@ -60,7 +65,6 @@ NAMED: dict[str, Transport] = {
             "rocev2",
             "ecmp",
             "RoCEv2: a path per queue pair, go-back-N, DCQCN, on one plane; routing never reacts",
-            PLAIN,
             one_plane=True,
         ),
         Transport(
@@ -68,7 +72,7 @@ NAMED: dict[str, Transport] = {
             "rocev2",
             "ecmp",
             "RoCEv2 with 16 queue pairs to each peer",
-            {**TRANSPORTS["rocev2-16qp"].options, **PLAIN},
+            TRANSPORTS["rocev2-16qp"].options,
             one_plane=True,
         ),
         Transport(
@@ -76,7 +80,6 @@ NAMED: dict[str, Transport] = {
             "rocev2",
             "ecmp",
             "RoCEv2 on an ECMP fabric whose controller withdraws a dead link after a detection delay",
-            PLAIN,
             one_plane=True,
             detection_ns=150_000_000,
         ),

@@ -1,6 +1,6 @@
 """What stands between faults and routes: which links a fault silences, which timers notice it."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -86,6 +86,12 @@ def test_faults_that_let_hellos_through_and_transports_without_detection_change_
         acting.note(fault(), 0, False)
         acting.act(10_000 * MS)
         assert (acting.next_ns, routes.asked) == (None, [])
+
+
+def test_rocev2_pins_its_path_only_where_switches_do_not_hash() -> None:
+    found = {name: NAMED[name].channel_options for name in ("rocev2-16qp", "mrc")}
+    assert found == {"rocev2-16qp": {"encapsulation": "plain", "qps": 16}, "mrc": {}}
+    assert replace(NAMED["rocev2"], routing="srv6").channel_options == {"encapsulation": "srv6"}
 
 
 def test_a_carrier_that_is_gone_is_withdrawn_at_once() -> None:
