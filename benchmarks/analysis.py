@@ -1,0 +1,78 @@
+"""What it takes to make sense of a recovery run: time and memory for the events of its captures and logs.
+
+    python benchmarks/analysis.py DIR...
+
+Each DIR is the result directory of a `mrclab run link-kill`; a run of 200 trials has some millions of events. An
+event is a captured packet or a line of an endpoint's log. Each directory is analysed in a process of its own, so
+that its peak memory is its own; the time is that from reading the files to the finished trials.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+
+def analyse(directory: Path) -> dict[str, float]:
+    """Analyses a run; returns events, seconds and the peak of this process's memory in MiB."""
+    from experiments.pcap import read_pcap
+    from experiments.report import examine
+    from topologies import load_fabric
+
+    result = json.loads((directory / "result.json").read_text())
+    fabric = load_fabric(result["parameters"]["topology"])
+    src, dst = (
+        result["parameters"]["workload"][end] if result["parameters"]["workload"][end] != "auto" else None
+        for end in ("src", "dst")
+    )
+    racks = sorted({host.rack for host in fabric.hosts})
+    src = src or next(host.name for host in fabric.hosts if host.rack == racks[0])
+    dst = dst or next(host.name for host in fabric.hosts if host.rack == racks[-1])
+    began = time.perf_counter()
+    evidence = examine(directory, fabric, src, dst)
+    seconds = time.perf_counter() - began
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    packets = sum(len(read_pcap(directory / f"{end}.pcap").rows) for end in ("sender", "receiver"))
+    lines = sum((directory / f"{end}.jsonl").read_bytes().count(b"\n") for end in ("sender", "receiver"))
+    return {"trials": len(evidence.trials), "events": packets + lines, "seconds": seconds, "peak_mib": peak}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("directories", nargs="*", type=Path, metavar="DIR")
+    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.one:
+        print(json.dumps(analyse(args.directories[0])))
+        return 0
+    if not args.directories:
+        print("analysis: give the directory of a finished run: mrclab run link-kill --trials 200 --out DIR")
+        return 0
+    table = Table("run", "trials", "events", "s", "s per million events", "peak MiB")
+    for directory in args.directories:
+        command = [sys.executable, __file__, "--one", str(directory)]
+        found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        table.add_row(
+            directory.name,
+            f"{found['trials']:.0f}",
+            f"{found['events']:,.0f}",
+            f"{found['seconds']:.1f}",
+            f"{found['seconds'] / found['events'] * 1e6:.1f}",
+            f"{found['peak_mib']:.0f}",
+        )
+    Console().print(table)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
