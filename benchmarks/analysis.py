@@ -2,9 +2,9 @@
 
     python benchmarks/analysis.py DIR...
 
-Each DIR is the result directory of a `mrclab run link-kill`; a run of 200 trials has some millions of events. An
-event is a captured packet or a line of an endpoint's log. Each directory is analysed in a process of its own, so
-that its peak memory is its own; the time is that from reading the files to the finished trials.
+Each DIR is the result directory of a `mrclab run link-kill`; a run of 200 trials has some millions of events.
+An event is a captured packet or a line of an endpoint's log. Each directory is analysed in a process of its
+own, so that its peak memory is its own; the time is that from reading the files to the finished trials.
 """
 
 from __future__ import annotations
