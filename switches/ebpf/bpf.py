@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import mmap
 import os
 import platform
 import struct
@@ -105,6 +106,7 @@ class Map:
     def __init__(self, spec: MapSpec, fd: int | None = None) -> None:
         self.spec = spec
         self.fd = create_map(spec) if fd is None else fd
+        self._memory: mmap.mmap | None = None
         self._key = ctypes.create_string_buffer(spec.key_size)
         self._next = ctypes.create_string_buffer(spec.key_size)
         per_cpu = spec.type in (5, 6)
@@ -154,8 +156,18 @@ class Map:
             self._key.raw = key
             attr = self._next_attr
 
+    def memory(self) -> mmap.mmap:
+        """The values of a mappable array as memory, which the program sees change."""
+        if self._memory is None:
+            size = (self.spec.value_size * self.spec.max_entries + mmap.PAGESIZE - 1) & -mmap.PAGESIZE
+            self._memory = mmap.mmap(self.fd, size)
+        return self._memory
+
     def close(self) -> None:
         """Give up this process's hold on the map."""
+        if self._memory is not None:
+            self._memory.close()
+            self._memory = None
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1

@@ -124,8 +124,20 @@ class Datapath:
 
     def register_cells(self, register: RegisterLayout, indexes: range) -> list[int]:
         """The values of cells of a register array. Cells are read one after the other, not all at once."""
-        raw, size = self._raw(register.map, 0), register.cell_size
-        return [int.from_bytes(raw[i * size : (i + 1) * size], "little") for i in indexes]
+        return [self._register_cell(register, i) for i in indexes]
+
+    def _register_cell(self, register: RegisterLayout, index: int) -> int:
+        memory, size = self.maps[register.map].memory(), register.cell_size
+        at = index * size
+        raw = memory[at : at + size]
+        while size > 8 and (again := memory[at : at + size]) != raw:  # a frame was just writing it
+            raw = again
+        return int.from_bytes(raw, "little")
+
+    def set_register_cell(self, register: RegisterLayout, index: int, value: int) -> None:
+        """Write a cell of a register array; whole for a frame if it has no more than 64 bits."""
+        memory, size = self.maps[register.map].memory(), register.cell_size
+        memory[index * size : (index + 1) * size] = value.to_bytes(size, "little")
 
     def _raw(self, map_index: int, element: int) -> bytes:
         raw = self.maps[map_index].lookup(struct.pack("=I", element))

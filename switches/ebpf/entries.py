@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from switches.bmv2_json import ConstEntry, Table
 from switches.ebpf.changes import Transaction
 from switches.ebpf.plan import ActionLayout, TableLayout, round8
+from switches.ebpf.tuple_space import TupleSpace
 
 # One element of a key: value and mask, or low and high end of a range.
 Match = tuple[int, int]
@@ -126,6 +127,7 @@ class TableState:
         self.default = self.initial_default
         self.default_metadata = b""
         self.default_cookie = 0
+        self.space = TupleSpace(layout) if layout.kind == "tuples" else None
         self.timed: set[Ident] = set()  # entries with an idle timeout
 
     def _initial_default(self) -> Action | None:
@@ -161,7 +163,7 @@ class TableState:
                     case _:
                         mask = full
                 match.append((k.key if k.match == "range" else k.key & mask, mask))
-            priority = len(ranked) - rank if self.layout.kind == "scan" else 0
+            priority = len(ranked) - rank if self.layout.kind in ("scan", "tuples") else 0
             out.append(Entry(tuple(match), priority, Action(self.actions[e.action_id], e.data)))
         return out
 
@@ -185,8 +187,10 @@ class TableState:
             raise ExistsError
         if len(self.entries) >= self.layout.capacity:
             raise TableFullError
+        if self.space is not None and not self.space.room_for(entry.match):
+            raise TableFullError
         entry = replace(entry, cell=self._take_cell(tx))
-        tx.on_undo(lambda: self._time(ident))
+        tx.on_undo(lambda: self._sync(ident))
         self.entries[ident] = entry
         tx.on_undo(lambda: self.entries.pop(ident))
         prepare(entry.cell)
@@ -199,7 +203,7 @@ class TableState:
         old = self.entries.get(ident)
         if old is None:
             raise NotThereError
-        tx.on_undo(lambda: self._time(ident))
+        tx.on_undo(lambda: self._sync(ident))
         self.entries[ident] = replace(entry, cell=old.cell)
         tx.on_undo(lambda: self.entries.__setitem__(ident, old))
         self._change(entry.match, ident, tx)
@@ -210,7 +214,7 @@ class TableState:
         old = self.entries.pop(ident, None)
         if old is None:
             raise NotThereError
-        tx.on_undo(lambda: self._time(ident))
+        tx.on_undo(lambda: self._sync(ident))
         tx.on_undo(lambda: self.entries.__setitem__(ident, old))
         self._free_cells.append(old.cell)
         tx.on_undo(lambda: self._free_cells.remove(old.cell))
@@ -236,20 +240,49 @@ class TableState:
 
     def _change(self, match: tuple[Match, ...], ident: Ident, tx: Transaction) -> None:
         assert self.layout.map is not None
-        if self.table.support_timeout:
-            self._time(ident)
+        if self.space is not None:
+            self._change_tuples(self.space, ident, tx)
+            return
+        self._sync(ident)
         if self.layout.kind == "scan":
             key, current = bytes(4), self._scan_value
         else:
             key, current = encode_key(self.layout, match), lambda: self._value(ident)
         tx.change(self.layout.map, key, current(), current)
 
-    def _time(self, ident: Ident) -> None:
+    def _change_tuples(self, space: TupleSpace, ident: Ident, tx: Transaction) -> None:
+        assert self.layout.map is not None
+        assert self.layout.tuple_map is not None
+        before = space.numbers(ident[0])
+        listed = self._sync(ident)
+        keys = {key: number for number, key in (*before, *space.numbers(ident[0]))}
+
+        def list_tuples() -> None:
+            if listed:
+                assert self.layout.tuple_map is not None
+                tx.change(self.layout.tuple_map, bytes(4), space.encode_tuples(), space.encode_tuples)
+
+        if ident not in self.entries:
+            list_tuples()
+        for key, number in keys.items():
+            current = space.reader(key, self._known_value)
+            tx.change(self.layout.map, space.encode_key(number, key), current(), current)
+        if ident in self.entries:
+            list_tuples()
+
+    def _known_value(self, ident: Ident) -> bytes:
+        entry = self.entries[ident]
+        return encode_action(self.layout.value_size, entry.action, entry.cell)
+
+    def _sync(self, ident: Ident) -> bool:
+        """Bring what follows from the entries up to date. Returns whether the list of tuples has changed."""
         entry = self.entries.get(ident)
+        listed = self.space is not None and self.space.sync(ident, entry is not None)
         if entry is not None and entry.timeout_ns:
             self.timed.add(ident)
         else:
             self.timed.discard(ident)
+        return listed
 
     def _scan_value(self) -> bytes | None:
         return encode_scan(self.layout, list(self.entries.values()))

@@ -18,7 +18,11 @@ PORTS = 512
 # The class of a frame in the qdisc of its port, from standard_metadata.priority: HTB takes skb->priority for
 # a class id, here 1:10 for priority 0 to 1:17 for priority 7.
 QDISC_CLASS = 0x0001_0010
-SCAN_LIMIT = 256  # entries of a table that is searched one by one
+SCAN_LIMIT = 256  # entries of a table that is searched one by one; larger ones are searched by masks
+TUPLES = 128  # different masks of such a table; the verifier follows every one of them
+TUPLE_HEADER = (
+    8  # before a tuple's mask its priority and number, before a masked key its number, 32 bits each
+)
 
 
 class MapType(IntEnum):
@@ -30,7 +34,7 @@ class MapType(IntEnum):
     LPM_TRIE = 11
 
 
-NO_PREALLOC = 1
+NO_PREALLOC, MMAPABLE = 1, 1 << 10
 
 
 @dataclass(frozen=True)
@@ -105,9 +109,9 @@ class MeterLayout:
 class TableLayout:
     """How a table's entries lie in its maps.
 
-    `kind` is `none` (nothing to match), `hash`, `lpm` or `scan`. A scan table is one value of `capacity`
-    cells, replaced as a whole: used (8 bytes), then value, then for each key slot its low end or value,
-    then for each key slot its mask or high end.
+    `kind` is `none` (nothing to match), `hash`, `lpm`, `scan` or `tuples` (see `tuple_space`). A scan table
+    is one value of `capacity` cells, replaced as a whole: used (8 bytes), then value, then for each key slot
+    its low end or value, then for each key slot its mask or high end.
     """
 
     name: str
@@ -122,6 +126,7 @@ class TableLayout:
     actions: tuple[ActionLayout, ...]
     profile: str | None = None
     meter: MeterLayout | None = None
+    tuple_map: int | None = None  # of a table searched by masks, see `tuple_space`
     hit_map: int | None = None  # when each entry was hit last, CLOCK_MONOTONIC in nanoseconds, by its cell
 
     @property
@@ -199,6 +204,11 @@ class Plan:
 def round8(n: int) -> int:
     """The next multiple of 8."""
     return (n + 7) & ~7
+
+
+def tuple_size(key_size: int) -> int:
+    """Bytes of a tuple in the list of them."""
+    return TUPLE_HEADER + round8(key_size)
 
 
 def counter_map(name: str, cells: int) -> MapSpec:

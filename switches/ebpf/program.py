@@ -26,9 +26,11 @@ from switches.ebpf.meters import layout_meter
 from switches.ebpf.parser_gen import ParserWriter
 from switches.ebpf.plan import (
     DROP_PORT,
+    MMAPABLE,
     NO_PREALLOC,
     PORTS,
     QDISC_CLASS,
+    TUPLE_HEADER,
     CounterLayout,
     MapSpec,
     MapType,
@@ -66,7 +68,7 @@ def translate(program: Program) -> Translation:
     pool = MapPool()
     profiles = {p.name: layout_profile(program, p, pool) for p in program.profiles.values()}
     tables = {t.name: layout_table(program, t, pool, profiles) for t in program.tables()}
-    layout = make_layout(program, max([8] + [t.key_size for t in tables.values()]))
+    layout = make_layout(program, max([8] + [TUPLE_HEADER + t.key_size for t in tables.values()]))
     _refuse_queue_reads(program, layout.usage.read)
     counters = {
         c.name: CounterLayout(c.name, pool.add(counter_map(c.name, c.size)), c.size)
@@ -94,7 +96,8 @@ def translate(program: Program) -> Translation:
 
 def _register(register: RegisterArray, pool: MapPool) -> RegisterLayout:
     size = slot_size(register.width)
-    spec = MapSpec(register.name, MapType.ARRAY, 4, round8(size * max(register.size, 1)), 1)
+    cells = round8(size * max(register.size, 1))
+    spec = MapSpec(register.name, MapType.ARRAY, 4, cells, 1, MMAPABLE)
     return RegisterLayout(register.name, pool.add(spec), register.size, register.width, size)
 
 

@@ -15,6 +15,8 @@ from switches.ebpf.plan import (
     NO_PREALLOC,
     REFERENCE_SIZE,
     SCAN_LIMIT,
+    TUPLE_HEADER,
+    TUPLES,
     ActionLayout,
     KeySlot,
     MapSpec,
@@ -23,8 +25,10 @@ from switches.ebpf.plan import (
     TableLayout,
     counter_map,
     round8,
+    tuple_size,
 )
 from switches.ebpf.selectors import SelectorWriter
+from switches.ebpf.tuple_gen import search_tuples
 from switches.ebpf.unit import Unit
 from switches.errors import UnsupportedError
 
@@ -44,7 +48,7 @@ def _kind(table: Table) -> str:
     ):
         return "lpm"
     if all(m in ("exact", "valid", "lpm", "ternary", "optional", "range") for m in matches):
-        return "scan"
+        return "scan" if max(table.size, len(table.entries)) <= SCAN_LIMIT else "tuples"
     raise UnsupportedError(f"table {table.name} with match kinds {', '.join(matches)}", str(table.source))
 
 
@@ -58,7 +62,7 @@ def _keys(program: Program, table: Table, kind: str) -> tuple[KeySlot, ...]:
         if width > 128:
             raise UnsupportedError(f"key {k.name} of {width} bits in table {table.name}", str(table.source))
         size = (width + 7) // 8
-        if kind == "scan":  # compared in whole words
+        if kind in ("scan", "tuples"):  # compared in whole words
             size = max(8, round8(size))
         slots[k.name, k.target] = KeySlot(k.name, k.match, width, offset, size)
         offset += size
@@ -87,11 +91,6 @@ def layout_table(
         )
         value_size = value_size_of(actions)
     capacity = max(table.size, len(table.entries), 1)
-    if kind == "scan":
-        capacity = min(capacity, SCAN_LIMIT)
-        if len(table.entries) > capacity:
-            what = f"table {table.name} with more than {SCAN_LIMIT} ternary or range entries"
-            raise UnsupportedError(what, str(table.source))
     draft = TableLayout(table.name, kind, None, None, None, key, key_size, value_size, capacity, actions)
     entries = None
     if kind == "hash":
@@ -104,6 +103,15 @@ def layout_table(
     elif kind == "scan":
         # A hash of one element: replacing it swaps the whole table at once.
         entries = MapSpec(table.name, MapType.HASH, 4, draft.cell_size * capacity, 1, NO_PREALLOC)
+    tuples = None
+    if kind == "tuples":
+        # A range can come to many keys; memory is taken only for those that are there.
+        keys = capacity * 64 if any(m.match == "range" for m in key) else capacity
+        entries = MapSpec(
+            table.name, MapType.HASH, TUPLE_HEADER + key_size, value_size + 8, keys, NO_PREALLOC
+        )
+        size = tuple_size(key_size) * TUPLES
+        tuples = pool.add(MapSpec(f"{table.name}.tuples", MapType.HASH, 4, size, 1, NO_PREALLOC))
     default = None
     if table.profile is None and (table.default is None or not table.default.const):
         default = MapSpec(f"{table.name}.default", MapType.HASH, 4, value_size, 1, NO_PREALLOC)
@@ -131,6 +139,7 @@ def layout_table(
         actions,
         table.profile,
         meter,
+        tuples,
         hits,
     )
 
@@ -238,6 +247,9 @@ class TableWriter:
             return None
         if layout.kind == "scan":
             return self._scan(table, layout, miss)
+        if layout.kind == "tuples":
+            keys = [self._key_value(table, k) for k in table.key]
+            return search_tuples(self.u, layout, keys, miss)
         base = self.u.layout.key
         if layout.kind == "lpm":
             asm.store(const(32, (layout.key_size - 4) * 8), asm.at(memory, base), 4)

@@ -10,19 +10,32 @@ from switches.ebpf.changes import Transaction
 from switches.ebpf.p4rt.running import Running
 from switches.ebpf.p4rt.schema import Schema
 from switches.ebpf.p4rt.status import Code, P4RuntimeError
-from switches.ebpf.p4rt.values import encode
+from switches.ebpf.p4rt.values import decode, encode, need_modify
 
 
 class RegisterEntries:
-    """Reads cells of registers."""
+    """Writes and reads cells of registers. A write takes effect when it is planned, which is right before."""
 
     def __init__(self, schema: Schema, running: Running) -> None:
         self.schema = schema
         self.running = running
 
     def write(self, update: p4r.Update, tx: Transaction) -> None:
-        """Not offered: all cells are one value of a map, and the program writes others meanwhile."""
-        raise P4RuntimeError(Code.UNIMPLEMENTED, "writing register_entry is not supported by this target")
+        """Set one cell, or all."""
+        need_modify(update, "a register")
+        entry = update.entity.register_entry
+        register = self.schema.registers.get(entry.register_id)
+        if register is None:
+            raise P4RuntimeError(Code.NOT_FOUND, f"no register {entry.register_id}")
+        cells = self.schema.cells(register.name, register.size, entry)
+        if entry.data.WhichOneof("data") != "bitstring":
+            raise P4RuntimeError(Code.INVALID_ARGUMENT, f"{register.name} takes a bit string")
+        value = decode(entry.data.bitstring, register.width, register.name)
+        datapath = self.running.datapath
+        for cell in cells:
+            (before,) = datapath.register_cells(register, range(cell, cell + 1))
+            tx.on_undo(lambda c=cell, b=before: datapath.set_register_cell(register, c, b))  # type: ignore[misc]
+            datapath.set_register_cell(register, cell, value)
 
     def read(self, entity: p4r.Entity) -> Iterator[p4r.Entity]:
         """One cell, all cells of a register, or of all registers."""

@@ -1,0 +1,251 @@
+"""Random requests, valid and broken, and random frames: the server answers, and nothing leaks.
+
+MRCLAB_FUZZ_S says for how many seconds (a few by default), MRCLAB_FUZZ_SEED where to begin.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from finsy.proto import p4i, p4r
+from google.protobuf.descriptor import FieldDescriptor
+
+from switches.ebpf.target import EbpfTarget
+from switches.target import SwitchSpec
+from tests.switches.switch_kit import DATA, Client, Namespace, forwarded, read_p4info
+
+pytestmark = [pytest.mark.root, pytest.mark.timeout(3600)]
+SECONDS = float(os.environ.get("MRCLAB_FUZZ_S", "4"))
+SEED = int(os.environ.get("MRCLAB_FUZZ_SEED", "1"))
+BROKEN = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL, grpc.StatusCode.DEADLINE_EXCEEDED)
+PROGRAMS = ("select", "resources", "match", "ternary", "registers")
+
+
+class Messages:
+    """Random messages about a program: numbers are often ids and sizes that it has."""
+
+    def __init__(self, rng: random.Random, info: p4i.P4Info) -> None:
+        self.rng = rng
+        lists = (
+            info.tables, info.actions, info.action_profiles, info.counters, info.direct_counters,
+            info.meters, info.direct_meters, info.registers,
+        )  # fmt: skip
+        self.ids = [o.preamble.id for objects in lists for o in objects]
+        self.info = info
+
+    def number(self) -> int:
+        rng = self.rng
+        return rng.choice(
+            [0, 1, 2, 3, rng.randrange(20), rng.choice(self.ids), -1, 1 << 31, rng.getrandbits(62), 1024]
+        )
+
+    def octets(self) -> bytes:
+        return self.rng.choice(
+            [b"", b"\0", self.rng.randbytes(1), self.rng.randbytes(self.rng.randrange(40))]
+        )
+
+    def scalar(self, field: Any) -> Any:
+        kinds = FieldDescriptor
+        match field.cpp_type:
+            case kinds.CPPTYPE_STRING:
+                return self.octets() if field.type == kinds.TYPE_BYTES else self.rng.choice(["", "x"])
+            case kinds.CPPTYPE_BOOL:
+                return self.rng.random() < 0.2
+            case kinds.CPPTYPE_ENUM:
+                return self.rng.choice([v.number for v in field.enum_type.values])
+            case kinds.CPPTYPE_INT32:
+                return max(min(self.number(), (1 << 31) - 1), -(1 << 31))
+            case kinds.CPPTYPE_UINT32:
+                return self.number() & 0xFFFFFFFF
+            case kinds.CPPTYPE_UINT64:
+                return self.number() & ((1 << 64) - 1)
+            case kinds.CPPTYPE_INT64:
+                return self.number()
+        return 0.5
+
+    def fill(self, message: Any, depth: int = 0) -> Any:
+        """Set fields of a message at random."""
+        for field in message.DESCRIPTOR.fields:
+            if self.rng.random() > (0.5 if depth < 3 else 0.3):
+                continue
+            if field.message_type is not None and field.message_type.GetOptions().map_entry:
+                continue
+            if field.is_repeated:
+                for _ in range(self.rng.randrange(3)):
+                    if field.message_type is not None:
+                        self.fill(getattr(message, field.name).add(), depth + 1)
+                    else:
+                        getattr(message, field.name).append(self.scalar(field))
+            elif field.message_type is not None:
+                if depth < 6:
+                    getattr(message, field.name).SetInParent()
+                    self.fill(getattr(message, field.name), depth + 1)
+            else:
+                setattr(message, field.name, self.scalar(field))
+        return message
+
+    def entry(self) -> p4r.Entity:
+        """A table entry that is nearly right."""
+        rng, table = self.rng, self.rng.choice(self.info.tables)
+        out = p4r.Entity()
+        entry = out.table_entry
+        entry.table_id = table.preamble.id
+        entry.is_default_action = rng.random() < 0.1
+        for f in table.match_fields:
+            value = rng.getrandbits(min(f.bitwidth, 3)).to_bytes(1, "big")
+            m = entry.match.add(field_id=f.id)
+            match f.match_type:
+                case p4i.MatchField.LPM:
+                    m.lpm.value, m.lpm.prefix_len = value, f.bitwidth
+                case p4i.MatchField.TERNARY:
+                    m.ternary.value, m.ternary.mask = value, b"\x07"
+                case p4i.MatchField.RANGE:
+                    m.range.low, m.range.high = b"\0", value
+                case p4i.MatchField.OPTIONAL:
+                    m.optional.value = value
+                case _:
+                    m.exact.value = value
+            if f.match_type != p4i.MatchField.EXACT:
+                entry.priority = rng.randrange(1, 5)
+        if all(f.match_type in (p4i.MatchField.EXACT, p4i.MatchField.LPM) for f in table.match_fields):
+            entry.priority = 0
+        if table.implementation_id:
+            if rng.random() < 0.3:
+                entry.action.action_profile_member_id = rng.randrange(1, 5)
+            elif rng.random() < 0.5:
+                entry.action.action_profile_group_id = rng.randrange(1, 5)
+            else:
+                one = entry.action.action_profile_action_set.action_profile_actions.add(weight=1)
+                self.action(table, one.action)
+        else:
+            self.action(table, entry.action.action)
+        return out
+
+    def action(self, table: p4i.Table, to: p4r.Action) -> None:
+        actions = {a.preamble.id: a for a in self.info.actions}
+        action = actions[self.rng.choice(table.action_refs).id]
+        to.action_id = action.preamble.id
+        for p in action.params:
+            to.params.add(param_id=p.id, value=b"\x05")
+
+    def entity(self) -> p4r.Entity:
+        rng = self.rng
+        if rng.random() < 0.5:
+            return self.entry()
+        out = p4r.Entity()
+        field = rng.choice(list(p4r.Entity.DESCRIPTOR.fields))
+        getattr(out, field.name).SetInParent()
+        self.fill(getattr(out, field.name))
+        if rng.random() < 0.5 and out.HasField("action_profile_member"):
+            member = out.action_profile_member
+            profile = rng.choice(list(self.info.action_profiles) or [p4i.ActionProfile()])
+            member.action_profile_id, member.member_id = profile.preamble.id, rng.randrange(1, 5)
+            self.action(rng.choice(self.info.tables), member.action)
+        return out
+
+    def update(self) -> p4r.Update:
+        return p4r.Update(type=self.rng.choice([0, 1, 1, 1, 2, 3]), entity=self.entity())
+
+
+def held(pid: int) -> tuple[int, int]:
+    """Descriptors that a process has open, and how many of them are BPF maps."""
+    links = []
+    for path in Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            links.append(os.readlink(path))
+        except FileNotFoundError:
+            continue
+    return len(links), sum("bpf-map" in link for link in links)
+
+
+def resident(pid: int) -> int:
+    """Resident memory of a process in kB."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.split("VmRSS:")[1].split()[0])
+
+
+def test_random_requests_and_frames(namespace: Namespace, tmp_path: Path) -> None:
+    rng = random.Random(SEED)
+    for i in (1, 2):
+        namespace.pair(f"s{i}", f"h{i}")
+    target = EbpfTarget()
+    specs = [SwitchSpec("s", 1, {1: "s1", 2: "s2"})]
+    (running,) = target.start(specs, netns=namespace.name, log_dir=tmp_path)
+    (pid,) = target.pids()
+    programs = {
+        n: (read_p4info(DATA / f"{n}.p4info.txtpb"), (DATA / f"{n}.json").read_bytes()) for n in PROGRAMS
+    }
+    wire = namespace.packet_socket("h1")
+    try:
+        with forwarded(namespace, running.grpc_address) as address:
+            client = Client(address, 1)
+            client.become_primary()
+
+            def load(name: str) -> Messages:
+                info, json = programs[name]
+                client.set_pipeline(json, info)
+                return Messages(rng, info)
+
+            for name in PROGRAMS:
+                load(name)
+            load(PROGRAMS[0])
+            before, memory = held(pid), resident(pid)
+            deadline, requests, codes = time.monotonic() + SECONDS, 0, set()
+            broken: list[grpc.RpcError] = []
+            messages = load(PROGRAMS[0])
+            while time.monotonic() < deadline:
+                requests += 1
+                wire.send(rng.randbytes(rng.randrange(18, 200)))
+                try:
+                    what = rng.random()
+                    if what < 0.02:
+                        messages = load(rng.choice(PROGRAMS))
+                    elif what < 0.6:
+                        request = p4r.WriteRequest(device_id=1, atomicity=rng.choice([0, 0, 1]))
+                        request.election_id.low = 1
+                        request.updates.extend(messages.update() for _ in range(rng.randrange(1, 6)))
+                        client.stub.Write(request, timeout=60)
+                    elif what < 0.9:
+                        list(
+                            client.stub.Read(
+                                p4r.ReadRequest(device_id=1, entities=[messages.entity()]), timeout=60
+                            )
+                        )
+                    elif what < 0.95:
+                        wild = messages.fill(p4r.SetForwardingPipelineConfigRequest(device_id=1))
+                        wild.device_id = 1
+                        wild.election_id.Clear()
+                        wild.election_id.low = 1
+                        client.stub.SetForwardingPipelineConfig(wild, timeout=60)
+                    else:
+                        other = Client(address, rng.randrange(3), rng.randrange(2))
+                        other.send(messages.fill(p4r.StreamMessageRequest()))
+                        other.close()
+                except grpc.RpcError as exc:
+                    codes.add(exc.code())
+                    if exc.code() in BROKEN or "Unexpected" in (exc.details() or ""):
+                        broken.append(exc)
+                if broken:
+                    break
+            assert not broken
+            load(PROGRAMS[0])
+            assert target.alive()
+            assert len(client.read(p4r.Entity(table_entry=p4r.TableEntry()))) == 0
+            after = held(pid)
+            assert after[1] == before[1]
+            assert after[0] <= before[0] + 8  # connections that are just ending
+            # A run of minutes takes no more memory than one of seconds.
+            assert resident(pid) < memory + 60_000
+            print(f"{requests} requests, codes {sorted(c.name for c in codes)}, {resident(pid)} kB")
+            client.close()
+    finally:
+        wire.close()
+        target.stop()
+    text = (tmp_path / "switches.log").read_text()
+    assert "Traceback" not in text, text[-3000:]
