@@ -43,7 +43,7 @@ P4C_IMAGE = $(shell sed -n 's/^ARG P4C_IMAGE=//p' Dockerfile)
 p4: ## Compile p4src with the p4c-bm2-ss on PATH, or else with that of p4lang's image (needs Docker)
 	@if command -v p4c-bm2-ss >/dev/null; then python3 -m p4src.compile; \
 	elif command -v docker >/dev/null; then \
-		docker run --rm --user "$$(id -u):$$(id -g)" -v "$$PWD:/src" -w /src $(P4C_IMAGE) python3 -m p4src.compile; \
+		docker run --rm --network none --user "$$(id -u):$$(id -g)" -v "$$PWD:/src" -w /src $(P4C_IMAGE) python3 -m p4src.compile; \
 	else echo "make p4: no p4c-bm2-ss on PATH and no docker: install one of them" >&2; exit 3; fi
 
 bench: compile ## Run the benchmarks and print their tables
