@@ -7,7 +7,7 @@ import os
 import select
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -203,10 +203,15 @@ class Session:
         injector.resolve(busiest_link(self._lab.fabric, before, after, used))
 
     def _judge(self, load: Load, counters: Mapping[str, int], ranks: int) -> Validity:
-        also = []
+        also, notes = [], []
         if counters.get("socket_drops"):
             also.append(f"ranks were too slow to read: {counters['socket_drops']} frames lost at sockets")
-        return judge([load], also=also)
+        cpus = len(os.sched_getaffinity(0))
+        if ranks > cpus and load.wait is not None:
+            # They are bound to wait for one another. What they get done is limited once no CPU is ever idle.
+            notes.append(f"{ranks} ranks share {cpus} CPUs: one waited {load.wait:.0%} of its time for one")
+            load = replace(load, wait=None)
+        return judge([load], also=also, notes=notes)
 
     def _watch(
         self, ranks: Sequence[RemoteAgent], injector: Injector, reaction: Reaction, measure_ns: int
