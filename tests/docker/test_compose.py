@@ -25,10 +25,12 @@ ROOT = Path(__file__).resolve().parents[2]
 IMAGE = "mrclab:latest"
 TIMEOUT_S = 300
 OWNER = 1234
+PROJECT = f"mrclab-test-{os.getpid()}"
 
 
 def said(*command: str, **options: Any) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False, **options)
+    options |= {"env": {**os.environ, "COMPOSE_PROJECT_NAME": PROJECT}, "timeout": TIMEOUT_S}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
     assert done.returncode == 0, done.stdout + done.stderr
     return str(done.stdout)
 
@@ -62,8 +64,9 @@ def checkout(tmp_path: Path) -> Path:
 
 def machine() -> dict[str, object]:
     """What a container could leave behind."""
+    ours = f"label=com.docker.compose.project={PROJECT}"
     return {
-        "containers": said("docker", "ps", "--all", "--quiet"),
+        "containers": said("docker", "ps", "--all", "--quiet", "--filter", ours),
         "links": [line.split(":")[1] for line in said("ip", "-o", "link").splitlines()],
         "qdiscs": said("tc", "qdisc"),
         "netns": sorted(path.name for path in Path("/run/netns").glob(f"{DEFAULT_PREFIX}*")),
