@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from ipaddress import IPv6Address, IPv6Network
+from typing import cast
 
 import finsy as fy
 
@@ -55,50 +57,72 @@ class QueueCounters:
 
 @dataclass(frozen=True, slots=True)
 class SwitchCounters:
-    """All counters of a switch: by port number, and drops by reason."""
+    """All counters of a switch: by port number, drops by reason, and the hits of each SID (a /48)."""
 
     switch: str
     rx: Mapping[int, Count]
     tx: Mapping[int, Count]
     drops: Mapping[Drop, Count]
     queues: Mapping[int, QueueCounters]
+    sids: Mapping[str, Count]
 
 
 _QUEUES = {"high": "port_tx_high", "marked": "marked", "trimmed": "trimmed", "refused": "refused"}
+_PER_PORT = ("port_rx", "port_tx", *_QUEUES.values())
+_SID_TABLES = ("my_sid", "next_hop")
+
+_Entry = fy.P4CounterEntry | fy.P4TableEntry | fy.P4RegisterEntry
 
 
 async def read_counters(switch: fy.Switch, model: Switch) -> SwitchCounters:
-    """Reads the counters of one switch, which must be connected."""
-    names = ("port_rx", "port_tx", "drops", "egress_drops", *_QUEUES.values())
-    cells: dict[str, dict[int, Count]] = {name: {} for name in names}
-    for entry in await read_all(switch, [fy.P4CounterEntry(name) for name in names]):
-        if entry.index is not None and entry.packet_count:
-            cells[entry.counter_id][entry.index] = Count(entry.packet_count, entry.byte_count)
-    none = Count(0, 0)
+    """Reads the counters of one switch, which must be connected: one Read, of the ports that it has.
+
+    A target that shows no registers is asked again without them.
+    """
     ports = [port.number for port in model.ports]
+    wanted: list[_Entry] = [fy.P4CounterEntry(name, index=port) for name in _PER_PORT for port in ports]
+    wanted += [fy.P4CounterEntry(name) for name in ("drops", "egress_drops")]
+    wanted += [fy.P4TableEntry(table, counter_data=fy.P4CounterData()) for table in _SID_TABLES]
+    waits = [fy.P4RegisterEntry("longest_wait", index=port) for port in ports]
+    try:
+        found = await read_all(switch, [*wanted, *waits])
+    except fy.P4ClientError as error:
+        if error.code is not fy.GRPCStatusCode.UNIMPLEMENTED:
+            raise
+        found = await read_all(switch, wanted)
+    return _counters(switch.name, ports, found)
+
+
+def _counters(switch: str, ports: Sequence[int], found: Iterable[_Entry]) -> SwitchCounters:
+    cells: dict[str, dict[int, Count]] = {name: {} for name in (*_PER_PORT, "drops", "egress_drops")}
+    sids: dict[str, Count] = {}
+    waits: dict[int, float] = {}
+    for entry in found:
+        if isinstance(entry, fy.P4CounterEntry):
+            if entry.index is not None and entry.packet_count:
+                cells[entry.counter_id][entry.index] = Count(entry.packet_count, entry.byte_count)
+        elif isinstance(entry, fy.P4RegisterEntry):
+            ticks = int(entry.data) if isinstance(entry.data, int) else 0
+            if entry.index is not None:
+                waits[entry.index] = round(ticks / TICKS_PER_US, 3)
+        elif entry.match is not None and entry.counter_data is not None:
+            data = entry.counter_data
+            address, length = cast(tuple[IPv6Address, int], entry.match["dst_addr"])
+            sid = str(IPv6Network((int(IPv6Address(address)), length)))
+            sids[sid] = Count(data.packet_count, data.byte_count)
+    none = Count(0, 0)
     drops = {**cells["drops"], **cells["egress_drops"]}
-    waits = await _longest_waits(switch)
     return SwitchCounters(
-        switch.name,
+        switch,
         rx={port: cells["port_rx"].get(port, none) for port in ports},
         tx={port: cells["port_tx"].get(port, none) for port in ports},
         drops={reason: drops[reason] for reason in Drop if reason in drops},
         queues={
             port: QueueCounters(
                 **{what: cells[name].get(port, none) for what, name in _QUEUES.items()},
-                longest_wait_us=None if waits is None else round(waits[port] / TICKS_PER_US, 3),
+                longest_wait_us=waits.get(port),
             )
             for port in ports
         },
+        sids=sids,
     )
-
-
-async def _longest_waits(switch: fy.Switch) -> list[int] | None:
-    """The register `longest_wait`, in ticks by port number; None where the target shows no registers."""
-    try:
-        entries = await read_all(switch, [fy.P4RegisterEntry("longest_wait")])
-    except fy.P4ClientError as error:
-        if error.code is fy.GRPCStatusCode.UNIMPLEMENTED:
-            return None
-        raise
-    return [int(entry.data) if isinstance(entry.data, int) else 0 for entry in entries]

@@ -71,6 +71,11 @@ def _parser() -> argparse.ArgumentParser:
 
     status = commands.add_parser("status", help="what is up, and what its switches count")
     status.add_argument("--json", action="store_true", help="for programs")
+    status.add_argument("--ports", action="store_true", help="the counters of every port")
+    status.add_argument("--sids", action="store_true", help="the hits of every SID")
+    status.add_argument(
+        "--watch", metavar="INTERVAL", nargs="?", const="1 s", help="again and again, with rates (1 s)"
+    )
     status.set_defaults(do=_status)
 
     cli = commands.add_parser("cli", help="Mininet's command line on the running fabric")
@@ -88,6 +93,15 @@ def _parser() -> argparse.ArgumentParser:
     perf = commands.add_parser("perf", help="perftest's write_bw and write_lat on the running fabric")
     _perf_arguments(perf)
     perf.set_defaults(do=_perf)
+
+    probe = commands.add_parser("probe", help="time every hop of paths on the running fabric, out and back")
+    probe.add_argument("source", metavar="HOST", help="who sends, such as h0")
+    probe.add_argument("target", metavar="HOST", nargs="?", help="to its T0 and back (else: to T1s and back)")
+    probe.add_argument("--path", metavar="SWITCH", help="the paths over this switch, such as p0-t1-2")
+    probe.add_argument("--all", action="store_true", help="all paths, not the first only")
+    probe.add_argument("-n", "--count", type=int, metavar="N", default=20, help="probes per path (20)")
+    probe.add_argument("--json", action="store_true", help="every probe, for programs")
+    probe.set_defaults(do=_probe)
 
     mapper = commands.add_parser("clustermapper", help="name bad links and switches of the running fabric")
     mapper.add_argument("--interval", metavar="TIME", default="1 ms", help="between two rounds (1 ms)")
@@ -188,7 +202,12 @@ def _down(args: argparse.Namespace) -> int:
 def _status(args: argparse.Namespace) -> int:
     from mrclab.status import status
 
-    return status(as_json=args.json)
+    watch_s = None
+    if args.watch is not None:
+        from topologies.yamlfile import Value
+
+        watch_s = Value(args.watch, "--watch", None).as_time_ns("it") / 1e9
+    return status(as_json=args.json, ports=args.ports, sids=args.sids, watch_s=watch_s)
 
 
 def _cli(args: argparse.Namespace) -> int:
@@ -213,6 +232,12 @@ def _perf(args: argparse.Namespace) -> int:
     from mrclab.perf import perf
 
     return perf(args)
+
+
+def _probe(args: argparse.Namespace) -> int:
+    from mrclab.probe import probe
+
+    return probe(args)
 
 
 def _clustermapper(args: argparse.Namespace) -> int:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import time
+from functools import partial
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, Group
+from rich.live import Live
 from rich.table import Table
 
 from mrclab.control import ask
@@ -13,25 +17,101 @@ from testbed import state
 from testbed.faults import KINDS
 from testbed.names import Names
 
+FILE_WIDTH = 160
 
-def status(*, as_json: bool) -> int:
-    """Prints the state of the running testbed. Raises InputError where none is up."""
+
+def status(*, as_json: bool, ports: bool = False, sids: bool = False, watch_s: float | None = None) -> int:
+    """Prints the state of the running testbed; with ``watch_s`` again and again, and what came per second.
+
+    Raises InputError where none is up.
+    """
     names = Names.from_environment()
-    record = state.require(names)
-    answer = ask(names, {"do": "status"})
-    answer["since"] = record.since
+    since = state.require(names).since
+    if watch_s is not None:
+        _watch(names, since, watch_s)
+        return 0
+    answer = ask(names, {"do": "status"}) | {"since": since}
     if as_json:
         print(json.dumps(answer, indent=2))
         return 0
-    console = Console()
-    console.print(f"topology {answer['topology']} on {answer['target']}, up since {answer['since']}")
-    console.print(_table(answer["switches"]))
-    console.print(_queues(answer["switches"]))
-    for where, fault in answer["faults"].items():
-        console.print(f"fault: {where} {_fault(fault)}")
-    if not answer["faults"]:
-        console.print("no faults")
+    _console().print(_page(answer, None, ports=ports, sids=sids))
     return 0
+
+
+def _watch(names: Names, since: str, interval_s: float) -> None:
+    before: dict[str, Any] | None = None
+    console = _console()
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(contextlib.suppress(KeyboardInterrupt))
+        show = console.print
+        if console.is_terminal:
+            live = stack.enter_context(Live(console=console, auto_refresh=False, screen=True))
+            show = partial(live.update, refresh=True)
+        while True:
+            answer = ask(names, {"do": "status", "verify": False}) | {"since": since}
+            show(_page(answer, before, ports=True, sids=False))
+            before = answer
+            time.sleep(interval_s)
+
+
+def _console() -> Console:
+    """The terminal, or a file, in which lines may be as long as they are."""
+    console = Console()
+    return console if console.is_terminal else Console(width=FILE_WIDTH)
+
+
+def _page(answer: dict[str, Any], before: dict[str, Any] | None, *, ports: bool, sids: bool) -> Group:
+    switches = answer["switches"]
+    parts: list[Any] = [f"topology {answer['topology']} on {answer['target']}, up since {answer['since']}"]
+    if before is None:
+        parts += [_table(switches), _queues(switches)]
+    if ports or before is not None:
+        parts.append(_ports(answer, before))
+    if sids:
+        parts.append(_sids(switches))
+    parts += [f"fault: {where} {_fault(fault)}" for where, fault in answer["faults"].items()] or ["no faults"]
+    return Group(*parts)
+
+
+def _ports(answer: dict[str, Any], before: dict[str, Any] | None) -> Table:
+    """Every port: frames and bytes in and out and what its queue did, in all, or a second where it was
+    ``before``; ports with nothing to say are left out then."""
+    per_s = 1.0 if before is None else max(1e-9, (answer["t_ns"] - before["t_ns"]) / 1e9)
+    unit = "" if before is None else "/s"
+    table = Table(box=None, header_style="bold")
+    table.add_column("port", no_wrap=True)
+    heads = ("in", "bytes in", "out", "bytes out", "high out", "marked", "trimmed", "refused")
+    for head in (*heads, ""):
+        table.add_column(head + unit if head else "longest wait", justify="right")
+    for name, switch in answer["switches"].items():
+        counters = switch["counters"]
+        old = before["switches"][name]["counters"] if before is not None else None
+        for port in counters["rx"] if counters is not None else ():
+            now = _port_counts(counters, port)
+            then = _port_counts(old, port) if old is not None else [0] * len(now)
+            grown = [max(0, a - b) for a, b in zip(now, then, strict=True)]
+            if before is None or any(grown):
+                wait = counters["queues"][port]["longest_wait_us"]
+                cells = (f"{count / per_s:,.0f}" for count in grown)
+                table.add_row(f"{name}-eth{port}", *cells, "" if wait is None else f"{wait:.0f} us")
+    return table
+
+
+def _port_counts(counters: dict[str, Any], port: str) -> list[int]:
+    rx, tx, queue = counters["rx"][port], counters["tx"][port], counters["queues"][port]
+    counts = [rx["packets"], rx["bytes"], tx["packets"], tx["bytes"]]
+    return counts + [queue[what]["packets"] for what in ("high", "marked", "trimmed", "refused")]
+
+
+def _sids(switches: dict[str, Any]) -> Table:
+    """The hits of every SID of every switch: its own, and those of its neighbours that it sent to."""
+    table = Table(box=None, header_style="bold")
+    for head in ("switch", "SID", "frames", "bytes"):
+        table.add_column(head, justify="right" if head in ("frames", "bytes") else "left")
+    for name, switch in switches.items():
+        for sid, count in (switch["counters"] or {"sids": {}})["sids"].items():
+            table.add_row(name, sid, f"{count['packets']:,}", f"{count['bytes']:,}")
+    return table
 
 
 def _fault(fault: dict[str, Any]) -> str:

@@ -1,0 +1,182 @@
+"""Path probes: out and back by a segment list, with a record from every switch on the way (p4src/probe.p4).
+
+``PathProber`` sends them one at a time from a NIC of the namespace that it is made in; building and reading
+them is pure.
+"""
+
+from __future__ import annotations
+
+import itertools
+import select
+import socket
+import struct
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from hosts.clustermapper.prober import attach_filter
+from hosts.ports import ETH_P_IPV6
+from topologies import Fabric
+
+PATH_PROBE_UDP_PORT = 4799
+VERSION = 1
+MAX_HOPS = 8
+TICKS_PER_US = 1024
+CONTROL_DSCP = 46
+_HEAD = struct.Struct("!BBBBIQ")
+_HOP = struct.Struct("!IHHIQ")
+_PROBE_AT = 14 + 40 + 8
+_HOP_LIMIT = 64
+_FILTER = (
+    (0x30, 0, 0, 20),
+    (0x15, 0, 3, socket.IPPROTO_UDP),
+    (0x28, 0, 0, 56),
+    (0x15, 0, 1, PATH_PROBE_UDP_PORT),
+    (0x06, 0, 0, 512),
+    (0x06, 0, 0, 0),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ProbedPath:
+    """A way out and back: the switches in the order in which they are met, and the frame's segments."""
+
+    host: str
+    plane: int
+    switches: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """What a switch wrote: ``arrived_us`` is its clock, which on ebpf all switches and hosts share."""
+
+    switch: str
+    port_in: int
+    port_out: int
+    queue_wait_us: float
+    arrived_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Echo:
+    """A probe that came back; times are CLOCK_MONOTONIC, ns."""
+
+    sent_ns: int
+    back_ns: int
+    hops: tuple[Hop, ...]
+
+    @property
+    def rtt_ns(self) -> int:
+        """From just before it was sent until it was read."""
+        return self.back_ns - self.sent_ns
+
+
+def probed_paths(fabric: Fabric, src: str, dst: str | None = None) -> tuple[ProbedPath, ...]:
+    """The ways from a host to another's T0 and back, or, without ``dst``, to every T1 and back.
+
+    A container of six uSIDs takes a probe no farther than the other T0. Raises KeyError on an unknown host,
+    ValueError where src is dst.
+    """
+    found = []
+    if dst is not None:
+        for path in fabric.paths(src, dst):
+            out = path.nodes[1:-1]
+            found.append(ProbedPath(src, path.plane, (*out, *reversed(out[:-1]))))
+        return tuple(found)
+    for port in fabric.host(src).ports:
+        for t1 in fabric.t1s(port.plane):
+            if fabric.has_link(port.t0, t1.name):
+                found.append(ProbedPath(src, port.plane, (port.t0, t1.name, port.t0)))
+    return tuple(found)
+
+
+def build_probe(fabric: Fabric, path: ProbedPath, number: int, sent_ns: int) -> bytes:
+    """The frame of a probe."""
+    port = fabric.host(path.host).ports[path.plane]
+    segments = [fabric.switch(name).usid for name in path.switches]
+    destination = fabric.plan.container([*segments, port.usid]).packed
+    capacity = len(path.switches)
+    probe = _HEAD.pack(VERSION, capacity, 0, 0, number, sent_ns) + bytes(capacity * _HOP.size)
+    length = 8 + len(probe)
+    ipv6 = (6 << 28 | CONTROL_DSCP << 22).to_bytes(4, "big") + length.to_bytes(2, "big")
+    ipv6 += bytes((socket.IPPROTO_UDP, _HOP_LIMIT)) + port.address.packed + destination
+    udp = struct.pack("!HHHH", PATH_PROBE_UDP_PORT, PATH_PROBE_UDP_PORT, length, 0)
+    return port.t0_mac + port.mac + b"\x86\xdd" + ipv6 + udp + probe
+
+
+def read_probe(fabric: Fabric, frame: bytes) -> tuple[int, int, tuple[Hop, ...]]:
+    """Number, sent time (ns) and records of a probe. Raises ValueError on anything else."""
+    try:
+        version, capacity, used, _, number, sent_ns = _HEAD.unpack_from(frame, _PROBE_AT)
+        if version != VERSION or used > min(capacity, MAX_HOPS):
+            raise ValueError(f"version {version}, {used} of {capacity} records")
+        hops = []
+        for index in range(used):
+            node, port_in, port_out, wait, arrived = _HOP.unpack_from(
+                frame, _PROBE_AT + _HEAD.size + index * _HOP.size
+            )
+            hops.append(Hop(fabric.node_of(node), port_in, port_out, wait / TICKS_PER_US, arrived))
+        return number, sent_ns, tuple(hops)
+    except (struct.error, KeyError, IndexError) as error:
+        raise ValueError(f"no path probe: {error}") from None
+
+
+class PathProber:
+    """Sends probes from a host's NIC and waits for each. A context manager.
+
+    Made inside the host's namespace; the sockets stay there.
+    """
+
+    def __init__(self, fabric: Fabric, host: str) -> None:
+        self._fabric = fabric
+        kind = socket.SOCK_RAW | socket.SOCK_NONBLOCK
+        self._receiver = socket.socket(socket.AF_PACKET, kind, socket.htons(ETH_P_IPV6))
+        attach_filter(self._receiver, _FILTER)
+        self._senders: list[socket.socket] = []
+        for port in fabric.host(host).ports:
+            sender = socket.socket(socket.AF_PACKET, kind, 0)
+            self._senders.append(sender)
+            sender.bind((port.ifname, 0))
+        self._number = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for s in (self._receiver, *self._senders):
+            s.close()
+
+    def probe(self, path: ProbedPath, timeout_s: float = 0.5) -> Echo | None:
+        """One probe along a path; None where it does not come back in time, or the port takes nothing."""
+        self._number += 1
+        sent_ns = time.monotonic_ns()
+        try:
+            self._senders[path.plane].send(build_probe(self._fabric, path, self._number, sent_ns))
+        except OSError:
+            return None
+        end = time.monotonic() + timeout_s
+        while (left := end - time.monotonic()) > 0:
+            if not select.select([self._receiver], (), (), left)[0]:
+                return None
+            frame = self._receiver.recv(512)
+            back_ns = time.monotonic_ns()
+            try:
+                number, sent, hops = read_probe(self._fabric, frame)
+            except ValueError:
+                continue
+            if number == self._number and sent == sent_ns:
+                return Echo(sent_ns, back_ns, hops)
+        return None
+
+
+def since_previous_us(echo: Echo) -> list[float]:
+    """For each hop, and last for the way home, the time since the one before it; the clocks must be one.
+
+    Switches write whole microseconds, so each is known to one.
+    """
+    moments: Sequence[float] = [echo.sent_ns / 1000, *(h.arrived_us for h in echo.hops), echo.back_ns / 1000]
+    return [b - a for a, b in itertools.pairwise(moments)]
