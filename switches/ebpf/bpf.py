@@ -89,6 +89,9 @@ def create_map(spec: MapSpec) -> int:
                 "this kernel has no bpf(2): it needs CONFIG_BPF_SYSCALL, from 5.15 on"
             ) from exc
         raise
+    finally:
+        if btf >= 0:  # the map holds it
+            os.close(btf)
 
 
 def possible_cpus() -> int:

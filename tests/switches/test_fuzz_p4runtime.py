@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import random
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -153,15 +154,15 @@ class Messages:
         return p4r.Update(type=self.rng.choice([0, 1, 1, 1, 2, 3]), entity=self.entity())
 
 
-def held(pid: int) -> tuple[int, int]:
-    """Descriptors that a process has open, and how many of them are BPF maps."""
-    links = []
+def held(pid: int) -> Counter[str]:
+    """The descriptors that a process has open, by kind."""
+    links: list[str] = []
     for path in Path(f"/proc/{pid}/fd").iterdir():
         try:
             links.append(os.readlink(path))
         except FileNotFoundError:
             continue
-    return len(links), sum("bpf-map" in link for link in links)
+    return Counter(link.split("[")[0] for link in links)
 
 
 def resident(pid: int) -> int:
@@ -238,8 +239,9 @@ def test_random_requests_and_frames(namespace: Namespace, tmp_path: Path) -> Non
             assert target.alive()
             assert len(client.read(p4r.Entity(table_entry=p4r.TableEntry()))) == 0
             after = held(pid)
-            assert after[1] == before[1]
-            assert after[0] <= before[0] + 8  # connections that are just ending
+            # Connections that are just ending, or that grpc keeps for a while.
+            del after["socket:"], before["socket:"]
+            assert after == before
             # A run of minutes takes no more memory than one of seconds.
             assert resident(pid) < memory + 60_000
             print(f"{requests} requests, codes {sorted(c.name for c in codes)}, {resident(pid)} kB")

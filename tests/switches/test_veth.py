@@ -26,6 +26,7 @@ from tests.switches.switch_kit import (
     Names,
     Namespace,
     delete,
+    error_codes,
     forwarded,
     insert,
     ipv6_frame,
@@ -234,7 +235,7 @@ def test_a_rate_cut_lets_a_burst_through_and_loses_the_rest(chain: Chain) -> Non
     assert len(receive(chain.h2, 1)) == 1
 
 
-def test_registers_can_be_read_and_not_written(chain: Chain) -> None:
+def test_registers_can_be_read(chain: Chain) -> None:
     registers = {r.preamble.name: r.preamble.id for r in chain.names.info.registers}
     entity = p4r.Entity()
     entity.register_entry.register_id = registers["MrcIngress.port_queue.longest_wait"]
@@ -245,7 +246,7 @@ def test_registers_can_be_read_and_not_written(chain: Chain) -> None:
     entity.register_entry.index.index = 512
     with pytest.raises(grpc.RpcError) as caught:
         chain.clients[1].read(entity)
-    assert caught.value.code() is grpc.StatusCode.OUT_OF_RANGE
+    assert error_codes(caught.value) == [grpc.StatusCode.OUT_OF_RANGE]
 
 
 def test_a_modified_entry_goes_on_counting(chain: Chain) -> None:
