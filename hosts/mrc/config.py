@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from hosts.mrc.nscc import NsccConfig
@@ -79,6 +80,10 @@ class MrcConfig:
     # EVs
     max_active_evs: int = 256
     """EVs a QP sprays over, all planes together; a random subset of the paths when there are more [P1 §2.1].
+    """
+    evs_per_window: float = 0.0
+    """Sizes that set by the window instead: so many EVs for each full packet of the first window, one per
+    plane at least and never more than `max_active_evs`; 1 to 2 is the specification's advice [SPEC]. 0: not.
     """
     spare_evs_per_plane: int = 0
     """EVs a plane keeps in reserve for those it retires."""
@@ -164,6 +169,8 @@ class MrcConfig:
             raise ValueError(f"ack_timeout_exponent must be in 0..24, not {self.ack_timeout_exponent}")
         if min(self.ev_min_active, self.skip_ns, self.always_skip_after) < 0:
             raise ValueError("ev_min_active, skip_ns and always_skip_after must not be negative")
+        if self.evs_per_window < 0:
+            raise ValueError(f"evs_per_window must not be negative, but {self.evs_per_window}")
         if self.max_active_evs < 1 or self.spare_evs_per_plane < 0 or self.probe_successes < 1:
             raise ValueError("max_active_evs and probe_successes must be positive, spares not negative")
         if min(self.cwnd_bytes, self.sack_coalesce, self.rate_bps, self.rate_burst_bytes) < 1:
@@ -174,3 +181,13 @@ class MrcConfig:
             raise ValueError("max_wimm, port_status_attempts and endpoint_timeout_ns must be positive")
         if self.congestion not in ("fixed", "nscc", "rate"):
             raise ValueError(f"congestion must be fixed, nscc or rate, not {self.congestion}")
+
+    def active_evs(self) -> int:
+        """Return how many EVs a QP sprays over, all planes together."""
+        if not self.evs_per_window:
+            return self.max_active_evs
+        window = self.cwnd_bytes
+        if self.congestion == "nscc":
+            window = self.nscc.resolve(self.mtu_bytes, trim=self.trim).max_cwnd_bytes
+        wanted = math.ceil(self.evs_per_window * window / self.mtu_bytes)
+        return max(1, min(self.max_active_evs, wanted))

@@ -236,7 +236,7 @@ class EvSet:
         """EVs in state ASSUMED_BAD, which wait for probes."""
         self._probe_due_ns: int | None = None
         self._probe_stale = False
-        share, extra = divmod(config.max_active_evs, len(self.planes))
+        share, extra = divmod(config.active_evs(), len(self.planes))
         for number, plane in enumerate(rng.sample(self.planes, len(self.planes))):
             plane.quota = min(len(plane.paths.paths), max(1, share + (number < extra)))
             chosen = min(len(plane.paths.paths), plane.quota + config.spare_evs_per_plane)

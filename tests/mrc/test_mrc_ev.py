@@ -370,3 +370,67 @@ def test_the_documented_drawing_is_current():
     assert renew(text) == text
     with pytest.raises(ValueError, match="no"):
         renew("nothing to renew")
+
+
+def put_into(evs, ev, state):
+    """Takes an EV of a set to a state by what happens to it, and by nothing else."""
+    if state is G:
+        evs.on_acked(ev)
+    elif state is S:
+        evs.on_congestion(0, ev, EvInput.ECN)
+    elif state is B:
+        evs.on_lost(0, ev, 1, RetireReason.LOSS)
+    elif state is D:
+        evs.deny(0, ev)
+    assert ev.state is state
+
+
+def probes(marked):
+    def answer(evs, ev):
+        for _ in range(2):
+            evs.on_probe_answer(0, ev, marked)
+
+    return answer
+
+
+HAPPENS = {
+    EvInput.ACKED: lambda evs, ev: evs.on_acked(ev),
+    EvInput.ECN: lambda evs, ev: evs.on_congestion(0, ev, EvInput.ECN),
+    EvInput.TRIMMED: lambda evs, ev: evs.on_congestion(0, ev, EvInput.TRIMMED),
+    EvInput.TURN_SKIPPED: lambda evs, ev: [evs.pick() for _ in range(2 * 4 * 8)],
+    EvInput.LOST: lambda evs, ev: evs.on_lost(0, ev, 1, RetireReason.LOSS),
+    EvInput.ALWAYS_SKIP: lambda evs, ev: evs.on_always_skip(0, ev),
+    EvInput.PROBES_PASSED: probes(False),
+    EvInput.PROBES_PASSED_MARKED: probes(True),
+    EvInput.DENY: lambda evs, ev: evs.deny(0, ev),
+    EvInput.ALLOW: lambda evs, ev: evs.allow(0, ev),
+}
+
+
+@pytest.mark.parametrize("event", list(HAPPENS))
+@pytest.mark.parametrize("state", [U, G, S, B, D])
+def test_each_transition_is_taken_by_a_set_in_use(state, event):
+    """The table is what the set goes by, not only what it says: every cell, from what happens to an EV.
+
+    Only EVs that are out are probed, so answers to probes mean nothing to others.
+    """
+    evs, _ = make()
+    ev = evs.planes[1].active[3]
+    put_into(evs, ev, state)
+    HAPPENS[event](evs, ev)
+    probing = event in (EvInput.PROBES_PASSED, EvInput.PROBES_PASSED_MARKED)
+    expected = state if probing and state is not B else TABLE[event][(U, G, S, B, D).index(state)]
+    assert ev.state is expected
+
+
+def test_a_set_may_be_sized_by_the_window():
+    full, _ = make(evs_per_window=1.5, cwnd_bytes=16 * 4096)
+    assert active(full) == {0: 6, 1: 6, 2: 6, 3: 6}
+    least, _ = make(evs_per_window=1.0, cwnd_bytes=4096)
+    assert active(least) == {0: 1, 1: 1, 2: 1, 3: 1}
+    most, _ = make(evs_per_window=2.0, cwnd_bytes=64 * 4096, max_active_evs=12)
+    assert sum(active(most).values()) == 12
+    nscc = MrcConfig(evs_per_window=1.0, congestion="nscc")
+    assert nscc.active_evs() == 8, "NSCC's first window is eight packets at least"
+    with pytest.raises(ValueError, match="evs_per_window"):
+        MrcConfig(evs_per_window=-1)

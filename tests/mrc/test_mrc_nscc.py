@@ -1,6 +1,7 @@
 """Congestion control by pencil and paper: each expected figure is worked out in the comment beside it."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -324,3 +325,24 @@ def test_a_closed_shared_window_holds_back_no_probe(congestion):
     sim.ends[0].post_write(sim.qpns[0], 1, bytes(1 << 17), region.address, region.rkey)
     sim.run(50_000_000, until=lambda: bool(sim.of(0, SendCompleted)))
     assert [e.status for e in sim.of(0, SendCompleted)] == [Status.SUCCESS]
+
+
+def test_a_measured_base_rtt_takes_the_place_of_the_given_one():
+    config = NsccConfig(base_rtt_ns=10_000, link_bps=1_000_000_000, gamma=0.6)
+    nscc = Nscc(config, 4096, trim=True)
+    nscc.on_loss(0, 20_000, 0)
+    nscc.calibrate(4_000_000)
+    assert nscc.config == replace(config, base_rtt_ns=4_000_000).resolve(4096, trim=True)
+    assert nscc.config.target_delay_ns == 3_000_000
+    assert nscc.cwnd_bytes == nscc.config.max_cwnd_bytes == 750_000
+    nscc.on_ack(1_000_000, 4096, 6_900_000, True, 0)
+    assert nscc.cwnd_bytes == 750_000, "2.9 ms of delay are below the new target"
+
+
+def test_an_endpoint_is_told_the_base_rtt_of_a_destination():
+    sim = Sim(seed=1, config=MrcConfig(congestion="nscc"))
+    before = sim.ends[0].qp_counters(sim.qpns[0]).cwnd_bytes
+    sim.ends[0].set_base_rtt(sim.qpns[0], 4_000_000)
+    assert sim.ends[0].qp_counters(sim.qpns[0]).cwnd_bytes == 750_000 > before
+    with pytest.raises(ValueError, match="positive"):
+        sim.ends[0].set_base_rtt(sim.qpns[0], 0)

@@ -1,0 +1,98 @@
+"""Agents on some hosts of a running testbed that write to one of them, commanded as experiments do."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from hosts.remote import RemoteAgent
+from hosts.stream import StreamPlan
+from testbed.names import Names
+from testbed.network import FabricNetwork
+from testbed.topology_text import topology_text
+from tests.end_to_end.conftest import Mrclab
+
+# Slow enough that the link, and no CPU, is what there is too little of.
+INCAST_TOPOLOGY = """
+name: incast
+planes: 2
+t0: 2
+t1: 2
+hosts: 4
+links:
+  host: {rate: 20 Mbit/s}
+  fabric: {rate: 100 Mbit/s}
+"""
+
+
+@dataclass(frozen=True)
+class Incast:
+    """Who writes, each over a queue pair of its own, and who is written to."""
+
+    senders: Mapping[str, RemoteAgent]
+    sink: RemoteAgent
+
+    def calibrate(self) -> int:
+        """Has all senders measure their base RTT; returns the largest, in ns."""
+        return max(int(agent.ask("calibrate")["base_rtt_ns"]) for agent in self.senders.values())
+
+    def stop(self, timeout_s: float) -> list[dict[str, Any]]:
+        """Ends the streams and returns what the sink says of each, once all is delivered."""
+        for agent in self.senders.values():
+            agent.ask("stop")
+        for agent in self.senders.values():
+            agent.tell("wait", what="drained", timeout_s=timeout_s)
+        assert all(agent.hear(2 * timeout_s)["holds"] for agent in self.senders.values())
+        return [self.sink.ask("status", qp=qp) for qp in range(len(self.senders))]
+
+
+@contextmanager
+def incast(
+    network: FabricNetwork, senders: tuple[str, ...], sink: str, config: Mapping[str, Any], plan: StreamPlan
+) -> Iterator[Incast]:
+    """Agents, connected and ready to start."""
+    text = topology_text(network.fabric)
+    agents: dict[str, RemoteAgent] = {}
+    try:
+        opened = {}
+        for host in (*senders, sink):
+            agents[host] = RemoteAgent(host, partial(network.spawn, host))
+            opened[host] = agents[host].ask(
+                "open",
+                topology=network.fabric.name,
+                topology_yaml=text,
+                host=host,
+                config=dict(config),
+                seed=1,
+                cpu=None,
+                realtime=False,
+                qps=len(senders) if host == sink else 1,
+            )["qps"]
+        for qp, host in enumerate(senders):
+            remote = agents[sink].ask("receive", qp=qp, plan=asdict(plan))
+            agents[host].ask("send", plan=asdict(plan), remote=remote)
+            agents[sink].ask("connect", qp=qp, peer=host, attributes=opened[host][0])
+            agents[host].ask("connect", peer=sink, attributes=opened[sink][qp])
+        yield Incast({host: agents[host] for host in senders}, agents[sink])
+    finally:
+        for agent in agents.values():
+            agent.close()
+
+
+@contextmanager
+def incast_network(directory: Path) -> Iterator[tuple[FabricNetwork, Mrclab]]:
+    """The topology above, up on the ebpf target in a prefix of its own."""
+    (directory / "incast.yaml").write_text(INCAST_TOPOLOGY)
+    names = Names.of_prefix(f"t{os.urandom(3).hex()}")
+    runner = Mrclab(names)
+    try:
+        runner.ok("up", "--topology", str(directory / "incast.yaml"), "--target", "ebpf")
+        yield FabricNetwork.attached(names), runner
+        runner.ok("down")
+    finally:
+        runner("clean")
