@@ -41,6 +41,8 @@ __all__ = [
 ]
 
 ASYNC_EVENTS_KEPT = 4096
+FIRST_AWAITED_ID = 1 << 64
+"""Work requests that a task awaits are numbered from here: no program of 64 bits has such a number."""
 Buffer = bytes | bytearray | memoryview
 
 
@@ -64,7 +66,7 @@ class WorkCompletion:
     t_ns: int
     """When it came about, CLOCK_MONOTONIC."""
     wr_id: int | None = None
-    """The number given to ``post_write``; None on the receiving side."""
+    """The number given to ``post_write``; None on the receiving side, and where ``write`` was awaited."""
     imm_data: int | None = None
     """The peer's immediate, 32 bits; None on the sending side."""
 
@@ -291,6 +293,8 @@ class QueuePair:
         self.send_cq = send_cq
         self.recv_cq = recv_cq
         self.state = QpState.RESET
+        self._awaited: dict[int, asyncio.Future[WorkCompletion]] = {}
+        self._awaited_id = FIRST_AWAITED_ID
 
     def attributes(self) -> dict[str, Any]:
         """What the peer must know to connect to this queue pair, in JSON's types."""
@@ -317,6 +321,26 @@ class QueuePair:
         """Starts an RDMA WRITE that completes at the peer, too, with 32 bits of immediate data."""
         self._post(wr_id, data, remote_addr, rkey, imm_data)
 
+    async def write(
+        self, data: Buffer, remote_addr: int, rkey: int, imm_data: int | None = None
+    ) -> WorkCompletion:
+        """Writes, and returns the completion, which comes here and not to the queue; see its ``status``.
+
+        Several may be under way. ``data`` must not change until then, even if the task is cancelled: the
+        write goes on. The event loop drives the NIC from now on.
+        """
+        self._context.enter_loop()
+        wr_id = self._awaited_id
+        self._awaited_id += 1
+        future: asyncio.Future[WorkCompletion] = asyncio.get_running_loop().create_future()
+        self._awaited[wr_id] = future
+        try:
+            self._post(wr_id, data, remote_addr, rkey, imm_data)
+        except BaseException:
+            del self._awaited[wr_id]
+            raise
+        return await future
+
     def _post(self, wr_id: int, data: Buffer, remote_addr: int, rkey: int, imm: int | None) -> None:
         device = self._context.device
         device.endpoint.post_write(self.qp_num, wr_id, data, remote_addr, rkey, imm, device.now())
@@ -329,16 +353,19 @@ class QueuePair:
     def complete(self, event: SendCompleted | ReceiveCompleted) -> None:
         """Turns the core's completion into a work completion; called by the context."""
         if isinstance(event, SendCompleted):
-            self.send_cq.push(
-                WorkCompletion(
-                    Opcode.RDMA_WRITE,
-                    event.status,
-                    self.qp_num,
-                    event.length_bytes,
-                    event.t_ns,
-                    wr_id=event.wr_id,
-                )
+            future = self._awaited.pop(event.wr_id, None)
+            completion = WorkCompletion(
+                Opcode.RDMA_WRITE,
+                event.status,
+                self.qp_num,
+                event.length_bytes,
+                event.t_ns,
+                wr_id=event.wr_id if future is None else None,
             )
+            if future is None:
+                self.send_cq.push(completion)
+            elif not future.done():
+                future.set_result(completion)
         else:
             self.recv_cq.push(
                 WorkCompletion(

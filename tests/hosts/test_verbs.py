@@ -142,6 +142,39 @@ def test_tasks_await_completions(ends: tuple[End, End]) -> None:
     assert b.memory[:9000] == bytes([messages - 1]) * 9000
 
 
+def test_writes_may_be_awaited_one_by_one_or_many_at_once(ends: tuple[End, End]) -> None:
+    a, b = ends
+
+    async def program() -> list[int | None]:
+        first = await a.qp.write(b"first", b.region.address, b.region.rkey)
+        assert (first.ok, first.byte_len, first.opcode, first.wr_id) == (True, 5, Opcode.RDMA_WRITE, None)
+        a.qp.post_write(7, b"posted", b.region.address + 100, b.region.rkey)
+        many = [
+            a.qp.write(bytes([n]) * 5000, b.region.address + 10_000 * n, b.region.rkey, imm_data=n)
+            for n in range(1, 21)
+        ]
+        assert all(done.ok for done in await asyncio.gather(*many))
+        assert [done.wr_id for done in await a.cq.wait()] == [7], "what is awaited is not in the queue"
+        taken: list[int | None] = []
+        while len(taken) < 20:
+            taken += [done.imm_data for done in await b.cq.wait()]
+        gives_up = asyncio.create_task(a.qp.write(b"late", b.region.address, b.region.rkey))
+        await asyncio.sleep(0)
+        gives_up.cancel()
+        assert (await a.qp.write(b"last!", b.region.address, b.region.rkey)).ok
+        beyond = await a.qp.write(b"?", b.region.address + SIZE, b.region.rkey)
+        assert beyond.status is Status.REMOTE_ACCESS_ERROR
+        return taken
+
+    async def both() -> list[int | None]:
+        b.cq._context.enter_loop()
+        return await asyncio.wait_for(program(), DEADLINE_S)
+
+    assert asyncio.run(both()) == list(range(1, 21))
+    assert bytes(b.memory[:5]) == b"last!"
+    assert bytes(b.memory[200_000:205_000]) == bytes([20]) * 5000
+
+
 def test_a_task_that_gives_up_waiting_takes_no_completion(ends: tuple[End, End]) -> None:
     a, b = ends
 
