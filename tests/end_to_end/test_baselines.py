@@ -12,7 +12,7 @@ from tests.end_to_end.conftest import Mrclab
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
 
-# Two racks and one connection between them: it goes over one of two T1s, whose links die in turn.
+# Two racks, and 16 queue pairs between them: some go over either T1, so whichever link dies is missed.
 STREAM = """\
 name: cut
 description: a link dies under a stream
@@ -20,11 +20,11 @@ claim: it goes on when the route is withdrawn
 topology: {name: pair, planes: 1, t0: 2, t1: 2, hosts: 2,
            links: {host: {rate: 100 Mbit/s}, fabric: {rate: 100 Mbit/s}}}
 target: ebpf
-transports: {ecmp+controller: {detection: 90 ms}}
+transports: {ecmp+controller: {detection: 90 ms, options: {qps: 16}}}
 workload: {kind: stream, message_bytes: 8 KiB, rate: 8 Mbit/s, duration: 2 s}
 faults:
-  - {kind: blackhole, where: "p0-t0-0:p0-t1-0", at: 200 ms, duration: 400 ms}
-  - {kind: blackhole, where: "p0-t0-0:p0-t1-1", at: 1200 ms, duration: 400 ms}
+  - {kind: blackhole, where: "p0-t0-0:p0-t1-0", at: 500 ms, duration: 1 s}
+repetitions: 1
 warmup: 200 ms
 limit: 60 s
 """
@@ -60,9 +60,5 @@ def test_routes_follow_a_dead_link_after_the_detection_time(
     mrclab: Mrclab, tmp_path: Path, machine: None
 ) -> None:
     result = run(mrclab, tmp_path, STREAM)
-    wholes = [trial["whole_us"] for trial in result["trials"]]
-    assert len(wholes) == 2
-    hit = max(whole or 0 for whole in wholes)
-    assert 60_000 < hit < 400_000, (
-        "withdrawn after 60 to 90 ms, whole with the next retry, long before the repair"
-    )
+    [trial] = result["trials"]
+    assert 60_000 < trial["whole_us"] < 900_000, "after 60 to 90 ms and a retry or more, before the repair"
