@@ -28,7 +28,7 @@ METHOD = {
     "busbw_gbps": "algbw times 2(n-1)/n (all-reduce) or (n-1)/n (all-gather, all-to-all), as nccl-tests",
     "latency_us": "message: from its post to its completion at the receiver",
     "whole_us": "from the middle of the fault's interval until the last message that it made late is here; "
-    "late: slower than 99.9 % of those in the 500 ms before; 0: none was late within 50 ms",
+    "late: slower than 99.9 % of those in the 500 ms before; where none was late, that latency, as a bound",
     "since_hit_us": "whole_us, counted from the post of the first late message if that is later",
     "gap_us": "longest time between two deliveries of a flow after the fault",
     "stalled_us": "by how much a training step's communication exceeds the run's median",

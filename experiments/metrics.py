@@ -27,7 +27,7 @@ BUS_FACTOR = {
 
 BASELINE_NS = 500_000_000
 """How far before a fault a flow's usual latency is looked at."""
-CALM_NS = 50_000_000
+CALM_NS = 20_000_000
 """A flow is whole again when for so long no message was late."""
 MIN_BASELINE = 20
 
@@ -128,9 +128,10 @@ def recovery(posted: Ints, arrived: Ints, fault_ns: int, stop_ns: int) -> tuple[
     """Of one flow and one fault, in microseconds: longest gap, whole, and whole since its first hit message.
 
     A message is late when it took longer than any in the half second before the fault (of those, the
-    slowest in a thousand is left out). What is late within 50 ms of the fault or of another late one
-    belongs to the fault; ``whole`` is when the last of these arrived. It is 0 where the fault made none
-    late. A message that never arrived counts until ``stop_ns``, which is then a lower bound.
+    slowest in a thousand is left out). What is late within 20 ms of the fault or of another late one
+    belongs to the fault; ``whole`` is when the last of these arrived. Where none was late, it is what a
+    message may usually take: a recovery that hides in the noise took no longer than that. A message that
+    never arrived counts until ``stop_ns``, which is then a lower bound.
     """
     came = np.where(arrived >= 0, arrived, stop_ns)
     latency = came - posted
@@ -149,8 +150,9 @@ def recovery(posted: Ints, arrived: Ints, fault_ns: int, stop_ns: int) -> tuple[
             break
         whole = max(whole, end)
         hit = begin if hit is None else min(hit, begin)
-    since = whole - max(hit, fault_ns) if hit is not None else 0
-    return gap, (whole - fault_ns) / 1e3, since / 1e3
+    if hit is None:
+        return gap, usual / 1e3, usual / 1e3
+    return gap, (whole - fault_ns) / 1e3, (whole - max(hit, fault_ns)) / 1e3
 
 
 def delivered_series(
