@@ -58,8 +58,8 @@ def run_ranks(
             rank.tell("run", start_ns=start_ns, measure_ns=start_ns)
         for rank in ranks:
             answer = rank.hear(timeout_s)
-            assert answer["ended"], answer
-            assert answer["problem"] is None
+            assert answer["problem"] is None, answer
+            assert answer["failure"] is None, answer
         counters: dict[str, int] = {}
         for number, rank in enumerate(ranks):
             saved = rank.ask("save", path=str(out / f"{number}.npz"), log=str(out / f"{number}.jsonl"))
