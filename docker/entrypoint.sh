@@ -3,7 +3,7 @@
 # LOCAL_UID and LOCAL_GID name somebody else.
 # Docker mounts /proc/sys read-only; a namespace of the fabric turns its own IPv6 off there.
 mount -o remount,rw /proc/sys 2>/dev/null || echo "mrclab: /proc/sys stays read-only: use the docker-compose.yml" >&2
-trap : HUP INT TERM # the command gets these, too, and takes its testbed down
+trap : INT TERM # the command gets these, too, and takes its testbed down
 "$@"
 code=$?
 if [ -d /mrclab/results ]; then
