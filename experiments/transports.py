@@ -48,6 +48,16 @@ class Transport:
         return replace(self, options={**self.options, **options})
 
 
+SLOW_LINKS: Mapping[str, Any] = {
+    "congestion": "nscc",
+    "ack_timeout_exponent": 15,
+    "initial_rtt_ns": 10_000_000,
+    "min_reorder_ns": 10_000_000,
+    "max_reorder_ns": 20_000_000,
+    "tail_probe_max_ns": 20_000_000,
+}
+"""For links on which one packet takes a millisecond, so that packets of one burst arrive that far apart."""
+
 NAMED: dict[str, Transport] = {
     t.name: t
     for t in (
@@ -58,6 +68,14 @@ NAMED: dict[str, Transport] = {
             "srv6",
             "MRC's spray with EV health switched off: goes on using paths that lose",
             TRANSPORTS["oblivious"].options,
+        ),
+        Transport("mrc-slow-links", "mrc", "srv6", "MRC with NSCC, and timers for slow links", SLOW_LINKS),
+        Transport(
+            "oblivious-slow-links",
+            "mrc",
+            "srv6",
+            "that, with EV health switched off",
+            {**SLOW_LINKS, **TRANSPORTS["oblivious"].options},
         ),
         Transport("single-plane", "mrc", "srv6", "MRC with its bandwidth in one plane", one_plane=True),
         Transport(
