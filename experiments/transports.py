@@ -51,12 +51,14 @@ class Transport:
 SLOW_LINKS: Mapping[str, Any] = {
     "congestion": "nscc",
     "ack_timeout_exponent": 15,
-    "initial_rtt_ns": 10_000_000,
-    "min_reorder_ns": 10_000_000,
+    "initial_rtt_ns": 5_000_000,
+    "min_reorder_ns": 4_000_000,
     "max_reorder_ns": 20_000_000,
-    "tail_probe_max_ns": 20_000_000,
+    "tail_probe_max_ns": 8_000_000,
 }
 """For links on which one packet takes a millisecond, so that packets of one burst arrive that far apart."""
+
+SLOW_WINDOW: Mapping[str, Any] = {"window_bytes": 24 * 4096}
 
 NAMED: dict[str, Transport] = {
     t.name: t
@@ -83,6 +85,22 @@ NAMED: dict[str, Transport] = {
             "rocev2",
             "ecmp",
             "RoCEv2: a path per queue pair, go-back-N, DCQCN, on one plane; routing never reacts",
+            one_plane=True,
+        ),
+        Transport(
+            "rocev2-slow-links",
+            "rocev2",
+            "ecmp",
+            "RoCEv2 with a window that a slow link's queue can hold, for want of PFC",
+            SLOW_WINDOW,
+            one_plane=True,
+        ),
+        Transport(
+            "rocev2-16qp-slow-links",
+            "rocev2",
+            "ecmp",
+            "that, with 16 queue pairs to each peer",
+            {**SLOW_WINDOW, **TRANSPORTS["rocev2-16qp"].options},
             one_plane=True,
         ),
         Transport(
