@@ -186,6 +186,8 @@ class Interpreter:
         self.counters: dict[tuple[str, int], Counts] = {}
         self.direct: dict[tuple[str, Rule], Counts] = {}
         self.registers: dict[tuple[str, int], int] = {}
+        self.learned: list[tuple[str, tuple[int, ...]]] = []  # digests
+        self._digest = 0
         self.meters: dict[tuple[str, int], Meter] = {}
         self.direct_meters: dict[tuple[str, Rule], Meter] = {}
         self.profiles: dict[str, Profile] = {name: Profile() for name in program.profiles}
@@ -200,7 +202,11 @@ class Interpreter:
         self._set_standard("packet_length", len(frame))
         self._set_standard("ingress_global_timestamp", self._clock())
         self._parse()
+        self._digest = 0
         self._control(self.program.ingress)
+        if self._digest in self.program.digests:
+            declared = self.program.digests[self._digest]
+            self.learned.append((declared.name, tuple(s.fields.get(ref, 0) for ref in declared.fields)))
         out = self._standard("egress_spec")
         if out == DROP:
             return []
@@ -508,6 +514,8 @@ class Interpreter:
                 result = self._hash(self.program.calculations[name])
                 modulo = self._value(size, args) % (1 << 64) or 1
                 self._store(target, result % modulo + self._value(base, args) % (1 << 64))
+            case "generate_digest", (_, Const(number)):
+                self._digest = number
             case "execute_meter", (Name(_, array), index, FieldRef() as target):
                 at, declared = self._value(index, args), self.program.meters[array]
                 if at < declared.size:

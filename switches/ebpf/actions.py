@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from switches.bmv2_json import Action, Const, Expr, FieldRef, Name, Op, Primitive, Source
 from switches.ebpf.expr import Evaluator
 from switches.ebpf.hash_gen import HashWriter
+from switches.ebpf.layout import CHUNK
 from switches.ebpf.llvm import Helper, Value, const
 from switches.ebpf.meters import execute_meter
 from switches.ebpf.plan import DROP_PORT
@@ -20,6 +22,14 @@ _REGISTER = {"register_read": 1, "register_write": 0}
 Params = Sequence[tuple[int, Value]]
 
 
+_COUNT_SIZE = 16
+
+
+@dataclass(frozen=True)
+class _Counted:
+    primitives: list[Primitive]
+
+
 class ActionWriter:
     """Writes action bodies into a unit. `leave` is the block behind the control, for `exit`."""
 
@@ -27,6 +37,8 @@ class ActionWriter:
         self.u = unit
         self.asm = unit.asm
         self.leave = leave
+        self._drawn: dict[int, Value] = {}  # random numbers by the statement that wants them
+        self._counted: _Counted | None = None  # where counting waits for a lock to be given back
         self._ops: dict[str, Callable[[Evaluator, Primitive], None]] = {
             "assign": self._assign,
             "set": self._assign,
@@ -39,6 +51,7 @@ class ActionWriter:
             "mark_to_drop": self._mark_to_drop,
             "drop": self._mark_to_drop,
             "count": self._count,
+            "generate_digest": self._digest,
             "execute_meter": self._execute_meter,
             "register_read": self._register_read,
             "register_write": self._register_write,
@@ -71,6 +84,7 @@ class ActionWriter:
         self._place(blocks.get(len(action.primitives)))
         if locked:
             self.asm.helper(Helper.SPIN_UNLOCK, self._lock_value())
+            self._after_lock()
         if any(p.op == "exit" for p in action.primitives):
             stay = self.asm.block(f"{_plain(action.name)}.stay")
             flag = self.asm.load(self.asm.at(self.u.machine.scratch, self.u.layout.exited), 8)
@@ -202,8 +216,15 @@ class ActionWriter:
         if not isinstance(array, Name) or array.name not in self.u.counters:
             raise e.refuse("counting in something other than a counter array")
         counter = self.u.counters[array.name]
-        _, _, (index,) = e.whole(p.args[1])
-        self.u.count(counter.map, counter.size, index)
+        bits, _, (index,) = e.whole(p.args[1])
+        if self._counted is None:
+            self.u.count(counter.map, counter.size, index)
+            return
+        if bits > 64:
+            raise e.refuse("a counter's index of more than 64 bits")
+        place = self._count_place(next(i for i, c in enumerate(self._counted.primitives) if c is p))
+        self.asm.store(const(64, 1), place, 8)
+        self.asm.store(self.asm.fit(index, 64), self.asm.at(place, 8), 8)
 
     def _execute_meter(self, e: Evaluator, p: Primitive) -> None:
         """Meter this frame; an index outside the array does nothing, not even to the result."""
@@ -226,16 +247,56 @@ class ActionWriter:
         writes = any(p.op == "register_write" for p in ops)
         if not self._needs_lock(action) and not (writes and contended):
             return False
-        for p in action.primitives:
-            if p.op in (
-                "count",
-                "modify_field_rng_uniform",
-                "execute_meter",
-            ):  # no helper may be called under the lock
-                what = f"'{p.op}' in an action that holds the lock of registers"
-                raise UnsupportedError(what, str(p.source))
+        self._before_lock(action)
         self.asm.helper(Helper.SPIN_LOCK, self._lock_value())
         return True
+
+    def _before_lock(self, action: Action) -> None:
+        """No helper may be called under the lock: numbers are drawn before it, and counted is behind it."""
+        for p in action.primitives:
+            if p.op == "execute_meter":
+                what = "a meter in an action that holds the lock of registers"
+                raise UnsupportedError(what, str(p.source))
+            if p.op == "modify_field_rng_uniform":
+                self._drawn[id(p)] = self._draw()
+        self._counted = _Counted([p for p in action.primitives if p.op == "count"])
+        if len(self._counted.primitives) > CHUNK // _COUNT_SIZE:
+            raise UnsupportedError("so many counters in one action", str(action.source))
+        for i in range(len(self._counted.primitives)):
+            self.asm.store(const(64, 0), self._count_place(i), 8)
+
+    def _digest(self, e: Evaluator, p: Primitive) -> None:
+        """Ask for a digest. As in BMv2 it is made at the end of ingress, and of several the last counts."""
+        number = p.args[1]
+        if not isinstance(number, Const) or number.value not in self.u.program.digests:
+            raise e.refuse("a digest that is not declared")
+        self.asm.store(const(32, number.value), self.asm.at(self.u.machine.scratch, self.u.layout.digest), 4)
+
+    def _count_place(self, i: int) -> Value:
+        """Where it is noted that a counter is to be counted (0 or 1, 64 bits), and which cell (64 bits)."""
+        return self.asm.at(self.u.machine.scratch, self.u.layout.buffer + i * _COUNT_SIZE)
+
+    def _after_lock(self) -> None:
+        asm, b = self.asm, self.asm.b
+        counted, self._counted = self._counted, None
+        self._drawn.clear()
+        for i, p in enumerate(counted.primitives if counted else []):
+            asked, done = asm.block("counted.asked"), asm.block("counted.done")
+            flag = asm.load(self._count_place(i), 64, 8)
+            b.cbranch(b.icmp_unsigned("!=", flag, const(64, 0)), asked, done)
+            asm.enter(asked)
+            array = p.args[0]
+            assert isinstance(array, Name)
+            counter = self.u.counters[array.name]
+            self.u.count(counter.map, counter.size, asm.load(asm.at(self._count_place(i), 8), 64, 8))
+            b.branch(done)
+            asm.enter(done)
+
+    def _draw(self) -> Value:
+        """64 random bits."""
+        asm, b = self.asm, self.asm.b
+        low, high = (b.and_(asm.helper(Helper.GET_PRANDOM_U32), const(64, 0xFFFFFFFF)) for _ in range(2))
+        return b.or_(b.shl(high, const(64, 32)), low)
 
     def _needs_lock(self, action: Action) -> bool:
         ops = _register_ops(action)
@@ -297,9 +358,12 @@ class ActionWriter:
         for bound in (low, high):
             if e.interval(bound).signed or e.interval(bound).bits > 64:
                 raise e.refuse("random outside 0..2^64-1")
-        draw = asm.helper(Helper.GET_PRANDOM_U32)
-        draw = b.and_(draw, const(64, 0xFFFFFFFF))
-        if e.interval(high).bits > 32:
+        if id(p) in self._drawn:
+            draw = self._drawn[id(p)]
+            draw = draw if e.interval(high).bits > 32 else b.and_(draw, const(64, 0xFFFFFFFF))
+        else:
+            draw = b.and_(asm.helper(Helper.GET_PRANDOM_U32), const(64, 0xFFFFFFFF))
+        if e.interval(high).bits > 32 and id(p) not in self._drawn:
             second = b.and_(asm.helper(Helper.GET_PRANDOM_U32), const(64, 0xFFFFFFFF))
             draw = b.or_(b.shl(draw, const(64, 32)), second)
         field = self.u.program.field(target)

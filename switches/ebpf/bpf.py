@@ -15,7 +15,7 @@ import struct
 from collections.abc import Iterator
 
 from switches.ebpf.llvm import MAP_MARK, PSEUDO_MAP_FD, PSEUDO_MAP_VALUE
-from switches.ebpf.plan import MapSpec
+from switches.ebpf.plan import MapSpec, MapType
 from switches.errors import MachineError, SwitchError
 
 _SYSCALL = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "loongarch64": 280}
@@ -110,6 +110,8 @@ class Map:
         self.spec = spec
         self.fd = create_map(spec) if fd is None else fd
         self._memory: mmap.mmap | None = None
+        if spec.type == MapType.RINGBUF:  # has neither keys nor values
+            return
         self._key = ctypes.create_string_buffer(spec.key_size)
         self._next = ctypes.create_string_buffer(spec.key_size)
         per_cpu = spec.type in (5, 6)

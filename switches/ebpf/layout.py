@@ -97,6 +97,7 @@ def usage_of(program: Program) -> Usage:
         _primitives(program, usage, action.primitives)
     _primitives(program, usage, program.deparser.primitives)
     usage.written |= {m.result for m in program.meters.values() if m.result is not None}
+    usage.read |= {ref for d in program.digests.values() for ref in d.fields}
     selectors = [p.selector for p in program.profiles.values() if p.selector is not None]
     for calculation in (*program.calculations.values(), *selectors):
         for item in calculation.input:
@@ -134,6 +135,7 @@ class Layout:
     place: dict[str, int]  # 2 bytes per header: where in the frame it was found
     dirty: dict[str, int]  # one byte per header: a field was written since it was parsed
     moved: int  # one byte: a header came or went since the parser
+    digest: int  # 4 bytes: the digest that was asked for, 0 without
     exited: int  # one byte: an action has said `exit`
     cut: int  # 4 bytes: one more than what truncate() leaves of the frame, 0 without
     zeroed: int  # bytes from 0 that are cleared for every packet
@@ -188,6 +190,7 @@ def make_layout(program: Program, key_size: int) -> Layout:
         at += 1
     moved, exited = at, at + 1
     cut = at = (at + 5) & ~3
+    digest = at = at + 4
     zeroed = at = round8(at + 4)
     parsed, at = at, at + 8
     raw = {}
@@ -208,6 +211,7 @@ def make_layout(program: Program, key_size: int) -> Layout:
         place=place,
         dirty=dirty,
         moved=moved,
+        digest=digest,
         exited=exited,
         cut=cut,
         zeroed=zeroed,

@@ -39,6 +39,7 @@ class Helper(IntEnum):
     SKB_ADJUST_ROOM = 50
     SPIN_LOCK = 93
     SPIN_UNLOCK = 94
+    RINGBUF_OUTPUT = 130
     KTIME_GET_COARSE_NS = 160
 
 

@@ -32,6 +32,7 @@ class MapType(IntEnum):
     ARRAY = 2
     PERCPU_ARRAY = 6
     LPM_TRIE = 11
+    RINGBUF = 27
 
 
 NO_PREALLOC, MMAPABLE = 1, 1 << 10
@@ -185,6 +186,19 @@ class RegisterLayout:
     cell_size: int
 
 
+RING_SIZE = 1 << 18  # bytes; what comes while it is full is lost
+DIGEST_HEADER = 8  # the digest's number in the JSON (32 bits), then each field in 8 or 16 bytes
+
+
+@dataclass(frozen=True)
+class DigestLayout:
+    """A digest: its name, and where its fields are in a record: offset and size in bytes."""
+
+    name: str
+    fields: tuple[tuple[int, int], ...]
+    size: int
+
+
 @dataclass(frozen=True)
 class Plan:
     """The run-time side of a compiled program."""
@@ -199,6 +213,8 @@ class Plan:
     meters: Mapping[str, MeterLayout] = field(default_factory=dict)
     multicast_map: int | None = None  # see `replication`; None where the program makes no such copies
     clone_map: int | None = None
+    digests: Mapping[int, DigestLayout] = field(default_factory=dict)
+    ring_map: int | None = None  # where a program with digests puts its records
 
 
 def round8(n: int) -> int:

@@ -19,6 +19,7 @@ from switches.bmv2_json import (
 )
 from switches.ebpf.actions import ActionWriter
 from switches.ebpf.deparse import DeparserWriter
+from switches.ebpf.digest_gen import layout_digest, send_digest
 from switches.ebpf.expr import Evaluator, Machine
 from switches.ebpf.layout import Layout, make_layout, slot_size
 from switches.ebpf.llvm import I32, PTR, Asm, Helper, MapPool, Value, const
@@ -30,6 +31,7 @@ from switches.ebpf.plan import (
     NO_PREALLOC,
     PORTS,
     QDISC_CLASS,
+    RING_SIZE,
     TUPLE_HEADER,
     CounterLayout,
     MapSpec,
@@ -77,6 +79,8 @@ def translate(program: Program) -> Translation:
     }
     registers = {r.name: _register(r, pool) for r in program.registers.values()}
     meters = {m.name: layout_meter(m, m.size, pool) for m in program.meters.values() if m.table is None}
+    digests = {d.id: layout_digest(program, d) for d in program.digests.values()}
+    ring = pool.add(MapSpec("ring", MapType.RINGBUF, 0, 0, RING_SIZE)) if digests else None
     lock = pool.add(MapSpec("lock", MapType.ARRAY, 4, 4, 1, lock=True)) if registers else None
     scratch = pool.add(MapSpec("scratch", MapType.PERCPU_ARRAY, 4, layout.size, 1, shared=True))
     ports = pool.add(MapSpec("ports", MapType.ARRAY, 4, 4, PORTS))
@@ -89,8 +93,20 @@ def translate(program: Program) -> Translation:
     unit = _enter(program, layout, asm, function.args[0], pool, ifindexes, scratch)
     unit.tables, unit.counters, unit.registers, unit.profiles = tables, counters, registers, profiles
     unit.lock_map, unit.meters = lock, meters
+    unit.digests, unit.ring_map = digests, ring
     _body(unit, ports)
-    plan = Plan(tuple(pool.specs), tables, counters, registers, profiles, ports, ifindexes, meters)
+    plan = Plan(
+        tuple(pool.specs),
+        tables,
+        counters,
+        registers,
+        profiles,
+        ports,
+        ifindexes,
+        meters,
+        digests=digests,
+        ring_map=ring,
+    )
     return Translation(str(module), plan)
 
 
@@ -104,8 +120,6 @@ def _register(register: RegisterArray, pool: MapPool) -> RegisterLayout:
 def _refuse(program: Program) -> None:
     for part in program.unread:
         raise UnsupportedError(f"{part.what} {part.name}", str(part.source))
-    for digest in program.digests.values():
-        raise UnsupportedError(f"digest {digest.name}", str(digest.source))
     for value_set in program.value_sets.values():
         raise UnsupportedError(f"parser value set {value_set.name}", str(value_set.source))
     for register in program.registers.values():
@@ -216,6 +230,7 @@ def _body(u: Unit, port_map: int) -> None:
     parsed = asm.block("parsed")
     ParserWriter(u, parsed).run()
     _control(u, u.program.ingress, "ingress")
+    send_digest(u)
 
     spec = u.machine.read(FieldRef(STANDARD, "egress_spec"), Source())
     port = asm.fit(spec, 32)

@@ -11,6 +11,7 @@ from switches.ebpf.llvm import I32, Asm, Helper, MapPool, Value, const
 from switches.ebpf.plan import (
     COUNTER_BYTES,
     CounterLayout,
+    DigestLayout,
     MeterLayout,
     ProfileLayout,
     RegisterLayout,
@@ -41,6 +42,8 @@ class Unit:
     registers: dict[str, RegisterLayout] = field(default_factory=dict)
     profiles: dict[str, ProfileLayout] = field(default_factory=dict)
     meters: dict[str, MeterLayout] = field(default_factory=dict)
+    digests: dict[int, DigestLayout] = field(default_factory=dict)
+    ring_map: int | None = None
     lock_map: int | None = None
     truncates: bool = False  # whether some statement cuts frames
 

@@ -102,7 +102,6 @@ def test_what_the_target_cannot_do_is_refused_by_name_and_line(program: dict[str
             {"name": "m", "type": "bytes", "size": 2, "rate_count": 1},
             "meter m with 1 rates",
         ),
-        ("learn_lists", {"name": "d", "id": 1, "elements": []}, "digest d"),
         ("register_arrays", {"name": "r", "size": 4, "bitwidth": 200}, "register r of 200 bits"),
         ("parse_vsets", {"name": "v", "compressed_bitwidth": 8}, "parser value set v"),
         ("checksums", {"name": "c"}, "checksum c"),

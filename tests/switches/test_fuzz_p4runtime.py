@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.root, pytest.mark.timeout(3600)]
 SECONDS = float(os.environ.get("MRCLAB_FUZZ_S", "4"))
 SEED = int(os.environ.get("MRCLAB_FUZZ_SEED", "1"))
 BROKEN = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL, grpc.StatusCode.DEADLINE_EXCEEDED)
-PROGRAMS = ("select", "resources", "match", "ternary", "registers")
+PROGRAMS = ("select", "resources", "match", "ternary", "registers", "digests")
 
 
 class Messages:
@@ -35,7 +35,7 @@ class Messages:
         self.rng = rng
         lists = (
             info.tables, info.actions, info.action_profiles, info.counters, info.direct_counters,
-            info.meters, info.direct_meters, info.registers,
+            info.meters, info.direct_meters, info.registers, info.digests,
         )  # fmt: skip
         self.ids = [o.preamble.id for objects in lists for o in objects]
         self.info = info

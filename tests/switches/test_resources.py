@@ -12,6 +12,7 @@ import pytest
 from finsy.proto import p4r
 
 from switches.bmv2_json import read_program
+from switches.ebpf import bpf
 from switches.interpreter import Exact, Interpreter, Meter, Rule
 from switches.target import SwitchSpec, select_target
 from tests.switches.switch_kit import (
@@ -26,6 +27,7 @@ from tests.switches.switch_kit import (
     modify,
     read_p4info,
 )
+from tests.switches.test_differential import Bench, bench_of
 
 TARGETS = ["ebpf", pytest.param("bmv2", marks=[pytest.mark.bmv2, pytest.mark.slow])]
 pytestmark = [pytest.mark.root]
@@ -233,3 +235,28 @@ def test_idle_times_are_told(ebpf: Switch, namespace: Namespace) -> None:
     hit = next(e.table_entry for e in s.client.read(wanted) if e.table_entry.match[0].exact.value == b"\x02")
     third = s.client.read(wanted)[0].table_entry
     assert hit.time_since_last_hit.elapsed_ns < third.time_since_last_hit.elapsed_ns
+
+
+@pytest.fixture
+def locked() -> Iterator[Bench]:
+    yield from bench_of(DATA / "locked.json")
+
+
+def test_counting_under_the_lock_of_registers(locked: Bench) -> None:
+    """Counting goes on behind the lock: only where it was asked for, with the index of that moment."""
+    frames = [bytes([op, cell]) + bytes(60) for op in (0, 1, 1, 2) for cell in (0, 3, 9)]
+    seen: set[int] = set()
+    for f in frames:
+        code, out, _ = locked.ns.run(lambda f=f: bpf.run_once(locked.path.fd, f, locked.index))  # type: ignore[misc]
+        ((_, want),) = locked.model.run(1, f)
+        assert code == 7
+        assert out[:2] + out[10:] == want[:2] + want[10:]
+        if f[0]:
+            assert 5 <= out[9] <= 9
+            seen.add(out[9])
+    layout = locked.path.compiled.plan.counters["I.seen"]
+    cells = locked.path.cells(layout.map, layout.size)
+    want_cells = {i: (c.packets, c.bytes) for (n, i), c in locked.model.counters.items() if n == "I.seen"}
+    assert {i: c for i, c in enumerate(cells) if c != (0, 0)} == want_cells
+    assert len(want_cells) > 1
+    assert len(seen) > 1

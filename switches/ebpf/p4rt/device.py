@@ -17,6 +17,7 @@ from switches.ebpf.compiled import Compiled
 from switches.ebpf.datapath import Datapath, SharedMaps
 from switches.ebpf.p4rt.carry_over import carry_over
 from switches.ebpf.p4rt.counter_entries import CounterEntries, DirectCounterEntries
+from switches.ebpf.p4rt.digest_entries import DigestEntries
 from switches.ebpf.p4rt.entities import Entities
 from switches.ebpf.p4rt.idle import IdleWatch
 from switches.ebpf.p4rt.meter_entries import DirectMeterEntries, MeterEntries
@@ -44,6 +45,7 @@ _KINDS: dict[str, Callable[[Schema, Running], Entities]] = {
     "direct_meter_entry": DirectMeterEntries,
     "register_entry": RegisterEntries,
     "packet_replication_engine_entry": ReplicationEntries,
+    "digest_entry": DigestEntries,
 }
 
 
@@ -122,10 +124,10 @@ class Device:
         try:
             running.datapath.attach(tc, replace=self.running is not None)
         except BaseException:
-            running.datapath.close_descriptors()
+            running.close()
             raise
         if self.running is not None:
-            self.running.datapath.close_descriptors()
+            self.running.close()
         self.running = running
 
     def commit(self, config: Config, tc: TrafficControl) -> None:
@@ -139,10 +141,12 @@ class Device:
         self.config = config
         self._kinds = _kinds(config, self.running)
         self.idle = IdleWatch(config.schema, self.running)
+        by_name = {layout.name: number for number, layout in config.compiled.plan.digests.items()}
+        self.running.digest_numbers = {by_name[n]: i for i, n in config.schema.digest_names.items()}
 
     def _forget_saved(self) -> None:
         if self._saved is not None:
-            self._saved[1].datapath.close_descriptors()
+            self._saved[1].close()
             self._saved = None
 
     def save(self, config: Config) -> None:
@@ -177,7 +181,7 @@ class Device:
         try:
             carry_over(_kinds(old, self.running), _kinds(config, running), running)
         except P4RuntimeError as exc:
-            running.datapath.close_descriptors()
+            running.close()
             raise P4RuntimeError(
                 Code.INVALID_ARGUMENT, f"what the tables hold does not fit the new program: {exc.message}"
             ) from exc
@@ -189,7 +193,7 @@ class Device:
         self._forget_saved()
         if self.running is not None:
             self.running.datapath.detach(tc)
-            self.running.datapath.close_descriptors()
+            self.running.close()
             self.running = None
 
     def silence(self) -> None:

@@ -11,13 +11,15 @@ from switches.ebpf.bpf import ANY, LOCK
 from switches.ebpf.changes import Change, Transaction
 from switches.ebpf.compiled import Compiled
 from switches.ebpf.datapath import Datapath
+from switches.ebpf.digests import DigestQueue, ReadyList
 from switches.ebpf.entries import TableState
 from switches.ebpf.meter_cells import MeterState
 from switches.ebpf.p4rt.cells import CounterCells
 from switches.ebpf.p4rt.status import Code, P4RuntimeError
-from switches.ebpf.plan import DROP_PORT
+from switches.ebpf.plan import DROP_PORT, RING_SIZE
 from switches.ebpf.profiles import ProfileState
 from switches.ebpf.replication import ReplicationState
+from switches.ebpf.ring import RingReader
 
 
 class Running:
@@ -36,6 +38,9 @@ class Running:
             for name, layout in plan.tables.items()
             if layout.meter is not None
         }
+        self.digests = DigestQueue()
+        self.digest_numbers: dict[int, int] = {}  # in the JSON -> in the P4Info
+        self._ring = None if plan.ring_map is None else RingReader(datapath.maps[plan.ring_map].fd, RING_SIZE)
         self.multicast = ReplicationState(plan.multicast_map, is_up)
         self.clones = ReplicationState(plan.clone_map, is_up)
         first = Transaction()
@@ -47,6 +52,23 @@ class Running:
     def copy_ports(self) -> range:
         """The ports that a copy of a frame can be sent to; one that does not exist loses it, as in BMv2."""
         return range(DROP_PORT)
+
+    def ready_digests(self) -> list[ReadyList]:
+        """The lists of digests that are to be sent now."""
+        now, out = time.monotonic_ns(), []
+        for record in self._ring.records() if self._ring else ():
+            (number,) = struct.unpack_from("=I", record)
+            layout = self.compiled.plan.digests[number]
+            values = tuple(int.from_bytes(record[at : at + size], "little") for at, size in layout.fields)
+            if number in self.digest_numbers:
+                out += self.digests.offer(self.digest_numbers[number], values, now)
+        return out + self.digests.due(now)
+
+    def close(self) -> None:
+        """Give up the program and its maps."""
+        if self._ring is not None:
+            self._ring.close()
+        self.datapath.close_descriptors()
 
     def touch(self, change: Change) -> None:
         """Look a key up, so that the caches are warm for an update whose moment is to be known."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from finsy.proto import p4i, p4r
+from finsy.proto import p4i, p4r, p4t
 
 from switches.bmv2_json import Table
 from switches.ebpf.compiled import Compiled
@@ -248,6 +248,8 @@ class Schema:
     registers: dict[int, RegisterLayout]
     profiles: dict[int, ProfileSchema]
     meters: dict[int, MeterLayout]
+    digests: dict[int, tuple[p4t.P4DataTypeSpec, p4t.P4TypeInfo]]
+    digest_names: dict[int, str]
 
     def actions_of(self, profile: ProfileSchema) -> TableSchema | None:
         """A table that knows the actions of a profile's members; None when no table uses it."""
@@ -317,7 +319,13 @@ def bind(info: p4i.P4Info, compiled: Compiled) -> Schema:
         meters[m.preamble.id] = compiled.plan.meters[m.preamble.name]
     for d in info.direct_meters:
         _check_meter(d.spec, d.preamble.name)
-    return Schema(tables, counters, direct, registers, profiles, meters)
+    names = {d.preamble.id: d.preamble.name for d in info.digests}
+    known = {d.name for d in compiled.plan.digests.values()}
+    for name in names.values():
+        if name not in known:
+            raise _bad(f"P4Info and device config differ: the config has no digest {name}")
+    digests = {d.preamble.id: (d.type_spec, info.type_info) for d in info.digests}
+    return Schema(tables, counters, direct, registers, profiles, meters, digests, names)
 
 
 def _check_meter(spec: p4i.MeterSpec, name: str) -> None:

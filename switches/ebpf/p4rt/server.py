@@ -22,6 +22,7 @@ from switches.ebpf.links import LinkMonitor
 from switches.ebpf.p4rt.arbitration import Arbiter, Client
 from switches.ebpf.p4rt.devconfig import json_of
 from switches.ebpf.p4rt.device import Config, Device
+from switches.ebpf.p4rt.digest_entries import digest_list
 from switches.ebpf.p4rt.schema import bind
 from switches.ebpf.p4rt.status import DETAILS_KEY, Code, P4RuntimeError, batch_status
 from switches.ebpf.p4rt.uninterrupted import uninterrupted
@@ -149,10 +150,13 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
                 device.link_changed(port, up)
 
     async def _watch_idle(self) -> None:
-        """Tell primaries of entries that have become idle."""
+        """Tell primaries of entries that have become idle, and send them digests."""
         while True:
             busy = False
             for device_id, device in self.devices.items():
+                if device.running is not None and device.running.digests.configs:
+                    busy = True
+                    self._send_digests(device_id, device)
                 if device.idle is None or not device.idle.needed:
                     continue
                 busy = True
@@ -164,6 +168,13 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
                     for client in self._arbiters[device_id].primaries():
                         client.send(note)
             await asyncio.sleep(_SCAN_S if busy else _REST_S)
+
+    def _send_digests(self, device_id: int, device: Device) -> None:
+        if device.config is None or device.running is None:
+            return
+        for ready in device.running.ready_digests():
+            for client in self._arbiters[device_id].primaries():
+                client.send(digest_list(ready, device.config.schema, time.time_ns()))
 
     async def __aenter__(self) -> P4RuntimeServer:
         await self.start()
@@ -409,6 +420,8 @@ class _Session:
                     raise P4RuntimeError(Code.FAILED_PRECONDITION, "one stream is for one device")
                 self._arbiter, self.device_id = arbiter, device_id
                 arbiter.update(self._client, message.arbitration)
+            case "digest_ack" if self._arbiter is not None and self._acknowledge(message.digest_ack):
+                pass
             case other:
                 if self._arbiter is None:
                     raise P4RuntimeError(Code.FAILED_PRECONDITION, "a stream begins with arbitration")
@@ -418,7 +431,23 @@ class _Session:
                 )
                 if other == "packet":
                     error.packet_out.packet_out.CopyFrom(message.packet)
+                elif other == "digest_ack":
+                    error.canonical_code = Code.INVALID_ARGUMENT.value[0]
+                    error.message = f"no digest {message.digest_ack.digest_id}"
+                    error.digest_list_ack.digest_list_ack.CopyFrom(message.digest_ack)
                 self._queue.put_nowait(p4r.StreamMessageResponse(error=error))
+
+    def _acknowledge(self, ack: p4r.DigestListAck) -> bool:
+        assert self._arbiter is not None
+        device = self._server.devices[self._arbiter.device_id]
+        if (
+            device.config is None
+            or device.running is None
+            or ack.digest_id not in device.config.schema.digests
+        ):
+            return False
+        device.running.digests.acknowledge(ack.digest_id, ack.list_id)
+        return True
 
     def end(self) -> None:
         """End the stream from this side."""

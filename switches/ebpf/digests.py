@@ -1,0 +1,101 @@
+"""Digests on their way to the controller: buffered, told apart, acknowledged (P4Runtime specification, 9.9).
+
+Pure: time comes in as an argument, in nanoseconds of any clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+
+Message = Hashable
+LONGEST = 256  # messages of a list where the client sets no limit
+
+
+@dataclass(frozen=True)
+class DigestConfig:
+    """How long a message may wait, how many make a list, and how long an unanswered one is not sent again."""
+
+    max_timeout_ns: int
+    max_list_size: int
+    ack_timeout_ns: int
+
+
+@dataclass(frozen=True)
+class ReadyList:
+    """A list to be sent."""
+
+    digest: int
+    number: int
+    messages: tuple[Message, ...]
+
+
+@dataclass
+class _Digest:
+    config: DigestConfig
+    buffer: dict[Message, None] = field(default_factory=dict)
+    since_ns: int = 0
+    sent: dict[int, tuple[int, frozenset[Message]]] = field(default_factory=dict)  # list -> when and what
+
+
+class DigestQueue:
+    """The digests of one switch that the client has asked for, by id."""
+
+    def __init__(self) -> None:
+        self._digests: dict[int, _Digest] = {}
+        self._numbers = 0
+
+    @property
+    def configs(self) -> dict[int, DigestConfig]:
+        """What the client has configured."""
+        return {number: d.config for number, d in self._digests.items()}
+
+    def configure(self, digest: int, config: DigestConfig | None) -> None:
+        """Begin, change or (None) end a digest."""
+        if config is None:
+            self._digests.pop(digest, None)
+        elif digest in self._digests:
+            self._digests[digest].config = config
+        else:
+            self._digests[digest] = _Digest(config)
+
+    def offer(self, digest: int, message: Message, now_ns: int) -> list[ReadyList]:
+        """Take in a message; returns the list that it completes."""
+        d = self._digests.get(digest)
+        if d is None:
+            return []
+        self._forget(d, now_ns)
+        if message in d.buffer or any(message in what for _, what in d.sent.values()):
+            return []
+        if not d.buffer:
+            d.since_ns = now_ns
+        d.buffer[message] = None
+        full = len(d.buffer) >= (d.config.max_list_size or LONGEST)
+        return [self._send(digest, d, now_ns)] if full or not d.config.max_timeout_ns else []
+
+    def due(self, now_ns: int) -> list[ReadyList]:
+        """The lists that have waited long enough."""
+        return [
+            self._send(number, d, now_ns)
+            for number, d in self._digests.items()
+            if d.buffer and now_ns - d.since_ns >= d.config.max_timeout_ns
+        ]
+
+    def acknowledge(self, digest: int, number: int) -> None:
+        """The client has got a list: its messages may come again."""
+        if digest in self._digests:
+            self._digests[digest].sent.pop(number, None)
+
+    def _send(self, number: int, d: _Digest, now_ns: int) -> ReadyList:
+        self._numbers += 1
+        ready = ReadyList(number, self._numbers, tuple(d.buffer))
+        if d.config.ack_timeout_ns:
+            d.sent[ready.number] = now_ns, frozenset(d.buffer)
+        d.buffer.clear()
+        return ready
+
+    @staticmethod
+    def _forget(d: _Digest, now_ns: int) -> None:
+        old = [n for n, (when, _) in d.sent.items() if now_ns - when >= d.config.ack_timeout_ns]
+        for n in old:
+            del d.sent[n]

@@ -1,0 +1,44 @@
+"""Records that a program sends to its server: the kernel's ring buffer (BPF_MAP_TYPE_RINGBUF), read by mmap.
+
+Its layout is that of kernel/bpf/ringbuf.c: a page with the consumer's position, a page with the producer's,
+then the data twice, so that a record never breaks. A record has a header of 8 bytes: its length, two flags,
+and a page offset.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from collections.abc import Iterator
+
+_BUSY, _DISCARD, _LENGTH = 1 << 31, 1 << 30, (1 << 30) - 1
+_HEADER = 8
+
+
+class RingReader:
+    """Reads the records of a ring buffer of `size` bytes."""
+
+    def __init__(self, fd: int, size: int) -> None:
+        page = mmap.PAGESIZE
+        self._mask = size - 1
+        self._consumer = mmap.mmap(fd, page, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
+        self._producer = mmap.mmap(fd, page + 2 * size, mmap.MAP_SHARED, mmap.PROT_READ, offset=page)
+
+    def records(self) -> Iterator[bytes]:
+        """What has come since the last call. Does not wait."""
+        (at,) = struct.unpack_from("=Q", self._consumer)
+        while at < struct.unpack_from("=Q", self._producer)[0]:
+            start = mmap.PAGESIZE + (at & self._mask)
+            (head,) = struct.unpack_from("=I", self._producer, start)
+            if head & _BUSY:
+                return
+            length = head & _LENGTH
+            if not head & _DISCARD:
+                yield self._producer[start + _HEADER : start + _HEADER + length]
+            at += (length + _HEADER + 7) & ~7
+            struct.pack_into("=Q", self._consumer, 0, at)
+
+    def close(self) -> None:
+        """Give the memory back."""
+        self._consumer.close()
+        self._producer.close()
