@@ -11,6 +11,9 @@ from switches.ebpf.bpf import Map
 from switches.ebpf.compiled import Compiled
 from switches.ebpf.plan import COUNTER_BYTES, MapSpec, RegisterLayout, counter_chunk
 from switches.ebpf.tc import TrafficControl, ifindex_of
+from switches.errors import SwitchError, UnsupportedError
+
+_SEARCHED = ("scan", "tuples")  # kinds of tables whose look-up is a loop
 
 
 def new_map(spec: MapSpec) -> Map:
@@ -19,6 +22,20 @@ def new_map(spec: MapSpec) -> Map:
     if spec.initial is not None:
         made.update(bytes(4), spec.initial)
     return made
+
+
+def _load(code: bytes, name: str, compiled: Compiled) -> int:
+    """Load a program. Where it is too much for the verifier, the error names the tables that make it so."""
+    try:
+        return bpf.load_program(code, name)
+    except SwitchError as exc:
+        searched = [t for t in compiled.program.tables() if compiled.plan.tables[t.name].kind in _SEARCHED]
+        if "too large" not in str(exc) or not searched:
+            raise
+        names = ", ".join(f"{t.name} ({t.source})" for t in searched)
+        raise UnsupportedError(
+            f"a program with so many tables to search: {names}", str(searched[0].source)
+        ) from exc
 
 
 class SharedMaps:
@@ -69,7 +86,7 @@ class Datapath:
                 self.maps[compiled.plan.ifindex_map].update(index, number)
                 self._served.append(ifindex)
             code = bpf.relocate(compiled.code, [m.fd for m in self.maps])
-            self.fd = bpf.load_program(code, name)
+            self.fd = _load(code, name, compiled)
         except BaseException:
             self.close_descriptors()
             raise
