@@ -362,6 +362,8 @@ _EXTENSIONS: dict[int, Any] = {
 
 for _port in (OTHER_UDP_PORT, UDP_PORT):
     bind_layers(UDP, BTH, dport=_port)
+    # First come, first served: where scapy's RoCE layers were loaded before, they hold the same port.
+    UDP.payload_guess.insert(0, UDP.payload_guess.pop())
 
 
 def underlay(

@@ -27,8 +27,10 @@ def test_every_transport_makes_an_endpoint_whose_attributes_survive_json(name):
 
 
 def test_options_go_on_top_and_dcqcn_knows_the_link():
-    assert make_config("mrc", FABRIC, "h0", {"mpr": 128}) == MrcConfig(mpr=128)
-    assert make_config("oblivious", FABRIC, "h0") == MrcConfig(ev_health=False)
+    mrc = make_config("mrc", FABRIC, "h0", {"mpr": 128})
+    assert mrc == MrcConfig(mpr=128, nscc=mrc.nscc)
+    assert mrc.nscc.link_bps == FABRIC.planes * 1_000_000_000
+    assert make_config("oblivious", FABRIC, "h0") == MrcConfig(ev_health=False, nscc=mrc.nscc)
     many = make_config("rocev2-16qp", FABRIC, "h0", {"timeout_exponent": 10})
     assert many == RoceConfig(qps=16, timeout_exponent=10, dcqcn=DcqcnConfig(line_rate_bps=1_000_000_000))
     assert make_config("rocev2", FABRIC, "h0", {"dcqcn": None}) == RoceConfig(dcqcn=None)

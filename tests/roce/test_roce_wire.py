@@ -10,7 +10,6 @@ from scapy.contrib.roce import AETH, BTH, CNPPadding
 from scapy.layers.inet import UDP
 from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import Ether
-from scapy.packet import bind_layers
 
 from hosts.mrc.icrc import packet_icrc
 from hosts.mrc.wire import WireError
@@ -20,7 +19,11 @@ from hosts.roce.wire import Bth, NakCode, Opcode, Syndrome, rnr_wait_ns, syndrom
 from tests.mrc.sim import Network, Sim, bth_offset, frame_psn, mark_ce, opcode
 from tests.mrc.test_mrc_pair import stream
 
-bind_layers(UDP, BTH, dport=4791)
+
+@pytest.fixture(autouse=True)
+def _scapy_takes_port_4791_for_roce(monkeypatch):
+    """MRC has the same port: whichever was bound first in this process would have it."""
+    monkeypatch.setattr(UDP, "payload_guess", [({"dport": 4791}, BTH), *UDP.payload_guess])
 
 
 def run(encapsulation="plain", lengths=(10_000,), **options):
