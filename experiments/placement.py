@@ -131,12 +131,15 @@ def _incast(params: Mapping[str, Any], fabric: Fabric) -> tuple[tuple[str, ...],
         if victim_to is None:
             raise InputError(f"workload.victim: {dst} is alone in its rack, so there is nobody to send to")
         others.remove(victim_to)
+        if len(others) < 2:
+            raise InputError(f"workload.victim: {fabric.name} has too few hosts for one more flow")
+        victim_from = others.pop()
     count = params["senders"] or len(others)
     if count > len(others):
         raise InputError(f"workload.senders: {count} of {len(others)} hosts that can send to {dst}")
     hosts = [dst, *others[:count]]
     pairs = [(i, 0) for i in range(1, len(hosts))]
     if params["victim"] and victim_to is not None:
-        hosts.append(victim_to)
-        pairs.append((1, len(hosts) - 1))
+        hosts += [victim_from, victim_to]
+        pairs.append((len(hosts) - 2, len(hosts) - 1))
     return tuple(hosts), tuple(pairs)

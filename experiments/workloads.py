@@ -31,7 +31,7 @@ WORKLOADS: dict[str, tuple[Key, ...]] = {
     "incast": (
         _DST,
         Key("senders", "int", "how many hosts send to it; 0: all that can", 0, high=1024),
-        Key("victim", "bool", "one more flow, from a sender's T0 to another host than dst", False),
+        Key("victim", "bool", "one more flow, from a host that takes no part to the neighbour of dst", False),
         _MESSAGE,
         _RATE,
         _DEPTH,

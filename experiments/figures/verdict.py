@@ -33,7 +33,10 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a claim holds: all checks must. One that cannot be told leaves the claim open."""
+    """Whether a claim holds: all checks must. One that cannot be told leaves the claim open.
+
+    ``notes`` say why a claim may not hold at this scale; they are told where it does not.
+    """
 
     checks: tuple[Check, ...]
     paper: str = ""
@@ -49,7 +52,8 @@ class Verdict:
     def to_dict(self) -> dict[str, Any]:
         """As it goes into result.json: ``because`` is one line of all that was found."""
         failing = [check for check in self.checks if check.holds is not True]
-        because = "; ".join(f"{check.asked}: {check.found}" for check in failing or self.checks)
+        found = [f"{check.asked}: {check.found}" for check in failing or self.checks]
+        because = "; ".join([*found, *(self.notes if self.holds is False else ())])
         return {
             "holds": self.holds,
             "because": because,
