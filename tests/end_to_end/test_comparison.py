@@ -50,8 +50,8 @@ def test_an_all_reduce_is_right_with_a_fault_under_it(mrclab: Mrclab, tmp_path: 
         for fault in found["faults"]:
             assert fault["at_us"] == pytest.approx(20_000, abs=20_000)
             assert fault["restore_after_ns"] - fault["t_before_ns"] > 0
-        sizes = {"start_us", "bin_us", "bytes", "lost", "repetition"}
-        assert all(set(series) == sizes and sum(series["bytes"]) > 0 for series in found["series"])
+        keys = {"start_us", "bin_us", "bytes", "lost", "repetition"}
+        assert all(set(series) == keys and sum(series["bytes"]) > 0 for series in found["series"])
         with np.load(tmp_path / "out" / "data" / f"{name}-0.npz") as data:
             assert len(data["rank3_end_ns"]) == 20
     assert result["transports"]["single-plane"]["one_plane"]
