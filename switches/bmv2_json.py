@@ -375,12 +375,30 @@ class Calculation:
     """A hash: its algorithm by BMv2's name, and what it is taken over.
 
     The input is a string of bits, most significant first: fields and constants in a row, the last byte filled
-    with zeros. A field of a header that is not valid adds nothing. `Bits` is a constant of given width.
+    with zeros. A field of a header that is not valid adds nothing. `Bits` is a constant of given width. A
+    Name of kind `payload` stands for what of the frame was not parsed, behind all the rest.
     """
 
     name: str
     algorithm: str
     input: tuple[FieldRef | Bits | Name, ...]
+    source: Source = NOWHERE
+
+
+@dataclass(frozen=True)
+class Checksum:
+    """A checksum: a field that shall hold what a calculation yields, where its condition is true.
+
+    One to `verify` is looked at behind the parser and sets standard_metadata.checksum_error, one to `update`
+    is written before the deparser.
+    """
+
+    name: str
+    calculation: str
+    target: FieldRef
+    verify: bool
+    update: bool
+    condition: Expr | None
     source: Source = NOWHERE
 
 
@@ -439,6 +457,7 @@ class Program:
     digests: Mapping[int, DigestList] = field(default_factory=dict)
     calculations: Mapping[str, Calculation] = field(default_factory=dict)
     profiles: Mapping[str, ActionProfile] = field(default_factory=dict)
+    checksums: tuple[Checksum, ...] = ()
     unread: tuple[Unread, ...] = ()
     aliases: Mapping[str, FieldRef] = field(default_factory=dict)
 
@@ -634,10 +653,11 @@ def _unread(raw: Mapping[str, Any]) -> tuple[Unread, ...]:
     kinds = {
         "header_unions": "header union",
         "header_union_stacks": "header union stack",
-        "checksums": "checksum",
         "extern_instances": "extern",
     }
-    return tuple(Unread(what, o["name"], _source(o)) for key, what in kinds.items() for o in raw.get(key, []))
+    named = [(what, o) for key, what in kinds.items() for o in raw.get(key, [])]
+    named += [("checksum", c) for c in raw.get("checksums", []) if c.get("type") != "generic"]
+    return tuple(Unread(what, o["name"], _source(o)) for what, o in named)
 
 
 def _hashed(obj: Mapping[str, Any]) -> FieldRef | Bits | Name:
@@ -652,6 +672,19 @@ def _hashed(obj: Mapping[str, Any]) -> FieldRef | Bits | Name:
 
 def _calculation(name: str, obj: Mapping[str, Any], source: Source) -> Calculation:
     return Calculation(name, obj["algo"], tuple(_hashed(i) for i in obj["input"]), source)
+
+
+def _checksum(obj: Mapping[str, Any]) -> Checksum:
+    condition = obj.get("if_cond")
+    return Checksum(
+        name=obj["name"],
+        calculation=obj["calculation"],
+        target=FieldRef(*obj["target"]),
+        verify=bool(obj.get("verify", True)),
+        update=bool(obj.get("update", True)),
+        condition=None if condition is None else _expr(condition),
+        source=_source(obj),
+    )
 
 
 def _profile(obj: Mapping[str, Any]) -> ActionProfile:
@@ -721,6 +754,7 @@ def read_program(data: bytes | str) -> Program:
                 c["name"]: _calculation(c["name"], c, _source(c)) for c in raw.get("calculations", [])
             },
             profiles={o["name"]: _profile(o) for p in raw["pipelines"] for o in p.get("action_profiles", [])},
+            checksums=tuple(_checksum(c) for c in raw.get("checksums", []) if c.get("type") == "generic"),
             errors=dict(raw.get("errors", [])),
             unread=_unread(raw),
             aliases={name: FieldRef(*ref) for name, ref in raw.get("field_aliases", [])},

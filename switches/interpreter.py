@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random as random_module
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from switches.bmv2_json import (
     Action,
@@ -36,6 +36,7 @@ from switches.errors import UnsupportedError
 from switches.hashes import HASHES
 
 DROP = 511
+REPLICATION = 5  # the instance type of a copy
 _STANDARD = "standard_metadata"
 
 
@@ -159,6 +160,7 @@ class _State:
     fields: dict[FieldRef, int] = field(default_factory=dict)
     valid: dict[str, bool] = field(default_factory=dict)
     offset: int = 0
+    received: int = 0  # bytes when it came in
     length: int = 0  # what packet_length will be in egress
     cut: int | None = None  # what truncate() leaves of the frame
     exited: bool = False
@@ -190,6 +192,7 @@ class Interpreter:
         self._digest = 0
         self.meters: dict[tuple[str, int], Meter] = {}
         self.direct_meters: dict[tuple[str, Rule], Meter] = {}
+        self.groups: dict[int, list[tuple[int, int]]] = {}  # multicast: port and instance of each copy
         self.profiles: dict[str, Profile] = {name: Profile() for name in program.profiles}
         self._random = random
         self._clock = clock
@@ -197,19 +200,36 @@ class Interpreter:
 
     def run(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
         """What goes out, as (port, frame), when a frame comes in on a port."""
-        self._s = s = _State(frame, length=len(frame))
+        self._s = _State(frame, length=len(frame), received=len(frame))
         self._set_standard("ingress_port", port)
         self._set_standard("packet_length", len(frame))
         self._set_standard("ingress_global_timestamp", self._clock())
         self._parse()
         self._digest = 0
+        self._verify_checksums()
         self._control(self.program.ingress)
         if self._digest in self.program.digests:
             declared = self.program.digests[self._digest]
-            self.learned.append((declared.name, tuple(s.fields.get(ref, 0) for ref in declared.fields)))
+            self.learned.append((declared.name, tuple(self._s.fields.get(ref, 0) for ref in declared.fields)))
+        if group := self._standard("mcast_grp"):
+            return self._multicast(group)
         out = self._standard("egress_spec")
-        if out == DROP:
-            return []
+        return [] if out == DROP else self._egress(out)
+
+    def _multicast(self, group: int) -> list[tuple[int, bytes]]:
+        self._set_standard("instance_type", REPLICATION)
+        # A copy has what is left of the payload, and is not cut any more.
+        s = self._s
+        s.frame, s.cut = s.frame[: s.offset] + s.frame[s.offset :][: s.cut], None
+        out = []
+        for port, instance in sorted(self.groups.get(group, []), key=lambda copy: (copy[1], copy[0])):
+            self._s = replace(s, fields=dict(s.fields), valid=dict(s.valid))
+            self._set_standard("egress_rid", instance)
+            out += self._egress(port)
+        return out
+
+    def _egress(self, out: int) -> list[tuple[int, bytes]]:
+        s = self._s
         self._set_standard("egress_port", out)
         self._set_standard("egress_spec", 0)
         self._set_standard("packet_length", s.length)
@@ -217,10 +237,11 @@ class Interpreter:
         self._control(self.program.egress)
         if self._standard("egress_spec") == DROP:
             return []
+        self._update_checksums()
         for p in self.program.deparser.primitives:
             self._statement(p, ())
         headers = b"".join(self._emit(h) for h in self.program.deparser.order if s.valid.get(h))
-        whole = headers + frame[s.offset :]
+        whole = headers + s.frame[s.offset :]
         if s.cut == 0:  # BMv2 loses it
             return []
         return [(out, whole[: s.cut])]
@@ -335,6 +356,22 @@ class Interpreter:
         s.valid[header] = True
         s.offset += size
 
+    # -- checksums -----------------------------------------------------------------------------------------
+
+    def _verify_checksums(self) -> None:
+        for c in self.program.checksums:
+            header = c.target.header
+            there = self.program.headers[header].metadata or self._s.valid.get(header, False)
+            if c.verify and there and (c.condition is None or self._truth(c.condition, ())):
+                computed = self._hash(self.program.calculations[c.calculation])
+                if computed != self._s.fields.get(c.target, 0):
+                    self._set_standard("checksum_error", 1)
+
+    def _update_checksums(self) -> None:
+        for c in self.program.checksums:
+            if c.update and (c.condition is None or self._truth(c.condition, ())):
+                self._store(c.target, self._hash(self.program.calculations[c.calculation]))
+
     # -- controls ------------------------------------------------------------------------------------------
 
     def _control(self, pipeline: Pipeline) -> None:
@@ -384,7 +421,7 @@ class Interpreter:
     def _colour(self, meter: Meter | None, declared: MeterArray) -> int:
         if meter is None:
             return 0
-        return meter.colour(1 if declared.packets else len(self._s.frame), self._clock())
+        return meter.colour(1 if declared.packets else self._s.received, self._clock())
 
     def _member(self, name: str, rule: Rule) -> tuple[str, tuple[int, ...]] | None:
         """The action that a rule of a table with an action profile comes to, None for an empty group."""
@@ -401,8 +438,12 @@ class Interpreter:
         if calculation.algorithm not in HASHES:
             raise UnsupportedError(f"hash algorithm {calculation.algorithm}", str(calculation.source))
         number = size = 0
+        payload = b""
         for item in calculation.input:
             match item:
+                case Name("payload", _):
+                    payload = self._s.frame[self._s.offset :][: self._s.cut]
+                    continue
                 case FieldRef(header, _):
                     refs = [item]
                 case Bits(value, width):
@@ -417,7 +458,8 @@ class Interpreter:
                     width = self.program.field(ref).width
                     number, size = number << width | self._s.fields.get(ref, 0), size + width
         count = -(-size // 8)
-        return HASHES[calculation.algorithm]((number << count * 8 - size).to_bytes(count, "big"))
+        data = (number << count * 8 - size).to_bytes(count, "big")
+        return HASHES[calculation.algorithm](data + payload)
 
     def _find(self, table: Table) -> Rule | None:
         def key_value(k: KeyField) -> int:
@@ -458,7 +500,7 @@ class Interpreter:
 
     def _add(self, counts: Counts) -> None:
         counts.packets += 1
-        counts.bytes += len(self._s.frame)
+        counts.bytes += self._s.received
 
     def _action(self, action: Action, args: tuple[int, ...]) -> None:
         at = 0
@@ -494,6 +536,7 @@ class Interpreter:
                 self._shift(self.program.stacks[stack].members, count if p.op == "push" else -count)
             case (("mark_to_drop" | "drop"), _):
                 self._set_standard("egress_spec", DROP)
+                self._set_standard("mcast_grp", 0)
             case "count", (Name(_, array), index):
                 at = self._value(index, args)
                 if at < self.program.counters[array].size:

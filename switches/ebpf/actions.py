@@ -13,7 +13,7 @@ from switches.ebpf.layout import CHUNK
 from switches.ebpf.llvm import Helper, Value, const
 from switches.ebpf.meters import execute_meter
 from switches.ebpf.plan import DROP_PORT
-from switches.ebpf.unit import STANDARD, Unit
+from switches.ebpf.unit import Unit
 from switches.errors import UnsupportedError
 
 # Register primitives, and which argument names the array.
@@ -113,7 +113,6 @@ class ActionWriter:
         target = e._static(p.args[0])
         if not isinstance(target, FieldRef):
             raise e.refuse("assigning to something other than a field")
-        check_write(target, p)
         field = self.u.program.field(target)
         self.u.machine.write(target, e.value(p.args[1], field.width), p.source)
 
@@ -210,6 +209,8 @@ class ActionWriter:
 
     def _mark_to_drop(self, e: Evaluator, p: Primitive) -> None:
         self.u.set_standard("egress_spec", const(32, DROP_PORT))
+        if self.u.copy is not None:
+            self.u.set_standard("mcast_grp", const(32, 0))
 
     def _count(self, e: Evaluator, p: Primitive) -> None:
         array = p.args[0]
@@ -432,23 +433,6 @@ class ActionWriter:
     def _exit(self, e: Evaluator, p: Primitive) -> None:
         # As in BMv2, what follows in the same action still runs; then the control ends.
         self.asm.store(const(8, 1), self.asm.at(self.u.machine.scratch, self.u.layout.exited))
-
-
-# Writing one of these asks the target for something: a copy, a group, a queue.
-_SPECIAL = {
-    "mcast_grp": "multicast",
-}
-
-
-def check_write(target: FieldRef, primitive: Primitive) -> None:
-    """Refuse an assignment to intrinsic metadata that the target would have to act on."""
-    if target.header != STANDARD or target.field not in _SPECIAL:
-        return
-    if isinstance(primitive.args[1], Const) and primitive.args[1].value == 0:
-        return
-    raise UnsupportedError(
-        f"{_SPECIAL[target.field]} (standard_metadata.{target.field})", str(primitive.source)
-    )
 
 
 def _register_ops(action: Action) -> list[Primitive]:

@@ -87,6 +87,8 @@ class Datapath:
                 self._served.append(ifindex)
             code = bpf.relocate(compiled.code, [m.fd for m in self.maps])
             self.fd = _load(code, name, compiled)
+            if compiled.plan.self_map is not None:
+                self.maps[compiled.plan.self_map].update(bytes(4), struct.pack("=I", self.fd))
         except BaseException:
             self.close_descriptors()
             raise

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from switches.bmv2_json import NOWHERE, FieldRef
-from switches.ebpf.layout import CHUNK
-from switches.ebpf.llvm import I32, Helper, Value, const
+from switches.ebpf.llvm import Helper, Value, const
+from switches.ebpf.payload import walk
 from switches.ebpf.places import find_places
 from switches.ebpf.unit import Unit
 
-_CHUNKS = 65536 // CHUNK  # no frame is longer
 _ROOM_AT_MAC = 1  # BPF_ADJ_ROOM_MAC: right behind the Ethernet header
 _TAKE_FROM = 54  # bytes of Ethernet and IPv6, which have to be left: more than Ethernet and its tags
 
@@ -29,13 +28,13 @@ class DeparserWriter:
         asm, b = self.asm, self.asm.b
         places = find_places(self.u.program)
         if places is None:
-            self._emit_all()
+            self.emit_all()
             return
         moved = asm.load(asm.at(self.u.machine.scratch, self.u.layout.moved), 8)
         same, other, done = asm.block("same.headers"), asm.block("other.headers"), asm.block("deparsed")
         b.cbranch(b.icmp_unsigned("==", moved, const(8, 0)), same, other)
         asm.enter(other)
-        self._emit_all()
+        self.emit_all()
         b.branch(done)
         asm.enter(same)
         for h in self.u.program.deparser.order:
@@ -44,8 +43,8 @@ class DeparserWriter:
         b.branch(done)
         asm.enter(done)
 
-    def _emit_all(self) -> None:
-        """Fit the frame to the headers that are valid now, and write all of them."""
+    def emit_all(self) -> Value:
+        """Fit the frame to the headers that are valid now, and write all of them. Returns their size."""
         asm, b = self.asm, self.asm.b
         order = self.u.program.deparser.order
         sizes = {h: (self.u.program.headers[h].type.bits + 7) // 8 for h in order}
@@ -60,6 +59,7 @@ class DeparserWriter:
         self._fit(offset)
         for h in order:
             self._emit(h, valid[h], starts[h], sizes[h])
+        return offset
 
     def _emit_written(self, header: str, places: frozenset[int]) -> None:
         """Write a header back to where it was, if it is there and some field of it was written."""
@@ -120,49 +120,16 @@ class DeparserWriter:
         b.cbranch(b.icmp_unsigned("==", failed, const(64, 0)), done, move)
         asm.enter(move)
         self._move_payload(want, have)
-        length = b.sub(b.add(self.u.length, want), have)
+        length = b.sub(b.add(self.u.frame_length, want), have)
         failed = asm.helper(Helper.SKB_CHANGE_TAIL, self.u.ctx, length, const(64, 0))
         b.cbranch(b.icmp_unsigned("==", failed, const(64, 0)), done, self.u.drop)
         asm.enter(done)
 
     def _move_payload(self, to: Value, origin: Value) -> None:
-        """Move the payload towards the front: whole chunks first, then ever smaller powers of two.
-
-        Sizes are constants: of a computed one the verifier wants a proof.
-        """
-        asm, b = self.asm, self.asm.b
-        left = b.sub(self.u.length, origin)
-        start = b.block
-        loop, chunk, tail = asm.block("move.loop"), asm.block("move.chunk"), asm.block("move.tail")
-        b.branch(loop)
-        asm.enter(loop)
-        index = b.phi(I32)
-        index.add_incoming(const(32, 0), start)
-        done = b.mul(index, const(32, CHUNK))
-        more = b.icmp_unsigned(">=", left, b.add(done, const(32, CHUNK)))
-        b.cbranch(b.and_(more, b.icmp_unsigned("<", index, const(32, _CHUNKS))), chunk, tail)
-        asm.enter(chunk)
-        self._move(b.add(to, done), b.add(origin, done), CHUNK)
-        index.add_incoming(b.add(index, const(32, 1)), b.block)
-        b.branch(loop)
-        asm.enter(tail)
-        at = done
-        size = CHUNK // 2
-        while size:
-            before = b.block
-            move, after = asm.block(f"move.{size}"), asm.block(f"moved.{size}")
-            b.cbranch(b.icmp_unsigned("!=", b.and_(left, const(32, size)), const(32, 0)), move, after)
-            asm.enter(move)
-            self._move(b.add(to, at), b.add(origin, at), size)
-            further = b.add(at, const(32, size))
-            behind = b.block
-            b.branch(after)
-            asm.enter(after)
-            position = b.phi(I32)
-            position.add_incoming(at, before)
-            position.add_incoming(further, behind)
-            at = position
-            size //= 2
+        """Move the payload towards the front."""
+        b = self.asm.b
+        left = b.sub(self.u.frame_length, origin)
+        walk(self.asm, left, lambda at, size: self._move(b.add(to, at), b.add(origin, at), size))
 
     def _move(self, to: Value, origin: Value, size: int) -> None:
         """Copy `size` bytes of the frame from one offset to another."""

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from switches.bmv2_json import Bits, Calculation, FieldRef, Name, Program
 from switches.ebpf.llvm import I64, Value, const
+from switches.ebpf.payload import payload_sum
 from switches.ebpf.plan import MapSpec, MapType
 from switches.ebpf.unit import Unit
 from switches.errors import UnsupportedError
@@ -176,7 +177,8 @@ def _parts(program: Program, calculation: Calculation) -> list[tuple[str | None,
                 guard = None if program.headers[name].metadata else name
                 out += [(guard, FieldRef(name, f.name), f.width) for f in kind.fields]
             case Name(kind_name, _):
-                raise UnsupportedError(f"a hash over the {kind_name}", where)
+                if kind_name != "payload":
+                    raise UnsupportedError(f"a hash over the {kind_name}", where)
     return out
 
 
@@ -197,6 +199,7 @@ class HashWriter:
     def __init__(self, unit: Unit) -> None:
         self.u = unit
         self.asm = unit.asm
+        self._payload = False
 
     def hash(self, calculation: Calculation) -> Value:
         """The hash as a 64-bit number. Raises UnsupportedError for an algorithm that is not known."""
@@ -206,6 +209,9 @@ class HashWriter:
         runs = _runs(self.u.program, calculation)
         if sum(r.header is not None and r.bits % 8 != 0 for r in runs) > _SHIFTS:
             raise UnsupportedError(f"a hash over more than {_SHIFTS} headers of odd length", where)
+        self._payload = any(isinstance(i, Name) and i.kind == "payload" for i in calculation.input)
+        if self._payload and name not in ("csum16", "cksum16"):
+            raise UnsupportedError(f"hash algorithm {name} over the payload", where)
         sink: _Sink
         if name in CRCS:
             sink = _CrcSink(self.u, name)
@@ -249,6 +255,12 @@ class HashWriter:
             left = self._either([(after_left, ends), (left, absent)])
         if bits:
             state = sink.take(state, [b.shl(left, const(64, 8 - bits))])
+        if self._payload:  # it begins with the next byte, whether that is the upper or the lower of its word
+            total, shift = state
+            words = payload_sum(self.u)
+            swapped = b.or_(b.lshr(words, const(64, 8)), b.shl(b.and_(words, const(64, 255)), const(64, 8)))
+            even = b.icmp_unsigned("==", shift, const(64, 8))
+            state = b.add(total, b.select(even, words, swapped)), shift
         return sink.end(state)
 
     def _either(self, values: list[tuple[Value, object]]) -> Value:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from switches.bmv2_json import (
     ActionCall,
     Conditional,
+    Const,
     Expr,
     FieldRef,
     Name,
@@ -24,6 +25,7 @@ from switches.bmv2_json import (
 )
 from switches.ebpf.plan import round8
 
+COPYING = 24
 CHUNK = 512  # bytes moved at a time when a frame shrinks
 
 
@@ -103,8 +105,14 @@ def usage_of(program: Program) -> Usage:
         for item in calculation.input:
             if isinstance(item, FieldRef):
                 usage.read.add(item)
-            elif isinstance(item, Name):
+            elif isinstance(item, Name) and item.kind == "header":
                 usage.whole.add(item.name)
+    for checksum in program.checksums:
+        if checksum.update:
+            usage.written.add(checksum.target)
+        usage.read.add(checksum.target)
+        if checksum.condition is not None:
+            _reads(program, usage, [checksum.condition])
     for pipeline in (program.ingress, program.egress):
         for node in pipeline.nodes.values():
             match node:
@@ -115,6 +123,21 @@ def usage_of(program: Program) -> Usage:
                 case ActionCall():
                     pass
     return usage
+
+
+def multicast_writes(program: Program) -> Iterator[Primitive]:
+    """The statements that send a frame to a multicast group."""
+    states = (op for s in program.parser.states.values() for op in s.ops)
+    for p in (*states, *(p for a in program.actions.values() for p in a.primitives)):
+        at = _RESULTS.get(p.op, 0)
+        target = p.args[at] if len(p.args) > at else None
+        if target == FieldRef("standard_metadata", "mcast_grp") and p.args[1:] != (Const(0),):
+            yield p
+
+
+def program_multicasts(program: Program) -> bool:
+    """Whether a program sends any frame to a multicast group."""
+    return any(True for _ in multicast_writes(program))
 
 
 @dataclass(frozen=True)
@@ -143,6 +166,8 @@ class Layout:
     length: int  # 4 bytes: packet_length as headers come and go
     key: int  # where table keys are put together
     buffer: int  # CHUNK bytes to move payload through
+    copying: int  # what is known of a frame while copies are made of it, see `copies`
+    saved: int  # what was below `key` before the first copy
     size: int
     usage: Usage
 
@@ -204,6 +229,8 @@ def make_layout(program: Program, key_size: int) -> Layout:
     key = at = round8(at)
     at += round8(key_size)
     buffer, at = at, at + CHUNK
+    copying, at = at, at + COPYING
+    saved, at = at, at + (key if program_multicasts(program) else 0)
     return Layout(
         slots=slots,
         valid=valid,
@@ -219,6 +246,8 @@ def make_layout(program: Program, key_size: int) -> Layout:
         length=parsed + 4,
         key=key,
         buffer=buffer,
+        copying=copying,
+        saved=saved,
         size=at,
         usage=usage,
     )

@@ -30,6 +30,7 @@ class MapType(IntEnum):
 
     HASH = 1
     ARRAY = 2
+    PROG_ARRAY = 3
     PERCPU_ARRAY = 6
     LPM_TRIE = 11
     RINGBUF = 27
@@ -215,6 +216,7 @@ class Plan:
     clone_map: int | None = None
     digests: Mapping[int, DigestLayout] = field(default_factory=dict)
     ring_map: int | None = None  # where a program with digests puts its records
+    self_map: int | None = None  # holds the program itself, which goes on by calling itself
 
 
 def round8(n: int) -> int:

@@ -18,10 +18,12 @@ from switches.bmv2_json import (
     Table,
 )
 from switches.ebpf.actions import ActionWriter
+from switches.ebpf.checksums import update_checksums, verify_checksums
+from switches.ebpf.copies import CopyMaps, begin_copies, each_copy, emitted, resume
 from switches.ebpf.deparse import DeparserWriter
 from switches.ebpf.digest_gen import layout_digest, send_digest
 from switches.ebpf.expr import Evaluator, Machine
-from switches.ebpf.layout import Layout, make_layout, slot_size
+from switches.ebpf.layout import Layout, make_layout, multicast_writes, program_multicasts, slot_size
 from switches.ebpf.llvm import I32, PTR, Asm, Helper, MapPool, Value, const
 from switches.ebpf.meters import layout_meter
 from switches.ebpf.parser_gen import ParserWriter
@@ -90,11 +92,12 @@ def translate(program: Program) -> Translation:
     function = ir.Function(module, ir.FunctionType(I32, [PTR]), "switch")
     function.section = SECTION
     asm = Asm(module, function)
-    unit = _enter(program, layout, asm, function.args[0], pool, ifindexes, scratch)
+    copies = CopyMaps(pool) if program_multicasts(program) else None
+    unit = _enter(program, layout, asm, function.args[0], pool, ifindexes, scratch, copies)
     unit.tables, unit.counters, unit.registers, unit.profiles = tables, counters, registers, profiles
     unit.lock_map, unit.meters = lock, meters
     unit.digests, unit.ring_map = digests, ring
-    _body(unit, ports)
+    _body(unit, ports, copies)
     plan = Plan(
         tuple(pool.specs),
         tables,
@@ -106,6 +109,8 @@ def translate(program: Program) -> Translation:
         meters,
         digests=digests,
         ring_map=ring,
+        multicast_map=None if copies is None else copies.groups,
+        self_map=None if copies is None else copies.program,
     )
     return Translation(str(module), plan)
 
@@ -120,6 +125,9 @@ def _register(register: RegisterArray, pool: MapPool) -> RegisterLayout:
 def _refuse(program: Program) -> None:
     for part in program.unread:
         raise UnsupportedError(f"{part.what} {part.name}", str(part.source))
+    if any(multicast_writes(program)):
+        for p in (p for a in program.actions.values() for p in a.primitives if p.op == "truncate"):
+            raise UnsupportedError("truncate in a program that multicasts", str(p.source))
     for value_set in program.value_sets.values():
         raise UnsupportedError(f"parser value set {value_set.name}", str(value_set.source))
     for register in program.registers.values():
@@ -141,6 +149,7 @@ def _enter(
     pool: MapPool,
     ifindex_map: int,
     scratch_map: int,
+    copies: CopyMaps | None,
 ) -> Unit:
     """Entry code: the frame's length and port, scratch memory cleared, intrinsic metadata set."""
     b = asm.b
@@ -162,11 +171,12 @@ def _enter(
     scratch = asm.helper(Helper.MAP_LOOKUP_ELEM, asm.map_ptr(scratch_map), zero)
     b.cbranch(asm.is_null(scratch), drop, ready)
     asm.enter(ready)
+    copy = None if copies is None else resume(asm, layout, scratch)
     length = _restore_tags(asm, layout, ctx, scratch, tagged, length, drop)
     asm.zero(scratch, 0, layout.zeroed)
     machine = Machine(program, layout, asm, scratch)
     unit = Unit(program, layout, asm, machine, ctx, length, port, zero, index, drop, pool)
-    unit.truncates = _truncates(program)
+    unit.truncates, unit.frame_length, unit.copy = _truncates(program), length, copy
     unit.set_standard("ingress_port", port)
     unit.set_standard("packet_length", length)
     if unit.has_standard("packet_length") or unit.truncates:
@@ -223,35 +233,27 @@ def _restore_tags(
     return total
 
 
-def _body(u: Unit, port_map: int) -> None:
+def _body(u: Unit, port_map: int, copies: CopyMaps | None) -> None:
     asm, b = u.asm, u.asm.b
     if u.has_standard("ingress_global_timestamp"):
         u.set_standard("ingress_global_timestamp", _microseconds(u))
     parsed = asm.block("parsed")
     ParserWriter(u, parsed).run()
+    verify_checksums(u)
     _control(u, u.program.ingress, "ingress")
     send_digest(u)
 
+    if copies is not None:
+        begin_copies(u)
     spec = u.machine.read(FieldRef(STANDARD, "egress_spec"), Source())
     port = asm.fit(spec, 32)
     egress, sent, out = asm.block("egress"), asm.block("sent"), asm.block("out")
     b.cbranch(b.icmp_unsigned("==", port, const(32, DROP_PORT)), u.drop, egress)
     asm.enter(egress)
-    u.set_standard("egress_port", port)
-    u.set_standard("egress_spec", const(32, 0))  # anything but the drop port
-    if u.has_standard("packet_length"):
-        u.set_standard("packet_length", asm.load(asm.at(u.machine.scratch, u.layout.length), 32, 4))
-    if u.has_standard("egress_global_timestamp"):
-        u.set_standard("egress_global_timestamp", _microseconds(u))
-    _control(u, u.program.egress, "egress")
-    spec = u.machine.read(FieldRef(STANDARD, "egress_spec"), Source())
-    b.cbranch(b.icmp_unsigned("==", asm.fit(spec, 32), const(32, DROP_PORT)), u.drop, sent)
+    _egress(u, port, u.drop, sent)
 
     asm.enter(sent)
-    deparse = ActionWriter(u, out)
-    for p in u.program.deparser.primitives:
-        deparse.statement(p)
-    writer = DeparserWriter(u)
+    writer = _deparser(u, out)
     writer.run()
     if u.truncates:
         writer.cut()
@@ -264,10 +266,59 @@ def _body(u: Unit, port_map: int) -> None:
     # redirect() to interface 0 would still say that all is well.
     b.cbranch(b.icmp_unsigned("==", ifindex, const(32, 0)), u.drop, send)
     asm.enter(send)
-    if u.has_standard("priority"):
-        priority = asm.fit(u.machine.read(FieldRef(STANDARD, "priority"), Source()), 32)
-        asm.store(b.add(priority, const(32, QDISC_CLASS)), asm.at(u.ctx, _PRIORITY), 4)
+    _set_class(u)
     b.ret(asm.fit(asm.helper(Helper.REDIRECT, ifindex, const(64, 0)), 32))
+    if copies is not None:
+        _copies(u, port_map, copies)
+
+
+def _egress(u: Unit, port: Value, dropped: Any, sent: Any) -> None:
+    """Write the egress control for a frame that leaves by `port`."""
+    asm, b = u.asm, u.asm.b
+    u.set_standard("egress_port", port)
+    u.set_standard("egress_spec", const(32, 0))  # anything but the drop port
+    if u.has_standard("packet_length"):
+        u.set_standard("packet_length", asm.load(asm.at(u.machine.scratch, u.layout.length), 32, 4))
+    if u.has_standard("egress_global_timestamp"):
+        u.set_standard("egress_global_timestamp", _microseconds(u))
+    _control(u, u.program.egress, "egress")
+    spec = u.machine.read(FieldRef(STANDARD, "egress_spec"), Source())
+    b.cbranch(b.icmp_unsigned("==", asm.fit(spec, 32), const(32, DROP_PORT)), dropped, sent)
+
+
+def _deparser(u: Unit, out: Any) -> DeparserWriter:
+    """Write what comes before headers go out."""
+    update_checksums(u)
+    statements = ActionWriter(u, out)
+    for p in u.program.deparser.primitives:
+        statements.statement(p)
+    return DeparserWriter(u)
+
+
+def _set_class(u: Unit) -> None:
+    if u.has_standard("priority"):
+        priority = u.asm.fit(u.machine.read(FieldRef(STANDARD, "priority"), Source()), 32)
+        u.asm.store(u.asm.b.add(priority, const(32, QDISC_CLASS)), u.asm.at(u.ctx, _PRIORITY), 4)
+
+
+def _copies(u: Unit, port_map: int, copies: CopyMaps) -> None:
+    """Write the code that makes copies: each goes through egress and the deparser by itself."""
+    asm, b = u.asm, u.asm.b
+    with each_copy(u, copies) as (copy, port, after):
+        sent, known, send = asm.block("copy.sent"), asm.block("copy.known"), asm.block("copy.send")
+        _egress(copy, port, after, sent)
+        asm.enter(sent)
+        emitted(copy, _deparser(copy, after).emit_all())
+        asm.store(port, u.index_key, 4)
+        cell = asm.helper(Helper.MAP_LOOKUP_ELEM, asm.map_ptr(port_map), u.index_key)
+        b.cbranch(asm.is_null(cell), after, known)
+        asm.enter(known)
+        ifindex = asm.load(cell, 32, 4)
+        b.cbranch(b.icmp_unsigned("==", ifindex, const(32, 0)), after, send)
+        asm.enter(send)
+        _set_class(copy)
+        asm.helper(Helper.CLONE_REDIRECT, u.ctx, ifindex, const(64, 0))
+        b.branch(after)
 
 
 def _truncates(program: Program) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from switches.bmv2_json import FieldRef, Program
 from switches.ebpf.expr import Machine
@@ -46,6 +47,8 @@ class Unit:
     ring_map: int | None = None
     lock_map: int | None = None
     truncates: bool = False  # whether some statement cuts frames
+    frame_length: Value = None  # i32, bytes that the frame has now; before the deparser those it came with
+    copy: Any = None  # the block that makes copies, where the program multicasts
 
     def count(self, map_index: int, cells: int, index: Value) -> None:
         """Add this frame to a counter cell; an index outside the array counts nothing."""

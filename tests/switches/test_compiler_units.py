@@ -67,10 +67,6 @@ FIELD = {"type": "field", "value": ["in_", "w"]}
         (add_primitive("resubmit", FIELD), "prog.p4:42: primitive 'resubmit'"),
         (add_primitive("recirculate", FIELD), "prog.p4:42: primitive 'recirculate'"),
         (
-            add_primitive("assign", {"type": "field", "value": ["standard_metadata", "mcast_grp"]}, FIELD),
-            "prog.p4:42: multicast",
-        ),
-        (
             add_primitive(
                 "assign",
                 FIELD,
