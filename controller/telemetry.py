@@ -57,18 +57,25 @@ class QueueCounters:
 
 @dataclass(frozen=True, slots=True)
 class SwitchCounters:
-    """All counters of a switch: by port number, drops by reason, and the hits of each SID (a /48)."""
+    """All counters of a switch: by port number, drops by reason, and the hits of each SID (a /48).
+
+    ``rx_high`` is what came in of the high class; ``port_drops`` says what came in by a port and went no
+    further, less what was dropped on its way out by a fault.
+    """
 
     switch: str
     rx: Mapping[int, Count]
+    rx_high: Mapping[int, Count]
     tx: Mapping[int, Count]
     drops: Mapping[Drop, Count]
+    port_drops: Mapping[int, Mapping[Drop, Count]]
     queues: Mapping[int, QueueCounters]
     sids: Mapping[str, Count]
 
 
 _QUEUES = {"high": "port_tx_high", "marked": "marked", "trimmed": "trimmed", "refused": "refused"}
-_PER_PORT = ("port_rx", "port_tx", *_QUEUES.values())
+_PER_PORT = ("port_rx", "port_rx_high", "port_tx", *_QUEUES.values())
+_DROPS_PER_PORT = 16  # cells of port_drops: port * 16 + reason
 _SID_TABLES = ("my_sid", "next_hop")
 
 _Entry = fy.P4CounterEntry | fy.P4TableEntry | fy.P4RegisterEntry
@@ -82,6 +89,7 @@ async def read_counters(switch: fy.Switch, model: Switch) -> SwitchCounters:
     ports = [port.number for port in model.ports]
     wanted: list[_Entry] = [fy.P4CounterEntry(name, index=port) for name in _PER_PORT for port in ports]
     wanted += [fy.P4CounterEntry(name) for name in ("drops", "egress_drops")]
+    wanted += [fy.P4CounterEntry("port_drops", index=_drop_cell(port, d)) for port in ports for d in Drop]
     wanted += [fy.P4TableEntry(table, counter_data=fy.P4CounterData()) for table in _SID_TABLES]
     waits = [fy.P4RegisterEntry("longest_wait", index=port) for port in ports]
     try:
@@ -93,8 +101,14 @@ async def read_counters(switch: fy.Switch, model: Switch) -> SwitchCounters:
     return _counters(switch.name, ports, found)
 
 
+def _drop_cell(port: int, reason: Drop) -> int:
+    return port * _DROPS_PER_PORT + reason
+
+
 def _counters(switch: str, ports: Sequence[int], found: Iterable[_Entry]) -> SwitchCounters:
-    cells: dict[str, dict[int, Count]] = {name: {} for name in (*_PER_PORT, "drops", "egress_drops")}
+    cells: dict[str, dict[int, Count]] = {
+        name: {} for name in (*_PER_PORT, "port_drops", "drops", "egress_drops")
+    }
     sids: dict[str, Count] = {}
     waits: dict[int, float] = {}
     for entry in found:
@@ -115,8 +129,17 @@ def _counters(switch: str, ports: Sequence[int], found: Iterable[_Entry]) -> Swi
     return SwitchCounters(
         switch,
         rx={port: cells["port_rx"].get(port, none) for port in ports},
+        rx_high={port: cells["port_rx_high"].get(port, none) for port in ports},
         tx={port: cells["port_tx"].get(port, none) for port in ports},
         drops={reason: drops[reason] for reason in Drop if reason in drops},
+        port_drops={
+            port: {
+                reason: cells["port_drops"][_drop_cell(port, reason)]
+                for reason in Drop
+                if _drop_cell(port, reason) in cells["port_drops"]
+            }
+            for port in ports
+        },
         queues={
             port: QueueCounters(
                 **{what: cells[name].get(port, none) for what, name in _QUEUES.items()},

@@ -103,13 +103,19 @@ class Daemon:
         return {"restored": {place: asdict(moment) for place, moment in restored.items()}}
 
 
+def _by_reason(drops: Any) -> dict[str, Any]:
+    return {reason.name.lower(): asdict(count) for reason, count in drops.items()}
+
+
 def _plain(counters: Any) -> dict[str, Any]:
     return {
         "rx": {port: asdict(count) for port, count in counters.rx.items()},
+        "rx_high": {port: asdict(count) for port, count in counters.rx_high.items()},
         "tx": {port: asdict(count) for port, count in counters.tx.items()},
         "queues": {port: asdict(queue) for port, queue in counters.queues.items()},
         "sids": {sid: asdict(count) for sid, count in counters.sids.items()},
-        "drops": {reason.name.lower(): asdict(count) for reason, count in counters.drops.items()},
+        "drops": _by_reason(counters.drops),
+        "port_drops": {port: _by_reason(drops) for port, drops in counters.port_drops.items()},
     }
 
 

@@ -80,7 +80,18 @@ def _ports(answer: dict[str, Any], before: dict[str, Any] | None) -> Table:
     unit = "" if before is None else "/s"
     table = Table(box=None, header_style="bold")
     table.add_column("port", no_wrap=True)
-    heads = ("in", "bytes in", "out", "bytes out", "high out", "marked", "trimmed", "refused")
+    heads = (
+        "in",
+        "bytes in",
+        "high in",
+        "out",
+        "bytes out",
+        "high out",
+        "marked",
+        "trimmed",
+        "refused",
+        "dropped",
+    )
     for head in (*heads, ""):
         table.add_column(head + unit if head else "longest wait", justify="right")
     for name, switch in answer["switches"].items():
@@ -99,8 +110,11 @@ def _ports(answer: dict[str, Any], before: dict[str, Any] | None) -> Table:
 
 def _port_counts(counters: dict[str, Any], port: str) -> list[int]:
     rx, tx, queue = counters["rx"][port], counters["tx"][port], counters["queues"][port]
-    counts = [rx["packets"], rx["bytes"], tx["packets"], tx["bytes"]]
-    return counts + [queue[what]["packets"] for what in ("high", "marked", "trimmed", "refused")]
+    high = counters["rx_high"][port]["packets"]
+    dropped = sum(count["packets"] for count in counters["port_drops"][port].values())
+    counts = [rx["packets"], rx["bytes"], high, tx["packets"], tx["bytes"]]
+    counts += [queue[what]["packets"] for what in ("high", "marked", "trimmed", "refused")]
+    return [*counts, dropped]
 
 
 def _sids(switches: dict[str, Any]) -> Table:

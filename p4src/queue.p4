@@ -111,6 +111,9 @@ control PortQueue(inout headers_t hdr,
         now = (ticks_t)standard_metadata.ingress_global_timestamp << 10;
         length = standard_metadata.packet_length;
         traffic_class.apply();
+        if (meta.high == 1) {
+            port_rx_high.count((bit<32>)standard_metadata.ingress_port);
+        }
         // A frame that is no longer than what trimming would leave of it cannot be trimmed, nor one that is taken apart.
         if (!hdr.bth.isValid() || length <= meta.trim_len || meta.unpack == 1) {
             meta.trimmable = 0;
