@@ -6,6 +6,7 @@ evaluated as BMv2 does it: with whole numbers of any size, cut only when stored 
 
 from __future__ import annotations
 
+import contextlib
 import random as random_module
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -147,6 +148,10 @@ class Meter:
         return 0
 
 
+class _WrongError(Exception):
+    """An assertion has failed; the frame is lost."""
+
+
 class _ParserError(Exception):
     def __init__(self, code: int) -> None:
         self.code = code
@@ -200,6 +205,12 @@ class Interpreter:
 
     def run(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
         """What goes out, as (port, frame), when a frame comes in on a port."""
+        try:
+            return self._run(port, frame)
+        except _WrongError:
+            return []
+
+    def _run(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
         self._s = _State(frame, length=len(frame), received=len(frame))
         self._set_standard("ingress_port", port)
         self._set_standard("packet_length", len(frame))
@@ -225,7 +236,8 @@ class Interpreter:
         for port, instance in sorted(self.groups.get(group, []), key=lambda copy: (copy[1], copy[0])):
             self._s = replace(s, fields=dict(s.fields), valid=dict(s.valid))
             self._set_standard("egress_rid", instance)
-            out += self._egress(port)
+            with contextlib.suppress(_WrongError):
+                out += self._egress(port)
         return out
 
     def _egress(self, out: int) -> list[tuple[int, bytes]]:
@@ -566,6 +578,9 @@ class Interpreter:
             case "truncate", (length,):
                 keep = self._value(length, args)
                 self._s.cut = keep if self._s.cut is None else min(keep, self._s.cut)
+            case (("assert" | "assume"), (condition,)):
+                if not self._value(condition, args):
+                    raise _WrongError
             case "exit", _:
                 self._s.exited = True  # the rest of this action still runs
             case (("no_op" | "log_msg"), _):

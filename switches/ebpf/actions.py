@@ -59,6 +59,8 @@ class ActionWriter:
             "modify_field_with_hash_based_offset": self._hash,
             "truncate": self._truncate,
             "exit": self._exit,
+            "assert": self._assert,
+            "assume": self._assert,
             "no_op": lambda e, p: None,
             "log_msg": lambda e, p: None,  # BMv2 writes to its log; frames are the same
         }
@@ -115,6 +117,12 @@ class ActionWriter:
             raise e.refuse("assigning to something other than a field")
         field = self.u.program.field(target)
         self.u.machine.write(target, e.value(p.args[1], field.width), p.source)
+
+    def _assert(self, e: Evaluator, p: Primitive) -> None:
+        """Go on only if a condition is true. Where BMv2 would end itself, the frame is lost."""
+        true = self.asm.block("assert.true")
+        self.asm.b.cbranch(self._nonzero(e, p.args[0]), true, self.u.wrong or self.u.drop)
+        self.asm.enter(true)
 
     def _moved(self) -> None:
         """Note that headers came or went, so that the deparser has to write all of them."""
@@ -255,8 +263,8 @@ class ActionWriter:
     def _before_lock(self, action: Action) -> None:
         """No helper may be called under the lock: numbers are drawn before it, and counted is behind it."""
         for p in action.primitives:
-            if p.op == "execute_meter":
-                what = "a meter in an action that holds the lock of registers"
+            if p.op in _NOT_LOCKED:
+                what = f"{_NOT_LOCKED[p.op]} in an action that holds the lock of registers"
                 raise UnsupportedError(what, str(p.source))
             if p.op == "modify_field_rng_uniform":
                 self._drawn[id(p)] = self._draw()
@@ -433,6 +441,10 @@ class ActionWriter:
     def _exit(self, e: Evaluator, p: Primitive) -> None:
         # As in BMv2, what follows in the same action still runs; then the control ends.
         self.asm.store(const(8, 1), self.asm.at(self.u.machine.scratch, self.u.layout.exited))
+
+
+# What an action cannot do while it holds the lock.
+_NOT_LOCKED = {"execute_meter": "a meter", "assert": "an assertion", "assume": "an assertion"}
 
 
 def _register_ops(action: Action) -> list[Primitive]:

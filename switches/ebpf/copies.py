@@ -107,7 +107,7 @@ def each_copy(u: Unit, maps: CopyMaps) -> Iterator[tuple[Unit, Value, Any]]:
     asm.copy(memory, 0, memory, u.layout.saved, u.layout.key)
     asm.store(asm.load(_cell(u, _PAYLOAD), 32, 4), asm.at(memory, u.layout.parsed), 4)
     length, received = (asm.load(_cell(u, c), 32, 4) for c in (_LENGTH, _RECEIVED))
-    mine = replace(u, length=received, frame_length=length)
+    mine = replace(u, length=received, frame_length=length, wrong=after)
     mine.set_standard("egress_rid", instance)
     yield mine, port, after
     asm.enter(after)

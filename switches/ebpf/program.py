@@ -23,7 +23,14 @@ from switches.ebpf.copies import CopyMaps, begin_copies, each_copy, emitted, res
 from switches.ebpf.deparse import DeparserWriter
 from switches.ebpf.digest_gen import layout_digest, send_digest
 from switches.ebpf.expr import Evaluator, Machine
-from switches.ebpf.layout import Layout, make_layout, multicast_writes, program_multicasts, slot_size
+from switches.ebpf.layout import (
+    Layout,
+    first_reader,
+    make_layout,
+    multicast_writes,
+    program_multicasts,
+    slot_size,
+)
 from switches.ebpf.llvm import I32, PTR, Asm, Helper, MapPool, Value, const
 from switches.ebpf.meters import layout_meter
 from switches.ebpf.parser_gen import ParserWriter
@@ -138,7 +145,8 @@ def _refuse(program: Program) -> None:
 def _refuse_queue_reads(program: Program, reads: set[FieldRef]) -> None:
     for name in _QUEUE_FIELDS:
         if FieldRef(STANDARD, name) in reads:
-            raise UnsupportedError(f"queue metadata standard_metadata.{name}", program.name)
+            where = first_reader(program, FieldRef(STANDARD, name))
+            raise UnsupportedError(f"queue metadata standard_metadata.{name}", str(where))
 
 
 def _enter(

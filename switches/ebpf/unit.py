@@ -48,6 +48,7 @@ class Unit:
     lock_map: int | None = None
     truncates: bool = False  # whether some statement cuts frames
     frame_length: Value = None  # i32, bytes that the frame has now; before the deparser those it came with
+    wrong: Any = None  # the block to go to where an assertion fails, if that is not `drop`
     copy: Any = None  # the block that makes copies, where the program multicasts
 
     def count(self, map_index: int, cells: int, index: Value) -> None:

@@ -78,7 +78,7 @@ FIELD = {"type": "field", "value": ["in_", "w"]}
         ),
         (
             add_primitive("assign", FIELD, {"type": "field", "value": ["standard_metadata", "enq_qdepth"]}),
-            "queue metadata standard_metadata.enq_qdepth",
+            "prog.p4:42: queue metadata standard_metadata.enq_qdepth",
         ),
     ],
 )  # fmt: skip
