@@ -725,9 +725,17 @@ class Endpoint:
                 self._touched.append(qp)
             if requester.wants_to_send(now_ns):
                 sending.append(qp)
+                if not blocked or free_ports is not None:
+                    continue
+                # None of its planes is up: others may have some that are.
             else:
                 qp.queued = False
-                self._park(qp)
+                if requester.has_data():
+                    self._park(qp)
+                    continue
+            # It leaves room that it may have been let go for: whoever waits takes it.
+            if requester.congestion.waiting:
+                self._release(requester.congestion)
         sent = self.frames_sent
         for frame in out:
             sent[frame[0]] += 1
@@ -817,15 +825,28 @@ class Endpoint:
             controller.waiting.append(qp)
 
     def _release(self, controller: CongestionControl) -> None:
-        """Let as many QPs that wait for a shared window try again as it has room for packets."""
+        """Let as many QPs that wait for a shared window try again as it has room for packets.
+
+        Where time alone makes room the first of them gets a timer: when it began to wait, what had to come
+        may have been an acknowledgement.
+        """
+        waiting = controller.waiting
         budget = controller.budget_bytes(self._now_ns)
-        while controller.waiting and budget > 0:
-            budget -= self.config.mtu_bytes
-            qp = controller.waiting.popleft()
+        while waiting:
+            qp = waiting[0]
+            if qp.requester.has_data():
+                if budget <= 0:
+                    if not qp.touched and controller.next_send_ns(self._now_ns) is not None:
+                        qp.touched = True
+                        self._touched.append(qp)
+                    break
+                budget -= self.config.mtu_bytes
+                if not qp.queued:
+                    qp.queued = True
+                    self._sending.append(qp)
+            # Else it has sent all meanwhile, let go by an answer to itself.
             qp.parked = False
-            if not qp.queued:
-                qp.queued = True
-                self._sending.append(qp)
+            waiting.popleft()
 
     def _emit(self, event: Event) -> None:
         if isinstance(event, (SendCompleted, ReceiveCompleted)):

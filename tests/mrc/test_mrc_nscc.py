@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hosts.mrc import MrcConfig
+from hosts.mrc import MrcConfig, RemotePaths
 from hosts.mrc.congestion import NsccControl, RateCap
 from hosts.mrc.events import SendCompleted, Status, WindowChanged
 from hosts.mrc.nscc import Nscc, NsccConfig
@@ -282,6 +282,51 @@ def test_a_destroyed_qp_gives_its_share_back():
     a.destroy_qp(qpns[1][0])
     assert held > 0
     assert control.inflight_bytes == 0
+
+
+def shared_sim(messages, **knobs):
+    """Queue pairs to one destination that share a window, and post these messages all at once."""
+    sim = Sim(seed=4, config=MrcConfig(sack_threshold_bytes=1, **knobs), qps=len(messages))
+    region = sim.ends[1].register_memory(bytearray(1 << 17))
+    for (mine, _), lengths in zip(sim.connections, messages, strict=True):
+        for n, length in enumerate(lengths):
+            sim.ends[0].post_write(mine, n, bytes(length), region.address, region.rkey)
+    sim.run(1_000_000_000, until=lambda: len(sim.of(0, SendCompleted)) == sum(map(len, messages)))
+    return sim
+
+
+@pytest.mark.parametrize("last", [0, 4096])
+def test_room_that_one_queue_pair_leaves_goes_to_the_next_that_waits(last):
+    """The first was among those that wait when an answer to itself let it go, and sent all it had."""
+    sim = shared_sim([[4096, 8192], [last]], congestion="rate", cwnd_bytes=4096)
+    assert [e.qpn for e in sim.of(0, SendCompleted)] == [sim.connections[n][0] for n in (0, 0, 1)]
+    assert not sim.ends[0].qps[sim.qpns[0]].requester.congestion.waiting
+
+
+def test_who_waits_for_a_window_is_woken_when_tokens_are_what_lacks_by_then():
+    """The second queue pair begins to wait for an acknowledgement; when that comes the bucket is empty."""
+    sim = shared_sim(
+        [[8192], [4096]], congestion="rate", cwnd_bytes=4096, rate_burst_bytes=4097, rate_bps=8_000_000
+    )
+    assert [e.qpn for e in sim.of(0, SendCompleted)] == [mine for mine, _ in sim.connections]
+    # 8192 bytes were sent of 4097 and what 40 us earn: 1 byte per us pays the rest.
+    assert sim.of(0, SendCompleted)[1].t_ns > 4_000_000
+
+
+def test_a_queue_pair_without_a_plane_does_not_keep_the_room_of_a_shared_window():
+    sim = Sim(seed=4, planes=2, config=MrcConfig(congestion="rate", cwnd_bytes=4096), qps=2)
+    only = [[end.create_qp() for end in sim.ends]]
+    for me, end in enumerate(sim.ends):
+        remote = sim.ends[1 - me].local_attributes(only[0][1 - me])
+        paths = remote_paths(me, 1 - me, 2, 2)
+        end.connect(only[0][me], remote, RemotePaths(paths.planes[:1]))
+    a = sim.ends[0]
+    region = sim.ends[1].register_memory(bytearray(1 << 17))
+    a.set_port_state(0, False, sim.now_ns)
+    for mine in (sim.connections[0][0], only[0][0], sim.connections[1][0]):
+        a.post_write(mine, 1, bytes(4096), region.address, region.rkey)
+    sim.run(1_000_000_000, until=lambda: len(sim.of(0, SendCompleted)) == 2)
+    assert {e.qpn for e in sim.of(0, SendCompleted)} == {mine for mine, _ in sim.connections}
 
 
 def test_timestamps_date_the_answer_to_a_retransmission():
