@@ -29,6 +29,8 @@ class CongestionControl:
 
     shared = False
     """One controller governs all queue pairs to a destination, rather than one each."""
+    paced = False
+    """Time alone can make the budget positive; `next_send_ns` says when."""
     overhead_bytes = 0
     """What a packet counts beyond its payload."""
 
@@ -86,6 +88,7 @@ class RateCap(CongestionControl):
     """
 
     shared = True
+    paced = True
 
     def __init__(self, cwnd_bytes: int, rate_bps: int, burst_bytes: int) -> None:
         super().__init__(cwnd_bytes)

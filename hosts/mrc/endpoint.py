@@ -748,7 +748,7 @@ class Endpoint:
         timers = self._timers
         while timers:
             at, _, qp = timers[0]
-            due = qp.requester.next_timer(now_ns) if qp.timed_ns == at else None
+            due = self._due_ns(qp, now_ns) if qp.timed_ns == at else None
             if due == at:
                 other = self._requests.due_ns()
                 return at if other is None or at < other else other
@@ -764,10 +764,27 @@ class Endpoint:
         for qp in self._touched:
             qp.touched = False
             if qp.connected:
-                due = qp.requester.next_timer(now_ns)
+                due = self._due_ns(qp, now_ns)
                 if due is not None and not 0 <= qp.timed_ns <= due:
                     self._set_timer(qp, due)
         self._touched.clear()
+
+    def _due_ns(self, qp: QueuePair, now_ns: int) -> int | None:
+        """Return when a QP wants `handle_timer` to be called.
+
+        That is now for one in no queue whose rate cap lets it send by now: the moment may have passed while
+        the driver asked for frames, and nothing else need ever come to wake it.
+        """
+        requester = qp.requester
+        controller = requester.congestion
+        if (
+            controller.paced
+            and not qp.queued
+            and requester.has_data()
+            and controller.budget_bytes(now_ns) > 0
+        ):
+            return now_ns
+        return requester.next_timer(now_ns)
 
     def _set_timer(self, qp: QueuePair, at: int) -> None:
         self._timer_count += 1
@@ -786,9 +803,8 @@ class Endpoint:
             if qp.timed_ns != at:
                 continue
             qp.timed_ns = -1
-            later = qp.requester.next_timer(now_ns)
+            later = self._due_ns(qp, now_ns)
             if later is None or later <= now_ns:
-                # None: what it waited for is there, as the tokens of a rate cap.
                 due.append(qp)
             else:
                 self._set_timer(qp, later)

@@ -367,7 +367,7 @@ class Endpoint:
         """Return the absolute time, ns, at which `handle_timer` should be called; None when nothing waits."""
         least: int | None = None
         for qp in list(self._timed.values()):
-            due = qp.requester.next_timer(self._now_ns)
+            due = qp.requester.next_timer(self._now_ns, qp.queued)
             if due is None:
                 del self._timed[qp.qpn]
             elif least is None or due < least:

@@ -330,16 +330,20 @@ class Requester:
 
     # Time
 
-    def next_timer(self, now_ns: int) -> int | None:
-        """Return when `handle_timer` should be called; None when nothing waits."""
+    def next_timer(self, now_ns: int, queued: bool) -> int | None:
+        """Return when `handle_timer` should be called; None when nothing waits.
+
+        A queue pair that is `queued` for its port needs nobody to tell it that its rate lets it send. One
+        that is not must be told, even when that moment has come or passed meanwhile.
+        """
         if self.error is not None:
             return None
         if self._rnr_until_ns is not None:
             return self._rnr_until_ns
         due = self._deadline_ns
-        if self.limiter is not None and self._has_data():
+        if self.limiter is not None and not queued and self._has_data():
             again = self.limiter.next_send_ns(now_ns)
-            if again > now_ns and (due is None or again < due):
+            if due is None or again < due:
                 return again
         return due
 

@@ -213,7 +213,9 @@ def test_rate_cap_lets_through_its_rate_and_no_more():
 
 
 def test_a_capped_transfer_takes_its_time_and_wakes_itself():
-    sim = Sim(seed=4, config=MrcConfig(congestion="rate", rate_bps=400_000_000), keep_frames=True)
+    # No jitter: the last of the first burst to arrive is the one that asks for an answer.
+    config = MrcConfig(congestion="rate", rate_bps=400_000_000)
+    sim = Sim(seed=4, config=config, network=Network(jitter_ns=0), keep_frames=True)
     region = sim.ends[1].register_memory(bytearray(1 << 20))
     sim.ends[0].post_write(sim.qpns[0], 1, bytes(1 << 20), region.address, region.rkey)
     start = sim.now_ns
@@ -222,6 +224,42 @@ def test_a_capped_transfer_takes_its_time_and_wakes_itself():
     # (1 MiB - the burst of 64 KiB) * 8 / 400 Mbit/s = 19.66 ms, and an RTT.
     assert 19_500_000 < took < 19_900_000
     assert not [s for s in sim.sightings if s.source == 0 and not is_data(s.frame)], "waiting is no tail"
+
+
+def capped(write_bytes=20_000):
+    """A sender whose first packet emptied the bucket of its cap, 1 Mbit/s: the next may go 32.8 ms later."""
+    config = MrcConfig(congestion="rate", rate_bps=1_000_000, rate_burst_bytes=1, mtu_bytes=4096)
+    sim = Sim(seed=4, config=config, network=Network(jitter_ns=0))
+    region = sim.ends[1].register_memory(bytearray(write_bytes))
+    sim.ends[0].post_write(sim.qpns[0], 1, bytes(write_bytes), region.address, region.rkey)
+    return sim, sim.ends[0]
+
+
+def test_a_capped_sender_that_is_asked_late_still_goes_on():
+    """A driver may ask for frames at any time; a moment to send at that passed meanwhile must not be lost."""
+    sim, sender = capped()
+    start = sim.now_ns
+    sim.run(5_000_000)
+    counters = sender.qp_counters(sim.qpns[0])
+    assert (counters.sent, counters.inflight_bytes) == (1, 0)
+    due = sender.next_timer()
+    assert 32_000_000 < due - start < 33_000_000
+    late = due + 50_000_000
+    assert not sender.frames_to_send(late)
+    assert sender.next_timer() == late
+    sender.handle_timer(late)
+    assert sender.frames_to_send(late)
+
+
+def test_a_capped_sender_goes_on_at_its_time_though_a_packet_is_unanswered():
+    _, sender = capped()
+    [_] = sender.frames_to_send(0)
+    due = 0
+    while not any(is_data(frame) for _, frame in sender.frames_to_send(due)):
+        due = sender.next_timer()
+        assert due is not None
+        assert due < 33_000_000
+        sender.handle_timer(due)
 
 
 def nscc_sim(queue_pairs=1, **network):

@@ -5,7 +5,7 @@ import os
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hosts.mrc import Endpoint as MrcEndpoint
@@ -64,6 +64,19 @@ def check(sim, lengths, data, region):
 
 
 @settings(max_examples=SCHEDULES, deadline=None)
+@example(
+    # The peer's timer, and not its own, brings the endpoint to the moment at which its rate lets it go on.
+    seed=0,
+    lengths=[0, 0, 0, 0, 100, 4097, 20_000, 20_000],
+    loss=0.02,
+    duplicate=0.005,
+    corrupt=0.0,
+    ce=0.5,
+    control_loss=0.0,
+    jitter_ns=1000,
+    options={"qps": 2, "encapsulation": "plain", "mtu_bytes": 256, "window_bytes": 16 * 4096}
+    | {"ack_interval": 1, "dcqcn": DcqcnConfig(), "timeout_exponent": 6},
+)
 @given(
     seed=st.integers(0, 1 << 32),
     lengths=LENGTHS,
@@ -300,6 +313,30 @@ def test_marks_slow_a_sender_down_and_silence_lets_it_go():
     sim.network.ce = 0.0
     finish(sim, 1)
     assert sim.ends[0].qp_counters(sim.qpns[0]).rate_bps > slow.rate_bps
+
+
+def test_a_limited_sender_that_is_asked_late_still_goes_on():
+    """A driver may ask for frames at any time; a moment to send at that passed meanwhile must not be lost."""
+    config = DcqcnConfig(line_rate_bps=1_000_000, rate_timer_ns=1_000_000_000, burst_bytes=0)
+    options = {"timeout_exponent": 0, "mtu_bytes": 1024, "window_bytes": 4096, "ack_interval": 1}
+    sim = roce(network=Network(ce=1.0, jitter_ns=0), dcqcn=config, **options)
+    stream(sim, [50_000])
+    held = sim.ends[0]
+
+    def waits():
+        counters = held.qp_counters(sim.qpns[0])
+        return counters.cnps_received and not counters.inflight_packets
+
+    sim.run(1_000_000_000, until=waits)
+    due = held.next_timer()
+    assert waits(), "all that was sent is acknowledged"
+    assert due is not None
+    assert due > sim.now_ns, "the rest is held back by the rate"
+    late = sim.now_ns + 50_000_000
+    assert not held.frames_to_send(late)
+    assert held.next_timer() == late
+    held.handle_timer(late)
+    assert held.frames_to_send(late)
 
 
 def test_marks_of_a_bottleneck_hold_senders_to_its_rate():
