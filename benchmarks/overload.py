@@ -120,8 +120,8 @@ def stamps(listener: socket.socket) -> dict[int, int]:
             data, ancillary, _, address = listener.recvmsg(200, 128)
         except BlockingIOError:
             return found
-        if address[2] == _PACKET_OUTGOING:
-            continue
+        if address[2] == _PACKET_OUTGOING or len(data) < OVERHEAD:
+            continue  # shorter is one that was trimmed, and came before the filter
         for _level, kind, value in ancillary:
             if kind == _SO_TIMESTAMPNS:
                 s, ns = struct.unpack("=qq", value)
