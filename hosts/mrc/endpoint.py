@@ -447,8 +447,9 @@ class Endpoint:
         # One copy per plane: requests are never repeated, and any one plane may be the broken one.
         self._requests.forget_updates(qp.peers)
         for plane in qp.evs.planes:
-            if plane.up and plane.active:
-                ev = self._rng.choice(plane.active)
+            candidates = plane.candidates() if plane.up else []
+            if candidates:
+                ev = self._rng.choice(candidates)
                 self._ask(EndpointOp.PORT_STATUS_UPDATE, Request(Purpose.PORTS, qp, ev, now_ns, attempt))
 
     def _ask(self, op: EndpointOp, request: Request) -> int:

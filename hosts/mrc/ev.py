@@ -208,6 +208,10 @@ class Plane:
         """Number of EVs that are neither ASSUMED_BAD nor DENIED."""
         return len(self.active) + len(self.spares)
 
+    def candidates(self) -> list[Ev]:
+        """Return the active EVs or, where none is left, all that may be tried: those that are not DENIED."""
+        return self.active or [ev for ev in self.evs if ev.state is not EvState.DENIED]
+
 
 class EvSet:
     """The EVs of one QP: picks one per packet, retires and restores them."""
@@ -344,12 +348,7 @@ class EvSet:
             self._move(ev, EvInput.TURN_SKIPPED)
 
     def _last_resort(self, free_ports: Collection[int] | None, avoid: Ev | None) -> Ev | None:
-        candidates = [
-            ev
-            for plane in self.planes
-            if plane.up
-            for ev in (plane.active or [ev for ev in plane.evs if ev.state is not EvState.DENIED])
-        ]
+        candidates = [ev for plane in self.planes if plane.up for ev in plane.candidates()]
         if any(ev.active and ev is not avoid for ev in candidates):
             if free_ports is None:
                 candidates = [ev for ev in candidates if ev.active and ev is not avoid]

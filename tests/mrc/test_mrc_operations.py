@@ -12,6 +12,7 @@ from hosts.mrc.events import (
     EvRetired,
     LossReason,
     PacketLost,
+    PlaneDown,
     PlaneUp,
     PortStatusUnanswered,
     QpError,
@@ -266,6 +267,20 @@ def test_a_peer_that_missed_the_return_of_a_port_is_told_anew():
     ids = [f[112:114] for f in frames(sim, 0, Opcode.ENDPOINT_REQUEST)]
     assert len(set(ids)) == len(ids), "each a request of its own"
     assert not sim.of(0, PortStatusUnanswered)
+
+
+def test_peers_are_told_of_a_port_though_every_ev_is_assumed_bad():
+    """Losses everywhere are when a port is likeliest to go, and an EV on trial may well reach the peer."""
+    sim = Sim(seed=3, keep_frames=True)
+    evs = sim.ends[0].qps[sim.qpns[0]].evs
+    for plane in evs.planes:
+        for ev in plane.evs:
+            evs.on_always_skip(sim.now_ns, ev)
+        assert not plane.active
+    sim.ends[0].set_port_state(2, False, sim.now_ns)
+    sim.run(1_000_000)
+    (told,) = sim.of(1, PlaneDown)
+    assert told.plane == 2
 
 
 def test_telling_ends_after_so_many_attempts():

@@ -8,11 +8,15 @@ from pathlib import Path
 import pytest
 
 from hosts.mrc import wire
+from hosts.stream import StreamPlan
+from tests.end_to_end.agents import Incast, incast, incast_network
 from tests.end_to_end.conftest import Up, tiny  # noqa: F401
-from tests.tools.tshark import fields_of, require_tshark, tshark
+from tests.tools.tshark import fields_of, registered_fields, require_tshark, tshark
 
 pytestmark = pytest.mark.root
 
+MESSAGES = 12
+"""Acknowledged of each sender in each state of the fabric: a few hundred packets at 20 Mbit/s."""
 CHECK_ICRC = ("-o", "mrc.icrc:Every packet (slow)")
 
 
@@ -56,3 +60,67 @@ def test_a_run_is_shown_whole(capture: Path) -> None:
     for packet in packets:
         assert "infiniband.bth.opcode" not in packet
         assert set(packet["mrc_usid.plane"].split(",")) == {packet["mrc.ev.plane"]}
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A capture at a host that two others overload, with a path cut, a port down, probes and timestamps."""
+    require_tshark()
+    directory = tmp_path_factory.mktemp("all")
+    path: Path = directory / "all.pcap"
+    config = {
+        "timestamps": True,
+        "transport_ack": True,
+        "probe_interval_ns": 1_000_000,
+        "cwnd_bytes": 64 * 4096,
+    }
+    plan = StreamPlan(20_000, 1_000_000_000, seed=4, mixed=True)
+    with incast_network(directory) as (network, mrclab):
+        sniffer = network.spawn(
+            "h2", ["tcpdump", "-i", "any", "-B", "16384", "-U", "-w", str(path), "ip6"],
+            stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        try:
+            while "listening" not in sniffer.stderr.readline():
+                assert sniffer.poll() is None
+            with incast(network, ("h0", "h1"), "h2", config, plan) as both:
+                both.calibrate()
+                for agent in both.senders.values():
+                    agent.ask("start")
+                more(both, MESSAGES)
+                mrclab.ok("fault", "blackhole", "p0-t0-0:p0-t1-0")
+                more(both, MESSAGES)
+                mrclab.ok("restore", "p0-t0-0:p0-t1-0")
+                namespace = network.names.host("h0")
+                for state in ("down", "up"):
+                    subprocess.run(["ip", "-n", namespace, "link", "set", "h0-eth1", state], check=True)
+                    more(both, MESSAGES)
+                assert all(state["problem"] is None for state in both.stop(timeout_s=60))
+            time.sleep(1.2)  # tcpdump's ring hands frames over at the latest after one second
+        finally:
+            sniffer.terminate()
+            sniffer.communicate()
+    return path
+
+
+def more(both: Incast, messages: int) -> None:
+    """Waits until every sender has had so many more messages acknowledged."""
+    for agent in both.senders.values():
+        goal = agent.ask("status")["completed"] + messages
+        while (status := agent.ask("status"))["completed"] < goal:
+            assert status["failed"] is None
+
+
+def test_every_opcode_of_a_live_run_is_shown_with_its_fields(everything: Path) -> None:
+    names = sorted(registered_fields("mrc"))
+    complaints = ["_ws.malformed", "mrc.expert.short"]
+    packets = fields_of(everything, [*names, *complaints, "udp.dstport"])
+    assert not [p for p in packets if any(complaint in p for complaint in complaints)]
+    packets = [p for p in packets if p.get("udp.dstport") == str(wire.UDP_PORT)]
+    assert {int(p["mrc.bth.opcode"], 16) for p in packets} == {int(opcode) for opcode in wire.Opcode}
+    for kind in ("request", "response"):
+        operations = {int(p[name], 0) for p in packets if (name := f"mrc.endpoint.{kind}") in p}
+        assert operations == {int(operation) for operation in wire.EndpointOp}
+    reasons = {int(p["mrc.nack.reason"], 0) for p in packets if "mrc.nack.reason" in p}
+    assert wire.NackReason.TRIMMED_LASTHOP in reasons
+    assert not set(names) - {name for packet in packets for name in packet}, "fields that no packet has"
