@@ -59,8 +59,18 @@ def grown(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
         }
 
     return {
-        name: {kind: gain(before[name][kind], after[name][kind]) for kind in after[name]} for name in after
+        name: {kind: gain(flat(before[name][kind]), flat(after[name][kind])) for kind in after[name]}
+        for name in after
     }
+
+
+def flat(counts: dict[str, Any]) -> dict[str, Any]:
+    """Counts by port, or by port and reason."""
+    found: dict[str, Any] = {}
+    for key, value in counts.items():
+        nested = all(isinstance(inner, dict) for inner in value.values())
+        found |= {f"{key} {reason}": count for reason, count in value.items()} if nested else {key: value}
+    return found
 
 
 def test_both_targets_count_the_same_frames_alike(both: tuple[Up, Up]) -> None:
