@@ -190,7 +190,7 @@ class QueuePair:
         self.queued = False
         """In the endpoint's list of QPs that may have something to send."""
         self.parked = False
-        """In a shared window's list of QPs that wait for room. Probes need none: it may be queued as well."""
+        """In a shared window's list of QPs that wait for room; it may be queued as well, for its probes."""
         self.timed_ns = -1
         """Time of this QP's valid entry among the endpoint's timers; -1 for none."""
         self.touched = False
@@ -717,14 +717,19 @@ class Endpoint:
         while sending and len(out) < limit and blocked < len(sending):
             qp = sending.popleft()
             requester = qp.requester
-            if requester.emit_frames(now_ns, out, min(8, limit - len(out)), free_ports):
+            room = min(8, limit - len(out))
+            if qp.parked:
+                count = requester.emit_probes(now_ns, out, room, free_ports)
+            else:
+                count = requester.emit_frames(now_ns, out, room, free_ports)
+            if count:
                 blocked = 0
             else:
                 blocked += 1
             if not qp.touched:
                 qp.touched = True
                 self._touched.append(qp)
-            if requester.wants_to_send(now_ns):
+            if requester.wants_to_probe() if qp.parked else requester.wants_to_send(now_ns):
                 sending.append(qp)
                 if not blocked or free_ports is not None:
                     continue
@@ -732,7 +737,7 @@ class Endpoint:
             else:
                 qp.queued = False
                 if requester.has_data():
-                    self._park(qp)
+                    self._park(qp, first=count == 0)
                     continue
             # It leaves room that it may have been let go for: whoever waits takes it.
             if requester.congestion.waiting:
@@ -828,18 +833,26 @@ class Endpoint:
         requester = qp.requester
         if qp.queued:
             return
-        if requester.wants_to_send(self._now_ns):
+        if requester.congestion.waiting:
+            # Room goes by turns: an answer to this QP gives it no precedence over those that wait.
+            self._park(qp)
+        if requester.wants_to_probe() if qp.parked else requester.wants_to_send(self._now_ns):
             qp.queued = True
             self._sending.append(qp)
         else:
             self._park(qp)
 
-    def _park(self, qp: QueuePair) -> None:
-        """Let a QP wait for room in the window it shares, if that is all it lacks."""
+    def _park(self, qp: QueuePair, *, first: bool = False) -> None:
+        """Let a QP wait for room in the window it shares, if that is all it lacks; first if its turn brought
+        it nothing.
+        """
         controller = qp.requester.congestion
         if controller.shared and not qp.parked and qp.requester.has_data():
             qp.parked = True
-            controller.waiting.append(qp)
+            if first:
+                controller.waiting.appendleft(qp)
+            else:
+                controller.waiting.append(qp)
 
     def _release(self, controller: CongestionControl) -> None:
         """Let as many QPs that wait for a shared window try again as it has room for packets.

@@ -224,9 +224,11 @@ class Requester:
 
     def wants_to_send(self, now_ns: int) -> bool:
         """Whether `emit_frames` might produce something now."""
-        if self._wanted_probes or self._gap:
-            return True
-        return self.has_data() and self.congestion.budget_bytes(now_ns) > 0
+        return self.wants_to_probe() or (self.has_data() and self.congestion.budget_bytes(now_ns) > 0)
+
+    def wants_to_probe(self) -> bool:
+        """Whether `emit_probes` might produce something now."""
+        return self._gap or bool(self._wanted_probes)
 
     def has_data(self) -> bool:
         """Whether there is a packet to send that only congestion control may hold back."""
@@ -252,12 +254,7 @@ class Requester:
         """
         start = len(out)
         evs = self.evs
-        evs.now_ns = now_ns
-        if self._gap:
-            self._gap = False
-            self._probe_gap(now_ns)
-        if self._wanted_probes:
-            self._emit_probes(now_ns, out, limit, free_ports)
+        self.emit_probes(now_ns, out, limit, free_ports)
         board = self.board
         overhead = self._overhead
         granted = budget = self.congestion.budget_bytes(now_ns)
@@ -407,9 +404,15 @@ class Requester:
         self.packets_retransmitted += 1
         self._emit(Retransmitted(now_ns, self.qpn, psn & PSN_MASK, old.value, ev.value))
 
-    def _emit_probes(
+    def emit_probes(
         self, now_ns: int, out: list[Frame], limit: int, free_ports: Collection[int] | None
-    ) -> None:
+    ) -> int:
+        """Append up to `limit` probes to `out`, which no window holds back; return how many."""
+        start = len(out)
+        self.evs.now_ns = now_ns
+        if self._gap:
+            self._gap = False
+            self._probe_gap(now_ns)
         for _ in range(min(len(self._wanted_probes), limit)):
             wanted, tail = self._wanted_probes.popleft()
             ev = wanted
@@ -442,6 +445,7 @@ class Requester:
             head, crc = ev.head(self._options, self._tc_probe, UDP_LEN + len(middle) + ICRC_LEN)
             out.append((ev.port, b"".join((head, middle, crc32(middle, crc).to_bytes(4, "little")))))
             self._emit(ProbeSent(now_ns, self.qpn, ev.value, ev.port, probe_id, tail))
+        return len(out) - start
 
     def _last_ev(self) -> Ev | None:
         return self._order[-1].ev if self._order else None
