@@ -289,11 +289,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     set_up_logging(verbose=args.verbose)
     command: Command = args.do
     try:
-        return command(args)
+        code = command(args)
+        sys.stdout.flush()
+        return code
     except (InputError, BadInputError) as error:
         return _fail(error, BAD_INPUT)
     except MachineError as error:
         return _fail(error, MACHINE_LACKS)
+    except BrokenPipeError:
+        # Whoever read our output has had enough of it (`mrclab status | head`): nothing is left to say.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
     except KeyboardInterrupt:
         return _fail("interrupted", INTERRUPTED)
     except Exception as error:

@@ -89,3 +89,14 @@ def test_result_schema_is_json() -> None:
     from experiments.result import result_schema
 
     assert json.loads(json.dumps(result_schema()))["type"] == "object"
+
+
+def test_a_reader_that_has_enough_is_no_error_to_speak_of(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mrclab", "run", "headline", "--dry-run"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, cwd=tmp_path, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert process.returncode == 1

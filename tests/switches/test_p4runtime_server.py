@@ -371,7 +371,7 @@ def test_what_the_target_has_not_got(client: Client) -> None:
     assert codes_of(caught) == [Code.NOT_FOUND.value[0]]  # this program has none
     with pytest.raises(grpc.RpcError) as caught:
         client.write(p4r.Update(type=p4r.Update.MODIFY, entity=register))
-    assert codes_of(caught) == [Code.UNIMPLEMENTED.value[0]]
+    assert codes_of(caught) == [Code.NOT_FOUND.value[0]]
     request = p4r.WriteRequest(device_id=1, atomicity=p4r.WriteRequest.DATAPLANE_ATOMIC)
     request.election_id.low = 1
     with pytest.raises(grpc.RpcError) as caught:
