@@ -1,17 +1,14 @@
 """A fabric on the reference switch, up for a module's tests."""
 
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from testbed.names import Names
-from tests.end_to_end.conftest import Mrclab, Up
+from tests.end_to_end.conftest import Up, up
 from tests.end_to_end.conftest import machine as machine
 from tests.end_to_end.conftest import mrclab as mrclab
-from topologies import load_fabric
 
 HERE = Path(__file__).parent
 
@@ -30,10 +27,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="module")
 def tiny() -> Iterator[Up]:
     """The topology `tiny`, up on BMv2. Takes the place of the fixture of that name for ebpf."""
-    runner = Mrclab(Names.of_prefix(f"t{os.urandom(3).hex()}"))
-    try:
-        runner.ok("up", "--topology", "tiny", "--target", "bmv2")
-        yield Up(runner, load_fabric("tiny"))
-        runner.ok("down")
-    finally:
-        runner("clean")
+    with up("tiny", "bmv2") as running:
+        yield running

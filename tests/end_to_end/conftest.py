@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -74,16 +75,23 @@ class Up:
         return self.mrclab.names.host(host)
 
 
-@pytest.fixture(scope="module")
-def tiny() -> Iterator[Up]:
-    """The topology `tiny`, up on the ebpf target."""
+@contextmanager
+def up(topology: str, target: str) -> Iterator[Up]:
+    """A topology, up on a target under a prefix of its own; whatever is left of it is removed."""
     runner = Mrclab(Names.of_prefix(f"t{os.urandom(3).hex()}"))
     try:
-        runner.ok("up", "--topology", "tiny", "--target", "ebpf")
-        yield Up(runner, load_fabric("tiny"))
+        runner.ok("up", "--topology", topology, "--target", target)
+        yield Up(runner, load_fabric(topology))
         runner.ok("down")
     finally:
         runner("clean")
+
+
+@pytest.fixture(scope="module")
+def tiny() -> Iterator[Up]:
+    """The topology `tiny`, up on the ebpf target."""
+    with up("tiny", "ebpf") as running:
+        yield running
 
 
 @pytest.fixture

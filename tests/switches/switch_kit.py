@@ -21,6 +21,7 @@ from finsy.proto import p4i, p4r, p4r_grpc, rpc_status
 from google.protobuf import text_format
 
 from switches.interpreter import Interpreter
+from switches.target import SwitchSpec, select_target
 
 ROOT = Path(__file__).resolve().parents[2]
 JSON = ROOT / "p4src/build/mrc_switch.json"
@@ -187,6 +188,28 @@ class Client:
     def close(self) -> None:
         self._out.put(None)
         self.channel.close()
+
+
+@contextlib.contextmanager
+def three_ports(choice: str, namespace: Namespace, log_dir: Path) -> Iterator[Client]:
+    """A client, not yet primary, of a switch on the target `choice`, without a program.
+
+    Its device_id is 4; ports 1 to 3 lead to the interfaces h1 to h3 of the namespace.
+    """
+    for i in (1, 2, 3):
+        namespace.pair(f"s{i}", f"h{i}")
+    target = select_target(choice)
+    spec = SwitchSpec("s", 4, {i: f"s{i}" for i in (1, 2, 3)})
+    (running,) = target.start([spec], netns=namespace.name, log_dir=log_dir)
+    try:
+        with forwarded(namespace, running.grpc_address) as address:
+            client = Client(address, 4)
+            try:
+                yield client
+            finally:
+                client.close()
+    finally:
+        target.stop()
 
 
 class Names:

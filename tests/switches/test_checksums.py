@@ -14,11 +14,16 @@ from hypothesis import strategies as st
 from switches.bmv2_json import read_program
 from switches.hashes import HASHES
 from switches.interpreter import Interpreter
-from switches.target import SwitchSpec, select_target
-from tests.switches.switch_kit import DATA, Client, Namespace, compare_frames, forwarded, read_p4info
+from tests.switches.conftest import TARGETS
+from tests.switches.switch_kit import (
+    DATA,
+    Namespace,
+    compare_frames,
+    read_p4info,
+    three_ports,
+)
 from tests.switches.test_differential import EXAMPLES, Bench, bench_of
 
-TARGETS = ["ebpf", pytest.param("bmv2", marks=[pytest.mark.bmv2, pytest.mark.slow])]
 PROGRAM = DATA / "checksums.json"
 # The header that is the usual example of an IPv4 checksum, b861, and the same one hop on, with b961.
 IPV4 = bytes.fromhex("45000073000040004011b861c0a80001c0a800c7")
@@ -87,28 +92,19 @@ def test_checksums_are_those_of_the_interpreter(
 @pytest.mark.root
 @pytest.mark.parametrize("choice", TARGETS)
 def test_checksums_on_real_ports(choice: str, namespace: Namespace, tmp_path: Path) -> None:
-    for i in (1, 2, 3):
-        namespace.pair(f"s{i}", f"h{i}")
-    target, rng = select_target(choice), random.Random(3)
-    spec = SwitchSpec("s", 4, {i: f"s{i}" for i in (1, 2, 3)})
-    (running,) = target.start([spec], netns=namespace.name, log_dir=tmp_path)
-    try:
-        with forwarded(namespace, running.grpc_address) as address:
-            client = Client(address, 4)
-            client.become_primary()
-            client.set_pipeline(PROGRAM.read_bytes(), read_p4info(DATA / "checksums.p4info.txtpb"))
-            frames = [
-                frame(kind, wrong, note, cut, rng.randbytes(size))
-                for kind in (1, 2, 3, 4, 5, 9)
-                for wrong, note, cut, size in (
-                    (0, 0, 0, 60),
-                    (1, 1, 0, 1501),
-                    (2, 0, 61, 333),
-                    (4, 1, 0, 4096),
-                )
-            ]
-            frames += [frame(3, 0, 0, 0, rng.randbytes(8_901))]
-            compare_frames(namespace, Interpreter(read_program(PROGRAM.read_bytes())), frames)
-            client.close()
-    finally:
-        target.stop()
+    rng = random.Random(3)
+    with three_ports(choice, namespace, tmp_path) as client:
+        client.become_primary()
+        client.set_pipeline(PROGRAM.read_bytes(), read_p4info(DATA / "checksums.p4info.txtpb"))
+        frames = [
+            frame(kind, wrong, note, cut, rng.randbytes(size))
+            for kind in (1, 2, 3, 4, 5, 9)
+            for wrong, note, cut, size in (
+                (0, 0, 0, 60),
+                (1, 1, 0, 1501),
+                (2, 0, 61, 333),
+                (4, 1, 0, 4096),
+            )
+        ]
+        frames += [frame(3, 0, 0, 0, rng.randbytes(8_901))]
+        compare_frames(namespace, Interpreter(read_program(PROGRAM.read_bytes())), frames)

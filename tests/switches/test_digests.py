@@ -12,18 +12,17 @@ from finsy.proto import p4r
 from switches.bmv2_json import read_program
 from switches.ebpf.digests import DigestConfig, DigestQueue
 from switches.interpreter import Interpreter
-from switches.target import SwitchSpec, select_target
+from tests.switches.conftest import TARGETS
 from tests.switches.switch_kit import (
     DATA,
     Client,
     Namespace,
     compare_frames,
     error_codes,
-    forwarded,
     read_p4info,
+    three_ports,
 )
 
-TARGETS = ["ebpf", pytest.param("bmv2", marks=[pytest.mark.bmv2, pytest.mark.slow])]
 Code = grpc.StatusCode
 INFO = read_p4info(DATA / "digests.p4info.txtpb")
 JSON = (DATA / "digests.json").read_bytes()
@@ -71,20 +70,10 @@ def want(name: str, *, size: int = 1, wait: int = 0, ack: int = 0) -> p4r.Entity
 
 @pytest.fixture(params=TARGETS)
 def client(request: pytest.FixtureRequest, namespace: Namespace, tmp_path: Path) -> Iterator[Client]:
-    for i in (1, 2, 3):
-        namespace.pair(f"s{i}", f"h{i}")
-    target = select_target(request.param)
-    spec = SwitchSpec("s", 4, {i: f"s{i}" for i in (1, 2, 3)})
-    (running,) = target.start([spec], netns=namespace.name, log_dir=tmp_path)
-    try:
-        with forwarded(namespace, running.grpc_address) as address:
-            client = Client(address, 4)
-            client.become_primary()
-            client.set_pipeline(JSON, INFO)
-            yield client
-            client.close()
-    finally:
-        target.stop()
+    with three_ports(request.param, namespace, tmp_path) as client:
+        client.become_primary()
+        client.set_pipeline(JSON, INFO)
+        yield client
 
 
 def told(client: Client) -> tuple[int, int, list[list[int]]]:

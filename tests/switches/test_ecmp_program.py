@@ -11,21 +11,19 @@ import pytest
 
 from switches.bmv2_json import read_program
 from switches.interpreter import Interpreter, Prefix, Profile, Rule
-from switches.target import SwitchSpec, select_target
+from tests.switches.conftest import TARGETS
 from tests.switches.switch_kit import (
     JSON,
     P4INFO,
-    Client,
     Namespace,
     compare_frames,
-    forwarded,
     insert,
     read_p4info,
     sid,
+    three_ports,
 )
 from tests.switches.test_selectors import Switch, change, put_in
 
-TARGETS = ["ebpf", pytest.param("bmv2", marks=[pytest.mark.bmv2, pytest.mark.slow])]
 ROUTE, WAYS, SEND = "MrcIngress.ecmp.route", "MrcIngress.ecmp.ways", "MrcIngress.ecmp.send_to"
 SEGMENTS = "MrcIngress.micro_segment"
 NET = 0xFD00 << 112
@@ -91,11 +89,6 @@ def test_without_a_route_frames_are_dropped_and_counted() -> None:
 @pytest.mark.root
 @pytest.mark.parametrize("choice", TARGETS)
 def test_targets_choose_as_the_interpreter(choice: str, namespace: Namespace, tmp_path: Path) -> None:
-    for i in (1, 2, 3):
-        namespace.pair(f"s{i}", f"h{i}")
-    target = select_target(choice)
-    spec = SwitchSpec("s", 4, {i: f"s{i}" for i in (1, 2, 3)})
-    (running,) = target.start([spec], netns=namespace.name, log_dir=tmp_path)
     rng = random.Random(5)
 
     def frames(count: int) -> list[bytes]:
@@ -112,29 +105,24 @@ def test_targets_choose_as_the_interpreter(choice: str, namespace: Namespace, tm
             for _ in range(count)
         ]
 
-    try:
-        with forwarded(namespace, running.grpc_address) as address:
-            client = Client(address, 4)
-            s = Switch(client, read_p4info(P4INFO), JSON.read_bytes())
-            s.model = model_of([1, 2, 3])
-            for port in (1, 2, 3):
-                client.write(put_in(s.member(WAYS, port, SEND, port, 100 + port, 200 + port)))
-            client.write(put_in(s.group(WAYS, 1, {1: 1, 2: 1, 3: 1})))
-            client.write(insert(s.entry(ROUTE, {"hdr.ipv6.dst_addr": (NET, 16)}, group=1)))
-            client.write(insert(s.entry(ROUTE, {"hdr.ipv6.dst_addr": (NEAR, 128)}, member=2)))
-            for table in (f"{SEGMENTS}.my_sid", f"{SEGMENTS}.next_hop"):
-                for r in s.model.rules[table]:
-                    (prefix,) = r.key
-                    assert isinstance(prefix, Prefix)
-                    key = {"hdr.ipv6.dst_addr": (prefix.value, prefix.length)}
-                    client.write(insert(s.names.entry(table, key, r.action, *r.args)))
-            compare_frames(namespace, s.model, frames(60))
-            client.write(change(s.group(WAYS, 1, {1: 1, 3: 1})))  # 2 is withdrawn
-            s.model.profiles[WAYS].groups[1] = [1, 3]
-            compare_frames(namespace, s.model, frames(40))
-            client.write(change(s.group(WAYS, 1, {1: 1, 2: 1, 3: 2})))  # and back, with other weights
-            s.model.profiles[WAYS].groups[1] = [1, 2, 3, 3]
-            compare_frames(namespace, s.model, frames(60))
-            client.close()
-    finally:
-        target.stop()
+    with three_ports(choice, namespace, tmp_path) as client:
+        s = Switch(client, read_p4info(P4INFO), JSON.read_bytes())
+        s.model = model_of([1, 2, 3])
+        for port in (1, 2, 3):
+            client.write(put_in(s.member(WAYS, port, SEND, port, 100 + port, 200 + port)))
+        client.write(put_in(s.group(WAYS, 1, {1: 1, 2: 1, 3: 1})))
+        client.write(insert(s.entry(ROUTE, {"hdr.ipv6.dst_addr": (NET, 16)}, group=1)))
+        client.write(insert(s.entry(ROUTE, {"hdr.ipv6.dst_addr": (NEAR, 128)}, member=2)))
+        for table in (f"{SEGMENTS}.my_sid", f"{SEGMENTS}.next_hop"):
+            for r in s.model.rules[table]:
+                (prefix,) = r.key
+                assert isinstance(prefix, Prefix)
+                key = {"hdr.ipv6.dst_addr": (prefix.value, prefix.length)}
+                client.write(insert(s.names.entry(table, key, r.action, *r.args)))
+        compare_frames(namespace, s.model, frames(60))
+        client.write(change(s.group(WAYS, 1, {1: 1, 3: 1})))  # 2 is withdrawn
+        s.model.profiles[WAYS].groups[1] = [1, 3]
+        compare_frames(namespace, s.model, frames(40))
+        client.write(change(s.group(WAYS, 1, {1: 1, 2: 1, 3: 2})))  # and back, with other weights
+        s.model.profiles[WAYS].groups[1] = [1, 2, 3, 3]
+        compare_frames(namespace, s.model, frames(60))

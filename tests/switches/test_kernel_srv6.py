@@ -19,6 +19,7 @@ from finsy.proto import p4r
 
 from switches.target import SwitchSpec, select_target
 from testbed.offloads import opened, switch_off
+from tests.switches.conftest import TARGETS
 from tests.switches.switch_kit import (
     JSON,
     MY_SID,
@@ -33,7 +34,6 @@ from tests.switches.switch_kit import (
     read_p4info,
 )
 
-TARGETS = ["ebpf", pytest.param("bmv2", marks=[pytest.mark.bmv2, pytest.mark.slow])]
 pytestmark = [pytest.mark.root]
 
 CONTROL = "MrcIngress.micro_segment"

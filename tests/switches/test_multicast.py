@@ -14,19 +14,18 @@ from switches.bmv2_json import read_program
 from switches.ebpf.program import translate
 from switches.errors import UnsupportedError
 from switches.interpreter import Interpreter
-from switches.target import SwitchSpec, select_target
+from tests.switches.conftest import TARGETS
 from tests.switches.switch_kit import (
     DATA,
     Client,
     Names,
     Namespace,
-    forwarded,
     read_p4info,
     receive,
+    three_ports,
 )
 
 PROGRAM = DATA / "multicast.json"
-TARGETS = ["ebpf", pytest.param("bmv2", marks=[pytest.mark.bmv2, pytest.mark.slow])]
 # A copy for each of four instances, on two ports: each port gets them by instance.
 GROUPS = {
     1: [(2, 0), (3, 0)],
@@ -62,27 +61,14 @@ class Switch:
 
 @pytest.fixture(params=TARGETS)
 def switch(request: pytest.FixtureRequest, namespace: Namespace, tmp_path: Path) -> Iterator[Switch]:
-    yield from started(request.param, namespace, tmp_path)
+    with three_ports(request.param, namespace, tmp_path) as client:
+        yield Switch(client)
 
 
 @pytest.fixture
 def ebpf(namespace: Namespace, tmp_path: Path) -> Iterator[Switch]:
-    yield from started("ebpf", namespace, tmp_path)
-
-
-def started(choice: str, namespace: Namespace, tmp_path: Path) -> Iterator[Switch]:
-    for i in (1, 2, 3):
-        namespace.pair(f"s{i}", f"h{i}")
-    target = select_target(choice)
-    spec = SwitchSpec("s", 4, {i: f"s{i}" for i in (1, 2, 3)})
-    (running,) = target.start([spec], netns=namespace.name, log_dir=tmp_path)
-    try:
-        with forwarded(namespace, running.grpc_address) as address:
-            client = Client(address, 4)
-            yield Switch(client)
-            client.close()
-    finally:
-        target.stop()
+    with three_ports("ebpf", namespace, tmp_path) as client:
+        yield Switch(client)
 
 
 def test_a_group_gets_copies_by_instance_and_port() -> None:

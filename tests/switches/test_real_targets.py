@@ -14,16 +14,14 @@ import pytest
 
 from switches.bmv2_json import read_program
 from switches.interpreter import Between, Exact, Interpreter, Masked, Prefix, Rule
-from switches.target import SwitchSpec, select_target
+from tests.switches.conftest import TARGETS
 from tests.switches.switch_kit import (
     DATA,
     JSON,
     P4INFO,
-    Client,
     Names,
     Namespace,
     compare_frames,
-    forwarded,
     insert,
     ipv6_frame,
     ipv6_packet,
@@ -33,10 +31,10 @@ from tests.switches.switch_kit import (
     read_p4info,
     sid,
     srh,
+    three_ports,
     without_times,
 )
 
-TARGETS = ["ebpf", pytest.param("bmv2", marks=[pytest.mark.bmv2, pytest.mark.slow])]
 pytestmark = [pytest.mark.root]
 
 
@@ -298,23 +296,13 @@ def test_random_frames(choice: str, program: str, seed: int, namespace: Namespac
     model = Interpreter(read_program(json.read_bytes()), rules)
     info = read_p4info(info_path)
     names = Names(info)
-    for i in (1, 2, 3):
-        namespace.pair(f"s{i}", f"h{i}")
-    spec = SwitchSpec("s", 4, {i: f"s{i}" for i in (1, 2, 3)})
-    target = select_target(choice)
-    (running,) = target.start([spec], netns=namespace.name, log_dir=tmp_path)
-    try:
-        with forwarded(namespace, running.grpc_address) as address:
-            client = Client(address, 4)
-            client.become_primary()
-            client.set_pipeline(json.read_bytes(), info)
-            for table, entries in rules.items():
-                fields = names.tables[table].match_fields
-                for r in entries:
-                    key = {f.name: as_match(m, f.match_type) for f, m in zip(fields, r.key, strict=True)}
-                    key = {k: v for k, v in key.items() if v is not None}
-                    client.write(insert(names.entry(table, key, r.action, *r.args, priority=r.priority)))
-            compare_frames(namespace, model, frames, view)
-            client.close()
-    finally:
-        target.stop()
+    with three_ports(choice, namespace, tmp_path) as client:
+        client.become_primary()
+        client.set_pipeline(json.read_bytes(), info)
+        for table, entries in rules.items():
+            fields = names.tables[table].match_fields
+            for r in entries:
+                key = {f.name: as_match(m, f.match_type) for f, m in zip(fields, r.key, strict=True)}
+                key = {k: v for k, v in key.items() if v is not None}
+                client.write(insert(names.entry(table, key, r.action, *r.args, priority=r.priority)))
+        compare_frames(namespace, model, frames, view)

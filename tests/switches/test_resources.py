@@ -14,7 +14,7 @@ from finsy.proto import p4r
 from switches.bmv2_json import read_program
 from switches.ebpf import bpf
 from switches.interpreter import Exact, Interpreter, Meter, Rule
-from switches.target import SwitchSpec, select_target
+from tests.switches.conftest import TARGETS
 from tests.switches.switch_kit import (
     DATA,
     Client,
@@ -22,14 +22,13 @@ from tests.switches.switch_kit import (
     Namespace,
     compare_frames,
     error_codes,
-    forwarded,
     insert,
     modify,
     read_p4info,
+    three_ports,
 )
 from tests.switches.test_differential import Bench, bench_of
 
-TARGETS = ["ebpf", pytest.param("bmv2", marks=[pytest.mark.bmv2, pytest.mark.slow])]
 pytestmark = [pytest.mark.root]
 Code = grpc.StatusCode
 SIZE = 60
@@ -93,29 +92,16 @@ def config(to: p4r.MeterConfig, rates: tuple[int, int, int, int]) -> None:
     to.cir, to.cburst, to.pir, to.pburst = rates
 
 
-def started(choice: str, namespace: Namespace, tmp_path: Path) -> Iterator[Switch]:
-    for i in (1, 2, 3):
-        namespace.pair(f"s{i}", f"h{i}")
-    target = select_target(choice)
-    spec = SwitchSpec("s", 4, {i: f"s{i}" for i in (1, 2, 3)})
-    (running,) = target.start([spec], netns=namespace.name, log_dir=tmp_path)
-    try:
-        with forwarded(namespace, running.grpc_address) as address:
-            client = Client(address, 4)
-            yield Switch(client)
-            client.close()
-    finally:
-        target.stop()
-
-
 @pytest.fixture(params=TARGETS)
 def switch(request: pytest.FixtureRequest, namespace: Namespace, tmp_path: Path) -> Iterator[Switch]:
-    yield from started(request.param, namespace, tmp_path)
+    with three_ports(request.param, namespace, tmp_path) as client:
+        yield Switch(client)
 
 
 @pytest.fixture
 def ebpf(namespace: Namespace, tmp_path: Path) -> Iterator[Switch]:
-    yield from started("ebpf", namespace, tmp_path)
+    with three_ports("ebpf", namespace, tmp_path) as client:
+        yield Switch(client)
 
 
 # So slow that nothing comes back within a test: a token takes more than eleven days.

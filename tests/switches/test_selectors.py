@@ -23,7 +23,7 @@ from switches.ebpf.plan import ActionLayout, ProfileLayout
 from switches.ebpf.profiles import InUseError, ProfileState, Share
 from switches.hashes import HASHES
 from switches.interpreter import Exact, Interpreter, Masked, Prefix, Profile, Rule
-from switches.target import SwitchSpec, select_target
+from tests.switches.conftest import TARGETS
 from tests.switches.switch_kit import (
     DATA,
     Client,
@@ -32,16 +32,15 @@ from tests.switches.switch_kit import (
     compare_frames,
     delete,
     error_codes,
-    forwarded,
     insert,
     modify,
     octets,
     read_p4info,
     receive,
+    three_ports,
 )
 from tests.switches.test_differential import EXAMPLES, Bench, bench_of
 
-TARGETS = ["ebpf", pytest.param("bmv2", marks=[pytest.mark.bmv2, pytest.mark.slow])]
 Code = grpc.StatusCode
 
 # -- hashes ------------------------------------------------------------------------------------------------
@@ -303,19 +302,8 @@ class Switch:
 
 @pytest.fixture(params=TARGETS)
 def switch(request: pytest.FixtureRequest, namespace: Namespace, tmp_path: Path) -> Iterator[Switch]:
-    for i in (1, 2, 3):
-        namespace.pair(f"s{i}", f"h{i}")
-    target = select_target(request.param)
-    spec = SwitchSpec("s", 4, {i: f"s{i}" for i in (1, 2, 3)})
-    (running,) = target.start([spec], netns=namespace.name, log_dir=tmp_path)
-    try:
-        with forwarded(namespace, running.grpc_address) as address:
-            client = Client(address, 4)
-            info = read_p4info(DATA / "select.p4info.txtpb")
-            yield Switch(client, info, (DATA / "select.json").read_bytes())
-            client.close()
-    finally:
-        target.stop()
+    with three_ports(request.param, namespace, tmp_path) as client:
+        yield Switch(client, read_p4info(DATA / "select.p4info.txtpb"), (DATA / "select.json").read_bytes())
 
 
 def put_in(entity: p4r.Entity) -> p4r.Update:
@@ -404,19 +392,8 @@ def test_one_shots_choose_as_bmv2_does_and_read_back(switch: Switch, namespace: 
 
 @pytest.fixture
 def ebpf(namespace: Namespace, tmp_path: Path) -> Iterator[Switch]:
-    for i in (1, 2, 3):
-        namespace.pair(f"s{i}", f"h{i}")
-    target = select_target("ebpf")
-    spec = SwitchSpec("s", 4, {i: f"s{i}" for i in (1, 2, 3)})
-    (running,) = target.start([spec], netns=namespace.name, log_dir=tmp_path)
-    try:
-        with forwarded(namespace, running.grpc_address) as address:
-            client = Client(address, 4)
-            info = read_p4info(DATA / "select.p4info.txtpb")
-            yield Switch(client, info, (DATA / "select.json").read_bytes())
-            client.close()
-    finally:
-        target.stop()
+    with three_ports("ebpf", namespace, tmp_path) as client:
+        yield Switch(client, read_p4info(DATA / "select.p4info.txtpb"), (DATA / "select.json").read_bytes())
 
 
 @pytest.mark.root

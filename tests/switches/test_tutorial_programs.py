@@ -16,21 +16,20 @@ import pytest
 from finsy.proto import p4r
 
 from switches.hashes import CRCS, checksum, crc
-from switches.target import SwitchSpec, select_target
+from tests.switches.conftest import TARGETS
 from tests.switches.switch_kit import (
     DATA,
     Client,
     Names,
     Namespace,
-    forwarded,
     insert,
     octets,
     read_p4info,
     receive,
+    three_ports,
 )
 
 pytestmark = [pytest.mark.root]
-TARGETS = ["ebpf", pytest.param("bmv2", marks=[pytest.mark.bmv2, pytest.mark.slow])]
 A, B, NEXT = b"\x02\0\0\0\0\x0a", b"\x02\0\0\0\0\x0b", b"\x02\0\0\0\0\xee"
 HOST_A, HOST_B = 0x0A000101, 0x0A000202
 
@@ -67,24 +66,15 @@ class Lab:
 
 @contextmanager
 def lab(program: str, choice: str, namespace: Namespace, log_dir: Path) -> Iterator[Lab]:
-    for i in (1, 2, 3):
-        namespace.pair(f"s{i}", f"h{i}")
-    target = select_target(choice)
-    spec = SwitchSpec("s", 4, {i: f"s{i}" for i in (1, 2, 3)})
-    (running,) = target.start([spec], netns=namespace.name, log_dir=log_dir)
-    try:
-        with forwarded(namespace, running.grpc_address) as address:
-            client, info = Client(address, 4), read_p4info(DATA / f"{program}.p4info.txtpb")
-            client.become_primary()
-            client.set_pipeline((DATA / f"{program}.json").read_bytes(), info)
-            made = Lab(client, Names(info), namespace)
-            yield made
-            made.silent()
-            for s in made.sockets.values():
-                s.close()
-            client.close()
-    finally:
-        target.stop()
+    with three_ports(choice, namespace, log_dir) as client:
+        info = read_p4info(DATA / f"{program}.p4info.txtpb")
+        client.become_primary()
+        client.set_pipeline((DATA / f"{program}.json").read_bytes(), info)
+        made = Lab(client, Names(info), namespace)
+        yield made
+        made.silent()
+        for s in made.sockets.values():
+            s.close()
 
 
 def ethernet(dst: bytes, src: bytes, kind: int, payload: bytes) -> bytes:
