@@ -245,7 +245,10 @@ class Interpreter:
         self._set_standard("egress_port", out)
         self._set_standard("egress_spec", 0)
         self._set_standard("packet_length", s.length)
-        self._set_standard("egress_global_timestamp", self._clock())
+        for name in ("enq_timestamp", "egress_global_timestamp"):  # no frame ever waits here
+            self._set_standard(name, self._clock())
+        for name in ("enq_qdepth", "deq_timedelta", "deq_qdepth"):
+            self._set_standard(name, 0)
         self._control(self.program.egress)
         if self._standard("egress_spec") == DROP:
             return []

@@ -10,6 +10,7 @@ from switches.ebpf import bpf
 from switches.ebpf.bpf import Map
 from switches.ebpf.compiled import Compiled
 from switches.ebpf.plan import COUNTER_BYTES, MapSpec, RegisterLayout, counter_chunk
+from switches.ebpf.queues import Shape
 from switches.ebpf.tc import TrafficControl, ifindex_of
 from switches.errors import SwitchError, UnsupportedError
 
@@ -124,6 +125,16 @@ class Datapath:
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
+
+    def set_queue(self, port: int, shape: Shape | None) -> None:
+        """Tell the program what the queue of a port does; None: there is none."""
+        if self.compiled.plan.queue_map is None:
+            return
+        queues, key = self.maps[self.compiled.plan.queue_map], struct.pack("=I", port)
+        if shape is not None:
+            queues.update(key, shape.encode())
+        elif queues.lookup(key) is not None:
+            queues.delete(key)
 
     def cells(self, map_index: int, count: int) -> list[tuple[int, int]]:
         """All cells of a counter map, summed over CPUs: (packets, bytes)."""

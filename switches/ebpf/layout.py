@@ -19,7 +19,6 @@ from switches.bmv2_json import (
     Op,
     Primitive,
     Program,
-    Source,
     StackField,
     Table,
     Vector,
@@ -124,19 +123,6 @@ def usage_of(program: Program) -> Usage:
                 case ActionCall():
                     pass
     return usage
-
-
-def first_reader(program: Program, ref: FieldRef) -> Source:
-    """Where a field is first read, as far as p4c says."""
-    statements = [op for s in program.parser.states.values() for op in s.ops]
-    statements += [p for a in program.actions.values() for p in a.primitives]
-    nodes = [n for p in (program.ingress, program.egress) for n in p.nodes.values()]
-    read: list[tuple[Source, Iterable[Expr]]] = [(p.source, p.args) for p in statements]
-    read += [(s.source, s.key) for s in program.parser.states.values()]
-    read += [(n.source, [n.expr]) for n in nodes if isinstance(n, Conditional)]
-    read += [(n.source, [k.target for k in n.key]) for n in nodes if isinstance(n, Table)]
-    found = (source for source, exprs in read if any(ref in operands(e) for e in exprs))
-    return next(found, Source(program.name))
 
 
 def multicast_writes(program: Program) -> Iterator[Primitive]:

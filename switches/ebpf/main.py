@@ -15,15 +15,18 @@ import json
 import logging
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from switches.ebpf.qdiscs import MOST_FRAMES_PER_SECOND
+from switches.ebpf.queues import SLOTS
 from switches.errors import BadInputError, SwitchError
 from switches.target import SwitchSpec
 
 READY = "READY"
 DEFAULT_ADDRESS = "127.0.0.1:9559"
+DEFAULT_DEPTH = 64  # frames; BMv2's
 
 log = logging.getLogger("simple_switch_ebpf")
 
@@ -35,6 +38,7 @@ class Options:
     specs: tuple[SwitchSpec, ...]
     json_file: Path | None
     address: str
+    queues: Mapping[tuple[int, int], tuple[int, int]]  # frames a second and depth, by device and port
 
 
 def _port(text: str) -> tuple[int, str]:
@@ -42,6 +46,48 @@ def _port(text: str) -> tuple[int, str]:
     if not at or not number.isdigit() or not interface:
         raise argparse.ArgumentTypeError(f"{text!r} is not PORT@INTERFACE")
     return int(number), interface
+
+
+def _setting(text: str) -> tuple[int | None, int]:
+    port, equals, number = text.rpartition("=")
+    if not number.isdigit() or (equals and not port.isdigit()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not [PORT=]NUMBER")
+    return int(port) if equals else None, int(number)
+
+
+def port_queues(
+    specs: Sequence[SwitchSpec],
+    rates: Sequence[tuple[int | None, int]],
+    depths: Sequence[tuple[int | None, int]],
+) -> dict[tuple[int, int], tuple[int, int]]:
+    """What `set_queue_rate` and `set_queue_depth` are in BMv2's CLI: for one port, or (None) for all.
+
+    Returns the rate and the depth by device id and port. A rate of 0 is no limit, as there. What is said of
+    one port counts before what is said of all. Raises BadInputError.
+    """
+    known = {port for spec in specs for port in spec.ports}
+    for option, settings in (("--queue-rate", rates), ("--queue-depth", depths)):
+        for port, number in settings:
+            if port is not None and port not in known:
+                raise BadInputError(f"{option} {port}={number}: there is no port {port}")
+    out = {}
+    for spec in specs:
+        for port in spec.ports:
+            rate, depth = (_chosen(settings, port) for settings in (rates, depths))
+            if rate is not None and rate > MOST_FRAMES_PER_SECOND:
+                raise BadInputError(f"--queue-rate {rate}: at most {MOST_FRAMES_PER_SECOND}")
+            if depth is not None and not 0 < depth < SLOTS:
+                raise BadInputError(f"--queue-depth {depth}: expects 1 to {SLOTS - 1}")
+            if depth is not None and not rate:
+                raise BadInputError(f"--queue-depth: port {port} has no --queue-rate, so nothing waits there")
+            if rate:
+                out[spec.device_id, port] = rate, depth or DEFAULT_DEPTH
+    return out
+
+
+def _chosen(settings: Sequence[tuple[int | None, int]], port: int) -> int | None:
+    by_port = dict(settings)
+    return by_port.get(port, by_port.get(None))
 
 
 def loopback(address: str) -> str:
@@ -81,10 +127,13 @@ def parse(argv: Sequence[str]) -> Options:
     target = argparse.ArgumentParser(prog="simple_switch_ebpf -- ", add_help=False, exit_on_error=False)
     target.add_argument("--grpc-server-addr", default=DEFAULT_ADDRESS)
     target.add_argument("--cpu-port", type=int)
+    target.add_argument("--queue-rate", type=_setting, action="append", default=[])
+    target.add_argument("--queue-depth", type=_setting, action="append", default=[])
     parser = argparse.ArgumentParser(
         prog="simple_switch_ebpf",
         description="Runs a v1model program (BMv2 JSON) in the kernel, with P4Runtime.",
-        epilog=f"After --: --grpc-server-addr HOST:PORT (default {DEFAULT_ADDRESS}), --cpu-port PORT",
+        epilog=f"After --: --grpc-server-addr HOST:PORT (default {DEFAULT_ADDRESS}), --cpu-port PORT, "
+        f"--queue-rate [PORT=]FRAMES_PER_SECOND, --queue-depth [PORT=]FRAMES (default {DEFAULT_DEPTH})",
         exit_on_error=False,
     )
     parser.add_argument(
@@ -120,7 +169,9 @@ def parse(argv: Sequence[str]) -> Options:
         specs = (SwitchSpec(f"s{options.device_id}", options.device_id, ports),)
     if not options.no_p4 and options.json is None and options.fabric is None:
         raise BadInputError("give a JSON file, or --no-p4 to start without a program")
-    return Options(specs, None if options.no_p4 else options.json, loopback(target_options.grpc_server_addr))
+    queues = port_queues(specs, target_options.queue_rate, target_options.queue_depth)
+    json_file = None if options.no_p4 else options.json
+    return Options(specs, json_file, loopback(target_options.grpc_server_addr), queues)
 
 
 async def serve(options: Options) -> None:
@@ -132,7 +183,7 @@ async def serve(options: Options) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    async with P4RuntimeServer(options.specs, options.address) as server:
+    async with P4RuntimeServer(options.specs, options.address, options.queues) as server:
         if options.json_file is not None:
             try:
                 data = options.json_file.read_bytes()

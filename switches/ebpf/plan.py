@@ -216,6 +216,7 @@ class Plan:
     clone_map: int | None = None
     digests: Mapping[int, DigestLayout] = field(default_factory=dict)
     ring_map: int | None = None  # where a program with digests puts its records
+    queue_map: int | None = None  # port -> its queue, see `queues`
     self_map: int | None = None  # holds the program itself, which goes on by calling itself
 
 

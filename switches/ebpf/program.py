@@ -25,7 +25,6 @@ from switches.ebpf.digest_gen import layout_digest, send_digest
 from switches.ebpf.expr import Evaluator, Machine
 from switches.ebpf.layout import (
     Layout,
-    first_reader,
     make_layout,
     multicast_writes,
     program_multicasts,
@@ -50,6 +49,7 @@ from switches.ebpf.plan import (
     counter_map,
     round8,
 )
+from switches.ebpf.queues import TOLD, join_queue, layout_queues, look_at_queue
 from switches.ebpf.selectors import layout_profile
 from switches.ebpf.tables import TableWriter, layout_table
 from switches.ebpf.unit import STANDARD, Unit, key_cell
@@ -60,9 +60,6 @@ SHOT = 2  # TC_ACT_SHOT
 # Offsets in struct __sk_buff of linux/bpf.h.
 _LEN, _VLAN_PRESENT, _VLAN_TCI, _VLAN_PROTO, _PRIORITY, _IFINDEX = 0, 20, 24, 28, 32, 40
 _TAGS = 2  # VLAN tags that are put back into a frame; one with more is dropped
-
-# What only a target with queues could answer.
-_QUEUE_FIELDS = ("enq_timestamp", "enq_qdepth", "deq_timedelta", "deq_qdepth")
 
 
 @dataclass(frozen=True)
@@ -80,7 +77,6 @@ def translate(program: Program) -> Translation:
     profiles = {p.name: layout_profile(program, p, pool) for p in program.profiles.values()}
     tables = {t.name: layout_table(program, t, pool, profiles) for t in program.tables()}
     layout = make_layout(program, max([8] + [TUPLE_HEADER + t.key_size for t in tables.values()]))
-    _refuse_queue_reads(program, layout.usage.read)
     counters = {
         c.name: CounterLayout(c.name, pool.add(counter_map(c.name, c.size)), c.size)
         for c in program.counters.values()
@@ -104,6 +100,7 @@ def translate(program: Program) -> Translation:
     unit.tables, unit.counters, unit.registers, unit.profiles = tables, counters, registers, profiles
     unit.lock_map, unit.meters = lock, meters
     unit.digests, unit.ring_map = digests, ring
+    unit.queue_map = layout_queues(program, layout, pool)
     _body(unit, ports, copies)
     plan = Plan(
         tuple(pool.specs),
@@ -118,6 +115,7 @@ def translate(program: Program) -> Translation:
         ring_map=ring,
         multicast_map=None if copies is None else copies.groups,
         self_map=None if copies is None else copies.program,
+        queue_map=unit.queue_map,
     )
     return Translation(str(module), plan)
 
@@ -140,13 +138,6 @@ def _refuse(program: Program) -> None:
     for register in program.registers.values():
         if register.width > 128:
             raise UnsupportedError(f"register {register.name} of {register.width} bits", str(register.source))
-
-
-def _refuse_queue_reads(program: Program, reads: set[FieldRef]) -> None:
-    for name in _QUEUE_FIELDS:
-        if FieldRef(STANDARD, name) in reads:
-            where = first_reader(program, FieldRef(STANDARD, name))
-            raise UnsupportedError(f"queue metadata standard_metadata.{name}", str(where))
 
 
 def _enter(
@@ -275,6 +266,7 @@ def _body(u: Unit, port_map: int, copies: CopyMaps | None) -> None:
     b.cbranch(b.icmp_unsigned("==", ifindex, const(32, 0)), u.drop, send)
     asm.enter(send)
     _set_class(u)
+    join_queue(u, port, asm.load(asm.at(u.ctx, _LEN), 32, 4))
     b.ret(asm.fit(asm.helper(Helper.REDIRECT, ifindex, const(64, 0)), 32))
     if copies is not None:
         _copies(u, port_map, copies)
@@ -287,8 +279,8 @@ def _egress(u: Unit, port: Value, dropped: Any, sent: Any) -> None:
     u.set_standard("egress_spec", const(32, 0))  # anything but the drop port
     if u.has_standard("packet_length"):
         u.set_standard("packet_length", asm.load(asm.at(u.machine.scratch, u.layout.length), 32, 4))
-    if u.has_standard("egress_global_timestamp"):
-        u.set_standard("egress_global_timestamp", _microseconds(u))
+    if any(u.has_standard(name) for name in TOLD):
+        look_at_queue(u, port)
     _control(u, u.program.egress, "egress")
     spec = u.machine.read(FieldRef(STANDARD, "egress_spec"), Source())
     b.cbranch(b.icmp_unsigned("==", asm.fit(spec, 32), const(32, DROP_PORT)), dropped, sent)
@@ -325,6 +317,7 @@ def _copies(u: Unit, port_map: int, copies: CopyMaps) -> None:
         b.cbranch(b.icmp_unsigned("==", ifindex, const(32, 0)), after, send)
         asm.enter(send)
         _set_class(copy)
+        join_queue(copy, port, asm.load(asm.at(u.ctx, _LEN), 32, 4))
         asm.helper(Helper.CLONE_REDIRECT, u.ctx, ifindex, const(64, 0))
         b.branch(after)
 

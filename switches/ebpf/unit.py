@@ -46,6 +46,7 @@ class Unit:
     digests: dict[int, DigestLayout] = field(default_factory=dict)
     ring_map: int | None = None
     lock_map: int | None = None
+    queue_map: int | None = None  # where the program asks what the queues of ports do
     truncates: bool = False  # whether some statement cuts frames
     frame_length: Value = None  # i32, bytes that the frame has now; before the deparser those it came with
     wrong: Any = None  # the block to go to where an assertion fails, if that is not `drop`

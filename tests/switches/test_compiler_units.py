@@ -76,10 +76,6 @@ FIELD = {"type": "field", "value": ["in_", "w"]}
             ),
             "prog.p4:42: an intermediate result of more than 128 bits",
         ),
-        (
-            add_primitive("assign", FIELD, {"type": "field", "value": ["standard_metadata", "enq_qdepth"]}),
-            "prog.p4:42: queue metadata standard_metadata.enq_qdepth",
-        ),
     ],
 )  # fmt: skip
 def test_what_the_target_cannot_do_is_refused_by_name_and_line(program: dict[str, Any], message: str) -> None:

@@ -7,11 +7,13 @@ import re
 
 from tests.switches.switch_kit import ROOT
 
+_, _, REST = (ROOT / "docs/ebpf-target.md").read_text().partition("| construct |")
+TABLE = REST.partition("\n\n")[0]
 ROWS = [
     [cell.strip() for cell in line.strip("|").split("|")]
-    for line in (ROOT / "docs/ebpf-target.md").read_text().splitlines()
+    for line in TABLE.splitlines()
     if line.startswith("|") and not line.startswith("|---")
-][1:]
+]
 
 
 def functions(name: str) -> set[str]:

@@ -6,7 +6,7 @@ Not for concurrent use: the server calls it from its event loop only.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 
@@ -29,6 +29,7 @@ from switches.ebpf.p4rt.schema import Schema
 from switches.ebpf.p4rt.status import Code, P4RuntimeError
 from switches.ebpf.p4rt.table_entries import TableEntries
 from switches.ebpf.p4rt.uninterrupted import uninterrupted
+from switches.ebpf.queues import Shape
 from switches.ebpf.tc import TrafficControl, ifindex_of
 from switches.target import SwitchSpec
 
@@ -85,8 +86,15 @@ def _kinds(config: Config, running: Running) -> dict[str, Entities]:
 class Device:
     """A switch of a given spec, at first without a pipeline: then every frame goes to the host as before."""
 
-    def __init__(self, spec: SwitchSpec, shared: SharedMaps) -> None:
+    def __init__(
+        self,
+        spec: SwitchSpec,
+        shared: SharedMaps,
+        queues: Callable[[Collection[int]], Mapping[int, Shape]] = lambda _: {},
+    ) -> None:
+        """`queues` tells what is set on interfaces that have a queue."""
         self.spec = spec
+        self._queues = queues
         self.config: Config | None = None
         self.running: Running | None = None
         self.idle: IdleWatch | None = None
@@ -115,10 +123,23 @@ class Device:
     def _make(self, compiled: Compiled) -> Running:
         datapath = Datapath(self.spec.name, compiled, self.spec.ports, self._shared)
         try:
+            self._tell_queues(datapath)
             return Running(compiled, datapath, lambda port: port not in self._down)
         except BaseException:
             datapath.close_descriptors()
             raise
+
+    def _tell_queues(self, datapath: Datapath) -> None:
+        if datapath.compiled.plan.queue_map is not None:
+            shapes = self._queues(datapath.ifindexes.values())
+            for port, ifindex in datapath.ifindexes.items():
+                datapath.set_queue(port, shapes.get(ifindex))
+
+    def queues_changed(self) -> None:
+        """Read anew what the queues of the ports do. A queue that is told of begins empty."""
+        for running in (self.running, self._saved[1] if self._saved else None):
+            if running is not None:
+                self._tell_queues(running.datapath)
 
     def _put_on_ports(self, running: Running, tc: TrafficControl) -> None:
         try:

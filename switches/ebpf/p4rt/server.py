@@ -9,7 +9,9 @@ import contextlib
 import hashlib
 import logging
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import grpc
@@ -27,7 +29,8 @@ from switches.ebpf.p4rt.schema import bind
 from switches.ebpf.p4rt.status import DETAILS_KEY, Code, P4RuntimeError, batch_status
 from switches.ebpf.p4rt.uninterrupted import uninterrupted
 from switches.ebpf.power import power_handlers
-from switches.ebpf.tc import TrafficControl
+from switches.ebpf.qdiscs import QdiscMonitor, drop_queue, set_queue, shapes_of
+from switches.ebpf.tc import TrafficControl, ifindex_of
 from switches.errors import BadInputError, SwitchError
 from switches.target import SwitchSpec
 
@@ -71,7 +74,13 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
     context manager, or `start` and `stop`. Raises BadInputError for specs that contradict each other.
     """
 
-    def __init__(self, specs: Sequence[SwitchSpec], address: str) -> None:
+    def __init__(
+        self,
+        specs: Sequence[SwitchSpec],
+        address: str,
+        queues: Mapping[tuple[int, int], tuple[int, int]] = MappingProxyType({}),
+    ) -> None:
+        """`queues` gives ports, by device id and number, a queue: frames a second, and how many wait."""
         ids = [s.device_id for s in specs]
         if len(set(ids)) != len(ids):
             raise BadInputError("two switches have the same device id")
@@ -91,7 +100,9 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
         self._tc = TrafficControl()
         self._links = LinkMonitor()
         self._port_of: dict[int, tuple[Device, int]] = {}
-        self.devices = {s.device_id: Device(s, self._shared) for s in specs}
+        self._qdiscs = QdiscMonitor()
+        self._queues = dict(queues)
+        self.devices = {s.device_id: Device(s, self._shared, partial(shapes_of, self._tc)) for s in specs}
         self._arbiters = {i: Arbiter(i) for i in self.devices}
         self._locks = {i: asyncio.Lock() for i in self.devices}
         self._booted: dict[int, asyncio.Event] = {}  # of the devices that are off
@@ -120,8 +131,11 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
         for device in self.devices.values():
             for port, ifindex in device.sweep(self._tc).items():
                 self._port_of[ifindex] = (device, port)
+        for (device_id, port), (rate, depth) in self._queues.items():
+            set_queue(self._tc, ifindex_of(self.devices[device_id].spec.ports[port]), rate, depth)
         self._links_changed()
         asyncio.get_running_loop().add_reader(self._links, self._links_changed)
+        asyncio.get_running_loop().add_reader(self._qdiscs, self._qdiscs_changed)
         await self._server.start()
         self._watching = asyncio.create_task(self._watch_idle())
 
@@ -133,12 +147,17 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
             await self._server.stop(grace=0.2)
             self._server = None
         asyncio.get_running_loop().remove_reader(self._links)
+        asyncio.get_running_loop().remove_reader(self._qdiscs)
         if self._watching is not None:
             self._watching.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._watching
         for device in self.devices.values():
             device.unload(self._tc)
+        for device_id, port in self._queues:
+            with contextlib.suppress(BadInputError):  # the interface may be gone
+                drop_queue(self._tc, ifindex_of(self.devices[device_id].spec.ports[port]))
+        self._qdiscs.close()
         self._links.close()
         self._shared.close()
         self._tc.close()
@@ -148,6 +167,13 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
             if ifindex in self._port_of:
                 device, port = self._port_of[ifindex]
                 device.link_changed(port, up)
+
+    def _qdiscs_changed(self) -> None:
+        changed = self._qdiscs.changes()
+        for device in {
+            id(d): d for i, (d, _) in self._port_of.items() if changed is None or i in changed
+        }.values():
+            device.queues_changed()
 
     async def _watch_idle(self) -> None:
         """Tell primaries of entries that have become idle, and send them digests."""
