@@ -46,8 +46,8 @@ p4: ## Compile p4src with the p4c-bm2-ss on PATH, or else with that of p4lang's 
 		docker run --rm --network none --user "$$(id -u):$$(id -g)" -v "$$PWD:/src" -w /src $(P4C_IMAGE) python3 -m p4src.compile; \
 	else echo "make p4: no p4c-bm2-ss on PATH and no docker: install one of them" >&2; exit 3; fi
 
-bench: compile ## Run the benchmarks and print their tables
-	@for b in benchmarks/*.py; do echo "== $$b"; $(BIN)/python $$b; done
+bench: compile ## Run the benchmarks, shortened to some ten minutes, and print their tables (ARGS='--full', ARGS=NAME)
+	@$(BIN)/python -m benchmarks $(ARGS)
 
 COMPOSE ?= docker compose
 # In Docker the results belong to whoever types this.

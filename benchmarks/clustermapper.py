@@ -1,6 +1,6 @@
 """How soon and how surely Clustermapper names what is bad, and whether it blames anybody under load.
 
-    python benchmarks/clustermapper.py faults [--topology lab] [-n 100] [--seed 1] [--interval-us 1000]
+    python benchmarks/clustermapper.py [faults] [--topology lab] [-n 100] [--seed 1] [--interval-us 1000]
     python benchmarks/clustermapper.py load [--topology lab] [--minutes 10] [--interval-us 1000]
 
 Needs root; ebpf target, a fabric of its own (MRCLAB_PREFIX). `faults` breaks a place after the other, of all
@@ -155,7 +155,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=("faults", "load"))
+    parser.add_argument("what", nargs="?", choices=("faults", "load"), default="faults")
     parser.add_argument("--topology", default="lab")
     parser.add_argument("-n", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)

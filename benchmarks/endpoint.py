@@ -28,8 +28,9 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parent)]
 
-from raw_loop import FROM, TO, head, machine, round_trips, row, running_fabric, throughput  # noqa: E402
+from raw_loop import FROM, TO, round_trips, running_fabric, throughput  # noqa: E402
 
+from benchmarks.kit.results import head, machine, row  # noqa: E402
 from hosts.perf_client import PerfPair  # noqa: E402
 from testbed.network import FabricNetwork  # noqa: E402
 from testbed.topology_text import topology_text  # noqa: E402

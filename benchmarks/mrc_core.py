@@ -27,36 +27,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT)]
 
+from benchmarks.kit.core_pair import connected  # noqa: E402
 from hosts import compiled  # noqa: E402
-from hosts.mrc import Endpoint, MrcConfig, Path, PlanePaths, PortAddress, RemotePaths  # noqa: E402
-
-
-def make_pair(config: MrcConfig, planes: int, paths: int) -> tuple[list[Endpoint], list[int]]:
-    def ports(node: int) -> list[PortAddress]:
-        return [
-            PortAddress(p, bytes([2, 0, 0, 0, node, p]), bytes([0xFD, p, node]) + bytes(13))
-            for p in range(planes)
-        ]
-
-    ends = [Endpoint(ports(n), config, random.Random(n)) for n in (0, 1)]
-    qpns = [end.create_qp() for end in ends]
-    for me, end in enumerate(ends):
-        near, far = ports(me), ports(1 - me)
-        routes = RemotePaths(
-            tuple(
-                PlanePaths(
-                    p,
-                    near[p].mac,
-                    far[p].mac,
-                    near[p].address,
-                    far[p].address,
-                    tuple(Path(p << 16 | k, bytes(8) + bytes([p, k]) + bytes(6)) for k in range(paths)),
-                )
-                for p in range(planes)
-            )
-        )
-        end.connect(qpns[me], ends[1 - me].local_attributes(qpns[1 - me]), routes)
-    return ends, qpns
+from hosts.mrc import Endpoint, MrcConfig  # noqa: E402
 
 
 def transfer(
@@ -88,7 +61,7 @@ def transfer(
 
 def measure(options: argparse.Namespace) -> dict[int, list[float]]:
     """Microseconds per data packet of each round, by batch."""
-    ends, qpns = make_pair(MrcConfig(), options.planes, options.paths)
+    ends, qpns = connected(MrcConfig(), options.planes, options.paths)
     # What exists by now stays, as in an agent.
     gc.collect()
     gc.freeze()

@@ -10,55 +10,20 @@ from __future__ import annotations
 
 import argparse
 import gc
-import random
 import statistics
 import sys
 import time
 import tracemalloc
-from pathlib import Path as FilePath
+from pathlib import Path
 
-sys.path[:0] = [str(FilePath(__file__).resolve().parents[1])]
+sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
 
+from benchmarks.kit.core_pair import connected  # noqa: E402
 from hosts import compiled  # noqa: E402
-from hosts.mrc import Endpoint, MrcConfig, Path, PlanePaths, PortAddress, RemotePaths  # noqa: E402
+from hosts.mrc import Endpoint, MrcConfig  # noqa: E402
 
 PLANES, PATHS = 4, 4
 WRITE = 1 << 16
-
-
-def ports(node: int) -> list[PortAddress]:
-    return [
-        PortAddress(p, bytes([2, 0, 0, 0, node, p]), bytes([0xFD, p, node]) + bytes(13))
-        for p in range(PLANES)
-    ]
-
-
-def routes(me: int) -> RemotePaths:
-    near, far = ports(me), ports(1 - me)
-    return RemotePaths(
-        tuple(
-            PlanePaths(
-                p,
-                near[p].mac,
-                far[p].mac,
-                near[p].address,
-                far[p].address,
-                tuple(Path(p << 16 | k, bytes(8) + bytes([p, k]) + bytes(6)) for k in range(PATHS)),
-            )
-            for p in range(PLANES)
-        )
-    )
-
-
-def make(count: int, config: MrcConfig) -> tuple[list[Endpoint], list[int]]:
-    ends = [Endpoint(ports(n), config, random.Random(n)) for n in (0, 1)]
-    numbers = []
-    for _ in range(count):
-        pair = [end.create_qp() for end in ends]
-        for me in (0, 1):
-            ends[me].connect(pair[me], ends[1 - me].local_attributes(pair[1 - me]), routes(me))
-        numbers.append(pair[0])
-    return ends, numbers
 
 
 def transfer(ends: list[Endpoint], numbers: list[int], writes: int) -> float:
@@ -99,7 +64,7 @@ def main() -> None:
     for count in (1, options.queue_pairs):
         gc.collect()
         tracemalloc.start()
-        setups[count] = make(count, config)
+        setups[count] = connected(config, PLANES, PATHS, count)
         used = tracemalloc.get_traced_memory()[0] / count / 2
         tracemalloc.stop()
         print(f"{count} QPs: {used / 1024:.0f} KiB per QP and end after connecting; aim: at most 64")

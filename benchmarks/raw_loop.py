@@ -21,9 +21,7 @@ import argparse
 import contextlib
 import json
 import os
-import platform
 import select
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -35,6 +33,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT)]
 
+from benchmarks.kit.results import head, machine, row  # noqa: E402
 from hosts.mrc.frames import FrameOptions, prefix, traffic_class  # noqa: E402
 from hosts.mrc.wire import BTH_LEN, ICRC_LEN, METH_LEN, RETH_LEN, UDP_LEN, UDP_PORT  # noqa: E402
 from hosts.ports import Receiver, TransmitPort, sharpen_timers  # noqa: E402
@@ -209,24 +208,6 @@ def round_trips(network: FabricNetwork, rounds: int) -> list[float]:
     far.communicate()
     durations: list[int] = answer["durations"]  # type: ignore[assignment]
     return [ns / 1e3 for ns in durations[rounds // 10 :]]
-
-
-def machine() -> str:
-    """Where figures come from."""
-    return f"{os.cpu_count()} CPUs, Linux {platform.release()}, Python {platform.python_version()}, " + (
-        f"load {os.getloadavg()[0]:.1f} at the start"
-    )
-
-
-def row(what: str, n: int, values: list[float], unit: str, note: str = "") -> None:
-    """A line of a table: median, least and most of n values."""
-    middle = statistics.median(values)
-    print(f"{what:42} {n:6} {middle:12.2f} {min(values):12.2f} {max(values):12.2f} {unit:9} {note}")
-
-
-def head() -> None:
-    """The line above a table."""
-    print(f"{'':42} {'n':>6} {'median':>12} {'least':>12} {'most':>12}")
 
 
 def _role(options: argparse.Namespace) -> None:

@@ -76,11 +76,27 @@ def frames() -> list[tuple[str, bytes, int, bool]]:
     return out
 
 
+def compiled_at(revision: str) -> bytes | None:
+    """The compiled program of a revision; None where the clone has none."""
+    command = ["git", "show", f"{revision}:p4src/build/mrc_switch.json"]
+    try:
+        shown = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
+    except FileNotFoundError:  # no git
+        return None
+    return shown.stdout if shown.returncode == 0 else None
+
+
 def main() -> int:
     if os.geteuid() != 0:
         print("switch_versions: needs root", file=sys.stderr)
         return 3
     revisions = sys.argv[1:] or [FIRST, QUEUED]
+    programs = {r: data for r in revisions if (data := compiled_at(r)) is not None}
+    if absent := [r for r in revisions if r not in programs]:
+        print(
+            f"switch_versions: this clone has no program of {', '.join(absent)}: name others", file=sys.stderr
+        )
+        return 3
     print(f"kernel {platform.release()}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}")
     ns = Namespace()
     try:
@@ -88,9 +104,7 @@ def main() -> int:
             ns.pair(f"s{i}", f"h{i}")
         paths = {}
         for revision in revisions:
-            source = f"{revision}:p4src/build/mrc_switch.json"
-            shown = subprocess.run(["git", "show", source], cwd=ROOT, capture_output=True, check=True)
-            paths[revision] = load(ns, shown.stdout)
+            paths[revision] = load(ns, programs[revision])
         paths["now"] = load(ns, JSON.read_bytes())
         for name, path in paths.items():
             print(f"{name:10} {len(path.compiled.code) // 8} instructions")

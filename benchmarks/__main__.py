@@ -1,0 +1,64 @@
+"""Runs the benchmarks one after the other: `make bench`, or for some of them, or as long as each likes:
+
+    python -m benchmarks [--full] [NAME ...]
+
+By default each is shortened so that all take some ten minutes; --full runs each with its own defaults. It
+ends with 1 if a benchmark failed or missed a bound. One that cannot run here (exit code 3) says why, and that
+is no failure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+CANNOT = 3
+# The arguments that make each short.
+SHORT: dict[str, Sequence[str]] = {
+    "analysis": (),  # without the directory of a run it says how to get one
+    "clustermapper": ("faults", "-n", "10"),
+    "endpoint": ("--rounds", "2", "--qps", "100"),
+    "lab_up": ("--topology", "tiny", "lab", "--runs", "2"),
+    "link_rate": ("--seconds", "1", "--rates", "10,100,1000"),
+    "mrc_core": ("--megabytes", "8", "--rounds", "3"),
+    "mrc_many_qps": ("--queue-pairs", "200", "--writes", "400", "--rounds", "3"),
+    "overload": ("--rates", "100", "--overloads", "2,10", "--seconds", "1", "--samples", "300"),
+    "raw_loop": ("--seconds", "1", "--rounds", "2"),
+    "switch_forwarding": ("--switches", "8"),
+    "switch_versions": (),
+    "testbed_up": ("-n", "3"),
+}
+
+
+def run(name: str, words: Sequence[str]) -> int:
+    """Runs one; returns its exit code."""
+    print(f"== {' '.join([name, *words])}", flush=True)
+    started = time.monotonic()
+    done = subprocess.run([sys.executable, HERE / f"{name}.py", *words], cwd=HERE.parent, check=False)
+    note = {0: "", CANNOT: ", cannot run here"}.get(done.returncode, f", exit code {done.returncode}")
+    print(f"-- {name}: {time.monotonic() - started:.0f} s{note}\n", flush=True)
+    return done.returncode
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Runs the benchmarks.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(SHORT)}; default: all")
+    parser.add_argument("--full", action="store_true", help="each with its own defaults")
+    options = parser.parse_args()
+    if unknown := sorted(set(options.names) - set(SHORT)):
+        parser.error(f"no benchmark {', '.join(unknown)}; there are {', '.join(SHORT)}")
+    names = options.names or list(SHORT)
+    codes = {name: run(name, () if options.full else SHORT[name]) for name in names}
+    failed = [name for name, code in codes.items() if code not in (0, CANNOT)]
+    if failed:
+        print(f"failed or missed a bound: {', '.join(failed)}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""What the benchmarks share. None of these files measures anything by itself."""
