@@ -41,17 +41,34 @@ class Field:
 
 
 @dataclass(frozen=True)
+class Varbit:
+    """A field of variable length, behind `offset` bits of its header; it has `size` bytes at most."""
+
+    name: str
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True)
 class HeaderType:
-    """A header or struct type. `varbit` names its variable-length field, if it has one."""
+    """A header or struct type. The offsets of its fields leave out the `varbit`, if it has one."""
 
     name: str
     fields: tuple[Field, ...]
-    varbit: str | None = None
+    varbit: Varbit | None = None
 
     @property
     def bits(self) -> int:
         """Width of the fixed fields, in bits."""
         return sum(f.width for f in self.fields)
+
+    def name_at(self, index: int) -> str:
+        """The name of a field by its place in the declaration."""
+        names = [f.name for f in self.fields]
+        if self.varbit is not None:
+            before = sum(f.offset < self.varbit.offset for f in self.fields)
+            names.insert(before, self.varbit.name)
+        return names[index]
 
 
 @dataclass(frozen=True)
@@ -74,6 +91,23 @@ class HeaderStack:
 
     name: str
     members: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class HeaderUnion:
+    """A header union: its headers, of which one at most is valid."""
+
+    name: str
+    members: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class UnionStack:
+    """A stack of header unions: the names of its elements, and those of the headers in each, in order."""
+
+    name: str
+    members: tuple[str, ...]
+    headers: tuple[str, ...]
 
 
 # Expressions. Each knows nothing of its width: BMv2 computes with whole numbers of any size and cuts a
@@ -126,6 +160,23 @@ class StackField:
 
 
 @dataclass(frozen=True)
+class UnionStackHeader:
+    """A header of the next element of a stack of unions, as an extract names it."""
+
+    stack: str
+    header: str
+
+
+@dataclass(frozen=True)
+class UnionStackField:
+    """A field of a header of the last element of a stack of unions that was extracted."""
+
+    stack: str
+    header: str
+    field: str
+
+
+@dataclass(frozen=True)
 class Lookahead:
     """Bits of the packet beyond the parser's position: `offset` and `width` in bits."""
 
@@ -157,7 +208,20 @@ class Op:
     cond: Expr | None = None
 
 
-Expr = FieldRef | Const | BoolConst | Param | Name | StackField | Lookahead | Text | Vector | Op
+Expr = (
+    FieldRef
+    | Const
+    | BoolConst
+    | Param
+    | Name
+    | StackField
+    | UnionStackHeader
+    | UnionStackField
+    | Lookahead
+    | Text
+    | Vector
+    | Op
+)
 
 
 @dataclass(frozen=True)
@@ -460,6 +524,44 @@ class Program:
     checksums: tuple[Checksum, ...] = ()
     unread: tuple[Unread, ...] = ()
     aliases: Mapping[str, FieldRef] = field(default_factory=dict)
+    unions: Mapping[str, HeaderUnion] = field(default_factory=dict)
+    union_stacks: Mapping[str, UnionStack] = field(default_factory=dict)
+
+    def elements(self, name: str) -> tuple[str, ...]:
+        """The headers of a header stack, of a union, or of all elements of a stack of unions."""
+        if name in self.stacks:
+            return self.stacks[name].members
+        if name in self.unions:
+            return self.unions[name].members
+        return tuple(h for u in self.union_stacks[name].members for h in self.unions[u].members)
+
+    def named(self, name: Name) -> tuple[str, ...]:
+        """The headers that a name of a header, a union or a stack of either stands for."""
+        return (name.name,) if name.name in self.headers else self.elements(name.name)
+
+    def depth(self, stack: str) -> int:
+        """How many elements a stack of headers or unions has."""
+        return len((self.stacks.get(stack) or self.union_stacks[stack]).members)
+
+    def element(self, stack: str, index: int, header: str | None = None) -> str:
+        """An element of a stack of headers; of one of unions, the header of this name in the element."""
+        if header is None:
+            return self.stacks[stack].members[index]
+        unions = self.union_stacks[stack]
+        return self.unions[unions.members[index]].members[unions.headers.index(header)]
+
+    def rivals(self, header: str) -> tuple[str, ...]:
+        """The headers that are not valid any more once this one is."""
+        return self._rivals.get(header, ())
+
+    @cached_property
+    def _rivals(self) -> dict[str, tuple[str, ...]]:
+        return {h: tuple(o for o in u.members if o != h) for u in self.unions.values() for h in u.members}
+
+    def varbit(self, ref: FieldRef) -> Varbit | None:
+        """The declaration of a field of variable length, None for any other."""
+        kind = self.headers[ref.header].type
+        return kind.varbit if kind.varbit is not None and kind.varbit.name == ref.field else None
 
     def tables(self) -> list[Table]:
         """Every table of both controls, in the order of the JSON."""
@@ -502,6 +604,8 @@ def _expr(obj: Any) -> Expr:
     match kind:
         case "expression":
             return _expr(value)
+        case "field" if isinstance(value[0], dict):  # $valid$ of an element of a stack
+            return Op("valid", None, _expr(value[0]))
         case "field":
             return FieldRef(*value)
         case "hexstr":
@@ -512,6 +616,10 @@ def _expr(obj: Any) -> Expr:
             return Param(int(value))
         case "stack_field":
             return StackField(*value)
+        case "union_stack":
+            return UnionStackHeader(*value)
+        case "union_stack_field":
+            return UnionStackField(*value)
         case "lookahead":
             return Lookahead(*value)
         case "string":
@@ -539,11 +647,14 @@ def _header_type(obj: Mapping[str, Any]) -> HeaderType:
     offset, varbit = 0, None
     for name, width, *rest in obj["fields"]:
         if width == "*":
-            varbit = name
+            varbit = name, offset
             continue
         fields.append(Field(name, width, bool(rest and rest[0]), offset))
         offset += width
-    return HeaderType(obj["name"], tuple(fields), varbit)
+    if varbit is None:
+        return HeaderType(obj["name"], tuple(fields))
+    size = (obj.get("max_length") or 0) - offset // 8
+    return HeaderType(obj["name"], tuple(fields), Varbit(*varbit, max(size, 0)))
 
 
 def _parser(obj: Mapping[str, Any]) -> Parser:
@@ -649,10 +760,19 @@ def _pipeline(obj: Mapping[str, Any]) -> Pipeline:
     return Pipeline(obj["name"], obj["init_table"], nodes)
 
 
+def _union_stacks(raw: Mapping[str, Any]) -> dict[str, UnionStack]:
+    types = {t["name"]: tuple(h[0] for h in t["headers"]) for t in raw.get("header_union_types", [])}
+    by_id = {u["id"]: u["name"] for u in raw.get("header_unions", [])}
+    return {
+        s["name"]: UnionStack(
+            s["name"], tuple(by_id[i] for i in s["header_union_ids"]), types[s["union_type"]]
+        )
+        for s in raw.get("header_union_stacks", [])
+    }
+
+
 def _unread(raw: Mapping[str, Any]) -> tuple[Unread, ...]:
     kinds = {
-        "header_unions": "header union",
-        "header_union_stacks": "header union stack",
         "extern_instances": "extern",
     }
     named = [(what, o) for key, what in kinds.items() for o in raw.get(key, [])]
@@ -757,6 +877,11 @@ def read_program(data: bytes | str) -> Program:
             checksums=tuple(_checksum(c) for c in raw.get("checksums", []) if c.get("type") == "generic"),
             errors=dict(raw.get("errors", [])),
             unread=_unread(raw),
+            unions={
+                u["name"]: HeaderUnion(u["name"], tuple(by_id[i] for i in u["header_ids"]))
+                for u in raw.get("header_unions", [])
+            },
+            union_stacks=_union_stacks(raw),
             aliases={name: FieldRef(*ref) for name, ref in raw.get("field_aliases", [])},
         )
     except (ValueError, KeyError, TypeError, IndexError, AttributeError) as exc:

@@ -32,6 +32,8 @@ from switches.bmv2_json import (
     Program,
     StackField,
     Table,
+    UnionStackField,
+    UnionStackHeader,
 )
 from switches.errors import UnsupportedError
 from switches.hashes import HASHES
@@ -89,6 +91,9 @@ class Between:
         return self.low <= number <= self.high
 
 
+Key = tuple[Exact | Prefix | Masked | Between, ...]
+
+
 @dataclass(frozen=True)
 class Rule:
     """A table entry. Of several that match, the longest prefix wins, else the highest priority.
@@ -96,7 +101,7 @@ class Rule:
     In a table with an action profile it has a member or a group by id, and no action.
     """
 
-    key: tuple[Exact | Prefix | Masked | Between, ...]
+    key: Key
     action: str = ""
     args: tuple[int, ...] = ()
     priority: int = 0
@@ -169,7 +174,8 @@ class _State:
     length: int = 0  # what packet_length will be in egress
     cut: int | None = None  # what truncate() leaves of the frame
     exited: bool = False
-    extracted: dict[str, int] = field(default_factory=dict)
+    extracted: dict[str, int] = field(default_factory=dict)  # elements of each stack, up to the next one
+    varbits: dict[FieldRef, bytes] = field(default_factory=dict)
 
 
 class Interpreter:
@@ -198,6 +204,7 @@ class Interpreter:
         self.meters: dict[tuple[str, int], Meter] = {}
         self.direct_meters: dict[tuple[str, Rule], Meter] = {}
         self.groups: dict[int, list[tuple[int, int]]] = {}  # multicast: port and instance of each copy
+        self.value_sets: dict[str, Sequence[Key]] = {}
         self.profiles: dict[str, Profile] = {name: Profile() for name in program.profiles}
         self._random = random
         self._clock = clock
@@ -234,7 +241,7 @@ class Interpreter:
         s.frame, s.cut = s.frame[: s.offset] + s.frame[s.offset :][: s.cut], None
         out = []
         for port, instance in sorted(self.groups.get(group, []), key=lambda copy: (copy[1], copy[0])):
-            self._s = replace(s, fields=dict(s.fields), valid=dict(s.valid))
+            self._s = replace(s, fields=dict(s.fields), valid=dict(s.valid), varbits=dict(s.varbits))
             self._set_standard("egress_rid", instance)
             with contextlib.suppress(_WrongError):
                 out += self._egress(port)
@@ -282,7 +289,22 @@ class Interpreter:
         kind, value = self.program.headers[header].type, 0
         for f in kind.fields:
             value = value << f.width | self._s.fields.get(FieldRef(header, f.name), 0)
-        return value.to_bytes(kind.bits // 8, "big")
+        fixed = value.to_bytes(kind.bits // 8, "big")
+        if kind.varbit is None:
+            return fixed
+        at = kind.varbit.offset // 8
+        return fixed[:at] + self._s.varbits.get(FieldRef(header, kind.varbit.name), b"") + fixed[at:]
+
+    def _size(self, header: str) -> int:
+        """Bytes that a header takes in the frame."""
+        kind = self.program.headers[header].type
+        varbit = b"" if kind.varbit is None else self._s.varbits.get(FieldRef(header, kind.varbit.name), b"")
+        return kind.bits // 8 + len(varbit)
+
+    def _set_valid(self, header: str) -> None:
+        self._s.valid[header] = True
+        for rival in self.program.rivals(header):
+            self._s.valid[rival] = False
 
     # -- parser --------------------------------------------------------------------------------------------
 
@@ -294,15 +316,21 @@ class Interpreter:
                 for op in current.ops:
                     self._parser_op(op)
                 state = None
-                key = [(self._bits(k) if isinstance(k, Lookahead) else self._value(k, ()), self._width(k))
-                       for k in current.key]  # fmt: skip
+                key = [(self._key_value(k), self._width(k)) for k in current.key]
                 number = size = 0
                 for value, width in key:
                     padded = -(-width // 8) * 8
                     number, size = number << padded | value, size + padded
                 for t in current.transitions:
                     mask = (1 << size) - 1 if t.mask is None else t.mask
-                    if t.kind == "default" or number & mask == t.value & mask:
+                    if t.value_set is not None:
+                        taken = any(
+                            all(m.matches(v, w) for m, (v, w) in zip(member, key, strict=True))
+                            for member in self.value_sets.get(t.value_set, ())
+                        )
+                    else:
+                        taken = t.kind == "default" or number & mask == t.value & mask
+                    if taken:
                         state = t.next
                         break
         except _ParserError as error:
@@ -315,8 +343,19 @@ class Interpreter:
             case FieldRef():
                 return self.program.field(key).width
             case StackField(stack, name):
-                return self.program.field(FieldRef(self.program.stacks[stack].members[0], name)).width
+                return self.program.field(FieldRef(self.program.element(stack, 0), name)).width
+            case UnionStackField(stack, header, name):
+                return self.program.field(FieldRef(self.program.element(stack, 0, header), name)).width
         raise UnsupportedError("a select on something other than fields and lookahead")
+
+    def _key_value(self, key: Expr) -> int:
+        match key:
+            case Lookahead():
+                return self._bits(key)
+            case UnionStackField(stack, header, name):
+                last = self.program.element(stack, self._s.extracted[stack] - 1, header)
+                return self._load(FieldRef(last, name))
+        return self._value(key, ())
 
     def _fail(self, name: str) -> _ParserError:
         return _ParserError(self.program.errors.get(name, 0))
@@ -332,18 +371,20 @@ class Interpreter:
     def _parser_op(self, op: Primitive) -> None:
         s = self._s
         match op.op:
-            case "extract":
-                target = op.args[0]
-                assert isinstance(target, Name)
-                header = target.name
-                if target.kind == "header_stack":
-                    members, index = self.program.stacks[header].members, s.extracted.get(header, 0)
-                    if index >= len(members):
-                        raise self._fail("StackOutOfBounds")
-                    header, stack = members[index], header
-                self._extract(header)
-                if target.kind == "header_stack":
-                    s.extracted[stack] = index + 1
+            case "extract" | "extract_VL":
+                match op.args[0]:
+                    case Name("header_stack", stack):
+                        member = None
+                    case UnionStackHeader(stack, member):
+                        pass
+                    case Name(_, header):
+                        self._extract(header, op)
+                        return
+                index = s.extracted.get(stack, 0)
+                if index >= self.program.depth(stack):
+                    raise self._fail("StackOutOfBounds")
+                self._extract(self.program.element(stack, index, member), op)
+                s.extracted[stack] = index + 1
             case "set":
                 ref, origin = op.args
                 assert isinstance(ref, FieldRef)
@@ -353,22 +394,39 @@ class Interpreter:
                 if not self._truth(op.args[0], ()):
                     raise _ParserError(self._value(op.args[1], ()))
             case "advance" | "shift":
-                count = self._value(op.args[0], ()) // (8 if op.op == "advance" else 1)
+                count = self._value(op.args[0], ())
+                if op.op == "advance":
+                    if count % 8:
+                        raise self._fail("ParserInvalidArgument")
+                    count //= 8
                 if s.offset + count > len(s.frame):
                     raise self._fail("PacketTooShort")
                 s.offset += count
             case _:
                 self._statement(op, ())
 
-    def _extract(self, header: str) -> None:
+    def _extract(self, header: str, op: Primitive) -> None:
         s, kind = self._s, self.program.headers[header].type
-        size = kind.bits // 8
+        length = 0  # of the field of variable length, in bytes
+        if kind.varbit is not None:
+            bits = self._value(op.args[1], ())
+            if bits % 8:
+                raise self._fail("ParserInvalidArgument")
+            length = bits // 8
+        size = kind.bits // 8 + length
         if s.offset + size > len(s.frame):
             raise self._fail("PacketTooShort")
-        whole = int.from_bytes(s.frame[s.offset : s.offset + size], "big")
+        data = s.frame[s.offset : s.offset + size]
+        if kind.varbit is not None:
+            if length > kind.varbit.size:
+                raise self._fail("HeaderTooShort")
+            at = kind.varbit.offset // 8
+            s.varbits[FieldRef(header, kind.varbit.name)] = data[at : at + length]
+            data = data[:at] + data[at + length :]
+        whole = int.from_bytes(data, "big")
         for f in kind.fields:
             self._store(FieldRef(header, f.name), whole >> (kind.bits - f.offset - f.width))
-        s.valid[header] = True
+        self._set_valid(header)
         s.offset += size
 
     # -- checksums -----------------------------------------------------------------------------------------
@@ -465,11 +523,17 @@ class Interpreter:
                     number, size = number << width | value, size + width
                     continue
                 case Name("header", header):
+                    if self.program.headers[header].type.varbit is not None:
+                        raise UnsupportedError(f"a hash over variable-length header {header}")
                     refs = [FieldRef(header, f.name) for f in self.program.headers[header].type.fields]
                 case Name(kind, _):
                     raise UnsupportedError(f"a hash over the {kind}", str(calculation.source))
             if self.program.headers[header].metadata or self._s.valid.get(header, False):
                 for ref in refs:
+                    if self.program.varbit(ref) is not None:
+                        part = self._s.varbits.get(ref, b"")
+                        number, size = number << len(part) * 8 | int.from_bytes(part), size + len(part) * 8
+                        continue
                     width = self.program.field(ref).width
                     number, size = number << width | self._s.fields.get(ref, 0), size + width
         count = -(-size // 8)
@@ -533,22 +597,39 @@ class Interpreter:
     def _statement(self, p: Primitive, args: tuple[int, ...]) -> None:
         match p.op, p.args:
             case (("assign" | "set"), (target, value)):
-                self._store(self._reference(target), self._value(value, args))
+                if (ref := self._reference(target, args)) is not None:
+                    self._store(ref, self._value(value, args))
+            case "assign_VL", (FieldRef() as to, FieldRef() as origin):
+                self._s.varbits[to] = self._s.varbits.get(origin, b"")
             case "assign_header", (to, origin):
-                self._assign_header(self._header(to), self._header(origin))
+                names = self._header(to, args), self._header(origin, args)
+                if names[0] is not None and names[1] is not None:
+                    self._assign_header(names[0], names[1])
+            case (
+                ("assign_union" | "assign_header_stack" | "assign_union_stack"),
+                (Name(_, to), Name(_, origin)),
+            ):
+                pairs = zip(self.program.elements(to), self.program.elements(origin), strict=True)
+                for one, other in pairs:
+                    self._assign_header(one, other)
+                if p.op != "assign_union":
+                    self._s.extracted[to] = self._s.extracted.get(origin, 0)
             case "add_header", (header,):
-                name = self._header(header)
-                if not self._s.valid.get(name):
-                    self._zero(name)
-                    self._s.length += self.program.headers[name].type.bits // 8
-                self._s.valid[name] = True
+                if (name := self._header(header, args)) is not None:
+                    if not self._s.valid.get(name):
+                        self._zero(name)
+                        self._s.length += self._size(name)
+                    self._set_valid(name)
             case "remove_header", (header,):
-                name = self._header(header)
-                if self._s.valid.get(name):
-                    self._s.length -= self.program.headers[name].type.bits // 8
-                self._s.valid[name] = False
+                if (name := self._header(header, args)) is not None:
+                    if self._s.valid.get(name):
+                        self._s.length -= self._size(name)
+                    self._s.valid[name] = False
             case (("push" | "pop"), (Name(_, stack), Const(count))):
-                self._shift(self.program.stacks[stack].members, count if p.op == "push" else -count)
+                depth, before = self.program.depth(stack), self._s.extracted.get(stack, 0)
+                self._shift(stack, count if p.op == "push" else -count)
+                after = min(before + count, depth) if p.op == "push" else max(before - count, 0)
+                self._s.extracted[stack] = after
             case (("mark_to_drop" | "drop"), _):
                 self._set_standard("egress_spec", DROP)
                 self._set_standard("mcast_grp", 0)
@@ -594,10 +675,15 @@ class Interpreter:
     def _zero(self, header: str) -> None:
         for f in self.program.headers[header].type.fields:
             self._store(FieldRef(header, f.name), 0)
+        varbit = self.program.headers[header].type.varbit
+        if varbit is not None:  # as in BMv2 it keeps its length
+            ref = FieldRef(header, varbit.name)
+            self._s.varbits[ref] = bytes(len(self._s.varbits.get(ref, b"")))
 
     def _assign_header(self, to: str, origin: str) -> None:
         if self._s.valid.get(origin):
             self._copy(to, origin)
+            self._set_valid(to)
         else:  # the fields keep what they had
             self._s.valid[to] = False
 
@@ -605,36 +691,59 @@ class Interpreter:
         self._s.valid[to] = self._s.valid.get(origin, False)
         for f in self.program.headers[to].type.fields:
             self._store(FieldRef(to, f.name), self._s.fields.get(FieldRef(origin, f.name), 0))
+        varbit = self.program.headers[to].type.varbit
+        if varbit is not None:
+            content = self._s.varbits.get(FieldRef(origin, varbit.name), b"")
+            self._s.varbits[FieldRef(to, varbit.name)] = content
 
-    def _shift(self, members: Sequence[str], by: int) -> None:
-        order = range(len(members)) if by < 0 else reversed(range(len(members)))
+    def _shift(self, stack: str, by: int) -> None:
+        headers, depth = self.program.elements(stack), self.program.depth(stack)
+        each = len(headers) // depth  # more than one in a stack of unions
+        order = range(depth) if by < 0 else reversed(range(depth))
         for i in order:
-            if 0 <= i - by < len(members):
-                self._copy(members[i], members[i - by])
-            else:
-                self._s.valid[members[i]] = False
-                if by > 0:
-                    self._zero(members[i])
+            for j in range(each):
+                header = headers[i * each + j]
+                if 0 <= i - by < depth:
+                    self._copy(header, headers[(i - by) * each + j])
+                else:
+                    self._s.valid[header] = False
+                    if by > 0:
+                        self._zero(header)
+
+    def _alike(self, kind: str, one: str, other: str) -> bool:
+        """Whether two headers, or two unions in the same header, are valid and equal."""
+        if kind == "header_union":
+            pairs = zip(self.program.elements(one), self.program.elements(other), strict=True)
+            return any(self._alike("header", a, b) for a, b in pairs)
+        return (
+            self._s.valid.get(one, False)
+            and self._s.valid.get(other, False)
+            and self._emit(one) == self._emit(other)
+        )
 
     # -- expressions ---------------------------------------------------------------------------------------
 
-    def _header(self, expr: Expr | None) -> str:
+    def _header(self, expr: Expr | None, args: tuple[int, ...]) -> str | None:
+        """The header that an expression denotes, None beyond the end of a stack."""
         match expr:
             case Name("header", name):
                 return name
             case Op(op="dereference_header_stack", left=Name(_, stack), right=index):
-                return self.program.stacks[stack].members[self._value(index, ())]
+                at = self._value(index, args)
+                return self.program.element(stack, at) if 0 <= at < self.program.depth(stack) else None
         raise UnsupportedError("a computed header")
 
-    def _reference(self, expr: Expr | None) -> FieldRef:
+    def _reference(self, expr: Expr | None, args: tuple[int, ...]) -> FieldRef | None:
         match expr:
             case FieldRef():
                 return expr
             case StackField(stack, name):
-                return FieldRef(self.program.stacks[stack].members[self._s.extracted[stack] - 1], name)
+                return FieldRef(self.program.element(stack, self._s.extracted[stack] - 1), name)
             case Op(op="access_field", left=header, right=Const(index)):
-                name = self._header(header)
-                return FieldRef(name, self.program.headers[name].type.fields[index].name)
+                found = self._header(header, args)
+                if found is None:
+                    return None
+                return FieldRef(found, self.program.headers[found].type.name_at(index))
         raise UnsupportedError("something other than a field")
 
     def _value(self, expr: Expr | None, args: tuple[int, ...]) -> int:
@@ -646,7 +755,8 @@ class Interpreter:
             case BoolConst(value):
                 return int(value)
             case FieldRef() | StackField() | Op(op="access_field"):
-                return self._load(self._reference(expr))
+                ref = self._reference(expr, args)
+                return 0 if ref is None else self._load(ref)
             case Op(op="b2d", right=right):
                 return int(self._truth(right, args))
             case Op(op="?", cond=cond, left=left, right=right):
@@ -675,12 +785,23 @@ class Interpreter:
             case Op(op="d2b", right=right):
                 return self._value(right, args) != 0
             case Op(op="valid", right=right):
-                return self._s.valid.get(self._header(right), False)
+                return self._s.valid.get(self._header(right, args) or "", False)
+            case Op(op="valid_union", right=Name(_, union)):
+                return any(self._s.valid.get(h, False) for h in self.program.elements(union))
+            case Op(op=("==" | "!=") as op, left=Name(kind, one), right=Name(_, other)):
+                return self._alike(kind, one, other) == (op == "==")
             case Op(op="?", cond=cond, left=left, right=right):
                 return self._truth(left if self._truth(cond, args) else right, args)
             case Op(op=op, left=left, right=right) if op in _COMPARE:
                 return _COMPARE[op](self._value(left, args), self._value(right, args))
         raise UnsupportedError("a condition that is not boolean")
+
+
+def _divide(a: int, b: int) -> int:
+    """Towards zero; what is divided by zero is zero."""
+    if not b:
+        return 0
+    return a // b if (a < 0) == (b < 0) else -(-a // b)
 
 
 def _modulo(value: int, width: int) -> int:
@@ -692,8 +813,8 @@ _NUMERIC: dict[str, Callable[[int, int], int]] = {
     "+": lambda a, b: a + b,
     "-": lambda a, b: a - b,
     "*": lambda a, b: a * b,
-    "/": lambda a, b: a // b if b else 0,
-    "%": lambda a, b: a % b if b else a,
+    "/": _divide,
+    "%": lambda a, b: a - b * _divide(a, b),
     "&": lambda a, b: a & b,
     "|": lambda a, b: a | b,
     "^": lambda a, b: a ^ b,

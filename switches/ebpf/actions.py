@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, TypeGuard
 
 from switches.bmv2_json import Action, Const, Expr, FieldRef, Name, Op, Primitive, Source
-from switches.ebpf.expr import Evaluator
+from switches.ebpf.expr import Evaluator, computed_index
 from switches.ebpf.hash_gen import HashWriter
-from switches.ebpf.layout import CHUNK
+from switches.ebpf.layout import CHUNK, RESULTS
 from switches.ebpf.llvm import Helper, Value, const
 from switches.ebpf.meters import execute_meter
 from switches.ebpf.plan import DROP_PORT
@@ -42,8 +42,11 @@ class ActionWriter:
         self._ops: dict[str, Callable[[Evaluator, Primitive], None]] = {
             "assign": self._assign,
             "set": self._assign,
-            "assign_VL": self._refuse,
+            "assign_VL": self._assign_varbit,
             "assign_header": self._assign_header,
+            "assign_union": self._assign_headers,
+            "assign_header_stack": self._assign_headers,
+            "assign_union_stack": self._assign_headers,
             "add_header": self._add_header,
             "remove_header": self._remove_header,
             "push": self._push,
@@ -95,8 +98,36 @@ class ActionWriter:
 
     def statement(self, primitive: Primitive, params: Params = ()) -> None:
         """Write one statement."""
-        write = self._ops.get(primitive.op, self._refuse)
-        write(Evaluator(self.u.machine, primitive.source, params), primitive)
+        e = Evaluator(self.u.machine, primitive.source, params)
+        for i, arg in enumerate(primitive.args):
+            place = arg.left if i == RESULTS.get(primitive.op, 0) and is_access(arg) else arg
+            index = computed_index(place)
+            if index is not None:
+                self._for_each_element(e, primitive, i, index, params)
+                return
+        self._ops.get(primitive.op, self._refuse)(e, primitive)
+
+    def _for_each_element(self, e: Evaluator, p: Primitive, which: int, index: Expr, params: Params) -> None:
+        """Write a statement about an element of a stack, whose index is computed, once for each element.
+
+        Beyond the end of the stack it does nothing. BMv2 ends itself there.
+        """
+        asm = self.asm
+        arg = p.args[which]
+        access = arg if is_access(arg) else None
+        headers = e.elements(arg if access is None else access.left)
+        done = asm.block("element.done")
+        for here, header in zip(e.choose(index, len(headers)), headers, strict=True):
+            this, other = asm.block("element.this"), asm.block("element.other")
+            asm.b.cbranch(here, this, other)
+            asm.enter(this)
+            element: Expr = Name("header", header)
+            element = element if access is None else replace(access, left=element)
+            self.statement(replace(p, args=(*p.args[:which], element, *p.args[which + 1 :])), params)
+            asm.goto(done)
+            asm.enter(other)
+        asm.b.branch(done)
+        asm.enter(done)
 
     def _place(self, block: Any) -> None:
         if block is not None:
@@ -138,6 +169,37 @@ class ActionWriter:
         size = (self.u.program.headers[to].type.bits + 7) // 8
         asm.copy(memory, layout.raw[to], memory, layout.raw[origin], size)
         asm.copy(memory, layout.valid[to], memory, layout.valid[origin], 1)
+        if to in layout.varbits:
+            self._copy_varbit(to, origin)
+
+    def _copy_varbit(self, to: str, origin: str) -> None:
+        asm, memory = self.asm, self.u.machine.scratch
+        target, source = self.u.layout.varbits[to], self.u.layout.varbits[origin]
+        asm.copy(memory, target.length, memory, source.length, 4)
+        asm.copy(memory, target.offset, memory, source.offset, source.room)
+        asm.zero(memory, target.offset + source.room, target.room - source.room)
+
+    def _assign_varbit(self, e: Evaluator, p: Primitive) -> None:
+        """Copy a field of variable length, with its length."""
+        to, origin = p.args
+        program = self.u.program
+        if not isinstance(to, FieldRef) or not isinstance(origin, FieldRef):
+            raise e.refuse("a variable-length field of a computed header")
+        sizes = [v.size for ref in (to, origin) if (v := program.varbit(ref)) is not None]
+        if len(sizes) != 2 or sizes[0] < sizes[1]:
+            raise e.refuse("a variable-length field in something too small for it")
+        self._moved()
+        self._copy_varbit(to.header, origin.header)
+
+    def _assign_headers(self, e: Evaluator, p: Primitive) -> None:
+        """Copy a union or a stack, header by header."""
+        to, origin = p.args
+        if not isinstance(to, Name) or not isinstance(origin, Name):
+            raise e.refuse("a computed header stack")
+        for one, other in zip(
+            self.u.program.elements(to.name), self.u.program.elements(origin.name), strict=True
+        ):
+            self._assign_header(e, replace(p, args=(Name("header", one), Name("header", other))))
 
     def _assign_header(self, e: Evaluator, p: Primitive) -> None:
         """Copy a valid header; one that is not only makes the other invalid too."""
@@ -148,6 +210,7 @@ class ActionWriter:
         asm.b.cbranch(self.u.machine.read(FieldRef(origin, "$valid$"), p.source), copy, clear)
         asm.enter(copy)
         self.copy_header(to, origin)
+        self.u.machine.set_valid(to, True)
         asm.b.branch(done)
         asm.enter(clear)
         self.u.machine.set_valid(to, False)
@@ -164,7 +227,7 @@ class ActionWriter:
         self._moved()
         self.reset_header(header)
         self.u.machine.set_valid(header, True)
-        self.u.lengthen(self._bytes(header))
+        self.u.lengthen(self.u.header_bytes(header))
         b.branch(done)
         asm.enter(done)
 
@@ -175,6 +238,8 @@ class ActionWriter:
             if ref.header == header:
                 asm.zero(memory, slot.offset, slot.size)
         asm.zero(memory, layout.raw[header], (self.u.program.headers[header].type.bits + 7) // 8)
+        if header in layout.varbits:  # as in BMv2 the field keeps its length
+            asm.zero(memory, layout.varbits[header].offset, layout.varbits[header].room)
 
     def _remove_header(self, e: Evaluator, p: Primitive) -> None:
         header, asm = e.header(p.args[0]), self.asm
@@ -183,22 +248,21 @@ class ActionWriter:
         asm.enter(there)
         self._moved()
         self.u.machine.set_valid(header, False)
-        self.u.lengthen(-self._bytes(header))
+        self.u.lengthen(asm.b.neg(self.u.header_bytes(header)))
         asm.b.branch(done)
         asm.enter(done)
 
-    def _bytes(self, header: str) -> int:
-        return self.u.program.headers[header].type.bits // 8
-
     def _stack(self, e: Evaluator, p: Primitive) -> tuple[tuple[str, ...], int]:
+        """The headers of a stack, and by how many of them it moves: by all of a union at a time."""
         stack, count = p.args[0], p.args[1]
         if not isinstance(stack, Name) or not isinstance(count, Const):
             raise e.refuse(f"primitive '{p.op}' by an amount that is not constant")
-        return self.u.program.stacks[stack.name].members, count.value
+        headers, depth = self.u.program.elements(stack.name), self.u.program.depth(stack.name)
+        self._moved()
+        return headers, count.value * (len(headers) // depth)
 
     def _push(self, e: Evaluator, p: Primitive) -> None:
         members, count = self._stack(e, p)
-        self._moved()
         for i in reversed(range(len(members))):
             if i >= count:
                 self.copy_header(members[i], members[i - count])
@@ -208,7 +272,6 @@ class ActionWriter:
 
     def _pop(self, e: Evaluator, p: Primitive) -> None:
         members, count = self._stack(e, p)
-        self._moved()
         for i in range(len(members)):
             if i + count < len(members):
                 self.copy_header(members[i], members[i + count])
@@ -456,6 +519,11 @@ def _target(p: Primitive) -> int:
     if not isinstance(last, Const):
         raise UnsupportedError("a computed jump", str(p.source or Source()))
     return last.value
+
+
+def is_access(expr: Expr) -> TypeGuard[Op]:
+    """Whether an expression is a field of a header that another expression denotes."""
+    return isinstance(expr, Op) and expr.op == "access_field"
 
 
 def _plain(name: str) -> str:

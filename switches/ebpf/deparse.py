@@ -47,7 +47,7 @@ class DeparserWriter:
         """Fit the frame to the headers that are valid now, and write all of them. Returns their size."""
         asm, b = self.asm, self.asm.b
         order = self.u.program.deparser.order
-        sizes = {h: (self.u.program.headers[h].type.bits + 7) // 8 for h in order}
+        sizes = {h: self.u.header_bytes(h) for h in order}
         offset: Value = const(32, 0)
         valid, starts = {}, {}
         for h in order:
@@ -55,10 +55,10 @@ class DeparserWriter:
             starts[h] = offset
             # A product, and no choice: the verifier would follow every combination of headers by itself.
             there = asm.fit(asm.load(asm.at(self.u.machine.scratch, self.u.layout.valid[h]), 8), 32)
-            offset = b.add(offset, b.mul(there, const(32, sizes[h])))
+            offset = b.add(offset, b.mul(there, sizes[h]))
         self._fit(offset)
         for h in order:
-            self._emit(h, valid[h], starts[h], sizes[h])
+            self._emit(h, valid[h], starts[h])
         return offset
 
     def _emit_written(self, header: str, places: frozenset[int]) -> None:
@@ -70,8 +70,7 @@ class DeparserWriter:
             start: Value = const(32, *places)
         else:
             start = asm.fit(asm.load(asm.at(self.u.machine.scratch, layout.place[header]), 16, 2), 32)
-        size = (self.u.program.headers[header].type.bits + 7) // 8
-        self._emit(header, b.and_(valid, dirty), start, size)
+        self._emit(header, b.and_(valid, dirty), start)
 
     def cut(self) -> None:
         """Shorten the frame to what truncate() said, if it did and the frame is longer."""
@@ -143,22 +142,48 @@ class DeparserWriter:
             b.cbranch(b.icmp_unsigned("==", failed, const(64, 0)), fine, self.u.drop)
             asm.enter(fine)
 
-    def _emit(self, header: str, valid: Value, start: Value, size: int) -> None:
-        asm, b = self.asm, self.asm.b
-        written = self.u.layout.written(header)
-        if not size:
+    def _emit(self, header: str, valid: Value, start: Value) -> None:
+        asm, b, layout = self.asm, self.asm.b, self.u.layout
+        written = layout.written(header)
+        size = (self.u.program.headers[header].type.bits + 7) // 8
+        varbit = self.u.program.headers[header].type.varbit
+        if not size and varbit is None:
             return
         present, done = asm.block(f"emit.{header}"), asm.block(f"emitted.{header}")
         b.cbranch(valid, present, done)
         asm.enter(present)
         for ref in written:
             self._pack(ref)
-        raw = asm.at(self.u.machine.scratch, self.u.layout.raw[header])
-        failed = asm.helper(
-            Helper.SKB_STORE_BYTES, self.u.ctx, asm.fit(start, 64), raw, const(64, size), const(64, 0)
-        )
-        b.cbranch(b.icmp_unsigned("==", failed, const(64, 0)), done, self.u.drop)
+        raw = layout.raw[header]
+        if varbit is None:
+            self._store(start, raw, const(64, size))
+        else:
+            before, slot = varbit.offset // 8, layout.varbits[header]
+            if before:
+                self._store(start, raw, const(64, before))
+            length = asm.load(asm.at(self.u.machine.scratch, slot.length), 32, 4)
+            some, behind = asm.block("varbit.some"), asm.block("varbit.behind")
+            b.cbranch(b.icmp_unsigned("==", length, const(32, 0)), behind, some)
+            asm.enter(some)
+            self._store(b.add(start, const(32, before)), slot.offset, self.u.varbit_bytes(header))
+            b.branch(behind)
+            asm.enter(behind)
+            if size > before:
+                rest = b.add(b.add(start, const(32, before)), length)
+                self._store(rest, raw + before, const(64, size - before))
+        b.branch(done)
         asm.enter(done)
+
+    def _store(self, start: Value, scratch_offset: int, count: Value) -> None:
+        """Write bytes of scratch memory into the frame."""
+        asm, b = self.asm, self.asm.b
+        fine = asm.block("stored")
+        origin = asm.at(self.u.machine.scratch, scratch_offset)
+        failed = asm.helper(
+            Helper.SKB_STORE_BYTES, self.u.ctx, asm.fit(start, 64), origin, count, const(64, 0)
+        )
+        b.cbranch(b.icmp_unsigned("==", failed, const(64, 0)), fine, self.u.drop)
+        asm.enter(fine)
 
     def _pack(self, ref: FieldRef) -> None:
         """Put a field's bits back into the raw image of its header."""

@@ -48,6 +48,8 @@ class Machine:
         if ref.field == "$valid$":
             return asm.fit(asm.load(asm.at(self.scratch, self.layout.valid[ref.header]), 8), 1)
         slot = self.layout.slots.get(ref)
+        if self.program.varbit(ref) is not None:
+            raise UnsupportedError(f"variable-length field {ref.header}.{ref.field} as a number", str(where))
         if slot is None:
             raise UnsupportedError(f"field {ref.header}.{ref.field} of more than {WIDEST} bits", str(where))
         pointer = asm.at(self.scratch, slot.offset)
@@ -68,8 +70,17 @@ class Machine:
         self.asm.store(self.asm.fit(value, slot.size * 8), pointer, min(slot.size, 8))
 
     def set_valid(self, header: str, valid: bool) -> None:
-        """Set or clear a header's validity."""
+        """Set or clear a header's validity. Setting it clears that of the others in its union."""
         self.asm.store(const(8, int(valid)), self.asm.at(self.scratch, self.layout.valid[header]))
+        for rival in self.program.rivals(header) if valid else ():
+            self.asm.store(const(8, 0), self.asm.at(self.scratch, self.layout.valid[rival]))
+
+
+def computed_index(expr: Expr | None) -> Expr | None:
+    """The index by which an expression takes an element of a stack, if that is known only at run time."""
+    if isinstance(expr, Op) and expr.op == "dereference_header_stack" and not isinstance(expr.right, Const):
+        return expr.right
+    return None
 
 
 class Evaluator:
@@ -90,24 +101,56 @@ class Evaluator:
         """The values that an expression can take."""
         return ranges.interval(self._static(expr), self._leaf)
 
-    def _leaf(self, leaf: FieldRef | Param | StackField) -> Interval:
+    def _leaf(self, leaf: FieldRef | Param | StackField | Op) -> Interval:
         if isinstance(leaf, Param):
             return ranges.unsigned(self.params[leaf.index][0])
+        if isinstance(leaf, Op):
+            found = self._static(leaf)
+            leaf = found if isinstance(found, FieldRef) else self._fields(leaf)[0]
         if isinstance(leaf, StackField):
             raise self.refuse(f"field {leaf.field} of the last element of {leaf.stack}")
+        if self.m.program.varbit(leaf) is not None:
+            raise self.refuse(f"variable-length field {leaf.header}.{leaf.field} as a number")
         field = self.m.program.field(leaf)
         return ranges.signed(field.width) if field.signed else ranges.unsigned(field.width)
 
     def _static(self, expr: Expr | None) -> Expr:
         """Resolve an access to a field of a header that is known now."""
-        if isinstance(expr, Op) and expr.op == "access_field":
-            header = self.header(expr.left)
-            if isinstance(expr.right, Const):
-                fields = self.m.program.headers[header].type.fields
-                return FieldRef(header, fields[expr.right.value].name)
+        if isinstance(expr, Op) and expr.op == "access_field" and computed_index(expr.left) is None:
+            return self._field_of(self.header(expr.left), expr.right)
         if expr is None:
             raise self.refuse("an expression without an operand")
         return expr
+
+    def _field_of(self, header: str, index: Expr | None) -> FieldRef:
+        if not isinstance(index, Const):
+            raise self.refuse("a computed field")
+        return FieldRef(header, self.m.program.headers[header].type.name_at(index.value))
+
+    def _fields(self, access: Op) -> list[FieldRef]:
+        """A field of each element of a stack."""
+        return [self._field_of(h, access.right) for h in self.elements(access.left)]
+
+    def elements(self, expr: Expr | None) -> tuple[str, ...]:
+        """The headers of the stack of which an expression takes an element."""
+        stack = expr.left if isinstance(expr, Op) else None
+        if not isinstance(stack, Name) or stack.name not in self.m.program.stacks:
+            raise self.refuse("an element of something other than a header stack")
+        return self.m.program.elements(stack.name)
+
+    def choose(self, index: Expr, count: int) -> list[Value]:
+        """For each of `count` elements of a stack, whether a computed index says that one."""
+        bits, signed, (number,) = self.whole(index)
+        last = (1 << (bits - signed)) - 1  # a narrow index cannot name those beyond
+        equal = self.asm.b.icmp_unsigned
+        return [equal("==", number, const(bits, i)) if i <= last else const(1, 0) for i in range(count)]
+
+    def _element(self, access: Op, index: Expr, width: int) -> Value:
+        """A field of the element that a computed index says; 0 beyond the end of the stack."""
+        fields, result = self._fields(access), const(width, 0)
+        for here, ref in zip(self.choose(index, len(fields)), fields, strict=True):
+            result = self.asm.b.select(here, self.value(ref, width), result)
+        return result
 
     def header(self, expr: Expr | None) -> str:
         """The name of the header that an expression denotes."""
@@ -153,7 +196,8 @@ class Evaluator:
             case StackField():
                 raise self.refuse(f"field {expr.field} of the last element of {expr.stack}")
             case Op():
-                return self._operation(expr, width)
+                by = computed_index(expr.left) if expr.op == "access_field" else None
+                return self._operation(expr, width) if by is None else self._element(expr, by, width)
         raise self.refuse(f"{type(expr).__name__.lower()} as a value")
 
     def _operation(self, e: Op, width: int) -> Value:
@@ -327,17 +371,45 @@ class Evaluator:
             case Op(op="?"):
                 return b.select(self.truth(expr.cond), self.truth(expr.left), self.truth(expr.right))
             case Op(op="valid"):
-                return self.m.read(FieldRef(self.header(expr.right), "$valid$"), self.where)
+                index = computed_index(expr.right)
+                if index is None:
+                    return self._valid(self.header(expr.right))
+                result, headers = const(1, 0), self.elements(expr.right)
+                for here, header in zip(self.choose(index, len(headers)), headers, strict=True):
+                    result = b.or_(result, b.and_(here, self._valid(header)))
+                return result
+            case Op(op="valid_union", right=Name() as union):
+                result = const(1, 0)
+                for header in self.m.program.named(union):
+                    result = b.or_(result, self._valid(header))
+                return result
             case Op(op="d2b"):
                 bits, _, (data,) = self.whole(expr.right)
                 return b.icmp_unsigned("!=", data, const(bits, 0))
             case Op(op=op) if op in _COMPARE:
                 if self.is_truth(expr.left):
                     return b.icmp_unsigned(op, self.truth(expr.left), self.truth(expr.right))
-                if isinstance(expr.left, Name) or isinstance(expr.right, Name):
-                    raise self.refuse("comparing headers")
+                if isinstance(expr.left, Name) and isinstance(expr.right, Name):
+                    alike = self._alike(expr.left, expr.right)
+                    return alike if op == "==" else b.not_(alike)
                 _, signed, (left, right) = self.whole(expr.left, expr.right)
                 return (b.icmp_signed if signed else b.icmp_unsigned)(op, left, right)
             case Op(op=op):
                 raise self.refuse(f"operation '{op}'")
         raise self.refuse("a condition that is not boolean")
+
+    def _valid(self, header: str) -> Value:
+        return self.m.read(FieldRef(header, "$valid$"), self.where)
+
+    def _alike(self, one: Name, other: Name) -> Value:
+        """Whether two headers are valid and equal, or in two unions those that are."""
+        b, program, result = self.asm.b, self.m.program, const(1, 0)
+        for left, right in zip(program.named(one), program.named(other), strict=True):
+            if program.headers[left].type.varbit is not None:
+                raise self.refuse("comparing headers of variable length")
+            alike = b.and_(self._valid(left), self._valid(right))
+            for f in program.headers[left].type.fields:
+                values = [self.m.read(FieldRef(h, f.name), self.where) for h in (left, right)]
+                alike = b.and_(alike, b.icmp_unsigned("==", *values))
+            result = b.or_(result, alike)
+        return result

@@ -120,6 +120,20 @@ class _WordSink:
             shift = b.xor(shift, const(64, 8))
         return total, shift
 
+    def take_varbit(self, state: State, header: str) -> State:
+        """Add a field of variable length: behind its end its place is filled with zeros."""
+        asm, b, slot = self.u.asm, self.u.asm.b, self.u.layout.varbits[header]
+        memory, (total, shift) = self.u.machine.scratch, state
+        words = const(64, 0)
+        for at in range(0, slot.room, 8):
+            part = asm.load_be(memory, slot.offset + at, 8)
+            for by in (48, 32, 16, 0):
+                words = b.add(words, b.and_(b.lshr(part, const(64, by)) if by else part, const(64, 0xFFFF)))
+        even = b.icmp_unsigned("==", shift, const(64, 8))
+        total = b.add(total, b.select(even, words, b.shl(words, const(64, 8))))
+        length = asm.fit(asm.load(asm.at(memory, slot.length), 32, 4), 64)
+        return total, b.xor(shift, b.shl(b.and_(length, const(64, 1)), const(64, 3)))
+
     def end(self, state: State) -> Value:
         b, total = self.u.asm.b, state[0]
         if not self.add:
@@ -167,6 +181,9 @@ def _parts(program: Program, calculation: Calculation) -> list[tuple[str | None,
         match item:
             case Bits():
                 out.append((None, item, item.width))
+            case FieldRef() if program.varbit(item) is not None:
+                guard = None if program.headers[item.header].metadata else item.header
+                out.append((guard, item, 0))
             case FieldRef():
                 guard = None if program.headers[item.header].metadata else item.header
                 out.append((guard, item, program.field(item).width))
@@ -275,6 +292,12 @@ class HashWriter:
         asm, b = self.asm, self.asm.b
         data: list[Value] = []
         for part in run.parts:
+            if isinstance(part, FieldRef) and self.u.program.varbit(part) is not None:
+                if bits or not (isinstance(sink, _WordSink) and sink.add):
+                    what = f"a hash other than csum16 over variable-length field {part.header}.{part.field}"
+                    raise UnsupportedError(what, str(calculation.source))
+                state, data = sink.take_varbit(sink.take(state, data), part.header), []
+                continue
             if isinstance(part, Bits):
                 whole, width = const(part.width, part.value), part.width
             else:

@@ -21,6 +21,7 @@ from switches.bmv2_json import (
     Program,
     StackField,
     Table,
+    UnionStackField,
     Vector,
 )
 from switches.ebpf.plan import round8
@@ -38,10 +39,19 @@ class Usage:
     whole: set[str] = field(default_factory=set)
 
 
-_HEADER_WRITERS = {"assign_header", "add_header", "push", "pop", "assign_header_stack"}
+_HEADER_WRITERS = {
+    "assign_header",
+    "add_header",
+    "push",
+    "pop",
+    "assign_header_stack",
+    "assign_union",
+    "assign_union_stack",
+}
 
 
-_RESULTS = {"execute_meter": 2}  # which argument is written, where it is not the first
+_WHOLE = ("access_field", "dereference_header_stack", "==", "!=")  # may look at headers as a whole
+RESULTS = {"execute_meter": 2}  # which argument is written, where it is not the first
 
 
 def operands(expr: Expr | None) -> Iterator[Expr]:
@@ -64,16 +74,15 @@ def _reads(program: Program, usage: Usage, exprs: Iterable[Expr]) -> None:
                 usage.read.add(part)
             elif isinstance(part, StackField):
                 usage.read |= {FieldRef(m, part.field) for m in program.stacks[part.stack].members}
-            elif isinstance(part, Op) and part.op in ("access_field", "dereference_header_stack"):
-                for inner in operands(part.left):
+            elif isinstance(part, UnionStackField):
+                elements = (
+                    program.element(part.stack, i, part.header) for i in range(program.depth(part.stack))
+                )
+                usage.read |= {FieldRef(header, part.field) for header in elements}
+            elif isinstance(part, Op) and part.op in _WHOLE:
+                for inner in (*operands(part.left), *operands(part.right)):
                     if isinstance(inner, Name):
-                        usage.whole |= set(_headers_of(program, inner))
-
-
-def _headers_of(program: Program, name: Name) -> tuple[str, ...]:
-    if name.kind == "header_stack":
-        return program.stacks[name.name].members
-    return (name.name,)
+                        usage.whole |= set(program.named(inner))
 
 
 def _primitives(program: Program, usage: Usage, primitives: Iterable[Primitive]) -> None:
@@ -81,9 +90,9 @@ def _primitives(program: Program, usage: Usage, primitives: Iterable[Primitive])
         if p.op in _HEADER_WRITERS:
             for a in p.args:
                 if isinstance(a, Name):
-                    usage.whole |= set(_headers_of(program, a))
+                    usage.whole |= set(program.named(a))
         # The first argument of most that writes a field is that field; whatever else it is, it is read.
-        at = _RESULTS.get(p.op, 0)
+        at = RESULTS.get(p.op, 0)
         if len(p.args) > at and isinstance(target := p.args[at], FieldRef):
             usage.written.add(target)
         _reads(program, usage, p.args)
@@ -129,7 +138,7 @@ def multicast_writes(program: Program) -> Iterator[Primitive]:
     """The statements that send a frame to a multicast group."""
     states = (op for s in program.parser.states.values() for op in s.ops)
     for p in (*states, *(p for a in program.actions.values() for p in a.primitives)):
-        at = _RESULTS.get(p.op, 0)
+        at = RESULTS.get(p.op, 0)
         target = p.args[at] if len(p.args) > at else None
         if target == FieldRef("standard_metadata", "mcast_grp") and p.args[1:] != (Const(0),):
             yield p
@@ -149,6 +158,18 @@ class Slot:
 
 
 @dataclass(frozen=True)
+class VarbitSlot:
+    """The place of a field of variable length: its length in bytes (4 bytes), and its bytes.
+
+    There is room for `room` bytes, a power of two; those behind its end are zeros.
+    """
+
+    length: int
+    offset: int
+    room: int
+
+
+@dataclass(frozen=True)
 class Layout:
     """Offsets in the scratch value, in bytes."""
 
@@ -156,6 +177,7 @@ class Layout:
     valid: dict[str, int]  # one byte per header, 0 or 1
     raw: dict[str, int]  # the header as it is on the wire
     place: dict[str, int]  # 2 bytes per header: where in the frame it was found
+    varbits: dict[str, VarbitSlot]  # by header
     dirty: dict[str, int]  # one byte per header: a field was written since it was parsed
     moved: int  # one byte: a header came or went since the parser
     digest: int  # 4 bytes: the digest that was asked for, 0 without
@@ -163,6 +185,7 @@ class Layout:
     cut: int  # 4 bytes: one more than what truncate() leaves of the frame, 0 without
     zeroed: int  # bytes from 0 that are cleared for every packet
     parsed: int  # 4 bytes: where the payload begins
+    base: int  # 4 bytes: how far lengths known only at run time have taken the parser
     length: int  # 4 bytes: packet_length as headers come and go
     key: int  # where table keys are put together
     buffer: int  # CHUNK bytes to move payload through
@@ -216,7 +239,16 @@ def make_layout(program: Program, key_size: int) -> Layout:
     moved, exited = at, at + 1
     cut = at = (at + 5) & ~3
     digest = at = at + 4
-    zeroed = at = round8(at + 4)
+    base = at = at + 4
+    at = round8(at + 4)
+    varbits = {}
+    for h in program.headers.values():
+        if h.type.varbit is not None:
+            varbits[h.name] = slot = VarbitSlot(
+                at, at + 8, max(8, 1 << (h.type.varbit.size - 1).bit_length())
+            )
+            at = slot.offset + slot.room
+    zeroed = at
     parsed, at = at, at + 8
     raw = {}
     for h in wire:
@@ -236,6 +268,8 @@ def make_layout(program: Program, key_size: int) -> Layout:
         valid=valid,
         raw=raw,
         place=place,
+        varbits=varbits,
+        base=base,
         dirty=dirty,
         moved=moved,
         digest=digest,

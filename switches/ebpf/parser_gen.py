@@ -21,12 +21,16 @@ from switches.bmv2_json import (
     ParserState,
     Primitive,
     StackField,
+    Transition,
+    UnionStackField,
+    Varbit,
 )
 from switches.ebpf.actions import ActionWriter
 from switches.ebpf.expr import Evaluator
 from switches.ebpf.llvm import Helper, Value, const
 from switches.ebpf.places import At
 from switches.ebpf.unit import Unit
+from switches.ebpf.value_sets import find_member
 from switches.errors import UnsupportedError
 
 STATE_LIMIT = 256  # written states; beyond it the program is refused rather than grown without end
@@ -62,9 +66,24 @@ class ParserWriter:
             self.pending.append((name, at))
         return self.written[name, at]
 
+    def _position(self, at: At, further: int = 0) -> Value:
+        """Where a place of the parser, or one some bytes further, is in the frame."""
+        here = const(32, at.offset + further)
+        if not at.turns:
+            return here
+        base = self.asm.load(self.asm.at(self.u.machine.scratch, self.u.layout.base), 32, 4)
+        return self.asm.b.add(here, base)
+
+    def _passed(self, at: At, count: Value) -> At:
+        """Note that bytes whose number is known only at run time lie before what comes next."""
+        cell = self.asm.at(self.u.machine.scratch, self.u.layout.base)
+        before = self.asm.load(cell, 32, 4)
+        self.asm.store(self.asm.b.add(before, count), cell, 4)
+        return replace(at, turns=at.turns + 1)
+
     def _stop(self, at: At, error: str | None = None) -> None:
         asm = self.asm
-        asm.store(const(32, at.offset), asm.at(self.u.machine.scratch, self.u.layout.parsed), 4)
+        asm.store(self._position(at), asm.at(self.u.machine.scratch, self.u.layout.parsed), 4)
         if error is not None:
             self.u.set_standard("parser_error", const(32, self.u.program.errors.get(error, 0)))
         asm.b.branch(self.done)
@@ -72,7 +91,7 @@ class ParserWriter:
     def _state(self, state: ParserState, at: At) -> None:
         for op in state.ops:
             match op.op:
-                case "extract":
+                case "extract" | "extract_VL":
                     at = self._extract(op, at)
                 case "set":
                     self._set(op, at)
@@ -82,60 +101,109 @@ class ParserWriter:
                     at = self._advance(op.args[0].value, at)
                 case "verify":
                     self._verify(op, at)
-                case "extract_VL" | "advance" | "shift":
-                    raise UnsupportedError(f"parser operation '{op.op}' of variable length", str(op.source))
+                case "advance":
+                    at = self._advance_by(op, at)
                 case "register_read" | "register_write":
                     raise UnsupportedError("a register in the parser", str(op.source))
                 case _:
-                    self.statements.statement(op)
+                    resolved = tuple(self._resolve(a, at, str(op.source)) for a in op.args)
+                    self.statements.statement(replace(op, args=resolved))
+                    at = at.moved(self.u.program, op)
         self._select(state, at)
 
-    def _need(self, end: int, at: At) -> None:
-        """Stop with PacketTooShort unless the frame has `end` bytes."""
+    def _demand(self, condition: Value, at: At, error: str) -> None:
+        """Stop with an error unless a condition is true."""
         asm = self.asm
-        enough, short = asm.block("enough"), asm.block("short")
-        asm.b.cbranch(asm.b.icmp_unsigned(">=", self.u.length, const(32, end)), enough, short)
-        asm.enter(short)
-        self._stop(at, "PacketTooShort")
-        asm.enter(enough)
+        fine, wrong = asm.block("fine"), asm.block("wrong")
+        asm.b.cbranch(condition, fine, wrong)
+        asm.enter(wrong)
+        self._stop(at, error)
+        asm.enter(fine)
+
+    def _need(self, end: Value, at: At) -> None:
+        """Stop with PacketTooShort unless the frame has `end` bytes."""
+        self._demand(self.asm.b.icmp_unsigned(">=", self.u.length, end), at, "PacketTooShort")
 
     def _advance(self, count: int, at: At) -> At:
-        self._need(at.offset + count, at)
+        self._need(self._position(at, count), at)
         return replace(at, offset=at.offset + count)
 
+    def _advance_by(self, op: Primitive, at: At) -> At:
+        count = self._whole_bytes(op.args[0], op, at)
+        self._need(self.asm.b.add(self._position(at), count), at)
+        return self._passed(at, count)
+
+    def _whole_bytes(self, bits: Expr, op: Primitive, at: At) -> Value:
+        """A computed number of bits in bytes, as an i32; the parser stops where it is not whole bytes."""
+        b = self.asm.b
+        number = Evaluator(self.u.machine, op.source).value(self._resolve(bits, at, str(op.source)), 32)
+        rest = b.and_(number, const(32, 7))
+        self._demand(b.icmp_unsigned("==", rest, const(32, 0)), at, "ParserInvalidArgument")
+        return b.lshr(number, const(32, 3))
+
     def _extract(self, op: Primitive, at: At) -> At:
-        target = op.args[0]
-        if not isinstance(target, Name) or target.kind not in ("header", "header_stack"):
-            raise UnsupportedError("extracting a header union", str(op.source))
-        after, header = at, target.name
-        if target.kind == "header_stack":
-            members, index = self.u.program.stacks[target.name].members, at.next_index(target.name)
-            if index >= len(members):
-                self._stop(at, "StackOutOfBounds")
-                self.asm.enter(self.asm.block("unreachable"))
-                return at
-            header, after = members[index], at.extracted(target.name)
+        found = at.extract(self.u.program, op.args[0])
+        if found is None:
+            self._stop(at, "StackOutOfBounds")
+            self.asm.enter(self.asm.block("unreachable"))
+            return at
+        header, after = found
         kind = self.u.program.headers[header].type
-        if kind.varbit is not None:
-            raise UnsupportedError(f"variable-length field {kind.varbit} of {header}", str(op.source))
         size = kind.bits // 8
         raw = self.u.layout.raw[header]
-        if size:
-            self._fetch(raw, at.offset, size, at)
+        if kind.varbit is not None:
+            after = self._fetch_varbit(op, header, kind.varbit, at, after)
+        elif size:
+            self._fetch(raw, self._position(at), size, at)
         self._unpack(header, raw)
         self.u.machine.set_valid(header, True)
         if self.u.layout.written(header):
-            self.asm.store(
+            self.asm.store(  # read only where no length is known so late
                 const(16, at.offset), self.asm.at(self.u.machine.scratch, self.u.layout.place[header]), 2
             )
         return replace(after, offset=at.offset + size)
 
-    def _fetch(self, scratch_offset: int, offset: int, size: int, at: At) -> None:
+    def _fetch_varbit(self, op: Primitive, header: str, varbit: Varbit, at: At, after: At) -> At:
+        """Copy a header with a field of variable length into scratch memory, that field apart.
+
+        Returns the place behind that field.
+        """
+        if op.op != "extract_VL":
+            raise UnsupportedError(f"extracting {header} without a length", str(op.source))
+        if varbit.offset % 8:
+            what = f"variable-length field {varbit.name} of {header}, which does not begin with a byte"
+            raise UnsupportedError(what, str(op.source))
+        asm, b, layout, memory = self.asm, self.asm.b, self.u.layout, self.u.machine.scratch
+        slot, size = layout.varbits[header], self.u.program.headers[header].type.bits // 8
+        count = self._whole_bytes(op.args[1], op, at)
+        self._need(b.add(self._position(at, size), count), at)
+        most = b.icmp_unsigned("<=", count, const(32, varbit.size))
+        self._demand(most, at, "HeaderTooShort")
+        asm.store(count, asm.at(memory, slot.length), 4)
+        asm.zero(memory, slot.offset, slot.room)
+        before, raw = varbit.offset // 8, layout.raw[header]
+        if before:
+            self._fetch(raw, self._position(at), before, at)
+        else:  # see varbit_bytes
+            asm.helper(Helper.KTIME_GET_NS)
+        some, done = asm.block("varbit.some"), asm.block("varbit.done")
+        b.cbranch(b.icmp_unsigned("==", count, const(32, 0)), done, some)
+        asm.enter(some)
+        self._fetch(slot.offset, self._position(at, before), self.u.varbit_bytes(header), at)
+        b.branch(done)
+        asm.enter(done)
+        behind = self._passed(at, asm.load(asm.at(memory, slot.length), 32, 4))
+        if size > before:
+            self._fetch(raw + before, self._position(behind, before), size - before, at)
+        return replace(after, turns=behind.turns)
+
+    def _fetch(self, scratch_offset: int, offset: Value, size: int | Value, at: At) -> None:
         """Copy bytes of the frame into scratch memory, or stop with PacketTooShort."""
         asm = self.asm
         there, short = asm.block("there"), asm.block("short")
         to = asm.at(self.u.machine.scratch, scratch_offset)
-        failed = asm.helper(Helper.SKB_LOAD_BYTES, self.u.ctx, const(64, offset), to, const(64, size))
+        count = const(64, size) if isinstance(size, int) else size
+        failed = asm.helper(Helper.SKB_LOAD_BYTES, self.u.ctx, asm.fit(offset, 64), to, count)
         asm.b.cbranch(asm.b.icmp_unsigned("==", failed, const(64, 0)), there, short)
         asm.enter(short)
         self._stop(at, "PacketTooShort")
@@ -162,7 +230,7 @@ class ParserWriter:
     def _lookahead(self, expr: Lookahead, at: At, source: str) -> Value:
         if expr.width > 128:
             raise UnsupportedError(f"lookahead of {expr.width} bits", source)
-        first = at.offset + expr.offset // 8
+        first = self._position(at, expr.offset // 8)
         size = (expr.offset % 8 + expr.width + 7) // 8
         buffer = self.u.layout.buffer
         self._fetch(buffer, first, size, at)
@@ -174,7 +242,12 @@ class ParserWriter:
             index = at.next_index(expr.stack) - 1
             if index < 0:
                 raise UnsupportedError(f"field {expr.field} of the empty stack {expr.stack}", source)
-            return FieldRef(self.u.program.stacks[expr.stack].members[index], expr.field)
+            return FieldRef(self.u.program.element(expr.stack, index), expr.field)
+        if isinstance(expr, UnionStackField):
+            index = at.next_index(expr.stack) - 1
+            if index < 0:
+                raise UnsupportedError(f"field {expr.field} of the empty stack {expr.stack}", source)
+            return FieldRef(self.u.program.element(expr.stack, index, expr.header), expr.field)
         if isinstance(expr, Op):
             if expr.op == "last_stack_index" and isinstance(expr.right, Name):
                 return Const(at.next_index(expr.right.name) - 1)
@@ -219,17 +292,26 @@ class ParserWriter:
                 bits = e.value(resolved, self.u.program.field(resolved).width)
             keys.append((bits, (bits.type.width + 7) // 8 * 8))
         for t in state.transitions:
-            if t.kind == "parse_vset":
-                raise UnsupportedError("parser value set", source)
             if t.kind == "default":
                 self._follow(t.next, at)
                 return
             taken, next_test = asm.block("select.taken"), asm.block("select.next")
-            asm.b.cbranch(self._matches(keys, t.value, t.mask), taken, next_test)
+            if t.value_set is not None:
+                layout = self.u.value_sets[t.value_set]
+                find_member(self.u, layout, self._members(keys, t, state), taken, next_test)
+            else:
+                asm.b.cbranch(self._matches(keys, t.value, t.mask), taken, next_test)
             asm.enter(taken)
             self._follow(t.next, at)
             asm.enter(next_test)
         self._stop(at)  # p4c adds a state that raises NoMatch where the program has no default
+
+    def _members(self, keys: list[tuple[Value, int]], t: Transition, state: ParserState) -> list[Value]:
+        assert t.value_set is not None
+        widths = [slot.width for slot in self.u.value_sets[t.value_set].key]
+        if widths != [bits.type.width for bits, _ in keys] or t.mask is not None:
+            raise UnsupportedError(f"value set {t.value_set} in selects of other widths", str(state.source))
+        return [bits for bits, _ in keys]
 
     def _follow(self, state: str | None, at: At) -> None:
         if state is None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, replace
 
-from switches.bmv2_json import Name, Program
+from switches.bmv2_json import Const, Expr, Name, Primitive, Program, UnionStackHeader
+from switches.errors import UnsupportedError
 
 
 @dataclass(frozen=True)
@@ -16,17 +17,47 @@ class At:
     """Where the parser is: bytes consumed, and the next free element of each stack."""
 
     offset: int
+    turns: int = 0  # lengths known only at run time that were passed; `offset` is without them
     stacks: tuple[tuple[str, int], ...] = ()
 
     def next_index(self, stack: str) -> int:
         """Elements of a stack extracted so far."""
         return dict(self.stacks).get(stack, 0)
 
-    def extracted(self, stack: str) -> At:
-        """The same place with one more element of a stack."""
-        counts = dict(self.stacks)
-        counts[stack] = counts.get(stack, 0) + 1
-        return replace(self, stacks=tuple(sorted(counts.items())))
+    def with_next(self, stack: str, index: int) -> At:
+        """The same place with another next element of a stack."""
+        return replace(self, stacks=tuple(sorted({**dict(self.stacks), stack: index}.items())))
+
+    def extract(self, program: Program, target: Expr) -> tuple[str, At] | None:
+        """The header that an extract takes, and this place with one more of its stack.
+
+        None if the stack is full.
+        """
+        match target:
+            case Name("header_stack", stack):
+                member = None
+            case UnionStackHeader(stack, member):
+                pass
+            case Name("header", name):
+                return name, self
+            case _:
+                raise UnsupportedError("extracting something other than a header")
+        index = self.next_index(stack)
+        if index >= program.depth(stack):
+            return None
+        return program.element(stack, index, member), self.with_next(stack, index + 1)
+
+    def moved(self, program: Program, op: Primitive) -> At:
+        """The same place behind a statement that moves or copies a stack."""
+        match op:
+            case Primitive("push" | "pop", (Name(_, stack), Const(count))):
+                index = self.next_index(stack)
+                if op.op == "push":
+                    return self.with_next(stack, min(index + count, program.depth(stack)))
+                return self.with_next(stack, max(index - count, 0))
+            case Primitive("assign_header_stack" | "assign_union_stack", (Name(_, to), Name(_, origin))):
+                return self.with_next(to, self.next_index(origin))
+        return self
 
 
 _LIMIT = 4096  # steps of the search; a parser with more is not written anyway
@@ -41,10 +72,11 @@ def find_places(program: Program) -> dict[str, frozenset[int]] | None:
     ranks = {name: i for i, name in enumerate(program.deparser.order)}
     places: dict[str, set[int]] = defaultdict(set)
     start = program.parser.start
-    pending: list[tuple[str | None, At, int]] = [(start, At(0), -1)]
+    nothing: frozenset[str] = frozenset()
+    pending: list[tuple[str | None, At, int, frozenset[str]]] = [(start, At(0), -1, nothing)]
     seen = set(pending)
     while pending:
-        name, at, last = pending.pop()
+        name, at, last, gone = pending.pop()
         if name is None:
             continue
         state = program.parser.states[name]
@@ -52,27 +84,24 @@ def find_places(program: Program) -> dict[str, frozenset[int]] | None:
         for op in state.ops:
             if op.op in ("advance", "shift", "extract_VL"):
                 return None
+            at = at.moved(program, op)
             if op.op != "extract":
                 continue
-            target = op.args[0]
-            if not isinstance(target, Name) or target.kind not in ("header", "header_stack"):
+            found = at.extract(program, op.args[0])
+            full = found is None
+            if found is None:  # the parser stops here
+                break
+            header, after = found
+            if ranks.get(header, -1) <= last or header in gone:
                 return None
-            header, after = target.name, at
-            if target.kind == "header_stack":
-                members, index = program.stacks[header].members, at.next_index(header)
-                full = index >= len(members)
-                if full:  # the parser stops here
-                    break
-                header, after = members[index], at.extracted(header)
-            if ranks.get(header, -1) <= last:
-                return None
+            gone |= {*program.rivals(header)}  # extracting one of these takes this header out of the frame
             last = ranks[header]
             places[header].add(at.offset)
             at = replace(after, offset=at.offset + program.headers[header].type.bits // 8)
         if full:
             continue
         for t in state.transitions:
-            step = (t.next, at, last)
+            step = (t.next, at, last, gone)
             if step not in seen:
                 seen.add(step)
                 pending.append(step)

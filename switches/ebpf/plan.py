@@ -187,6 +187,17 @@ class RegisterLayout:
     cell_size: int
 
 
+@dataclass(frozen=True)
+class ValueSetLayout:
+    """A parser value set: one value of `size` cells, replaced as a whole (see `value_sets`)."""
+
+    name: str
+    map: int
+    key: tuple[KeySlot, ...]
+    key_size: int
+    size: int
+
+
 RING_SIZE = 1 << 18  # bytes; what comes while it is full is lost
 DIGEST_HEADER = 8  # the digest's number in the JSON (32 bits), then each field in 8 or 16 bytes
 
@@ -217,6 +228,7 @@ class Plan:
     digests: Mapping[int, DigestLayout] = field(default_factory=dict)
     ring_map: int | None = None  # where a program with digests puts its records
     queue_map: int | None = None  # port -> its queue, see `queues`
+    value_sets: Mapping[str, ValueSetLayout] = field(default_factory=dict)
     self_map: int | None = None  # holds the program itself, which goes on by calling itself
 
 

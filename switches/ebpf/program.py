@@ -53,6 +53,7 @@ from switches.ebpf.queues import TOLD, join_queue, layout_queues, look_at_queue
 from switches.ebpf.selectors import layout_profile
 from switches.ebpf.tables import TableWriter, layout_table
 from switches.ebpf.unit import STANDARD, Unit, key_cell
+from switches.ebpf.value_sets import layout_value_set
 from switches.errors import UnsupportedError
 
 SECTION = "classifier"
@@ -86,6 +87,7 @@ def translate(program: Program) -> Translation:
     meters = {m.name: layout_meter(m, m.size, pool) for m in program.meters.values() if m.table is None}
     digests = {d.id: layout_digest(program, d) for d in program.digests.values()}
     ring = pool.add(MapSpec("ring", MapType.RINGBUF, 0, 0, RING_SIZE)) if digests else None
+    value_sets = {v.name: layout_value_set(program, v, pool) for v in program.value_sets.values()}
     lock = pool.add(MapSpec("lock", MapType.ARRAY, 4, 4, 1, lock=True)) if registers else None
     scratch = pool.add(MapSpec("scratch", MapType.PERCPU_ARRAY, 4, layout.size, 1, shared=True))
     ports = pool.add(MapSpec("ports", MapType.ARRAY, 4, 4, PORTS))
@@ -99,8 +101,8 @@ def translate(program: Program) -> Translation:
     unit = _enter(program, layout, asm, function.args[0], pool, ifindexes, scratch, copies)
     unit.tables, unit.counters, unit.registers, unit.profiles = tables, counters, registers, profiles
     unit.lock_map, unit.meters = lock, meters
-    unit.digests, unit.ring_map = digests, ring
     unit.queue_map = layout_queues(program, layout, pool)
+    unit.digests, unit.ring_map, unit.value_sets = digests, ring, value_sets
     _body(unit, ports, copies)
     plan = Plan(
         tuple(pool.specs),
@@ -113,6 +115,7 @@ def translate(program: Program) -> Translation:
         meters,
         digests=digests,
         ring_map=ring,
+        value_sets=value_sets,
         multicast_map=None if copies is None else copies.groups,
         self_map=None if copies is None else copies.program,
         queue_map=unit.queue_map,
@@ -133,8 +136,6 @@ def _refuse(program: Program) -> None:
     if any(multicast_writes(program)):
         for p in (p for a in program.actions.values() for p in a.primitives if p.op == "truncate"):
             raise UnsupportedError("truncate in a program that multicasts", str(p.source))
-    for value_set in program.value_sets.values():
-        raise UnsupportedError(f"parser value set {value_set.name}", str(value_set.source))
     for register in program.registers.values():
         if register.width > 128:
             raise UnsupportedError(f"register {register.name} of {register.width} bits", str(register.source))

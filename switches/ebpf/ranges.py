@@ -51,11 +51,12 @@ def hull(a: Interval, b: Interval) -> Interval:
 
 
 _ANYTHING = Interval(-_HUGE, _HUGE)
-Leaf = Callable[[FieldRef | Param | StackField], Interval]
+Leaf = Callable[[FieldRef | Param | StackField | Op], Interval]
+_TRUTHS = ("==", "!=", "<", "<=", ">", ">=", "and", "or", "not", "d2b", "valid", "valid_union")
 
 
 def interval(expr: Expr | None, leaf: Leaf) -> Interval:
-    """The interval of a data expression; `leaf` gives that of fields and parameters.
+    """The interval of a data expression; `leaf` gives that of fields, of parameters and of `access_field`.
 
     An operation that this module does not know yields an interval too wide for any target.
     """
@@ -66,6 +67,8 @@ def interval(expr: Expr | None, leaf: Leaf) -> Interval:
             return leaf(expr)
         case Lookahead(_, width):
             return unsigned(width)
+        case Op(op="access_field"):
+            return leaf(expr)
         case Op():
             return _clamp(_operation(expr, leaf))
     return _ANYTHING
@@ -76,7 +79,7 @@ def _clamp(i: Interval) -> Interval:
 
 
 def _operation(e: Op, leaf: Leaf) -> Interval:
-    if e.op == "b2d":
+    if e.op == "b2d" or e.op in _TRUTHS:
         return Interval(0, 1)
     if e.op == "two_comp_mod":
         return signed(e.right.value) if isinstance(e.right, Const) else _ANYTHING
@@ -84,7 +87,7 @@ def _operation(e: Op, leaf: Leaf) -> Interval:
         return unsigned(e.right.value) if isinstance(e.right, Const) else _ANYTHING
     if e.op == "sat_cast":
         return signed(e.right.value) if isinstance(e.right, Const) else _ANYTHING
-    if e.op == "access_field" or e.op.startswith("dereference"):
+    if e.op.startswith("dereference"):
         return _ANYTHING
     right = interval(e.right, leaf)
     if e.op == "~":

@@ -17,6 +17,7 @@ from switches.ebpf.plan import (
     ProfileLayout,
     RegisterLayout,
     TableLayout,
+    ValueSetLayout,
     counter_chunk,
 )
 
@@ -44,6 +45,7 @@ class Unit:
     profiles: dict[str, ProfileLayout] = field(default_factory=dict)
     meters: dict[str, MeterLayout] = field(default_factory=dict)
     digests: dict[int, DigestLayout] = field(default_factory=dict)
+    value_sets: dict[str, ValueSetLayout] = field(default_factory=dict)
     ring_map: int | None = None
     lock_map: int | None = None
     queue_map: int | None = None  # where the program asks what the queues of ports do
@@ -79,12 +81,30 @@ class Unit:
         b.branch(done)
         asm.enter(done)
 
-    def lengthen(self, by: int) -> None:
+    def header_bytes(self, header: str) -> Value:
+        """The bytes that a header takes in the frame, as an i32."""
+        size = const(32, (self.program.headers[header].type.bits + 7) // 8)
+        slot = self.layout.varbits.get(header)
+        if slot is None:
+            return size
+        return self.asm.b.add(size, self.asm.load(self.asm.at(self.machine.scratch, slot.length), 32, 4))
+
+    def varbit_bytes(self, header: str) -> Value:
+        """The bytes of a header's field of variable length, at least one: an i64 that the verifier believes.
+
+        Between the check of the length and its use a helper must have been called: LLVM then does not know
+        the length any more, and leaves the mask in.
+        """
+        asm, slot = self.asm, self.layout.varbits[header]
+        length = asm.fit(asm.load(asm.at(self.machine.scratch, slot.length), 32, 4), 64)
+        return asm.b.add(asm.b.and_(asm.b.sub(length, const(64, 1)), const(64, slot.room - 1)), const(64, 1))
+
+    def lengthen(self, by: Value) -> None:
         """Adding or removing a header changes what packet_length is in egress."""
         if self.has_standard("packet_length") or self.truncates:
             asm = self.asm
             cell = asm.at(self.machine.scratch, self.layout.length)
-            asm.store(asm.b.add(asm.load(cell, 32, 4), const(32, by)), cell, 4)
+            asm.store(asm.b.add(asm.load(cell, 32, 4), by), cell, 4)
 
     def set_standard(self, name: str, value: Value) -> None:
         """Set a field of the standard metadata if the program has any use for it."""

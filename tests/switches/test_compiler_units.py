@@ -95,7 +95,11 @@ def test_what_the_target_cannot_do_is_refused_by_name_and_line(program: dict[str
             "meter m with 1 rates",
         ),
         ("register_arrays", {"name": "r", "size": 4, "bitwidth": 200}, "register r of 200 bits"),
-        ("parse_vsets", {"name": "v", "compressed_bitwidth": 8}, "parser value set v"),
+        (
+            "parse_vsets",
+            {"name": "v", "compressed_bitwidth": 8, "max_size": 300},
+            "parser value set v of more",
+        ),
         ("checksums", {"name": "c"}, "checksum c"),
     ],
 )

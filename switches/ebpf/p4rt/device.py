@@ -29,6 +29,7 @@ from switches.ebpf.p4rt.schema import Schema
 from switches.ebpf.p4rt.status import Code, P4RuntimeError
 from switches.ebpf.p4rt.table_entries import TableEntries
 from switches.ebpf.p4rt.uninterrupted import uninterrupted
+from switches.ebpf.p4rt.value_set_entries import ValueSetEntries
 from switches.ebpf.queues import Shape
 from switches.ebpf.tc import TrafficControl, ifindex_of
 from switches.target import SwitchSpec
@@ -47,6 +48,7 @@ _KINDS: dict[str, Callable[[Schema, Running], Entities]] = {
     "register_entry": RegisterEntries,
     "packet_replication_engine_entry": ReplicationEntries,
     "digest_entry": DigestEntries,
+    "value_set_entry": ValueSetEntries,
 }
 
 

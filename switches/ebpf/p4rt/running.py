@@ -20,6 +20,7 @@ from switches.ebpf.plan import DROP_PORT, RING_SIZE
 from switches.ebpf.profiles import ProfileState
 from switches.ebpf.replication import ReplicationState
 from switches.ebpf.ring import RingReader
+from switches.ebpf.value_sets import ValueSetState
 
 
 class Running:
@@ -38,6 +39,7 @@ class Running:
             for name, layout in plan.tables.items()
             if layout.meter is not None
         }
+        self.value_sets = {name: ValueSetState(layout) for name, layout in plan.value_sets.items()}
         self.digests = DigestQueue()
         self.digest_numbers: dict[int, int] = {}  # in the JSON -> in the P4Info
         self._ring = None if plan.ring_map is None else RingReader(datapath.maps[plan.ring_map].fd, RING_SIZE)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from finsy.proto import p4i, p4r, p4t
 
 from switches.bmv2_json import Table
 from switches.ebpf.compiled import Compiled
-from switches.ebpf.entries import Action, Entry, Ident, Match, Reference, full_mask
+from switches.ebpf.entries import Action, Entry, Ident, Match, Reference
+from switches.ebpf.p4rt.matches import KINDS, read_match, write_match
 from switches.ebpf.p4rt.status import Code, P4RuntimeError
 from switches.ebpf.p4rt.values import decode, encode
 from switches.ebpf.plan import (
@@ -16,20 +18,13 @@ from switches.ebpf.plan import (
     TO_MEMBER,
     ActionLayout,
     CounterLayout,
-    KeySlot,
     MeterLayout,
     ProfileLayout,
     RegisterLayout,
     TableLayout,
+    ValueSetLayout,
 )
 
-_KINDS = {
-    p4i.MatchField.EXACT: "exact",
-    p4i.MatchField.LPM: "lpm",
-    p4i.MatchField.TERNARY: "ternary",
-    p4i.MatchField.RANGE: "range",
-    p4i.MatchField.OPTIONAL: "optional",
-}
 # What p4c writes into the JSON for a match kind, where that is another.
 _IN_JSON = {"exact": ("exact", "valid"), "optional": ("optional", "ternary"), "lpm": ("lpm", "ternary")}
 
@@ -85,73 +80,14 @@ class TableSchema:
         kinds = {f.match_type for f in self.fields}
         return bool(kinds & {p4i.MatchField.TERNARY, p4i.MatchField.RANGE, p4i.MatchField.OPTIONAL})
 
-    def read_match(self, matches: list[p4r.FieldMatch]) -> tuple[Match, ...]:
+    @property
+    def widths(self) -> list[int]:
+        """The widths of the key's elements, in bits."""
+        return [slot.width for slot in self.layout.key]
+
+    def read_match(self, matches: Iterable[p4r.FieldMatch]) -> tuple[Match, ...]:
         """Key elements from a message, in the order of the key."""
-        by_id: dict[int, p4r.FieldMatch] = {}
-        known = {f.id for f in self.fields}
-        for m in matches:
-            if m.field_id not in known:
-                raise _bad(f"table {self.name} has no match field {m.field_id}")
-            if m.field_id in by_id:
-                raise _bad(f"table {self.name}: match field {m.field_id} given twice")
-            by_id[m.field_id] = m
-        return tuple(
-            self._element(f, slot, by_id.get(f.id))
-            for f, slot in zip(self.fields, self.layout.key, strict=True)
-        )
-
-    def _element(self, f: p4i.MatchField, slot: KeySlot, m: p4r.FieldMatch | None) -> Match:
-        kind, what, full = _KINDS[f.match_type], f"{self.name}, {f.name}", full_mask(slot.width)
-        if m is None:
-            if kind == "exact":
-                raise _bad(f"{what}: an exact match field cannot be left out")
-            return (0, full) if slot.match == "range" else (0, 0)
-        if m.WhichOneof("field_match_type") != kind:
-            raise _bad(f"{what}: expects a match of type {kind}")
-        match kind:
-            case "exact":
-                return decode(m.exact.value, slot.width, what), full
-            case "optional":
-                return decode(m.optional.value, slot.width, what), full
-            case "lpm":
-                length = m.lpm.prefix_len
-                if not 0 < length <= slot.width:
-                    raise _bad(f"{what}: prefix length {length} is not in 1..{slot.width}")
-                value, mask = decode(m.lpm.value, slot.width, what), full ^ (full >> length)
-            case "range":
-                low, high = (decode(v, slot.width, what) for v in (m.range.low, m.range.high))
-                if low > high:
-                    raise _bad(f"{what}: range from {low} to {high}")
-                if (low, high) == (0, full):
-                    raise _bad(f"{what}: a range over all values must be left out")
-                return low, high
-            case _:
-                value = decode(m.ternary.value, slot.width, what)
-                mask = decode(m.ternary.mask, slot.width, what)
-                if mask == 0:
-                    raise _bad(f"{what}: a match on nothing must be left out")
-        if value & ~mask:
-            raise _bad(f"{what}: value {value:#x} has bits outside its mask {mask:#x}")
-        return value, mask
-
-    def write_match(self, match: tuple[Match, ...], to: p4r.TableEntry) -> None:
-        """Key elements into a message; elements that match everything are left out."""
-        for f, slot, (a, z) in zip(self.fields, self.layout.key, match, strict=True):
-            kind, full = _KINDS[f.match_type], full_mask(slot.width)
-            if kind != "exact" and (a, z) == ((0, full) if kind == "range" else (0, 0)):
-                continue
-            m = to.match.add(field_id=f.id)
-            match kind:
-                case "exact":
-                    m.exact.value = encode(a)
-                case "optional":
-                    m.optional.value = encode(a)
-                case "lpm":
-                    m.lpm.value, m.lpm.prefix_len = encode(a), z.bit_count()
-                case "range":
-                    m.range.low, m.range.high = encode(a), encode(z)
-                case _:
-                    m.ternary.value, m.ternary.mask = encode(a), encode(z)
+        return read_match(f"table {self.name}", self.fields, self.widths, matches)
 
     def read_action(self, action: p4r.TableAction, default: bool) -> Action:
         """An action with its arguments from a message."""
@@ -216,7 +152,7 @@ class TableSchema:
 
     def read_ident(self, message: p4r.TableEntry) -> Ident:
         """What tells an entry of the table from others."""
-        match = self.read_match(list(message.match))
+        match = self.read_match(message.match)
         if self.prioritised and message.priority <= 0:
             raise _bad(f"table {self.name}: an entry needs a priority above 0")
         if not self.prioritised and message.priority != 0:
@@ -233,9 +169,19 @@ class TableSchema:
             idle_timeout_ns=entry.timeout_ns,
             is_const=self.const_table,
         )
-        self.write_match(entry.match, out)
+        write_match(self.fields, self.widths, entry.match, out)
         self.write_action(entry.action, out)
         return out
+
+
+@dataclass(frozen=True)
+class ValueSetSchema:
+    """A parser value set: its fields as the P4Info has them, and how many members it can have."""
+
+    name: str
+    layout: ValueSetLayout
+    fields: tuple[p4i.MatchField, ...]
+    size: int
 
 
 @dataclass(frozen=True)
@@ -250,6 +196,7 @@ class Schema:
     meters: dict[int, MeterLayout]
     digests: dict[int, tuple[p4t.P4DataTypeSpec, p4t.P4TypeInfo]]
     digest_names: dict[int, str]
+    value_sets: dict[int, ValueSetSchema]
 
     def actions_of(self, profile: ProfileSchema) -> TableSchema | None:
         """A table that knows the actions of a profile's members; None when no table uses it."""
@@ -325,7 +272,19 @@ def bind(info: p4i.P4Info, compiled: Compiled) -> Schema:
         if name not in known:
             raise _bad(f"P4Info and device config differ: the config has no digest {name}")
     digests = {d.preamble.id: (d.type_spec, info.type_info) for d in info.digests}
-    return Schema(tables, counters, direct, registers, profiles, meters, digests, names)
+    value_sets = {v.preamble.id: _value_set(v, compiled) for v in info.value_sets}
+    return Schema(tables, counters, direct, registers, profiles, meters, digests, names, value_sets)
+
+
+def _value_set(v: p4i.ValueSet, compiled: Compiled) -> ValueSetSchema:
+    name = v.preamble.name
+    layout = compiled.plan.value_sets.get(name)
+    if layout is None or [f.bitwidth for f in v.match] != [s.width for s in layout.key]:
+        raise _bad(f"P4Info and device config differ in value set {name}")
+    for f in v.match:
+        if f.match_type not in KINDS:
+            raise _bad(f"value set {name}: match kind {f.other_match_type} is not supported by this target")
+    return ValueSetSchema(name, layout, tuple(v.match), min(v.size or layout.size, layout.size))
 
 
 def _check_meter(spec: p4i.MeterSpec, name: str) -> None:
@@ -356,7 +315,7 @@ def _table(
     if len(t.match_fields) != len(layout.key):
         raise _bad(f"P4Info and device config differ in the key of table {name}")
     for f, slot in zip(t.match_fields, layout.key, strict=True):
-        kind = _KINDS.get(f.match_type)
+        kind = KINDS.get(f.match_type)
         if kind is None or slot.match not in _IN_JSON.get(kind, (kind,)) or f.bitwidth not in (0, slot.width):
             raise _bad(f"P4Info and device config differ in match field {f.name} of table {name}")
     by_name = {a.name: a for a in layout.actions}

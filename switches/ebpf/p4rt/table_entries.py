@@ -302,10 +302,10 @@ class TableEntries:
     def _matching(self, table: TableSchema, wanted: p4r.TableEntry) -> list[Entry]:
         held = self.running.tables[table.name].entries
         if wanted.match and (wanted.priority or not table.prioritised):
-            found = held.get((table.read_match(list(wanted.match)), wanted.priority))
+            found = held.get((table.read_match(wanted.match), wanted.priority))
             entries = [] if found is None else [found]
         elif wanted.match:
-            match = table.read_match(list(wanted.match))
+            match = table.read_match(wanted.match)
             entries = [e for e in held.values() if e.match == match]
         else:
             entries = list(held.values())

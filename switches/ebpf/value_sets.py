@@ -1,0 +1,139 @@
+"""Parser value sets: what of them is in the kernel, and how a select looks a key up.
+
+The JSON knows how wide a value set's fields are only from the selects that use it, and nothing of their match
+kinds, which a client gets from the P4Info. So every field of a member is there as a mask and the ends of a
+range: an exact one is a range of one value. All members are one value of a map, and change at once.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from switches.bmv2_json import Expr, FieldRef, Lookahead, Program, StackField, UnionStackField, ValueSet
+from switches.ebpf.changes import Transaction
+from switches.ebpf.llvm import I64, Helper, MapPool, Value, const
+from switches.ebpf.plan import NO_PREALLOC, SCAN_LIMIT, KeySlot, MapSpec, MapType, ValueSetLayout, round8
+from switches.ebpf.unit import Unit
+from switches.errors import UnsupportedError
+
+_USED = 8  # bytes before the fields of a member: whether there is one
+_PLACES = 3  # of each field: its mask, then the lowest and the highest value under it
+
+
+@dataclass(frozen=True)
+class Ends:
+    """What a field of a member matches: low..high, of the bits that the mask has."""
+
+    mask: int
+    low: int
+    high: int
+
+
+Member = tuple[Ends, ...]
+
+
+def key_width(program: Program, key: Expr) -> int:
+    """The width of an element of a select, in bits."""
+    match key:
+        case Lookahead(_, width):
+            return width
+        case FieldRef():
+            return program.field(key).width
+        case StackField(stack, name):
+            return program.field(FieldRef(program.element(stack, 0), name)).width
+        case UnionStackField(stack, header, name):
+            return program.field(FieldRef(program.element(stack, 0, header), name)).width
+    raise UnsupportedError("a select on something other than fields and lookahead")
+
+
+def _widths(program: Program, value_set: ValueSet) -> list[int]:
+    for state in program.parser.states.values():
+        if any(t.value_set == value_set.name for t in state.transitions):
+            return [key_width(program, k) for k in state.key]
+    return [value_set.bits]
+
+
+def layout_value_set(program: Program, value_set: ValueSet, pool: MapPool) -> ValueSetLayout:
+    """Decide on a value set's map. Raises UnsupportedError for one of very many members."""
+    size = max(value_set.size, 1)
+    if size > SCAN_LIMIT:
+        what = f"parser value set {value_set.name} of more than {SCAN_LIMIT} members"
+        raise UnsupportedError(what, str(value_set.source))
+    slots, offset = [], 0
+    for i, width in enumerate(_widths(program, value_set)):
+        slots.append(KeySlot(str(i), "exact", width, offset, round8((width + 7) // 8)))
+        offset += slots[-1].size
+    spec = MapSpec(value_set.name, MapType.HASH, 4, (_USED + _PLACES * offset) * size, 1, NO_PREALLOC)
+    return ValueSetLayout(value_set.name, pool.add(spec), tuple(slots), offset, size)
+
+
+def encode_members(layout: ValueSetLayout, members: Sequence[Member]) -> bytes | None:
+    """The value of a value set's map, None for an empty set."""
+    if not members:
+        return None
+    cell = _USED + _PLACES * layout.key_size
+    out = bytearray(cell * layout.size)
+    for i, member in enumerate(members):
+        struct.pack_into("=Q", out, i * cell, 1)
+        for slot, ends in zip(layout.key, member, strict=True):
+            for place, number in enumerate((ends.mask, ends.low, ends.high)):
+                at = i * cell + _USED + place * layout.key_size + slot.offset
+                out[at : at + slot.size] = number.to_bytes(slot.size, "little")
+    return bytes(out)
+
+
+class ValueSetState:
+    """What a value set holds. Planning a change updates this view at once; the caller then makes it."""
+
+    def __init__(self, layout: ValueSetLayout) -> None:
+        self.layout = layout
+        self.members: tuple[Member, ...] = ()
+
+    def set(self, members: tuple[Member, ...], tx: Transaction) -> None:
+        """Replace all members."""
+        before, self.members = self.members, members
+
+        def restore() -> None:
+            self.members = before
+
+        tx.on_undo(restore)
+        if members or before:
+            tx.change(self.layout.map, bytes(4), encode_members(self.layout, members), self._value)
+
+    def _value(self) -> bytes | None:
+        return encode_members(self.layout, self.members)
+
+
+def find_member(
+    u: Unit, layout: ValueSetLayout, keys: Sequence[Value], found: object, absent: object
+) -> None:
+    """Write a look-up of a key's elements: control goes to `found` or to `absent`."""
+    asm, b = u.asm, u.asm.b
+    cells = asm.helper(Helper.MAP_LOOKUP_ELEM, asm.map_ptr(layout.map), u.zero_key)
+    start, loop, test, following = (asm.block(f"members.{n}") for n in ("start", "loop", "test", "following"))
+    b.cbranch(asm.is_null(cells), absent, start)
+    asm.enter(start)
+    b.branch(loop)
+    asm.enter(loop)
+    index = b.phi(I64)
+    index.add_incoming(const(64, 0), start)
+    cell = asm.at(cells, b.mul(index, const(64, _USED + _PLACES * layout.key_size)))
+    b.cbranch(b.icmp_unsigned("==", asm.load(cell, 64, 8), const(64, 0)), absent, test)
+    asm.enter(test)
+    fits = const(1, 1)
+    for bits, slot in zip(keys, layout.key, strict=True):
+        width = slot.size * 8
+        mask, low, high = (
+            asm.load(asm.at(cell, _USED + place * layout.key_size + slot.offset), width, 8)
+            for place in range(_PLACES)
+        )
+        key = b.and_(asm.fit(bits, width), mask)
+        inside = b.and_(b.icmp_unsigned(">=", key, low), b.icmp_unsigned("<=", key, high))
+        fits = b.and_(fits, inside)
+    b.cbranch(fits, found, following)
+    asm.enter(following)
+    succ = b.add(index, const(64, 1))
+    index.add_incoming(succ, following)
+    b.cbranch(b.icmp_unsigned("<", succ, const(64, layout.size)), loop, absent)
