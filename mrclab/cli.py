@@ -109,6 +109,15 @@ def _parser() -> argparse.ArgumentParser:
     mapper.add_argument("--json", action="store_true", help="events as JSON lines, for programs")
     mapper.set_defaults(do=_clustermapper)
 
+    exercise = commands.add_parser(
+        "exercise", help="an exercise of a P4 course (topology.json), with a prompt"
+    )
+    exercise.add_argument("directory", metavar="DIR", help="as in p4lang/tutorials, compiled")
+    exercise.add_argument("--topology", metavar="FILE", help="where there are several in DIR")
+    exercise.add_argument("--build", metavar="DIR", help="where p4c's output is (default: build in DIR)")
+    exercise.add_argument("--target", choices=TARGETS, default=os.environ.get("MRCLAB_TARGET", "auto"))
+    exercise.set_defaults(do=_exercise)
+
     shell = commands.add_parser("shell", help="p4runtime-shell on a switch of the running fabric")
     shell.add_argument(
         "switch", metavar="SWITCH", help="such as p0-t0-0; a script may come on standard input"
@@ -244,6 +253,15 @@ def _clustermapper(args: argparse.Namespace) -> int:
     from mrclab.clustermapper import clustermapper
 
     return clustermapper(args)
+
+
+def _exercise(args: argparse.Namespace) -> int:
+    from pathlib import Path
+
+    from mrclab.exercise import exercise
+
+    topology, build = (Path(p) if p is not None else None for p in (args.topology, args.build))
+    return exercise(Path(args.directory), topology, build, args.target)
 
 
 def _shell(args: argparse.Namespace) -> int:

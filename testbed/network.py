@@ -77,7 +77,7 @@ class FabricNetwork:
         from testbed.topology_text import topology_text
 
         with state.locked(names):
-            _refuse_second(names)
+            refuse_second(names)
             remove(names, keep_lock=True)
             owner = Process.of(os.getpid(), "owner")
             record = State(run_id, fabric.name, topology_text(fabric), state.now(), target, owner)
@@ -225,7 +225,8 @@ def attach(fabric: Fabric | None = None, *, names: Names | None = None) -> Fabri
     return network.mininet
 
 
-def _refuse_second(names: Names) -> None:
+def refuse_second(names: Names) -> None:
+    """Raises InputError where a testbed of these names is up; the caller holds its lock."""
     found = state.read(names)
     if found is not None and found.alive(names):
         raise InputError(

@@ -1,0 +1,268 @@
+"""An exercise that is up: hosts and links in network namespaces, a switch process for each switch."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from exercises.runtime import read_runtime
+from exercises.topology import End, Link, Topology
+from switches.errors import SwitchError
+from switches.processes import Process, environment, inside, python, stop_all
+from switches.target import BMV2_PROGRAM
+from testbed import namespaces, offloads, rtnetlink, state
+from testbed.clean import remove
+from testbed.errors import MachineError
+from testbed.names import RUN_VARIABLE, Names
+from testbed.network import refuse_second
+from testbed.processes import Process as Owner
+
+FIRST_PORT = (
+    50051  # where the first switch answers, and the others behind it: as controllers of courses expect
+)
+START_TIMEOUT_S = 60.0
+FIRST_INDEX = 1001
+SWITCH_MTU, HOST_MTU = 9000, 1500
+BURST_BYTES = 15_000
+# What waits in front of a slow link. BMv2 has a queue of its own (64 frames) behind this one, in which
+# frames wait when this one, that of Mininet's links, is full.
+QUEUE_FRAMES = {"ebpf": 64, "bmv2": 1000}
+_FRAME = HOST_MTU + 14
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is going to be brought up: all that can be said of it before anything is touched."""
+
+    directory: Path
+    topology: Topology
+    target: str
+    build: Path | None = None
+
+    @classmethod
+    def read(cls, directory: Path, topology: Topology, target: str, build: Path | None = None) -> Plan:
+        """A plan whose files are all there and good. Raises BadInputError."""
+        directory, build = directory.resolve(), build.resolve() if build is not None else None
+        for switch in topology.switches:
+            if switch.runtime is not None:
+                read_runtime(directory / switch.runtime, directory, build)
+        return cls(directory, topology, target, build)
+
+
+def interface(end: End) -> str:
+    """The interface at an end of a link, as Mininet names it."""
+    return f"{end.node}-eth{end.port}" if end.port else "eth0"
+
+
+@dataclass
+class Exercise:
+    """A running exercise. `addresses` are those of the switches' P4Runtime servers, in their namespace."""
+
+    plan: Plan
+    names: Names
+    run_id: str
+    log_dir: Path
+    addresses: dict[str, str] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    _processes: list[Process] = field(default_factory=list)
+
+    def namespace(self, node: str) -> str:
+        """The namespace of a host; the switches share one."""
+        return (
+            self.names.host(node)
+            if any(h.name == node for h in self.plan.topology.hosts)
+            else self.names.fabric
+        )
+
+    def start(self, node: str, command: str, **options: Any) -> subprocess.Popen[Any]:
+        """Start a shell command at a host or a switch, in the directory of the exercise."""
+        env = {**environment(), RUN_VARIABLE: self.run_id}
+        argv = ["ip", "netns", "exec", self.namespace(node), "/bin/sh", "-c", command]
+        return subprocess.Popen(argv, env=env, cwd=self.plan.directory, **options)
+
+    def run(self, node: str, command: str, timeout: float | None = None) -> subprocess.CompletedProcess[str]:
+        """Run a shell command at a host or a switch until it ends. Raises subprocess.TimeoutExpired."""
+        pipe = subprocess.PIPE
+        with self.start(node, command, stdout=pipe, stderr=subprocess.STDOUT, text=True) as child:
+            try:
+                said, _ = child.communicate(timeout=timeout)
+            except BaseException:
+                child.kill()
+                raise
+            return subprocess.CompletedProcess(command, child.returncode, said, "")
+
+
+@contextmanager
+def running(plan: Plan, log_dir: Path, names: Names | None = None) -> Iterator[Exercise]:
+    """Bring an exercise up for the length of a `with`; nothing of it is left behind.
+
+    Raises BadInputError where one is up already, MachineError, SwitchError, OSError.
+    """
+    names = names or Names.of_prefix(Names.from_environment().prefix + "x")
+    if plan.target == "bmv2" and shutil.which(BMV2_PROGRAM) is None:
+        raise MachineError(f"{BMV2_PROGRAM} is not on PATH", "install BMv2, or use --target ebpf")
+    run_id = names.new_run_id()
+    exercise = Exercise(plan, names, run_id, log_dir)
+    with state.locked(names):
+        refuse_second(names)
+        remove(names, keep_lock=True)
+        owner = Owner.of(os.getpid(), "owner")
+        state.write(names, state.State(run_id, plan.directory.name, "", state.now(), plan.target, owner))
+    try:
+        markers = namespaces.Markers(state.markers_dir(names))
+        for name in (names.fabric, *(names.host(h.name) for h in plan.topology.hosts)):
+            namespaces.create(name, markers)
+        namespaces.in_thread(lambda: _lay(exercise))
+        _start_switches(exercise)
+        _program(exercise)
+        _prepare_hosts(exercise)
+        yield exercise
+    finally:
+        stop_all(exercise._processes)
+        with state.locked(names):
+            remove(names)
+
+
+# -- links -------------------------------------------------------------------------------------------------
+
+
+def _lay(exercise: Exercise) -> None:
+    """Make the links, from a thread that may change its namespace."""
+    topology, names = exercise.plan.topology, exercise.names
+    macs = {h.name: h.mac for h in topology.hosts}
+    fds = {name: namespaces.open_fd(name) for name in {exercise.namespace(n) for n in (*macs, names.fabric)}}
+    try:
+        namespaces.enter(names.fabric)
+        ends: dict[str, list[tuple[int, End, Link]]] = {}
+        requests = []
+        for number, link in enumerate(topology.links):
+            pair = []
+            for side, end in enumerate((link.a, link.b)):
+                index = FIRST_INDEX + 2 * number + side
+                ends.setdefault(exercise.namespace(end.node), []).append((index, end, link))
+                told: dict[str, object] = {
+                    "ifname": interface(end),
+                    "mtu": SWITCH_MTU if end.port else HOST_MTU,
+                }
+                if not end.port:
+                    told["address"] = macs[end.node]
+                told["net_ns_fd"] = fds[exercise.namespace(end.node)]
+                pair.append(rtnetlink.interface(index, **told))
+            requests.append(rtnetlink.veth(pair[0], pair[1]))
+        with rtnetlink.opened() as route:
+            rtnetlink.send(route, requests, "cannot make links")
+        for namespace, here in ends.items():
+            namespaces.enter(namespace)
+            with offloads.opened() as ethtool:
+                offloads.switch_off(ethtool, [interface(end) for _, end, _ in here])
+            with rtnetlink.opened() as route:
+                for index, _, link in here:
+                    _shape(route, index, link, exercise.plan.target)
+                rtnetlink.send(route, [rtnetlink.up(index) for index, _, _ in here], "cannot bring links up")
+        for namespace, here in ends.items():
+            namespaces.enter(namespace)
+            with offloads.opened() as ethtool:
+                for _, end, _ in here:
+                    offloads.settle(ethtool, interface(end))
+    finally:
+        for fd in fds.values():
+            os.close(fd)
+
+
+def _shape(route: Any, index: int, link: Link, target: str) -> None:
+    if not link.rate_bps and not link.delay_ns:
+        return
+    # A delay hangs below a token bucket; where no rate is asked for, below one that no software reaches.
+    bucket = rtnetlink.tbf(
+        index,
+        rate_bps=link.rate_bps or 100 * 10**9,
+        burst_bytes=BURST_BYTES if link.rate_bps else 1 << 20,
+        limit_bytes=QUEUE_FRAMES[target] * _FRAME,
+    )
+    rtnetlink.send(route, [bucket], "cannot set link rates")
+    if link.delay_ns:
+        try:
+            delay = rtnetlink.netem(index, delay_ns=link.delay_ns, limit_packets=QUEUE_FRAMES[target])
+            rtnetlink.send(route, [delay], "cannot set link delays")
+        except OSError as error:
+            if error.errno == errno.ENOENT:
+                raise MachineError(
+                    "the kernel has no sch_netem, which link latencies need",
+                    "enable CONFIG_NET_SCH_NETEM (modprobe sch_netem), or take them out of the topology",
+                ) from None
+            raise
+
+
+# -- switches ----------------------------------------------------------------------------------------------
+
+
+def _start_switches(exercise: Exercise) -> None:
+    topology, fabric = exercise.plan.topology, exercise.names.fabric
+    for number, switch in enumerate(topology.switches):
+        address = f"127.0.0.1:{FIRST_PORT + number}"
+        options = ["--no-p4", "--device-id", str(switch.device_id)]
+        for port in topology.ports(switch.name):
+            options += ["-i", f"{port}@{interface(End(switch.name, port))}"]
+        options += ["--", "--grpc-server-addr", address]
+        if switch.cpu_port is not None:
+            options += ["--cpu-port", str(switch.cpu_port)]
+        if exercise.plan.target == "bmv2":
+            socket = exercise.log_dir / f"{switch.name}.ipc"
+            command = [BMV2_PROGRAM, "--notifications-addr", f"ipc://{socket}", "--log-console", "-L", "warn"]
+        else:
+            command = python("switches.ebpf.main")
+        marked = ["env", f"{RUN_VARIABLE}={exercise.run_id}", *command, *options]
+        log = exercise.log_dir / f"{switch.name}.log"
+        exercise._processes.append(Process(inside(fabric, marked), log))
+        exercise.addresses[switch.name] = address
+    wait = python("switches.readiness", str(START_TIMEOUT_S), *exercise.addresses.values())
+    done = subprocess.run(
+        inside(fabric, wait), env=environment(), capture_output=True, text=True, check=False
+    )
+    for switch, process in zip(topology.switches, exercise._processes, strict=True):
+        if not process.alive():
+            raise SwitchError(f"{switch.name} has ended: {process.last_words()}")
+    if done.returncode:
+        raise SwitchError(done.stderr.strip())
+
+
+def _program(exercise: Exercise) -> None:
+    """Set the switches' pipelines and fill their tables, from processes inside their namespace."""
+    plan, loaders = exercise.plan, []
+    for switch in plan.topology.switches:
+        if switch.runtime is None:
+            continue
+        options = ["--build", str(plan.build)] if plan.build is not None else []
+        what = [exercise.addresses[switch.name], str(switch.device_id), str(plan.directory / switch.runtime)]
+        command = python("exercises.load", *what, "--directory", str(plan.directory), *options)
+        child = subprocess.Popen(
+            inside(exercise.names.fabric, command),
+            env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        loaders.append((switch.name, child))
+    said = [(name, child.communicate()[1], child.returncode) for name, child in loaders]
+    for name, words, code in said:
+        if code:
+            raise SwitchError(f"{name}: {(words.strip().splitlines() or ['it said nothing'])[-1]}")
+
+
+# -- hosts -------------------------------------------------------------------------------------------------
+
+
+def _prepare_hosts(exercise: Exercise) -> None:
+    for host in exercise.plan.topology.hosts:
+        address = f"ip address add {host.ip} dev eth0"
+        if (done := exercise.run(host.name, address)).returncode:
+            raise SwitchError(f"{host.name}: {address}: {done.stdout.strip()}")
+        for command in host.commands:
+            done = exercise.run(host.name, command)
+            if done.returncode:
+                said = (done.stdout.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+                exercise.warnings.append(f"{host.name}: '{command}' failed: {said}")

@@ -1,0 +1,63 @@
+"""Mininet's face of an exercise: its nodes and its command line."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Any
+
+from mininet.net import Mininet
+from mininet.topo import Topo
+
+from exercises.network import Exercise, interface
+from exercises.topology import End
+from testbed.nodes import FabricCLI, FabricIntf, FabricLink, FabricSwitch, MrcHost
+
+
+class _Topo(Topo):  # type: ignore[misc]
+    def build(self, exercise: Exercise) -> None:
+        topology, run_id = exercise.plan.topology, exercise.run_id
+        for host in topology.hosts:
+            self.addHost(host.name, namespace=exercise.namespace(host.name), run_id=run_id)
+        for switch in topology.switches:
+            place = exercise.namespace(switch.name)
+            self.addSwitch(
+                switch.name, namespace=place, dpid=f"{switch.device_id:x}", inNamespace=True, run_id=run_id
+            )
+        for link in topology.links:
+            self.addLink(
+                link.a.node, link.b.node, port1=link.a.port, port2=link.b.port,
+                intfName1=interface(link.a), intfName2=interface(link.b),
+            )  # fmt: skip
+
+
+class ExerciseMininet(Mininet):  # type: ignore[misc]
+    """Mininet's view of a running exercise. `stop` ends the shells of the view."""
+
+    inited = True  # keeps Mininet from raising system-wide limits, which are not ours to change
+
+    def __init__(self, exercise: Exercise) -> None:
+        super().__init__(
+            topo=_Topo(exercise=exercise), host=MrcHost, switch=FabricSwitch, link=FabricLink,
+            intf=FabricIntf, controller=None,
+        )  # fmt: skip
+        for host in exercise.plan.topology.hosts:
+            node, address = self.nameToNode[host.name], ipaddress.ip_interface(host.ip)
+            intf = node.nameToIntf[interface(End(host.name, 0))]
+            intf.ip, intf.prefixLen, intf.mac = str(address.ip), str(address.network.prefixlen), host.mac
+            node.cmd(f"cd '{exercise.plan.directory}'")
+        for switch in exercise.plan.topology.switches:
+            self.nameToNode[switch.name].cmd(f"cd '{exercise.plan.directory}'")
+
+    def stop(self) -> None:
+        """End every shell of this view."""
+        for node in (*self.hosts, *self.switches):
+            node.terminate()
+
+
+class ExerciseCLI(FabricCLI):
+    """Mininet's command line."""
+
+    prompt = "exercise> "
+
+    def __init__(self, net: ExerciseMininet, **options: Any) -> None:
+        super().__init__(net, **options)

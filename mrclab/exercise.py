@@ -1,0 +1,43 @@
+"""`mrclab exercise`: an exercise of a P4 course on our switches."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from exercises.network import Exercise, Plan, running
+from exercises.topology import find_topology, read_topology
+from switches.target import select_target
+from testbed.doctor import require_machine
+from testbed.errors import MachineError
+
+
+def exercise(directory: Path, topology: Path | None, build: Path | None, target: str) -> int:
+    """Bring an exercise up, give Mininet's command line, and take it down at its end."""
+    if shutil.which("mnexec") is None:
+        raise MachineError("mnexec is missing", "install the package mininet (apt install mininet)")
+    chosen = select_target(target).name
+    plan = Plan.read(directory, read_topology(topology or find_topology(directory)), chosen, build)
+    require_machine()
+    with tempfile.TemporaryDirectory(prefix="mrclab-exercise-") as logs, running(plan, Path(logs)) as up:
+        _tell(up)
+        from exercises.view import ExerciseCLI, ExerciseMininet
+
+        net = ExerciseMininet(up)
+        try:
+            ExerciseCLI(net)
+        finally:
+            net.stop()
+    return 0
+
+
+def _tell(up: Exercise) -> None:
+    for warning in up.warnings:
+        print(f"mrclab: {warning}", file=sys.stderr)
+    for switch in up.plan.topology.switches:
+        held = f"runs {switch.runtime}" if switch.runtime is not None else "waits for a controller"
+        print(f"{switch.name}  P4Runtime {up.addresses[switch.name]} device {switch.device_id}, {held}")
+    print(f"in namespace {up.names.fabric}; hosts: {', '.join(h.name for h in up.plan.topology.hosts)}")
+    print(f"a controller: ip netns exec {up.names.fabric} ./mycontroller.py; logs: {up.log_dir}", flush=True)
