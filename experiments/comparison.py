@@ -15,10 +15,12 @@ from typing import Any, cast
 from experiments.fault_schedule import FAULT_KEYS, FaultSpec, check_places
 from experiments.figures.verdict import require_figure
 from experiments.keys import Key, keys_schema, read_keys
+from experiments.link_meter import metered
 from experiments.overlay import merge, parse_wishes
 from experiments.scenario import TARGETS, Target, scenario_text
 from experiments.transports import NAMED, ROUTINGS, Transport
 from experiments.workloads import WORKLOADS
+from hosts.collectives.transports import WITH_NIC
 from testbed.frr.plan import Timers
 from topologies import Fabric, InputError, build_fabric, load_fabric
 from topologies.yamlfile import Value, YamlMap, parse_yaml
@@ -33,10 +35,18 @@ TOP_KEYS = (
     Key("warmup", "time", "after the workload starts, before anything counts", 500_000_000),
     Key("limit", "time", "the longest that one repetition may take", 120_000_000_000, low=10**9),
     Key("seed", "int", "of all that is random: places, paths, bytes", 1),
+    Key(
+        "propagation",
+        "time",
+        "what longer wires would add one way between any two NICs: each holds back what it receives",
+        0,
+        high=10**9,
+    ),
 )
 MEASURE_KEYS = (
     Key("series", "time", "width of the bins of the delivered bytes", 1_000_000, low=100_000),
     Key("capture", "bool", "tcpdump at every host that takes part", False),
+    Key("links", "text", "a pattern of T0-T1 links whose bytes are counted in bins of 100 ms", ""),
 )
 TRANSPORT_KEYS = (
     Key("use", "text", "the transport's name, where it goes by another here", ""),
@@ -70,10 +80,12 @@ class Comparison:
     faults: tuple[FaultSpec, ...]
     series_ns: int
     capture: bool
+    links: str
     repetitions: int
     warmup_ns: int
     limit_ns: int
     seed: int
+    propagation_ns: int
 
     def to_dict(self) -> dict[str, Any]:
         """As it goes into result.json."""
@@ -97,15 +109,27 @@ class Comparison:
                     f"workload.{key}: {fabric.name} has no host '{name}' (it has {names[0]} to {names[-1]})",
                     where=f"scenario {self.name}",
                 )
-        ranks = self.workload_params.get("ranks", 0)
-        if ranks == 1 or ranks > len(names):
-            raise InputError(
-                f"workload.ranks: {ranks} of {len(names)} hosts: 2 to {len(names)}, or 0 for all",
-                where=f"scenario {self.name}",
-            )
+        self._check_ranks(len(names))
         if self.figure:
             require_figure(self.figure)
         check_places(self.faults, fabric, f"scenario {self.name}")
+        metered(fabric, self.links)
+
+    def _check_ranks(self, hosts: int) -> None:
+        ranks = self.workload_params.get("ranks", 0)
+        each = self.workload_params.get("ranks_per_host", 1)
+        where = f"scenario {self.name}"
+        if ranks == 1 or ranks > hosts * each:
+            room = f"{hosts} hosts" if each == 1 else f"{hosts} hosts with room for {each} each"
+            raise InputError(
+                f"workload.ranks: {ranks} of {room}: 2 to {hosts * each}, or 0 for all", where=where
+            )
+        kernels = [t.name for t in self.transports if t.kind not in WITH_NIC]
+        if each > 1 and kernels:
+            raise InputError(
+                f"workload.ranks_per_host: only one rank has room on a kernel's NIC, as that of {kernels[0]}",
+                where=where,
+            )
 
 
 def is_comparison(name_or_file: str) -> bool:
@@ -140,6 +164,12 @@ def parse_comparison(text: str, where: str, wishes: Sequence[YamlMap] = ()) -> C
     also = ("topology", "transports", "workload", "faults", "measure")
     top = read_keys(doc, TOP_KEYS, "a scenario", also)
     kind, params = _workload(doc)
+    transports = _transports(doc.require("transports", "a scenario"))
+    kernels = [t.name for t in transports if t.kind not in WITH_NIC]
+    if top["propagation_ns"] and kernels:
+        raise doc["propagation"].error(
+            f"propagation: the NIC of {kernels[0]} is the kernel's, which has none"
+        )
     topology, topology_where = _topology(doc.require("topology", "a scenario"))
     measure = read_keys(_part(doc, "measure"), MEASURE_KEYS, "measure", prefix="measure.")
     return Comparison(
@@ -150,16 +180,18 @@ def parse_comparison(text: str, where: str, wishes: Sequence[YamlMap] = ()) -> C
         topology=topology,
         topology_where=topology_where,
         target=cast(Target, top["target"]),
-        transports=_transports(doc.require("transports", "a scenario")),
+        transports=transports,
         workload=kind,
         workload_params=params,
         faults=tuple(_faults(doc)),
         series_ns=measure["series_ns"],
         capture=measure["capture"],
+        links=measure["links"],
         repetitions=top["repetitions"],
         warmup_ns=top["warmup_ns"],
         limit_ns=top["limit_ns"],
         seed=top["seed"],
+        propagation_ns=top["propagation_ns"],
     )
 
 

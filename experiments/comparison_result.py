@@ -125,6 +125,7 @@ def _transport(transport: Transport, repetitions: Sequence[Mapping[str, Any]]) -
             for r in repetitions
         ],
         "series": [{"repetition": r["number"], **r["series"]} for r in repetitions],
+        "links": [{"repetition": r["number"], **r["links"]} for r in repetitions if r["links"]["bytes"]],
         "faults": [
             {
                 "repetition": r["number"],

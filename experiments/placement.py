@@ -29,24 +29,34 @@ class Placement:
     def links_used(self, fabric: Fabric) -> frozenset[str]:
         """The links on any path that data of a pair can take."""
         used: set[str] = set()
-        for a, b in self.pairs:
-            for path in fabric.paths(self.hosts[a], self.hosts[b]):
+        for a, b in {(self.hosts[a], self.hosts[b]) for a, b in self.pairs}:
+            for path in fabric.paths(a, b) if a != b else ():
                 used.update(path.links)
         return frozenset(used)
+
+    def ranks_by_host(self) -> dict[str, list[int]]:
+        """The ranks of each host that takes part, in order."""
+        found: dict[str, list[int]] = {}
+        for rank, host in enumerate(self.hosts):
+            found.setdefault(host, []).append(rank)
+        return found
 
 
 def place(kind: str, params: Mapping[str, Any], fabric: Fabric, seed: int) -> Placement:
     """Places a workload on a fabric. Raises InputError where the fabric is too small for it."""
     if kind in (*COLLECTIVES, "training"):
-        hosts = in_turns(fabric)[: params["ranks"] or None]
+        # Neighbours on a ring of ranks share a host as far as they can, and the ring enters each host once.
+        seats = tuple(host for host in in_turns(fabric) for _ in range(params["ranks_per_host"]))
+        hosts = seats[: params["ranks"] or None]
         pairs = tuple((a, b) for a in range(len(hosts)) for b in range(len(hosts)) if a != b)
-        rest = {key: value for key, value in params.items() if key != "ranks"}
+        rest = {key: value for key, value in params.items() if key not in ("ranks", "ranks_per_host")}
         return Placement(hosts, kind, rest, pairs, None)
     if kind == "request-response":
         hosts = _ends(params, fabric)
         rest = {key: params[key] for key in ("message_bytes", "response_bytes", "duration_ns")}
         return Placement(hosts, kind, {**rest, "seed": seed}, ((0, 1), (1, 0)), params["duration_ns"])
     hosts, pairs = _flows(kind, params, fabric, seed)
+    second = kind == "join"
     flows = [
         asdict(
             Flow(
@@ -54,9 +64,10 @@ def place(kind: str, params: Mapping[str, Any], fabric: Fabric, seed: int) -> Pl
                 dst=b,
                 message_bytes=params["message_bytes"],
                 depth=params["depth"],
-                rate_bps=params["rate_bps"],
+                rate_bps=params["second_rate_bps"] if second and number else params["rate_bps"],
                 duration_ns=params["duration_ns"],
                 seed=seed + number,
+                after_ns=params["second_at_ns"] if second and number else None,
             )
         )
         for number, (a, b) in enumerate(pairs)
@@ -94,10 +105,25 @@ def _flows(
         return _ends(params, fabric), ((0, 1),)
     if kind == "bidirectional":
         return _ends(params, fabric), ((0, 1), (1, 0))
+    if kind == "join":
+        return _join(params, fabric), ((0, 1), (2, 3))
     if kind == "permutation":
         hosts = in_turns(fabric)[: params["ranks"] or None]
         return hosts, tuple(_derangement(len(hosts), fabric, hosts, seed))
     return _incast(params, fabric)
+
+
+def _join(params: Mapping[str, Any], fabric: Fabric) -> tuple[str, ...]:
+    """The ends of the first flow and of the second: four hosts."""
+    first = _ends(params, fabric)
+    names = [host.name for host in fabric.hosts]
+    for key in ("second_src", "second_dst"):
+        if params[key] not in names:
+            raise InputError(f"workload.{key}: {fabric.name} has no host '{params[key]}'")
+    hosts = (*first, params["second_src"], params["second_dst"])
+    if len(set(hosts)) < len(hosts):
+        raise InputError(f"workload: two flows have four ends, not {', '.join(hosts)}")
+    return hosts
 
 
 def _derangement(size: int, fabric: Fabric, hosts: tuple[str, ...], seed: int) -> list[tuple[int, int]]:

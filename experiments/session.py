@@ -19,6 +19,7 @@ from experiments.fabrics import RunningFabric
 from experiments.fault_schedule import schedule
 from experiments.faults import FaultRecord
 from experiments.injection import Injector
+from experiments.link_meter import LinkMeter, metered
 from experiments.metrics import (
     Metrics,
     RankSamples,
@@ -57,6 +58,7 @@ class Repetition:
     number: int
     metrics: Metrics
     series: Mapping[str, Any]
+    links: Mapping[str, Any]
     faults: tuple[FaultRecord, ...]
     fault_params: tuple[Mapping[str, Any], ...]
     measure_ns: int
@@ -95,17 +97,17 @@ class Session:
         logs.mkdir(parents=True, exist_ok=True)
         with contextlib.ExitStack() as stack:
             log = stack.enter_context(open(logs / f"{self._transport.name}-ranks.log", "ab"))
-            ranks = [
+            processes = [
                 stack.enter_context(
                     RemoteAgent(
                         host, partial(lab.network.spawn, host), stderr=log, module="hosts.collectives.rank"
                     )
                 )
-                for host in placement.hosts
+                for host in placement.ranks_by_host()
             ]
-            self._open(ranks, placement, seed)
+            self._open(processes, placement, seed)
             with self._lossy_links():
-                return self._measure(ranks, placement, number, seed)
+                return self._measure(processes, placement, number, seed)
 
     @contextlib.contextmanager
     def _lossy_links(self) -> Iterator[None]:
@@ -121,58 +123,65 @@ class Session:
             for name in made:
                 faults.undo(name)
 
-    def _open(self, ranks: Sequence[RemoteAgent], placement: Placement, seed: int) -> None:
+    def _open(self, processes: Sequence[RemoteAgent], placement: Placement, seed: int) -> None:
         text = topology_text(self._lab.fabric)
         cpus = sorted(os.sched_getaffinity(0))
-        for number, rank in enumerate(ranks):
-            rank.tell(
+        here = placement.ranks_by_host()
+        for number, process in enumerate(processes):
+            process.tell(
                 "open",
                 topology=self._lab.fabric.name,
                 topology_yaml=text,
-                host=rank.host,
-                rank=number,
-                ranks=len(ranks),
-                transport={"kind": self._transport.kind, "options": self._transport.channel_options},
+                host=process.host,
+                ranks_here=here[process.host],
+                ranks=len(placement.hosts),
+                transport={
+                    "kind": self._transport.kind,
+                    "options": self._transport.channel_options,
+                    "propagation_ns": self._comparison.propagation_ns,
+                },
                 job={"kind": placement.job, "params": dict(placement.params)},
                 seed=seed,
                 series_ns=self._comparison.series_ns,
                 cpu=cpus[number % len(cpus)] if len(cpus) > 1 else None,
-                alone=len(ranks) <= len(cpus),
+                alone=len(processes) <= len(cpus),
             )
-        attributes = [rank.hear(OPEN_TIMEOUT_S)["attributes"] for rank in ranks]
-        for number, rank in enumerate(ranks):
-            theirs = {peer: attributes[int(peer)][str(number)] for peer in attributes[number]}
-            rank.tell("connect", attributes=theirs)
-        for rank in ranks:
-            rank.hear(OPEN_TIMEOUT_S)
+        connect(processes, OPEN_TIMEOUT_S)
 
     def _measure(
-        self, ranks: Sequence[RemoteAgent], placement: Placement, number: int, seed: int
+        self, processes: Sequence[RemoteAgent], placement: Placement, number: int, seed: int
     ) -> Repetition:
         comparison = self._comparison
         start_ns = time.monotonic_ns() + LEAD_NS
         measure_ns = start_ns + comparison.warmup_ns
         length_ns = placement.length_ns or comparison.limit_ns
+        here = list(placement.ranks_by_host().values())
         used = placement.links_used(self._lab.fabric)
         planned = schedule(self._faults, self._lab.fabric, seed, length_ns, tuple(used))
         reaction = Reaction(self._lab, self._transport, seed)
         injector = Injector(self._lab, planned, measure_ns, reaction.note)
-        pids = {f"rank {i}": rank.pid for i, rank in enumerate(ranks)}
+        pids = {_ranks_text(ranks): p.pid for p, ranks in zip(processes, here, strict=True)}
+        meter = LinkMeter(
+            self._lab.fabric,
+            metered(self._lab.fabric, comparison.links),
+            partial(bytes_sent, self._lab.network),
+            measure_ns,
+        )
         injector.prepare()
-        for rank in ranks:
-            rank.tell("run", start_ns=start_ns, measure_ns=measure_ns)
+        for process in processes:
+            process.tell("run", start_ns=start_ns, measure_ns=measure_ns)
         self._find_busiest(injector, used, measure_ns)
         _until(measure_ns)
         before = take_snapshot(pids)
         try:
-            ended = self._watch(ranks, injector, reaction, measure_ns)
+            ended = self._watch(processes, injector, reaction, meter, measure_ns)
         finally:
             end_ns = time.monotonic_ns()
             load = load_between(before, take_snapshot(pids))
             injector.undo_all()
             reaction.undo_all()
-        problem, failure = self._finish(ranks, ended)
-        samples, counters = self._collect(ranks, number)
+        problem, failure = self._finish(processes, ended)
+        samples, counters = self._collect(processes, here, number)
         records = tuple(injector.records())
         metrics = metrics_of(comparison, placement, samples, measure_ns, records)
         begin_ns = measure_ns - min(comparison.warmup_ns, SERIES_BEFORE_NS)
@@ -180,6 +189,7 @@ class Session:
             number=number,
             metrics=metrics,
             series=delivered_series(samples, measure_ns, begin_ns, end_ns, comparison.series_ns),
+            links=meter.series(measure_ns),
             faults=records,
             fault_params=tuple(fault.params for fault in planned[: len(records)]),
             measure_ns=measure_ns,
@@ -188,7 +198,7 @@ class Session:
             failure=failure,
             counters=counters,
             bytes_delivered=sum(int(r["series_bytes"][-1]) if len(r["series_bytes"]) else 0 for r in samples),
-            validity=self._judge(load, counters, len(ranks)),
+            validity=self._judge(load, counters, len(processes)),
             data=f"data/{self._data_name(number)}.npz",
         )
 
@@ -202,33 +212,42 @@ class Session:
         after = bytes_sent(self._lab.network)
         injector.resolve(busiest_link(self._lab.fabric, before, after, used))
 
-    def _judge(self, load: Load, counters: Mapping[str, int], ranks: int) -> Validity:
+    def _judge(self, load: Load, counters: Mapping[str, int], processes: int) -> Validity:
         also, notes = [], []
         if counters.get("socket_drops"):
             also.append(f"ranks were too slow to read: {counters['socket_drops']} frames lost at sockets")
         cpus = len(os.sched_getaffinity(0))
-        if ranks > cpus and load.wait is not None:
+        if processes > cpus and load.wait is not None:
             # They are bound to wait for one another. What they get done is limited once no CPU is ever idle.
-            notes.append(f"{ranks} ranks share {cpus} CPUs: one waited {load.wait:.0%} of its time for one")
+            notes.append(
+                f"{processes} hosts share {cpus} CPUs: one waited {load.wait:.0%} of its time for one"
+            )
             load = replace(load, wait=None)
         return judge([load], also=also, notes=notes)
 
     def _watch(
-        self, ranks: Sequence[RemoteAgent], injector: Injector, reaction: Reaction, measure_ns: int
+        self,
+        processes: Sequence[RemoteAgent],
+        injector: Injector,
+        reaction: Reaction,
+        meter: LinkMeter,
+        measure_ns: int,
     ) -> dict[int, Mapping[str, Any]]:
         """Makes faults when they are due until all ranks are done, one has a problem, or time is up."""
         deadline = measure_ns + self._comparison.limit_ns
         ended: dict[int, Mapping[str, Any]] = {}
-        left = dict(enumerate(ranks))
+        left = dict(enumerate(processes))
         while left:
             now = time.monotonic_ns()
-            due = min(t for t in (injector.next_ns, reaction.next_ns, deadline) if t is not None)
+            dues = (injector.next_ns, reaction.next_ns, meter.next_ns, deadline)
+            due = min(t for t in dues if t is not None)
             ready, _, _ = select.select(list(left.values()), [], [], max(0, due - now) / 1e9)
             injector.act(time.monotonic_ns)
             reaction.act(time.monotonic_ns())
-            for number, rank in list(left.items()):
-                if rank in ready:
-                    ended[number] = rank.hear()
+            meter.act(time.monotonic_ns)
+            for number, process in list(left.items()):
+                if process in ready:
+                    ended[number] = process.hear()
                     del left[number]
                     if ended[number]["problem"] is not None or ended[number]["failure"] is not None:
                         return ended
@@ -237,17 +256,17 @@ class Session:
         return ended
 
     def _finish(
-        self, ranks: Sequence[RemoteAgent], ended: dict[int, Mapping[str, Any]]
+        self, processes: Sequence[RemoteAgent], ended: dict[int, Mapping[str, Any]]
     ) -> tuple[str | None, str | None]:
         """Stops what is not over; returns what was wrong with the data, and why it did not end."""
         answers = list(ended.values())
-        for number, rank in enumerate(ranks):
+        for number, process in enumerate(processes):
             if number in ended:
                 continue
-            rank.tell("stop")
-            answers.append(rank.hear())
+            process.tell("stop")
+            answers.append(process.hear())
             if "stopped" not in answers[-1]:  # it came to its end just now, and answered that first
-                rank.hear()
+                process.hear()
         problems = [answer["problem"] for answer in answers if answer.get("problem") is not None]
         failures = [answer["failure"] for answer in answers if answer.get("failure") is not None]
         return problems[0] if problems else None, failures[0] if failures else None
@@ -256,24 +275,25 @@ class Session:
         return f"{self._transport.name}-{number}"
 
     def _collect(
-        self, ranks: Sequence[RemoteAgent], number: int
+        self, processes: Sequence[RemoteAgent], here: Sequence[Sequence[int]], number: int
     ) -> tuple[list[Mapping[str, Any]], dict[str, int]]:
         """All ranks' samples, from one file for each repetition, and the sum of their counters."""
         data = self._out / "data"
         data.mkdir(exist_ok=True)
-        parts = [data / f".{self._data_name(number)}-rank{i}.npz" for i in range(len(ranks))]
-        logs = self._out / "logs"
-        for i, (rank, part) in enumerate(zip(ranks, parts, strict=True)):
-            rank.tell(
+        parts = {r: data / f".{self._data_name(number)}-rank{r}.npz" for ranks in here for r in ranks}
+        logs = (self._out / "logs").resolve()
+        for process, ranks in zip(processes, here, strict=True):
+            process.tell(
                 "save",
-                path=str(part.resolve()),
-                log=str((logs / f"{self._data_name(number)}-rank{i}.jsonl").resolve()),
+                paths=[str(parts[r].resolve()) for r in ranks],
+                logs=[str(logs / f"{self._data_name(number)}-rank{r}.jsonl") for r in ranks],
             )
         counters: dict[str, int] = {}
-        samples: list[Mapping[str, Any]] = []
-        for rank, part in zip(ranks, parts, strict=True):
-            for name, count in rank.hear(OPEN_TIMEOUT_S)["counters"].items():
+        for process in processes:
+            for name, count in process.hear(OPEN_TIMEOUT_S)["counters"].items():
                 counters[name] = counters.get(name, 0) + count
+        samples: list[Mapping[str, Any]] = []
+        for part in (parts[r] for r in sorted(parts)):
             with np.load(part) as arrays:
                 samples.append(dict(arrays))
             part.unlink()
@@ -282,6 +302,24 @@ class Session:
         }
         np.savez_compressed(data / f"{self._data_name(number)}.npz", **merged)
         return samples, counters
+
+
+def connect(processes: Sequence[RemoteAgent], timeout_s: float) -> None:
+    """Hears what each rank's peers must know, once all were told to open, and tells it to them.
+
+    Raises AgentError where one does not answer.
+    """
+    heard = [process.hear(timeout_s)["attributes"] for process in processes]
+    told: dict[str, Mapping[str, Any]] = {rank: peers for each in heard for rank, peers in each.items()}
+    for process, ranks in zip(processes, heard, strict=True):
+        theirs = {rank: {peer: told[peer][rank] for peer in told[rank]} for rank in ranks}
+        process.tell("connect", attributes=theirs)
+    for process in processes:
+        process.hear(timeout_s)
+
+
+def _ranks_text(ranks: Sequence[int]) -> str:
+    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {ranks[0]} to {ranks[-1]}"
 
 
 def metrics_of(

@@ -60,6 +60,21 @@ SLOW_LINKS: Mapping[str, Any] = {
 
 SLOW_WINDOW: Mapping[str, Any] = {"window_bytes": 24 * 4096}
 
+LONG_WIRES: Mapping[str, Any] = {
+    "congestion": "nscc",
+    "ack_timeout_exponent": 18,
+    "initial_rtt_ns": 45_000_000,
+    "min_reorder_ns": 4_000_000,
+    "max_reorder_ns": 40_000_000,
+    "tail_probe_max_ns": 200_000_000,
+    "endpoint_timeout_ns": 100_000_000,
+}
+"""For a round trip of 40 ms on links of 100 Mbit/s: some 120 packets, as on 400 Gbit/s with 10 us."""
+
+LONG_WINDOW: Mapping[str, Any] = {"window_bytes": 136 * 4096, "timeout_exponent": 18}
+"""A tenth more than that product. The timeout, 1.07 s, is 26 such round trips; a NIC's shortest that are in
+use, 4 ms of 10 us, are 400."""
+
 NAMED: dict[str, Transport] = {
     t.name: t
     for t in (
@@ -101,6 +116,23 @@ NAMED: dict[str, Transport] = {
             "ecmp",
             "that, with 16 queue pairs to each peer",
             {**SLOW_WINDOW, **TRANSPORTS["rocev2-16qp"].options},
+            one_plane=True,
+        ),
+        Transport("mrc-long-wires", "mrc", "srv6", "MRC with NSCC, and timers for long wires", LONG_WIRES),
+        Transport(
+            "rocev2-long-wires",
+            "rocev2",
+            "ecmp",
+            "RoCEv2 with as much in flight as long wires hold",
+            LONG_WINDOW,
+            one_plane=True,
+        ),
+        Transport(
+            "rocev2-16qp-long-wires",
+            "rocev2",
+            "ecmp",
+            "that, with 16 queue pairs to each peer",
+            {**LONG_WINDOW, **TRANSPORTS["rocev2-16qp"].options},
             one_plane=True,
         ),
         Transport(

@@ -44,7 +44,7 @@ from hosts.device import Device
 from hosts.eventlog import EventLog
 from hosts.mrc import EvState
 from hosts.mrc.events import EvRestored, SendCompleted
-from hosts.routes import nic_addresses, remote_paths
+from hosts.routes import remote_paths
 from hosts.schedule import take_cpu
 from hosts.stream import RemoteRegion, StreamPlan, StreamReceiver, StreamSender
 from hosts.transports import DEFAULT, make_config
@@ -170,10 +170,9 @@ class Agent:
         refused = take_cpu(request["cpu"], realtime=request.get("realtime", True))
         self._fabric = build_fabric(request["topology_yaml"], request["topology"])
         self._host = request["host"]
-        ports = self._fabric.host(self._host).ports
-        self._device = device = Device(
-            nic_addresses(self._fabric, self._host),
-            [port.ifname for port in ports],
+        self._device = device = Device.open(
+            self._fabric,
+            self._host,
             make_config(request.get("transport", DEFAULT), self._fabric, self._host, request["config"]),
             random.Random(request["seed"]),
         )

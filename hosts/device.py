@@ -10,13 +10,16 @@ import random
 import select
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from hosts.carrier import CarrierWatch
+from hosts.delay_line import DelayLine
 from hosts.mrc import PortAddress
 from hosts.mrc.events import Event
-from hosts.ports import Receiver, TransmitPort, sharpen_timers
+from hosts.ports import SEND_BUFFER_BYTES, Receiver, TransmitPort, send_buffer_bytes, sharpen_timers
+from hosts.routes import nic_addresses
 from hosts.transports import Config, make_endpoint
+from topologies import Fabric
 
 Clock = Callable[[], int]
 
@@ -30,7 +33,9 @@ SEND_BATCH = 8
 class Device:
     """One NIC: a port per plane and the endpoint of a transport behind them.
 
-    Not safe for use from more than one thread. The verbs themselves are those of ``endpoint``.
+    Not safe for use from more than one thread. The verbs themselves are those of ``endpoint``. All that
+    comes in is held for ``propagation_ns`` first, as by a longer wire; ``send_buffers`` are the bytes that
+    may wait in the kernel at each port.
     """
 
     def __init__(
@@ -40,21 +45,43 @@ class Device:
         config: Config,
         rng: random.Random,
         clock: Clock = time.monotonic_ns,
+        propagation_ns: int = 0,
+        send_buffers: Sequence[int] = (),
     ) -> None:
         self.endpoint = make_endpoint(addresses, config, rng)
+        buffers = send_buffers or [SEND_BUFFER_BYTES] * len(ifnames)
         self.ports = {
-            address.port: TransmitPort(address.port, ifname)
-            for address, ifname in zip(addresses, ifnames, strict=True)
+            address.port: TransmitPort(address.port, ifname, buffer)
+            for address, ifname, buffer in zip(addresses, ifnames, buffers, strict=True)
         }
         self._receiver = Receiver({address.mac: address.port for address in addresses})
         self._carrier = CarrierWatch({plane: port.ifname for plane, port in self.ports.items()})
         self._carrier_fd = self._carrier.fileno()
         self._clock = clock
+        self._wire = DelayLine(propagation_ns) if propagation_ns else None
         self._receiver_fd = self._receiver.fileno()
         self._by_fd = {port.fileno(): port for port in self.ports.values()}
         self._waiting: dict[int, deque[bytes]] = {plane: deque() for plane in self.ports}
         sharpen_timers()
         self._note_carrier()
+
+    @classmethod
+    def open(
+        cls, fabric: Fabric, host: str, config: Config, rng: random.Random, propagation_ns: int = 0
+    ) -> Device:
+        """The NIC of a fabric's host; the calling thread must be in the host's network namespace.
+
+        Raises KeyError on a host that the fabric has not got, OSError where its interfaces are not here.
+        """
+        ports = fabric.host(host).ports
+        return cls(
+            nic_addresses(fabric, host),
+            [port.ifname for port in ports],
+            config,
+            rng,
+            propagation_ns=propagation_ns,
+            send_buffers=[send_buffer_bytes(fabric.link(host, p.t0).profile.rate_bps) for p in ports],
+        )
 
     def close(self) -> None:
         """Closes the ports. What was in flight is lost."""
@@ -75,6 +102,11 @@ class Device:
         """The device's clock, in nanoseconds."""
         return self._clock()
 
+    def due_ns(self) -> int | None:
+        """When there is something to do though no descriptor tells; None where nothing waits for a time."""
+        arrival = None if self._wire is None else self._wire.next_ns()
+        return min((t for t in (self.endpoint.next_timer(), arrival) if t is not None), default=None)
+
     def events(self) -> list[Event]:
         """What the core has to tell since the last call, in order."""
         return list(self.endpoint.events())
@@ -88,11 +120,12 @@ class Device:
         readable, writable = self._wait(self._clock() if more else until_ns, others)
         now = self._clock()
         due = self.endpoint.next_timer()
-        if self._receiver_fd in readable:
+        came = self._receiver_fd in readable
+        if came:
             readable.remove(self._receiver_fd)
-            receive = self.endpoint.receive
-            for plane, frame in self._receiver.received(RECEIVE_BATCH):
-                receive(plane, frame, now)
+        receive = self.endpoint.receive
+        for plane, frame in self._received(came, now):
+            receive(plane, frame, now)
         if self._carrier_fd in readable:
             readable.remove(self._carrier_fd)
             self._note_carrier()
@@ -103,6 +136,14 @@ class Device:
             self._resume(self._by_fd[fd])
         self._send_batch()
         return readable
+
+    def _received(self, came: bool, now: int) -> Iterable[tuple[int, memoryview]]:
+        """The frames to take in now, each valid until the next; ``came``: some wait at the socket."""
+        arrived = self._receiver.received(RECEIVE_BATCH) if came else ()
+        if self._wire is None:
+            return arrived
+        self._wire.put(arrived, now)
+        return self._wire.arrived(now)
 
     def flush(self) -> None:
         """Sends all that the core has ready, as far as links take it."""
@@ -120,8 +161,7 @@ class Device:
         return bool(frames)
 
     def _wait(self, until_ns: int | None, others: Collection[int]) -> tuple[list[int], list[int]]:
-        due = self.endpoint.next_timer()
-        ends = [t for t in (until_ns, due) if t is not None]
+        ends = [t for t in (until_ns, self.due_ns()) if t is not None]
         timeout = max(0, min(ends) - self._clock()) / 1e9 if ends else None
         ours = (self._receiver_fd, self._carrier_fd)
         readable, writable, _ = select.select([*ours, *others], self.blocked(), [], timeout)

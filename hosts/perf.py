@@ -34,7 +34,7 @@ from hosts.clustermapper.denylist import apply_denylist
 from hosts.commands import Answer, serve
 from hosts.device import Device
 from hosts.mrc.events import Event, ReceiveCompleted, SendCompleted, Status
-from hosts.routes import nic_addresses, remote_paths
+from hosts.routes import remote_paths
 from hosts.schedule import take_cpu
 from hosts.stream import RemoteRegion
 from hosts.transports import make_config
@@ -264,9 +264,9 @@ class PerfAgent:
         take_cpu(request["cpu"])
         self._fabric = build_fabric(request["topology_yaml"], request["topology"])
         self._host = request["host"]
-        device = Device(
-            nic_addresses(self._fabric, self._host),
-            [port.ifname for port in self._fabric.host(self._host).ports],
+        device = Device.open(
+            self._fabric,
+            self._host,
             make_config(request["transport"], self._fabric, self._host, request["config"]),
             random.Random(request["seed"]),
         )

@@ -18,7 +18,20 @@ PACKET_STATISTICS = 6
 RECEIVE_BUFFER_BYTES = 16 << 20
 # Less than a port's qdisc holds, so that a full link is seen as "not free" here and never as a drop there.
 SEND_BUFFER_BYTES = 256 << 10
+SEND_BUFFER_NS = 2_000_000
 MAX_FRAME_BYTES = 9216
+LEAST_SEND_BUFFER_BYTES = 12 * MAX_FRAME_BYTES
+
+
+def send_buffer_bytes(rate_bps: int) -> int:
+    """How much may wait in the kernel for a link of that rate: 2 ms of it, some frames at least.
+
+    The kernel doubles it, and counts a full frame twice: on slow links two dozen of them may wait. What waits
+    there is on its way: a NIC does not choose the path of a packet, or send one again, any sooner than it
+    can put it on the wire.
+    """
+    wanted = rate_bps * SEND_BUFFER_NS // (8 * 10**9)
+    return min(SEND_BUFFER_BYTES, max(LEAST_SEND_BUFFER_BYTES, wanted))
 
 
 @dataclass(slots=True)
@@ -32,13 +45,13 @@ class PortCounters:
 class TransmitPort:
     """The sending half of a NIC port: an AF_PACKET socket bound to an interface, never blocking."""
 
-    def __init__(self, plane: int, ifname: str) -> None:
+    def __init__(self, plane: int, ifname: str, buffer_bytes: int = SEND_BUFFER_BYTES) -> None:
         self.plane = plane
         self.ifname = ifname
         self.counters = PortCounters()
         # Protocol 0 receives nothing.
         self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer_bytes)
         self._socket.bind((ifname, 0))
         self._send = self._socket.send
 

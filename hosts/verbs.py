@@ -24,7 +24,7 @@ from hosts.attributes import attributes_from_dict, attributes_to_dict
 from hosts.device import Device
 from hosts.mrc import Access, MemoryRegion, MrcConfig
 from hosts.mrc.events import Event, QpError, ReceiveCompleted, SendCompleted, Status
-from hosts.routes import nic_addresses, remote_paths
+from hosts.routes import remote_paths
 from hosts.transports import Config
 from topologies import Fabric
 
@@ -105,17 +105,22 @@ class Context:
 
     @classmethod
     def open(
-        cls, fabric: Fabric, host: str, config: Config | None = None, rng: random.Random | None = None
+        cls,
+        fabric: Fabric,
+        host: str,
+        config: Config | None = None,
+        rng: random.Random | None = None,
+        propagation_ns: int = 0,
     ) -> Context:
         """Opens a host's NIC; the calling thread must be in the host's network namespace.
 
-        ``config`` says which transport it speaks, MRC by default; `hosts.transports` makes others.
+        ``config`` says which transport it speaks, MRC by default; `hosts.transports` makes others. All that
+        arrives is held for ``propagation_ns`` first, as by a longer wire.
 
         Raises KeyError on a host that the fabric has not got, OSError where its interfaces are not here.
         """
-        addresses = nic_addresses(fabric, host)
-        ifnames = [port.ifname for port in fabric.host(host).ports]
-        return cls(fabric, host, Device(addresses, ifnames, config or MrcConfig(), rng or random.Random()))
+        device = Device.open(fabric, host, config or MrcConfig(), rng or random.Random(), propagation_ns)
+        return cls(fabric, host, device)
 
     def __enter__(self) -> Context:
         return self
@@ -210,7 +215,7 @@ class Context:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        due = self.device.endpoint.next_timer()
+        due = self.device.due_ns()
         if due is not None:
             self._timer = self._loop.call_later(max(0.0, (due - self.device.now()) / 1e9), self.pump)
 

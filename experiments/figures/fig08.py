@@ -12,9 +12,8 @@ from experiments.figures.verdict import (
     at_most,
     duration_us,
     lost_between,
-    lowest_between,
+    rate_holds,
     ratio,
-    usual_mbps,
 )
 
 PAPER = (
@@ -27,13 +26,11 @@ BLIP_US = 300_000
 def judge(result: Mapping[str, Any]) -> Verdict:
     """The losses come at once, few after, and none with the reboot; the rate holds."""
     end = duration_us(result)
-    usual = usual_mbps(result, "mrc", DEAD_US)
-    lowest = lowest_between(result, "mrc", DEAD_US, end)
     blip = lost_between(result, "mrc", DEAD_US, DEAD_US + BLIP_US)
     later = lost_between(result, "mrc", BACK_US, end)
     return all_hold(
         [
-            at_least("lowest 200 ms over the fault-free rate", ratio(lowest, usual), 0.85),
+            rate_holds(result, "mrc", DEAD_US, 0.85),
             at_least("packets lost within 0.3 s of its death", blip, 1),
             at_most("losses from its return on, over those of its death", ratio(later, blip), 0.25),
         ]

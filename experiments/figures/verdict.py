@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from topologies import InputError
+from hosts.options import link_bps
+from topologies import InputError, build_fabric, load_fabric
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,15 +179,45 @@ def usual_mbps(result: Mapping[str, Any], transport: str, before_us: float) -> f
     return rate_between(result, transport, 0, before_us)
 
 
-def metric_by_size(result: Mapping[str, Any], transport: str, metric: str) -> dict[str, float]:
-    """Medians of a metric that is swept over sizes, by size."""
+def rate_holds(result: Mapping[str, Any], transport: str, before_us: float, limit: float) -> Check:
+    """That no bin of 200 ms after ``before_us`` falls below ``limit`` times the median rate before it.
+
+    The bins are as wide as the paper's. Of several repetitions the median of their lowest counts.
+    """
+    usual = usual_mbps(result, transport, before_us)
+    lowest = lowest_between(result, transport, before_us, duration_us(result))
+    return at_least("lowest 200 ms over the fault-free rate", ratio(lowest, usual), limit)
+
+
+def mean_by_size(result: Mapping[str, Any], transport: str, metric: str) -> dict[str, float]:
+    """Means of a metric that is swept over sizes, by size, the smallest first."""
     summary = result["transports"].get(transport, {}).get("summary", {})
     found: dict[str, float] = {}
     for name, row in summary.items():
         base, _, size = name.partition("@")
-        if base == metric and size and row["p50"] is not None:
-            found[size] = row["p50"]
+        if base == metric and size and row["mean"] is not None:
+            found[size] = row["mean"]
     return found
+
+
+def nic_mbps(result: Mapping[str, Any]) -> float:
+    """What a NIC's links carry in all, Mbit/s, of the scenario's topology."""
+    parameters = result["parameters"]
+    text, where = parameters["topology"], parameters["topology_where"]
+    fabric = build_fabric(text, where) if where else load_fabric(text)
+    return link_bps(fabric, fabric.hosts[0].name) / 1e6
+
+
+def flows(result: Mapping[str, Any], transport: str) -> list[float]:
+    """The median rate of every flow over the repetitions, Mbit/s, in the order of the placement."""
+    samples = result["transports"].get(transport, {}).get("samples", ())
+    rows = [s["metrics"]["flow_mbps"] for s in samples if "flow_mbps" in s["metrics"]]
+    return [float(v) for v in np.median(np.array(rows), axis=0)] if rows else []
+
+
+def evenness(rates: Sequence[float]) -> float | None:
+    """The slowest flow over the fastest."""
+    return ratio(min(rates), max(rates)) if rates else None
 
 
 def all_hold(checks: Sequence[Check]) -> Verdict:

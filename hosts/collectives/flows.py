@@ -27,7 +27,8 @@ DATA = 0
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """``rate_bps`` counts payload; 0 is as fast as ``depth`` messages in flight allow."""
+    """``rate_bps`` counts payload; 0 is as fast as ``depth`` messages in flight allow. It begins ``after_ns``
+    after the start of the measurement; None: before, with the job."""
 
     src: int
     dst: int
@@ -36,6 +37,7 @@ class Flow:
     rate_bps: int
     duration_ns: int
     seed: int
+    after_ns: int | None = None
 
     @property
     def interval_ns(self) -> int:
@@ -70,7 +72,8 @@ class Sender:
 
     def start(self, times: Times) -> None:
         """From when to when it sends."""
-        self._next_ns = times.start_ns
+        after_ns = self.flow.after_ns
+        self._next_ns = times.start_ns if after_ns is None else times.measure_ns + after_ns
         self._stop_ns = times.measure_ns + self.flow.duration_ns
 
     def due_ns(self, now_ns: int) -> int | None:

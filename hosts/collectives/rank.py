@@ -1,14 +1,14 @@
-"""The process of a rank: opens a channel on its host, runs a job over it, and keeps what came out.
+"""The process of a host's ranks: opens their channels, runs a job over them, and keeps what came out.
 
 Started in the host's namespace as ``python -m hosts.collectives.rank CONTROL_FD``; whoever runs the
 experiment commands it over that socket, a JSON object per line each way, answered in order:
 
-    open      fabric, host, rank, ranks, transport, job -> what each peer must know to connect
-    connect   the peers' attributes, by rank
+    open      fabric, host, ranks here and in all, transport, job -> what each one's peers must know
+    connect   the peers' attributes, by rank and peer
     run       the times to begin and to measure -> answered when the job is over: `problem`, what was wrong
               with the data, and `failure`, why it did not come to its end; both None where all is well
     stop      ends the job; the answer has `stopped`, and where the job was not over what `run` would have had
-    save      writes samples and series to a file -> counters
+    save      writes each rank's samples and series to a file -> counters
 
 The NIC goes on working between and after all these, so that peers can finish.
 """
@@ -31,9 +31,10 @@ import numpy as np
 
 from hosts.collectives.channel import Channel
 from hosts.collectives.communicator import Communicator, PutError, Steps, Wait
+from hosts.collectives.host_channel import Turn
 from hosts.collectives.job import Job, Times, as_int64
 from hosts.collectives.jobs import make_job
-from hosts.collectives.transports import open_channel
+from hosts.collectives.transports import open_channels
 from hosts.commands import Answer, serve
 from hosts.schedule import take_cpu
 from topologies import build_fabric
@@ -71,16 +72,68 @@ class Series:
         self._next_ns = now_ns + self._bin_ns
 
 
+class Seat:
+    """One rank: its channel, its part of the job, its series."""
+
+    def __init__(self, channel: Channel, job: Job, rank: int, size: int, series_ns: int) -> None:
+        self.rank = rank
+        self.channel = channel
+        self.job = job
+        self.running: Running | None = None
+        self.failure: str | None = None
+        self._comm = Communicator(channel, rank, size)
+        self._series = Series(series_ns)
+        job.prepare(self._comm)
+
+    def run(self, times: Times) -> None:
+        """Begins its part."""
+        self.running = Running(self.job.steps(self._comm, times), Wait(lambda: True))
+        self.advance()
+
+    def note(self) -> None:
+        """Takes a sample of the series where one is due."""
+        self._series.note(time.monotonic_ns(), self.channel.bytes_delivered)
+
+    def advance(self) -> None:
+        """Goes on with its part as far as it can."""
+        try:
+            for event in self.channel.events():
+                self._comm.take(event)
+            while self.running is not None and _is_over(self.running.wait):
+                self.running.wait = next(self.running.steps)
+        except StopIteration:
+            self.end(None)
+        except PutError as error:
+            self.end(str(error))
+
+    def end(self, failure: str | None) -> None:
+        """It is over, where it was not."""
+        if self.running is not None:
+            self.running = None
+            self.failure = failure
+            self._series.take(time.monotonic_ns(), self.channel.bytes_delivered())
+
+    def save(self, path: Path) -> None:
+        """Writes its samples and series."""
+        series = {
+            "series_t_ns": as_int64(self._series.times_ns),
+            "series_bytes": as_int64(self._series.bytes_delivered),
+        }
+        events = {
+            f"event_{name}_ns": np.array(times, dtype=np.int64)
+            for name, times in self.channel.event_times().items()
+        }
+        np.savez(path, allow_pickle=False, **self.job.samples(), **series, **events)
+
+
 class RankProcess:
-    """One rank: its channel, its job, its series."""
+    """All ranks of a host: most often one."""
 
     def __init__(self) -> None:
-        self._channel: Channel | None = None
-        self._comm: Communicator | None = None
-        self._job: Job | None = None
-        self._running: Running | None = None
-        self._series = Series(1_000_000)
-        self._answer: Answer = None
+        self._seats: list[Seat] = []
+        self._turn: Turn | None = None
+        self._asked = False
+        """The answer to ``run`` is due when all are over."""
         self._operations: dict[str, Callable[[Mapping[str, Any]], Answer]] = {
             "open": self._open,
             "connect": self._connect,
@@ -95,43 +148,36 @@ class RankProcess:
 
     def turn(self, control_fd: int) -> tuple[bool, Answer]:
         """Works a little. Returns whether a command has come, and the answer of a job that is now over."""
-        channel, comm = self._channel, self._comm
-        if channel is None or comm is None:
+        if self._turn is None:
             return True, None
-        running = self._running
+        seats = self._seats
         # Before the wait as well: what comes after a long silence must not look as if it came all along.
-        self._series.note(time.monotonic_ns(), channel.bytes_delivered)
-        readable = channel.turn(running.wait.until_ns if running is not None else None, (control_fd,))
-        self._series.note(time.monotonic_ns(), channel.bytes_delivered)
-        try:
-            for event in channel.events():
-                comm.take(event)
-            self._advance()
-        except PutError as error:
-            self._over(str(error))
-        answer, self._answer = self._answer, None
-        return bool(readable), answer
-
-    def _advance(self) -> None:
-        running = self._running
-        while running is not None and _is_over(running.wait):
-            try:
-                running.wait = next(running.steps)
-            except StopIteration:
-                self._over(None)
-                return
+        for seat in seats:
+            seat.note()
+        untils = [s.running.wait.until_ns for s in seats if s.running is not None]
+        until = min((t for t in untils if t is not None), default=None)
+        readable = self._turn(until, (control_fd,))
+        for seat in seats:
+            seat.note()
+            seat.advance()
+        return bool(readable), self._over()
 
     def close(self) -> None:
-        """Closes the channel."""
-        if self._channel is not None:
-            self._channel.close()
+        """Closes the channels."""
+        for seat in self._seats:
+            seat.channel.close()
 
-    def _over(self, failure: str | None) -> None:
-        if self._running is None or self._channel is None or self._job is None:
-            return
-        self._running = None
-        self._series.take(time.monotonic_ns(), self._channel.bytes_delivered())
-        self._answer = {"problem": self._job.problem, "failure": failure}
+    def _over(self) -> Answer:
+        """The answer to ``run`` where it is due: all are over, or one failed or found wrong data."""
+        over = [seat for seat in self._seats if seat.running is None]
+        if not self._asked or not over:
+            return None
+        failures = [seat.failure for seat in over if seat.failure is not None]
+        problems = [seat.job.problem for seat in over if seat.job.problem is not None]
+        if not failures and not problems and len(over) < len(self._seats):
+            return None
+        self._asked = False
+        return {"problem": next(iter(problems), None), "failure": next(iter(failures), None)}
 
     def _open(self, request: Mapping[str, Any]) -> dict[str, Any]:
         take_cpu(request["cpu"], realtime=request["alone"])
@@ -139,54 +185,50 @@ class RankProcess:
             # Ranks that share a CPU must not keep one another waiting for a real-time slice of 100 ms.
             _go_before_others()
         fabric = build_fabric(request["topology_yaml"], request["topology"])
-        rank, size, seed = request["rank"], request["ranks"], request["seed"]
-        transport = request["transport"]
-        self._channel = open_channel(
-            transport["kind"], fabric, request["host"], rank, transport["options"], seed + rank
+        here, size, seed = request["ranks_here"], request["ranks"], request["seed"]
+        transport, job = request["transport"], request["job"]
+        channels, self._turn = open_channels(
+            transport["kind"],
+            fabric,
+            request["host"],
+            here,
+            transport["options"],
+            seed,
+            transport["propagation_ns"],
         )
-        self._comm = Communicator(self._channel, rank, size)
-        self._job = make_job(request["job"]["kind"], request["job"]["params"], rank, size, seed)
-        self._series = Series(request["series_ns"])
-        self._job.prepare(self._comm)
-        return {"attributes": {peer: self._channel.attributes(peer) for peer in sorted(self._job.peers())}}
+        for rank, channel in zip(here, channels, strict=True):
+            part = make_job(job["kind"], job["params"], rank, size, seed)
+            self._seats.append(Seat(channel, part, rank, size, request["series_ns"]))
+        told = {s.rank: {p: s.channel.attributes(p) for p in sorted(s.job.peers())} for s in self._seats}
+        return {"attributes": told}
 
     def _connect(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        if self._channel is None:
-            raise RuntimeError("'open' comes first")
-        for peer, attributes in request["attributes"].items():
-            self._channel.connect(int(peer), attributes)
+        for seat in self._seats:
+            for peer, attributes in request["attributes"][str(seat.rank)].items():
+                seat.channel.connect(int(peer), attributes)
         # What exists by now stays: a full garbage collection in the middle of a run would stall the NIC.
         gc.collect()
         gc.freeze()
         return {}
 
     def _run(self, request: Mapping[str, Any]) -> None:
-        if self._job is None or self._comm is None:
-            raise RuntimeError("'open' comes first")
-        steps = self._job.steps(self._comm, Times(request["start_ns"], request["measure_ns"]))
-        self._running = Running(steps, Wait(lambda: True))
-        self._advance()
+        self._asked = True
+        for seat in self._seats:
+            seat.run(Times(request["start_ns"], request["measure_ns"]))
 
     def _stop(self, _request: Mapping[str, Any]) -> dict[str, Any]:
-        self._over("stopped before it was over")
-        answer, self._answer = self._answer, None
-        return {**(answer or {}), "stopped": True}
+        for seat in self._seats:
+            seat.end("stopped before it was over")
+        return {**(self._over() or {}), "stopped": True}
 
     def _save(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        if self._job is None or self._channel is None:
-            raise RuntimeError("'open' comes first")
-        path = Path(request["path"])
-        series = {
-            "series_t_ns": as_int64(self._series.times_ns),
-            "series_bytes": as_int64(self._series.bytes_delivered),
-        }
-        events = {
-            f"event_{name}_ns": np.array(times, dtype=np.int64)
-            for name, times in self._channel.event_times().items()
-        }
-        np.savez(path, allow_pickle=False, **self._job.samples(), **series, **events)
-        lines = self._channel.save_log(Path(request["log"]))
-        return {"counters": self._channel.counters(), "log_lines": lines}
+        counters: dict[str, int] = {}
+        for seat, path, log in zip(self._seats, request["paths"], request["logs"], strict=True):
+            seat.save(Path(path))
+            seat.channel.save_log(Path(log))
+            for name, count in seat.channel.counters().items():
+                counters[name] = counters.get(name, 0) + count
+        return {"counters": counters}
 
 
 def _is_over(wait: Wait) -> bool:

@@ -1,57 +1,91 @@
-"""From a transport's kind and options to an open channel, in the host's namespace.
+"""From a transport's kind and options to open channels, in the host's namespace.
 
-A transport is added here, by one line in ``OPENERS``. What each takes as ``options`` is a mapping in JSON's
-types, from a scenario; experiments/transports.py has the named combinations that scenarios compare.
+A transport is added here, by one line in ``CONTEXTS`` (one with verbs) or ``OPENERS``. What each takes as
+``options`` is a mapping in JSON's types, from a scenario; experiments/transports.py has the named
+combinations that scenarios compare.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
-from dataclasses import fields
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import fields, replace
 from typing import Any
 
 from hosts.collectives.channel import Channel
+from hosts.collectives.host_channel import Turn, on_one_host
 from hosts.collectives.tcp_channel import TcpChannel
 from hosts.collectives.verbs_channel import VerbsChannel
 from hosts.mrc import MrcConfig
+from hosts.options import mrc_config
 from hosts.transports import make_config
 from hosts.verbs import Context
 from topologies import Fabric
 
-Opener = Callable[[Fabric, str, int, Mapping[str, Any], int], Channel]
+Contexts = Callable[[Fabric, str, Mapping[str, Any], int, int], Context]
+WITH_NIC = ("mrc", "rocev2")
+"""The kinds whose NIC is ours: it can stand behind longer wires, and ranks of a host can share it."""
 
 
-def open_channel(
-    kind: str, fabric: Fabric, host: str, rank: int, options: Mapping[str, Any], seed: int
-) -> Channel:
-    """Opens the host's end of a transport; the calling thread must be in the host's network namespace.
+def open_channels(
+    kind: str,
+    fabric: Fabric,
+    host: str,
+    ranks: Sequence[int],
+    options: Mapping[str, Any],
+    seed: int,
+    propagation_ns: int = 0,
+) -> tuple[Sequence[Channel], Turn]:
+    """Opens the host's end of a transport for its ranks, in order; returns what has all of them work, too.
 
-    Raises KeyError on a kind that does not exist, TypeError or ValueError on options that it has not got.
+    The calling thread must be in the host's network namespace. What the NIC receives is held for
+    ``propagation_ns``. Raises KeyError on a kind that does not exist, TypeError or ValueError on options that
+    it has not got, ValueError on several ranks where the NIC is the kernel's.
     """
-    return OPENERS[kind](fabric, host, rank, options, seed)
+    seed += ranks[0]
+    if kind not in WITH_NIC:
+        if len(ranks) > 1:
+            raise ValueError(f"{len(ranks)} ranks on {host}: only one has room on the kernel's NIC")
+        channel: Channel = OPENERS[kind](fabric, host, ranks[0], options)
+        return [channel], channel.turn
+    context = CONTEXTS[kind](fabric, host, options, seed, propagation_ns)
+    # RoCEv2's `qps` is the endpoint's own option: it stripes messages over them by itself.
+    qps = options.get("qps", 1) if kind == "mrc" else 1
+    channels = {rank: VerbsChannel(context, rank, qps) for rank in ranks}
+    if len(ranks) == 1:
+        return list(channels.values()), channels[ranks[0]].turn
+
+    def turn(until_ns: int | None, others: Collection[int]) -> Collection[int]:
+        readable = context.progress(until_ns, others)
+        for channel in channels.values():
+            channel.collect()
+        return readable
+
+    return on_one_host(channels, turn)
 
 
-def _mrc(fabric: Fabric, host: str, rank: int, options: Mapping[str, Any], seed: int) -> Channel:
+def _mrc(fabric: Fabric, host: str, options: Mapping[str, Any], seed: int, propagation_ns: int) -> Context:
     known = {field.name for field in fields(MrcConfig)}
     wanted = {key: value for key, value in options.items() if key in known}
-    config = make_config("mrc", fabric, host, wanted)
-    context = Context.open(fabric, host, config, random.Random(seed))
-    return VerbsChannel(context, rank, options.get("qps", 1))
+    config = mrc_config(fabric, host, wanted)
+    if propagation_ns and "base_rtt_ns" not in options.get("nscc", {}):
+        base_rtt_ns = config.nscc.base_rtt_ns + 2 * propagation_ns
+        config = replace(config, nscc=replace(config.nscc, base_rtt_ns=base_rtt_ns))
+    return Context.open(fabric, host, config, random.Random(seed), propagation_ns)
 
 
-def _rocev2(fabric: Fabric, host: str, rank: int, options: Mapping[str, Any], seed: int) -> Channel:
-    # `qps` is the endpoint's own option: it stripes messages over them by itself.
+def _rocev2(fabric: Fabric, host: str, options: Mapping[str, Any], seed: int, propagation_ns: int) -> Context:
     config = make_config("rocev2", fabric, host, options)
-    return VerbsChannel(Context.open(fabric, host, config, random.Random(seed)), rank)
+    return Context.open(fabric, host, config, random.Random(seed), propagation_ns)
 
 
-def _tcp(fabric: Fabric, host: str, rank: int, options: Mapping[str, Any], _seed: int) -> Channel:
+def _tcp(fabric: Fabric, host: str, rank: int, options: Mapping[str, Any]) -> Channel:
     return TcpChannel(fabric, host, rank, **options)
 
 
-def _mptcp(fabric: Fabric, host: str, rank: int, options: Mapping[str, Any], _seed: int) -> Channel:
+def _mptcp(fabric: Fabric, host: str, rank: int, options: Mapping[str, Any]) -> Channel:
     return TcpChannel(fabric, host, rank, mptcp=True, **options)
 
 
-OPENERS: dict[str, Opener] = {"mrc": _mrc, "rocev2": _rocev2, "tcp": _tcp, "mptcp": _mptcp}
+CONTEXTS: dict[str, Contexts] = {"mrc": _mrc, "rocev2": _rocev2}
+OPENERS: dict[str, Callable[[Fabric, str, int, Mapping[str, Any]], Channel]] = {"tcp": _tcp, "mptcp": _mptcp}

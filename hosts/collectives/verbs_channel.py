@@ -89,13 +89,20 @@ class VerbsChannel:
     def turn(self, until_ns: int | None, others: Collection[int] = ()) -> Collection[int]:
         """See Channel."""
         readable = self._context.progress(until_ns if not len(self._cq) else 0, others)
+        self.collect()
+        return readable
+
+    def collect(self) -> None:
+        """Takes in what came about at the NIC, where another channel's turn had it work.
+
+        Of several channels over one NIC the first to collect keeps the log of what is no completion.
+        """
         while len(self._cq):
             for completion in self._cq.take():
                 self._complete(completion)
         asynchronous = self._context.async_events
         while asynchronous:
             self._log.append(asynchronous.popleft())
-        return readable
 
     def _complete(self, completion: WorkCompletion) -> None:
         peer = self._peer_of[completion.qp_num]

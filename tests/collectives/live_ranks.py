@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from experiments.session import connect
 from hosts.remote import RemoteAgent
 from testbed.network import FabricNetwork
 from testbed.topology_text import topology_text
@@ -41,18 +42,16 @@ def run_ranks(
                 topology=fabric.name,
                 topology_yaml=topology_text(fabric),
                 host=rank.host,
-                rank=number,
+                ranks_here=[number],
                 ranks=len(ranks),
-                transport=dict(transport),
+                transport={"propagation_ns": 0, **transport},
                 job={"kind": job, "params": dict(params)},
                 seed=1,
                 series_ns=1_000_000,
                 cpu=None,
                 alone=False,
             )
-        told = [rank.hear(timeout_s)["attributes"] for rank in ranks]
-        for number, rank in enumerate(ranks):
-            rank.ask("connect", attributes={peer: told[int(peer)][str(number)] for peer in told[number]})
+        connect(ranks, timeout_s)
         start_ns = time.monotonic_ns() + LEAD_NS
         for rank in ranks:
             rank.tell("run", start_ns=start_ns, measure_ns=start_ns)
@@ -62,7 +61,7 @@ def run_ranks(
             assert answer["failure"] is None, answer
         counters: dict[str, int] = {}
         for number, rank in enumerate(ranks):
-            saved = rank.ask("save", path=str(out / f"{number}.npz"), log=str(out / f"{number}.jsonl"))
+            saved = rank.ask("save", paths=[str(out / f"{number}.npz")], logs=[str(out / f"{number}.jsonl")])
             for name, count in saved["counters"].items():
                 counters[name] = counters.get(name, 0) + count
     return counters

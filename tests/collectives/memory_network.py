@@ -130,7 +130,8 @@ def drive(network: MemoryNetwork, comms: list[Communicator], algorithms: Iterabl
         network.rng.shuffle(ranks)
         progress = moved
         for rank in ranks:
-            for event in network.channels[rank].events():
+            for event in comms[rank].channel.events():
+                progress = True
                 comms[rank].take(event)
             steps, wait = running[rank]
             for spin in range(MOST_AT_ONCE):

@@ -16,6 +16,7 @@ from experiments.comparison import (
     schema_path,
 )
 from experiments.overlay import parse_wishes
+from experiments.placement import place
 from experiments.plan import plan_text
 from experiments.scenario import shipped_scenarios
 from experiments.transports import NAMED
@@ -141,7 +142,11 @@ def test_a_mistake_in_a_fault_is_one_line_with_its_place(fault: str, message: st
     ("change", "message"),
     [
         ("workload={kind: stream, src: h9}", "workload.src: tiny has no host 'h9' (it has h0 to h3)"),
-        ("workload={kind: all-reduce, ranks: 9}", "workload.ranks: 9 of 4 hosts"),
+        ("workload={kind: all-reduce, ranks: 9}", "workload.ranks: 9 of 4 hosts: 2 to 4, or 0 for all"),
+        (
+            "workload={kind: all-reduce, ranks: 9, ranks_per_host: 2}",
+            "workload.ranks: 9 of 4 hosts with room for 2 each: 2 to 8, or 0 for all",
+        ),
         (
             "faults=[{kind: loss, where: p7-t0-0:p7-t1-0}]",
             "faults[0].where: 'p7-t0-0:p7-t1-0' matches nothing in tiny: give a link, such as",
@@ -154,6 +159,25 @@ def test_what_the_fabric_lacks_is_named(change: str, message: str) -> None:
     with pytest.raises(InputError, match=r"^scenario short: ") as caught:
         found.check_against(found.fabric())
     assert message in str(caught.value)
+
+
+def test_a_kernels_nic_has_no_room_for_several_ranks_and_no_longer_wires() -> None:
+    found = parse(SHORT, "transports=[mrc, tcp]", "workload={kind: all-reduce, ranks_per_host: 2}")
+    with pytest.raises(InputError, match=r"^scenario short: workload.ranks_per_host: only one .* of tcp$"):
+        found.check_against(found.fabric())
+    with pytest.raises(InputError, match="propagation: the NIC of tcp is the kernel's, which has none"):
+        parse(SHORT, "transports=[mrc, tcp]", "propagation=20 ms")
+    assert parse(SHORT, "propagation=20 ms").propagation_ns == 20_000_000
+
+
+def test_ranks_fill_a_host_before_the_next() -> None:
+    found = parse(SHORT, "workload={kind: all-reduce, ranks: 5, ranks_per_host: 2}")
+    fabric = found.fabric()
+    placement = place(found.workload, found.workload_params, fabric, 1)
+    assert placement.hosts == ("h0", "h0", "h2", "h2", "h1")
+    assert placement.ranks_by_host() == {"h0": [0, 1], "h2": [2, 3], "h1": [4]}
+    assert placement.links_used(fabric) == {link.name for link in fabric.links if "h3" not in link.name}
+    assert set(placement.params) == {"sizes_bytes", "iterations", "warmup_iterations", "dtype"}
 
 
 def test_the_published_schema_is_fresh() -> None:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -87,37 +88,98 @@ def test_losses_that_end_and_that_go_on() -> None:
     assert judge("fig08", result(4, mrc={"series": [blip]}))["holds"] is True
 
 
+SIZES = ("2MiB", "4MiB", "16MiB")
+
+
 def collective(clean: float, tenth: float, one: float, name: str) -> dict[str, dict[str, Any]]:
-    sizes = ("busbw_gbps@64KiB", "busbw_gbps@1MiB")
+    """Bandwidths, the same at all sizes: an operation's time is as many times longer."""
     return {
-        name + suffix: {"summary": summary(**dict.fromkeys(sizes, value))}
+        name + suffix: {"summary": {f"time_us@{size}": {"n": 3, "mean": 1e6 / value} for size in SIZES}}
         for suffix, value in (("", clean), ("-0.1%", tenth), ("-1%", one))
     }
 
 
 @pytest.mark.parametrize("figure", ["fig16", "fig17"])
 def test_the_papers_own_values_pass_and_others_do_not(figure: str) -> None:
-    paper = (
-        collective(375, 339, 151, "mrc")
-        | collective(223, 193, 32, "rocev2")
-        | collective(362, 214, 28, "rocev2-16qp")
-    )
+    values = {
+        "fig16": [(375, 339, 151, "mrc"), (223, 193, 32, "rocev2"), (362, 214, 28, "rocev2-16qp")],
+        "fig17": [(361, 331, 234, "mrc"), (327, 323, 126, "rocev2"), (295, 298, 125, "rocev2-16qp")],
+    }
+    paper: dict[str, dict[str, Any]] = {}
+    for row in values[figure]:
+        paper |= collective(*row)
     assert judge(figure, result(**paper))["holds"] is True
-    other = paper | collective(375, 339, 20, "mrc")
-    assert judge(figure, result(**other))["holds"] is False
-    assert judge(figure, result(mrc={"summary": summary(busbw_gbps=1)}))["holds"] is None
+    assert judge(figure, result(**paper | collective(375, 339, 20, "mrc")))["holds"] is False
+    assert judge(figure, result(mrc={"summary": {}}))["holds"] is None
+
+
+def test_who_leads_is_asked_at_every_size_but_the_smallest() -> None:
+    paper = collective(375, 339, 151, "mrc") | collective(223, 193, 32, "rocev2")
+    paper |= collective(362, 214, 28, "rocev2-16qp")
+    paper["rocev2-1%"]["summary"]["time_us@2MiB"]["mean"] = 1.0
+    assert judge("fig16", result(**paper))["holds"] is True
+    paper["rocev2-1%"]["summary"]["time_us@4MiB"]["mean"] = 1.0
+    found = judge("fig16", result(**paper))
+    assert found["holds"] is False
+    assert (
+        "MRC over rocev2 at 1%, least of the sizes from 4MiB: 0.000151 times (at least 2 times)"
+        in (found["because"])
+    )
+
+
+def flows(*rates: float) -> dict[str, Any]:
+    samples = [{"metrics": {"flow_mbps": list(rates)}}]
+    return {"samples": samples, "summary": summary(goodput_mbps=sum(rates))}
+
+
+def with_nics(rate: str, **transports: dict[str, Any]) -> dict[str, Any]:
+    """A result on a fabric whose NICs have four links of that rate."""
+    found = result(**transports)
+    links = {kind: {"rate": rate} for kind in ("host", "fabric")}
+    fabric = {"name": "f", "planes": 4, "t0": 2, "t1": 2, "hosts": 4, "links": links}
+    found["parameters"] |= {"topology": json.dumps(fabric), "topology_where": "here"}
+    return found
 
 
 def test_flows_of_an_incast_and_of_a_permutation() -> None:
-    def flows(*rates: float) -> dict[str, Any]:
-        samples = [{"metrics": {"flow_mbps": list(rates)}}]
-        return {"samples": samples, "summary": summary(goodput_mbps=sum(rates))}
-
-    assert judge("fig18", result(mrc=flows(55, 56, 389), rocev2=flows(57, 57, 319)))["holds"] is True
-    assert judge("fig18", result(mrc=flows(55, 56, 97), rocev2=flows(57, 57, 319)))["holds"] is False
+    nics = partial(with_nics, "100 Mbit/s")
+    assert judge("fig18", nics(mrc=flows(55, 56, 389), rocev2=flows(57, 57, 319)))["holds"] is True
+    assert judge("fig18", nics(mrc=flows(55, 56, 97), rocev2=flows(57, 57, 319)))["holds"] is False
+    assert judge("fig18", nics(mrc=flows(20, 56, 389), rocev2=flows(57, 57, 319)))["holds"] is False
+    pfc = {"rocev2-1qp": flows(49, 49, 97), "rocev2-8qp": flows(48, 74, 25)}
+    assert judge("fig21", nics(**pfc, **{"mrc-8qp": flows(55, 55, 389)}))["holds"] is True
+    assert judge("fig21", nics(**pfc, **{"mrc-8qp": flows(55, 55, 97)}))["holds"] is False
     even, uneven = flows(390, 390, 390), flows(131, 196, 391)
     assert judge("fig20", result(mrc=even, rocev2=uneven))["holds"] is True
     assert judge("fig20", result(mrc=uneven, rocev2=even))["holds"] is False
+
+
+def test_an_all_reduce_against_its_links() -> None:
+    def mrc(gbps: float) -> dict[str, Any]:
+        return {"summary": {"busbw_gbps@64MiB": {"n": 2, "mean": gbps}}}
+
+    # 400 Mbit/s of links, of which 4096 bytes of 4234 are payload.
+    assert judge("all_reduce", with_nics("100 Mbit/s", mrc=mrc(0.28)))["holds"] is True
+    assert judge("all_reduce", with_nics("100 Mbit/s", mrc=mrc(0.26)))["holds"] is False
+
+
+def test_marks_move_a_flow() -> None:
+    def transport(before: int, after: int, lost: int = 0) -> dict[str, Any]:
+        carried = {"p0-t0-2:p0-t1-1": [before] * 20 + [after] * 20}
+        links = {"repetition": 0, "start_us": 0, "bin_us": 100_000, "bytes": carried}
+        rates = series(lambda t: 30 if t < 2 else 70, 4, lambda t: lost)
+        return {"series": [rates], "links": [links]}
+
+    def verdict(**transports: dict[str, Any]) -> Any:
+        found = result(4, **transports)
+        asked = {"second_at_ns": 2 * 10**9, "rate_bps": 30 * 10**6, "second_rate_bps": 40 * 10**6}
+        found["parameters"]["workload"] |= asked
+        return judge("fig14", found)["holds"]
+
+    stays = transport(100, 100)
+    assert verdict(mrc=transport(100, 180), oblivious=stays) is True
+    assert verdict(mrc=stays, oblivious=stays) is False
+    assert verdict(mrc=transport(100, 180, lost=1), oblivious=stays) is False
 
 
 def test_the_headline_needs_both_factors() -> None:
