@@ -85,7 +85,8 @@ class ActionWriter:
                     b.cbranch(self._nonzero(e, p.args[0]), behind, blocks[_target(p)])
                 self.asm.enter(behind)
             else:
-                self.statement(p, params)
+                with self.asm.place(f"action {action.name}", p.source):
+                    self.statement(p, params)
         self._place(blocks.get(len(action.primitives)))
         if locked:
             self.asm.helper(Helper.SPIN_UNLOCK, self._lock_value())

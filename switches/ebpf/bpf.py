@@ -11,8 +11,9 @@ import errno
 import mmap
 import os
 import platform
+import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from switches.ebpf.llvm import MAP_MARK, PSEUDO_MAP_FD, PSEUDO_MAP_VALUE
 from switches.ebpf.plan import MapSpec, MapType
@@ -101,6 +102,19 @@ def possible_cpus() -> int:
             int(last or first) - int(first) + 1
             for first, _, last in (part.partition("-") for part in f.read().strip().split(","))
         )
+
+
+class RefusedError(SwitchError):
+    """The verifier refused a program: what it said, and the instruction it had come to."""
+
+    def __init__(self, error: str, said: str, instruction: int | None, place: str | None = None) -> None:
+        where = "" if place is None else f" in {place}"
+        super().__init__(f"the kernel refused the program{where}: {error}: {said}")
+        self.error, self.said, self.instruction = error, said, instruction
+
+    def at(self, place: str | None) -> RefusedError:
+        """The same, with the part of the P4 program that the instruction was made of."""
+        return RefusedError(self.error, self.said, self.instruction, place)
 
 
 class Map:
@@ -192,7 +206,7 @@ def relocate(code: bytes, fds: list[int]) -> bytes:
 
 
 def load_program(code: bytes, name: str) -> int:
-    """Load a tc program; returns its descriptor. Raises SwitchError with the verifier's reason."""
+    """Load a tc program; returns its descriptor. Raises RefusedError with the verifier's reason."""
     try:
         return _load(code, name, None)
     except OSError as exc:
@@ -204,7 +218,13 @@ def load_program(code: bytes, name: str) -> int:
     except OSError as exc:
         lines = [line for line in log.value.decode(errors="replace").splitlines() if line]
         said = lines[-2] if len(lines) > 1 and lines[-1].startswith("processed") else "".join(lines[-1:])
-        raise SwitchError(f"the kernel refused the program: {exc.strerror}: {said}") from exc
+        raise RefusedError(exc.strerror or str(exc), said, _last_instruction(lines)) from exc
+
+
+def _last_instruction(lines: Sequence[str]) -> int | None:
+    """What the verifier looked at last: its log has a line `12: (85) call ...` for each instruction."""
+    seen = (re.match(r"(\d+): \([0-9a-f]{2}\)", line) for line in reversed(lines))
+    return next((int(found[1]) for found in seen if found), None)
 
 
 def _load(code: bytes, name: str, log: ctypes.Array[ctypes.c_char] | None) -> int:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from switches.bmv2_json import Program, read_program
 from switches.ebpf.elf import section
+from switches.ebpf.marks import SECTION as MARKS
+from switches.ebpf.marks import places_of
 from switches.ebpf.plan import Plan
 from switches.ebpf.program import SECTION, translate
 from switches.ebpf.worker import compile_ir
@@ -18,6 +20,7 @@ class Compiled:
     program: Program
     plan: Plan
     code: bytes
+    places: tuple[tuple[int, str], ...] = ()  # the part of the program that begins at each instruction
 
 
 def compile_json(data: bytes | str) -> Compiled:
@@ -28,4 +31,6 @@ def compile_json(data: bytes | str) -> Compiled:
     """
     program = read_program(data)
     translation = translate(program)
-    return Compiled(program, translation.plan, section(compile_ir(translation.ir), SECTION))
+    made = compile_ir(translation.ir)
+    places = places_of(section(made, MARKS), translation.marks)
+    return Compiled(program, translation.plan, section(made, SECTION), places)

@@ -9,10 +9,11 @@ from collections.abc import Mapping
 from switches.ebpf import bpf
 from switches.ebpf.bpf import Map
 from switches.ebpf.compiled import Compiled
+from switches.ebpf.marks import place_at
 from switches.ebpf.plan import COUNTER_BYTES, MapSpec, RegisterLayout, counter_chunk
 from switches.ebpf.queues import Shape
 from switches.ebpf.tc import TrafficControl, ifindex_of
-from switches.errors import SwitchError, UnsupportedError
+from switches.errors import UnsupportedError
 
 _SEARCHED = ("scan", "tuples")  # kinds of tables whose look-up is a loop
 
@@ -26,13 +27,18 @@ def new_map(spec: MapSpec) -> Map:
 
 
 def _load(code: bytes, name: str, compiled: Compiled) -> int:
-    """Load a program. Where it is too much for the verifier, the error names the tables that make it so."""
+    """Load a program.
+
+    Raises RefusedError with the part of the P4 program that the verifier refuses, UnsupportedError with the
+    tables that make a program too much for it.
+    """
     try:
         return bpf.load_program(code, name)
-    except SwitchError as exc:
+    except bpf.RefusedError as exc:
         searched = [t for t in compiled.program.tables() if compiled.plan.tables[t.name].kind in _SEARCHED]
         if "too large" not in str(exc) or not searched:
-            raise
+            instruction = exc.instruction
+            raise exc.at(None if instruction is None else place_at(compiled.places, instruction)) from exc
         names = ", ".join(f"{t.name} ({t.source})" for t in searched)
         raise UnsupportedError(
             f"a program with so many tables to search: {names}", str(searched[0].source)

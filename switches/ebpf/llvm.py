@@ -6,12 +6,15 @@ process alone, so a server does not carry it.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
 from llvmlite import ir
 
+from switches.bmv2_json import NOWHERE, Source
+from switches.ebpf.marks import PlaceMarks
 from switches.ebpf.plan import MapSpec
 
 I8, I32, I64 = (ir.IntType(w) for w in (8, 32, 64))
@@ -74,7 +77,12 @@ class Asm:
         self.module = module
         self.function = function
         self.b: Any = ir.IRBuilder(function.append_basic_block("entry"))
+        self.marks = PlaceMarks(module, function)
         self._pseudo = ir.Function(module, ir.FunctionType(I64, [I64, I64]), "llvm.bpf.pseudo")
+
+    def place(self, what: str, source: Source = NOWHERE) -> AbstractContextManager[None]:
+        """Say which part of the P4 program is written meanwhile, for errors of the kernel's verifier."""
+        return self.marks.at(self.b, what, source)
 
     def block(self, name: str) -> Any:
         """A new basic block, not yet placed under the builder."""

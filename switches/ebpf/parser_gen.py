@@ -54,7 +54,8 @@ class ParserWriter:
         while self.pending:
             name, at = self.pending.pop()
             self.asm.enter(self.written[name, at])
-            self._state(parser.states[name], at)
+            with self.asm.place(f"parser state {name}", parser.states[name].source):
+                self._state(parser.states[name], at)
         self.asm.enter(self.done)
 
     def _block(self, name: str, at: At) -> Any:

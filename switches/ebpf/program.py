@@ -60,6 +60,7 @@ SECTION = "classifier"
 SHOT = 2  # TC_ACT_SHOT
 # Offsets in struct __sk_buff of linux/bpf.h.
 _LEN, _VLAN_PRESENT, _VLAN_TCI, _VLAN_PROTO, _PRIORITY, _IFINDEX = 0, 20, 24, 28, 32, 40
+_KINDS = {Table: "table", Conditional: "condition", ActionCall: "call"}
 _TAGS = 2  # VLAN tags that are put back into a frame; one with more is dropped
 
 
@@ -69,6 +70,7 @@ class Translation:
 
     ir: str
     plan: Plan
+    marks: tuple[str, ...] = ()  # the parts of the program, by their line in the IR's debug information
 
 
 def translate(program: Program) -> Translation:
@@ -98,12 +100,14 @@ def translate(program: Program) -> Translation:
     function.section = SECTION
     asm = Asm(module, function)
     copies = CopyMaps(pool) if program_multicasts(program) else None
-    unit = _enter(program, layout, asm, function.args[0], pool, ifindexes, scratch, copies)
+    with asm.place("what comes before the parser"):
+        unit = _enter(program, layout, asm, function.args[0], pool, ifindexes, scratch, copies)
     unit.tables, unit.counters, unit.registers, unit.profiles = tables, counters, registers, profiles
     unit.lock_map, unit.meters = lock, meters
     unit.queue_map = layout_queues(program, layout, pool)
     unit.digests, unit.ring_map, unit.value_sets = digests, ring, value_sets
-    _body(unit, ports, copies)
+    with asm.place("what lies between controls"):
+        _body(unit, ports, copies)
     plan = Plan(
         tuple(pool.specs),
         tables,
@@ -120,7 +124,7 @@ def translate(program: Program) -> Translation:
         self_map=None if copies is None else copies.program,
         queue_map=unit.queue_map,
     )
-    return Translation(str(module), plan)
+    return Translation(str(module), plan, tuple(asm.marks.names))
 
 
 def _register(register: RegisterArray, pool: MapPool) -> RegisterLayout:
@@ -239,7 +243,8 @@ def _body(u: Unit, port_map: int, copies: CopyMaps | None) -> None:
         u.set_standard("ingress_global_timestamp", _microseconds(u))
     parsed = asm.block("parsed")
     ParserWriter(u, parsed).run()
-    verify_checksums(u)
+    with asm.place("verify_checksum"):
+        verify_checksums(u)
     _control(u, u.program.ingress, "ingress")
     send_digest(u)
 
@@ -253,10 +258,11 @@ def _body(u: Unit, port_map: int, copies: CopyMaps | None) -> None:
     _egress(u, port, u.drop, sent)
 
     asm.enter(sent)
-    writer = _deparser(u, out)
-    writer.run()
-    if u.truncates:
-        writer.cut()
+    with asm.place("the deparser"):
+        writer = _deparser(u, out)
+        writer.run()
+        if u.truncates:
+            writer.cut()
     asm.store(port, u.index_key, 4)
     cell = asm.helper(Helper.MAP_LOOKUP_ELEM, asm.map_ptr(port_map), u.index_key)
     b.cbranch(asm.is_null(cell), u.drop, out)
@@ -309,7 +315,8 @@ def _copies(u: Unit, port_map: int, copies: CopyMaps) -> None:
         sent, known, send = asm.block("copy.sent"), asm.block("copy.known"), asm.block("copy.send")
         _egress(copy, port, after, sent)
         asm.enter(sent)
-        emitted(copy, _deparser(copy, after).emit_all())
+        with asm.place("the deparser of copies"):
+            emitted(copy, _deparser(copy, after).emit_all())
         asm.store(port, u.index_key, 4)
         cell = asm.helper(Helper.MAP_LOOKUP_ELEM, asm.map_ptr(port_map), u.index_key)
         b.cbranch(asm.is_null(cell), after, known)
@@ -344,15 +351,16 @@ def _control(u: Unit, pipeline: Pipeline, name: str) -> None:
     tables = TableWriter(u, actions, nodes)
     for key, node in pipeline.nodes.items():
         asm.enter(nodes[key])
-        match node:
-            case Table():
-                tables.run(node)
-            case Conditional():
-                truth = Evaluator(u.machine, node.source).truth(node.expr)
-                b.cbranch(truth, nodes[node.true_next], nodes[node.false_next])
-            case ActionCall():
-                actions.run(u.program.actions[node.action_id], [])
-                asm.goto(nodes[node.next])
+        with asm.place(f"{_KINDS[type(node)]} {node.name}", node.source):
+            match node:
+                case Table():
+                    tables.run(node)
+                case Conditional():
+                    truth = Evaluator(u.machine, node.source).truth(node.expr)
+                    b.cbranch(truth, nodes[node.true_next], nodes[node.false_next])
+                case ActionCall():
+                    actions.run(u.program.actions[node.action_id], [])
+                    asm.goto(nodes[node.next])
     asm.enter(done)
     if any(p.op == "exit" for a in u.program.actions.values() for p in a.primitives):
         asm.store(const(8, 0), asm.at(u.machine.scratch, u.layout.exited))
