@@ -45,7 +45,12 @@ TOP_KEYS = (
 )
 MEASURE_KEYS = (
     Key("series", "time", "width of the bins of the delivered bytes", 1_000_000, low=100_000),
-    Key("capture", "bool", "tcpdump at every host that takes part", False),
+    Key(
+        "capture",
+        "bool",
+        "tcpdump at every host that takes part, into captures/<transport>-<repetition>/<host>.pcap",
+        False,
+    ),
     Key("links", "text", "a pattern of T0-T1 links whose bytes are counted in bins of 100 ms", ""),
 )
 TRANSPORT_KEYS = (

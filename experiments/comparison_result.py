@@ -29,6 +29,10 @@ METHOD = {
     "latency_us": "message: from its post to its completion at the receiver",
     "whole_us": "from the middle of the fault's interval until the last message that it made late is here; "
     "late: slower than 99.9 % of those in the 500 ms before; where none was late, that latency, as a bound",
+    "detect_us": "from the middle of the fault's interval until the transport noticed: MRC's first EV of a "
+    "broken path retired, or the first route changed; where there is no such thing the trial says why",
+    "switch_us": "from there until the last packet onto a broken path was sent (MRC: the last that is lost "
+    "there), or until the last route had changed",
     "since_hit_us": "whole_us, counted from the post of the first late message if that is later",
     "gap_us": "longest time between two deliveries of a flow after the fault",
     "stalled_us": "by how much a training step's communication exceeds the run's median",
@@ -86,7 +90,7 @@ def _transport(transport: Transport, repetitions: Sequence[Mapping[str, Any]]) -
         f"repetition {r['number']}: {reason}" for r in repetitions for reason in r["validity"]["reasons"]
     ]
     return {
-        "meaning": transport.meaning,
+        "meaning": transport.described,
         "kind": transport.kind,
         "routing": transport.routing,
         "options": dict(transport.options),
@@ -148,7 +152,7 @@ def _thinned(values: Sequence[float]) -> list[float]:
 
 
 def _trials(name: str, repetitions: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """A trial for each fault, with the times that the application saw; the inner ones are not known."""
+    """A trial for each fault: when the transport noticed and left it, and what the application saw."""
     found = []
     for repetition in repetitions:
         metrics = repetition["metrics"]
@@ -163,8 +167,7 @@ def _trials(name: str, repetitions: Sequence[Mapping[str, Any]]) -> list[dict[st
                     "transport": name,
                     "repetition": repetition["number"],
                     "fault": fault,
-                    "detect_us": None,
-                    "switch_us": None,
+                    **repetition["noticed"][number],
                     "whole_us": of("whole_us"),
                     "gap_us": of("gap_us"),
                     "since_hit_us": of("since_hit_us"),

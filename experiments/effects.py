@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from experiments.comparison_table import LEFT_OUT, figure
+from experiments.comparison_table import LEFT_OUT, figure, scaled
 from experiments.statistics import Difference, difference
 from topologies import InputError
 
@@ -31,28 +31,33 @@ def render_effects(a: Mapping[str, Any], b: Mapping[str, Any]) -> RenderableType
     common = [name for name in a["transports"] if name in b["transports"]]
     if not common:
         raise InputError("the two results have no transport in common")
-    table = Table(header_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1))
-    for name in ("transport", "metric"):
-        table.add_column(name, no_wrap=True)
+    table = Table(header_style="bold", box=box.SIMPLE_HEAD, padding=0)  # it has to fit into 80 columns
+    table.add_column("", no_wrap=True)
     for name in ("A p50", "B p50", "B/A", "(95 %)", "delta"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("effect")
     for transport in common:
         first, second = (result["transports"][transport]["summary"] for result in (a, b))
         shown = [m for m in first if m in second and m.split("@")[0] not in LEFT_OUT]
-        for number, metric in enumerate(shown):
+        table.add_section()
+        table.add_row(Text(transport, style="bold"))
+        for metric in shown:
             found = effect(a, b, transport, metric)
+            scale, label = scaled(metric, [s[metric]["p50"] or 0 for s in (first, second)])
             table.add_row(
-                transport if number == 0 else "",
-                metric,
-                figure(first[metric]["p50"]),
-                figure(second[metric]["p50"]),
+                f"  {label}",
+                figure(_over(first[metric]["p50"], scale)),
+                figure(_over(second[metric]["p50"], scale)),
                 figure(found.ratio),
                 interval(found.ci95_ratio),
                 figure(found.cliffs_delta) if found.cliffs_delta is not None else "-",
                 found.size,
             )
     return Group(head("A", a), head("B", b), table, Text(LEGEND, style="dim"))
+
+
+def _over(value: float | None, scale: float) -> float | None:
+    return None if value is None else value / scale
 
 
 LEGEND = (

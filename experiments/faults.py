@@ -16,8 +16,9 @@ from topologies import Fabric, InputError, Path
 class FaultRecord:
     """One fault as it was made: all four stamps are CLOCK_MONOTONIC ns, each pair around one call.
 
-    ``where`` names a link (``p0-t0-0:p0-t1-2``) or a switch. ``direction`` is ``both``, or of a link ``up``
-    (away from the hosts) or ``down``. A fault that was never healed has no restore stamps.
+    ``where`` names a link (``p0-t0-0:p0-t1-2``), a switch, a NIC's port (``h0-eth1``) or a plane (``p0``).
+    ``direction`` is ``both``, or of a link ``up`` (away from the hosts) or ``down``. A fault that was never
+    healed has no restore stamps.
     """
 
     kind: str
@@ -40,7 +41,8 @@ class FaultRecord:
 
     def breaks(self, path: Path) -> bool:
         """Whether data on this path meets the fault."""
-        if self.where in path.nodes:
+        ends = (f"{node}-eth{path.plane}" for node in (path.nodes[0], path.nodes[-1]))
+        if self.where in (*path.nodes, *ends, f"p{path.plane}"):
             return True
         if self.where not in path.links:
             return False

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -19,7 +18,7 @@ from controller.pipeline import shipped_pipeline
 from experiments.faults import save_faults
 from experiments.page.write import write_report
 from experiments.plots import draw_all
-from experiments.recorder import RECEIVER, SENDER, Ear, Recorder
+from experiments.recorder import RECEIVER, SENDER, Recorder, ear_at
 from experiments.report import examine
 from experiments.result import Run, result_of, save_result
 from experiments.scenario import Scenario
@@ -114,8 +113,8 @@ def _measure(lab: Lab, scenario: Scenario, src: str, dst: str, out: Path, step: 
         if lab.target.name == "bmv2":  # the ebpf target's process only programs; the kernel forwards
             pids |= _by_switch(lab)
         ears = {
-            SENDER: Ear(spawn=partial(_spawn_capture, lab, src)),
-            RECEIVER: Ear(spawn=partial(_spawn_capture, lab, dst)),
+            SENDER: ear_at(lab.network, src),
+            RECEIVER: ear_at(lab.network, dst),
         }
         with Recorder(out, ears, pids) as recorder:
             sender.ask("start")
@@ -173,9 +172,3 @@ def _by_switch(lab: Lab) -> dict[str, int]:
     if isinstance(lab.target, Bmv2Target):
         return {SWITCH_PREFIX + name: pid for name, pid in lab.target.processes().items()}
     return {f"{SWITCH_PREFIX}server {pid}": pid for pid in lab.target.pids()}
-
-
-def _spawn_capture(lab: Lab, host: str, command: Sequence[str]) -> subprocess.Popen[bytes]:
-    return lab.network.spawn(
-        host, command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -13,6 +14,7 @@ from typing import Any, Self
 from experiments.capture import Capture, CaptureCounts, Spawn
 from experiments.clock import ClockMap, OffsetSample, measure_offset
 from experiments.validity import Load, Snapshot, load_between, take_snapshot
+from testbed.network import FabricNetwork
 
 SENDER, RECEIVER = "sender", "receiver"
 
@@ -28,6 +30,16 @@ class Ear:
     prefix: tuple[str, ...] = ()
     spawn: Spawn | None = None
     interface: str = "any"
+
+
+def ear_at(network: FabricNetwork, host: str) -> Ear:
+    """An ear at all ports of a host's NIC."""
+
+    def spawn(command: Sequence[str]) -> subprocess.Popen[bytes]:
+        nothing, pipe = subprocess.DEVNULL, subprocess.PIPE
+        return network.spawn(host, command, stdin=nothing, stdout=nothing, stderr=pipe)
+
+    return Ear(spawn=spawn)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,10 @@ from controller.detection import Detection, DetectionSchedule
 from controller.thread import ControllerThread
 from experiments.fabrics import RunningFabric
 from experiments.fault_schedule import PlannedFault
+from experiments.noticed import RouteChange
 from experiments.transports import Transport
+from testbed.frr.fabric import FrrFabric
+from testbed.frr.watch import RouteWatch
 from testbed.lab import Lab
 from topologies import Fabric
 
@@ -38,7 +41,7 @@ class Withdrawal(NamedTuple):
 class Reaction:
     """The reaction of one run: ``next_ns`` says when it is to act, ``act`` has it do so.
 
-    With routers, which react themselves, and without a ``detection_ns`` there is none.
+    Without a ``detection_ns`` there is none. Routers react themselves: their reaction is only watched.
     """
 
     def __init__(self, running: RunningFabric, transport: Transport, seed: int) -> None:
@@ -48,6 +51,9 @@ class Reaction:
         if isinstance(running, Lab) and transport.detection_ns is not None:
             self._controller = running.controller
             self._schedule = DetectionSchedule(Detection.within(transport.detection_ns), random.Random(seed))
+        self._watch: RouteWatch | None = None
+        if isinstance(running, FrrFabric):
+            self._watch = RouteWatch(running.network.places[router.name] for router in running.routers)
         self.made: list[Withdrawal] = []
 
     def note(self, fault: PlannedFault, t_ns: int, mended: bool) -> None:
@@ -66,15 +72,29 @@ class Reaction:
         return None if self._schedule is None else self._schedule.next_ns()
 
     def act(self, now_ns: int) -> None:
-        """Withdraws and restores what is due."""
+        """Withdraws and restores what is due, and takes note of what routers did."""
+        if self._watch is not None:
+            self._watch.note()
         if self._schedule is None:
             return
         for change in self._schedule.due(now_ns):
             self._route(change.link, up=change.up)
             self.made.append(Withdrawal(change.link, change.up, change.at_ns, time.monotonic_ns()))
 
+    def descriptors(self) -> list[int]:
+        """What becomes readable when ``act`` has something to take note of."""
+        return self._watch.descriptors() if self._watch is not None else []
+
+    def changes(self) -> list[RouteChange]:
+        """Which routes changed when, repairs included."""
+        made = [RouteChange(change.due_ns, change.done_ns) for change in self.made]
+        seen = self._watch.changes_ns if self._watch is not None else []
+        return [*made, *(RouteChange(t_ns, t_ns) for t_ns in seen)]
+
     def undo_all(self) -> None:
-        """Has the routes use every link again."""
+        """Has the routes use every link again, and looks no longer."""
+        if self._watch is not None:
+            self._watch.close()
         last = {made.link: made.up for made in self.made}
         for link in (link for link, up in last.items() if not up):
             self._route(link, up=True)

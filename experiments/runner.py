@@ -45,7 +45,7 @@ def run_sessions(
     target = ""
     done = 0
     for transport in comparison.transports:
-        say(f"{transport.name}: {transport.meaning}")
+        say(f"{transport.name}: {transport.described}")
         found[transport.name] = []
         with _session(comparison, transport, out) as messages:
             for kind, value in messages:

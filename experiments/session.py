@@ -29,8 +29,10 @@ from experiments.metrics import (
     request_metrics,
     training_metrics,
 )
+from experiments.noticed import Noticed, noticed
 from experiments.one_plane import in_one_plane, specs_in_one_plane
 from experiments.placement import Placement, place
+from experiments.recorder import Recorder, ear_at
 from experiments.routing import Reaction
 from experiments.traffic import busiest_link, bytes_sent
 from experiments.transports import Transport
@@ -61,6 +63,7 @@ class Repetition:
     links: Mapping[str, Any]
     faults: tuple[FaultRecord, ...]
     fault_params: tuple[Mapping[str, Any], ...]
+    noticed: tuple[Noticed, ...]
     measure_ns: int
     end_ns: int
     problem: str | None
@@ -106,8 +109,20 @@ class Session:
                 for host in placement.ranks_by_host()
             ]
             self._open(processes, placement, seed)
-            with self._lossy_links():
-                return self._measure(processes, placement, number, seed)
+            recorder = self._recorder(placement, number)
+            with self._lossy_links(), recorder or contextlib.nullcontext():
+                found = self._measure(processes, placement, number, seed)
+        if recorder is None:
+            return found
+        drops = judge([], capture_drops=recorder.recording.drops).reasons
+        return replace(found, validity=replace(found.validity, reasons=(*found.validity.reasons, *drops)))
+
+    def _recorder(self, placement: Placement, number: int) -> Recorder | None:
+        """Captures at every host that takes part, where the scenario asks for them."""
+        if not self._comparison.capture:
+            return None
+        ears = {host: ear_at(self._lab.network, host) for host in dict.fromkeys(placement.hosts)}
+        return Recorder(self._out / "captures" / self._data_name(number), ears)
 
     @contextlib.contextmanager
     def _lossy_links(self) -> Iterator[None]:
@@ -184,6 +199,18 @@ class Session:
         samples, counters = self._collect(processes, here, number)
         records = tuple(injector.records())
         metrics = metrics_of(comparison, placement, samples, measure_ns, records)
+        changes = reaction.changes()
+        found = noticed(
+            self._transport,
+            self._lab.fabric,
+            placement.hosts,
+            placement.pairs,
+            samples,
+            changes,
+            records,
+            end_ns,
+        )
+        metrics |= noticed_metrics(found)
         begin_ns = measure_ns - min(comparison.warmup_ns, SERIES_BEFORE_NS)
         return Repetition(
             number=number,
@@ -192,6 +219,7 @@ class Session:
             links=meter.series(measure_ns),
             faults=records,
             fault_params=tuple(fault.params for fault in planned[: len(records)]),
+            noticed=found,
             measure_ns=measure_ns,
             end_ns=end_ns,
             problem=problem,
@@ -241,7 +269,8 @@ class Session:
             now = time.monotonic_ns()
             dues = (injector.next_ns, reaction.next_ns, meter.next_ns, deadline)
             due = min(t for t in dues if t is not None)
-            ready, _, _ = select.select(list(left.values()), [], [], max(0, due - now) / 1e9)
+            waiting: list[RemoteAgent | int] = [*left.values(), *reaction.descriptors()]
+            ready, _, _ = select.select(waiting, [], [], max(0, due - now) / 1e9)
             injector.act(time.monotonic_ns)
             reaction.act(time.monotonic_ns())
             meter.act(time.monotonic_ns)
@@ -340,6 +369,15 @@ def metrics_of(
     return flow_metrics(placement, samples, measure_ns, [fault.middle_ns for fault in faults])
 
 
+def noticed_metrics(found: Sequence[Noticed]) -> Metrics:
+    """The times that there are, of those of a repetition's faults."""
+    times = {
+        "detect_us": [n.detect_ns / 1e3 for n in found if n.detect_ns is not None],
+        "switch_us": [n.switch_ns / 1e3 for n in found if n.switch_ns is not None],
+    }
+    return {name: values for name, values in times.items() if values}
+
+
 def _cut(samples: RankSamples, *names: str) -> RankSamples:
     """Only as many operations as every rank has finished."""
     count = min(len(rank[names[0]]) for rank in samples)
@@ -353,9 +391,12 @@ def _until(time_ns: int) -> None:
 
 def repetition_dict(repetition: Repetition) -> dict[str, Any]:
     """As it goes from a session's process to the runner, in JSON's types."""
-    out = {key: value for key, value in vars(repetition).items() if key not in ("validity", "faults")}
+    out = {
+        key: value for key, value in vars(repetition).items() if key not in ("validity", "faults", "noticed")
+    }
     out["fault_params"] = [dict(params) for params in repetition.fault_params]
     out["faults"] = [asdict(fault) for fault in repetition.faults]
+    out["noticed"] = [found.to_dict() for found in repetition.noticed]
     out["validity"] = repetition.validity.to_dict()
     return out
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from hosts.transports import TRANSPORTS
+from testbed.frr.plan import Timers
 
 Routing = Literal["srv6", "ecmp", "frr"]
 ROUTINGS: tuple[Routing, ...] = ("srv6", "ecmp", "frr")
@@ -34,7 +35,22 @@ class Transport:
     loss: float = 0.0
     """The share of frames lost on the way into every NIC, throughout."""
     detection_ns: int | None = None
-    """After how long the controller withdraws what is dead (routing ecmp); None: never."""
+    """After how long what is dead is withdrawn: by the controller (routing ecmp), by BGP or BFD (frr); None:
+    never."""
+
+    @property
+    def described(self) -> str:
+        """What it is, and how soon its routing notices a dead link."""
+        if self.detection_ns is None:
+            return self.meaning
+        if self.routing != "frr":
+            return f"{self.meaning}, {self.detection_ns / 1e6:g} ms after the cut at most"
+        timers = Timers.detecting_in(self.detection_ns)
+        if timers.bfd_interval_ms:
+            return f"{self.meaning}, and BFD at {timers.bfd_multiplier} x {timers.bfd_interval_ms} ms"
+        return (
+            f"{self.meaning} with a hold time of {timers.hold_s} s (keepalives every {timers.keepalive_s} s)"
+        )
 
     @property
     def channel_options(self) -> dict[str, Any]:
@@ -147,7 +163,7 @@ NAMED: dict[str, Transport] = {
             "ecmp+controller",
             "rocev2",
             "ecmp",
-            "RoCEv2 on an ECMP fabric whose controller withdraws a dead link after a detection delay",
+            "RoCEv2 on an ECMP fabric whose controller withdraws a dead link",
             one_plane=True,
             detection_ns=150_000_000,
         ),
@@ -157,7 +173,7 @@ NAMED: dict[str, Transport] = {
             "frr",
             "tcp",
             "frr",
-            "Linux TCP over routers running FRRouting: eBGP, and BFD at 3 x 50 ms",
+            "Linux TCP over routers running FRRouting: eBGP",
             one_plane=True,
             detection_ns=150_000_000,
         ),

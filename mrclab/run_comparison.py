@@ -47,6 +47,7 @@ def compare_transports(comparison: Comparison, out: Path, console: Console) -> d
     from experiments.comparison_result import comparison_result
     from experiments.comparison_table import render_comparison_result
     from experiments.figures.verdict import judge
+    from experiments.page.write import write_report
     from experiments.result import save_result
     from experiments.runner import run_sessions
     from experiments.system import describe_system
@@ -72,6 +73,7 @@ def compare_transports(comparison: Comparison, out: Path, console: Console) -> d
     if comparison.figure:
         result["verdict"] = judge(comparison.figure, result)
     save_result(out, result)
+    write_report(out)
     console.print(render_comparison_result(result))
     console.print(f"results: {out}")
     return result

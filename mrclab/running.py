@@ -78,8 +78,8 @@ def _take_down(names: Names) -> str:
         pass
     else:
         with os.fdopen(daemon):
-            select.select([daemon], [], [], DOWN_TIMEOUT_S)
-        asked = "the testbed ended by itself"
+            ended, _, _ = select.select([daemon], [], [], DOWN_TIMEOUT_S)
+        asked = "everything is gone" if ended else f"it did not end within {DOWN_TIMEOUT_S:g} s"
     removed = cleaning.clean(names)
     return f"{asked}, {removed}" if asked and removed else asked or str(removed)
 

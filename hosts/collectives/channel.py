@@ -83,11 +83,12 @@ class Channel(Protocol):
         At least ``sent_packets`` and ``retransmitted_packets`` where the transport can tell.
         """
 
-    def event_times(self) -> dict[str, list[int]]:
-        """When things happened that a transport tells of, by name, CLOCK_MONOTONIC ns.
+    def event_columns(self) -> dict[str, list[int]]:
+        """What a transport tells of that happened, a column each; times are CLOCK_MONOTONIC ns.
 
-        ``lost`` (a packet was taken for lost) and ``retired`` (a path is used no more) mean the same
-        everywhere.
+        The same everywhere: ``lost_ns``, when a packet was taken for lost, and with it ``lost_sent_ns``, when
+        it had been sent, and ``lost_ev``; ``retired_ns``, when a path was given up, and ``retired_ev``;
+        ``restored_ns`` and ``restored_ev``.
         """
 
     def save_log(self, path: Path) -> int:

@@ -84,9 +84,9 @@ class HostChannel:
         """See Channel: of the network alone."""
         return self._remote.counters()
 
-    def event_times(self) -> dict[str, list[int]]:
+    def event_columns(self) -> dict[str, list[int]]:
         """See Channel."""
-        return self._remote.event_times()
+        return self._remote.event_columns()
 
     def save_log(self, path: Path) -> int:
         """See Channel."""

@@ -120,8 +120,8 @@ class Seat:
             "series_bytes": as_int64(self._series.bytes_delivered),
         }
         events = {
-            f"event_{name}_ns": np.array(times, dtype=np.int64)
-            for name, times in self.channel.event_times().items()
+            f"event_{name}": np.array(values, dtype=np.int64)
+            for name, values in self.channel.event_columns().items()
         }
         np.savez(path, allow_pickle=False, **self.job.samples(), **series, **events)
 

@@ -412,7 +412,7 @@ class TcpChannel:
             sent, retransmitted = sent + out, retransmitted + again
         return {"sent_packets": sent, "retransmitted_packets": retransmitted}
 
-    def event_times(self) -> dict[str, list[int]]:
+    def event_columns(self) -> dict[str, list[int]]:
         """See Channel: the kernel tells of none."""
         return {}
 

@@ -151,12 +151,18 @@ class VerbsChannel:
             "socket_drops": self._context.device.drops(),
         }
 
-    def event_times(self) -> dict[str, list[int]]:
+    def event_columns(self) -> dict[str, list[int]]:
         """See Channel."""
-        return {
-            name: [event.t_ns for event in self._log if isinstance(event, kind)]
-            for name, kind in (("lost", PacketLost), ("retired", EvRetired), ("restored", EvRestored))
+        lost = [event for event in self._log if isinstance(event, PacketLost)]
+        columns = {
+            "lost_ns": [event.t_ns for event in lost],
+            "lost_sent_ns": [event.sent_ns for event in lost],
+            "lost_ev": [event.ev for event in lost],
         }
+        for name, kind in (("retired", EvRetired), ("restored", EvRestored)):
+            found = [event for event in self._log if isinstance(event, kind)]
+            columns |= {f"{name}_ns": [e.t_ns for e in found], f"{name}_ev": [e.ev for e in found]}
+        return columns
 
     def save_log(self, path: Path) -> int:
         """See Channel."""

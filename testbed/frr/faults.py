@@ -2,6 +2,10 @@
 
 Frames are dropped where they come in, by a BPF filter that is exchanged: one netlink request at each end.
 What only our switch program can do (corruption, rate) is refused.
+
+The filter that lets frames pass makes them forget the hash that the sender's kernel gave them, which no
+cable carries. Routers would spread flows by it, and a sender's TCP changes it with every timeout: a flow
+would leave a dead link although no router knows of it.
 """
 
 from __future__ import annotations
@@ -21,16 +25,19 @@ from topologies import Fabric, InputError, Link, PortRef
 KINDS = ("blackhole", "loss", "carrier", "port-down", "switch-death", "plane-death")
 
 _EXIT = struct.pack("<BBhi", 0x95, 0, 0, 0)
-_PASS = struct.pack("<BBhi", 0xB7, 0, 0, 0) + _EXIT  # r0 = TC_ACT_OK; exit
+_FORGET_HASH = struct.pack("<BBhi", 0x85, 0, 0, 41)  # call bpf_set_hash_invalid, on the frame in r1
+_PASS = _FORGET_HASH + struct.pack("<BBhi", 0xB7, 0, 0, 0) + _EXIT  # r0 = TC_ACT_OK; exit
 _DROP = struct.pack("<BBhi", 0xB7, 0, 0, 2) + _EXIT  # r0 = TC_ACT_SHOT; exit
 
 
 def _lose(ratio: float) -> bytes:
     """A program that drops a share of the frames at random."""
+    keep = struct.pack("<BBhi", 0xBF, 0x16, 0, 0)  # r6 = r1, which a call does not leave alone
     random = struct.pack("<BBhi", 0x85, 0, 0, 7)  # call bpf_get_prandom_u32
     threshold = min(round(ratio * 2**32), 2**32 - 1)
     skip = struct.pack("<BBhI", 0x36, 0, 2, threshold)  # if w0 >= threshold: skip two instructions
-    return random + skip + _DROP + _PASS
+    back = struct.pack("<BBhi", 0xBF, 0x61, 0, 0)  # r1 = r6
+    return keep + random + skip + _DROP + back + _PASS
 
 
 class FrrFaults:

@@ -99,7 +99,7 @@ class MemoryChannel:
     def counters(self) -> dict[str, int]:
         return {}
 
-    def event_times(self) -> dict[str, list[int]]:
+    def event_columns(self) -> dict[str, list[int]]:
         return {}
 
     def save_log(self, path: Path) -> int:

@@ -38,6 +38,8 @@ def run(mrclab: Mrclab, tmp_path: Path, text: str, *words: str) -> dict[str, Any
     result: dict[str, Any] = json.loads((tmp_path / "out" / "result.json").read_text())
     jsonschema.validate(result, comparison_schema())
     assert result["integrity"] == "ok"
+    for left in ("report.html", "trials.csv", "delivered.svg", "delivered.png"):
+        assert (tmp_path / "out" / left).stat().st_size > 0
     return result
 
 
@@ -70,6 +72,29 @@ def test_a_stream_tells_goodput_latency_and_recovery(mrclab: Mrclab, tmp_path: P
     assert summary["latency_us"]["n"] > 100
     assert summary["whole_us"]["n"] == 1
     assert result["trials"][0]["whole_us"] == pytest.approx(summary["whole_us"]["p50"], rel=1e-4)
+
+
+def test_a_stream_tells_when_it_noticed_and_left_a_fault_and_captures_it(
+    mrclab: Mrclab, tmp_path: Path
+) -> None:
+    transports = "transports={mrc: , oblivious: , bfd: {use: ecmp+controller, detection: 60 ms}}"
+    # A busy link on the way of a single flow, so that all three meet the fault.
+    faults = "faults=[{kind: blackhole, where: busiest, at: 300 ms, duration: 1 s}]"
+    wishes = ["--trials", "1", "--set", transports, "--set", faults, "--set", "measure.capture=true"]
+    wishes += ["--set", "workload.duration=1500 ms"]
+    result = run(mrclab, tmp_path, STREAM, *wishes)
+    mrc, oblivious, bfd = result["trials"]
+    assert 0 < mrc["detect_us"] <= mrc["whole_us"]
+    assert 0 <= mrc["switch_us"] < 1_000_000
+    assert oblivious["detect_us"] is oblivious["switch_us"] is None
+    assert oblivious["detect_reason"].startswith("not applicable: ")
+    assert 30_000 < bfd["detect_us"] <= bfd["switch_us"] < 500_000
+    for name in ("mrc", "oblivious", "bfd"):
+        captures = tmp_path / "out" / "captures" / f"{name}-0"
+        sizes = [file.stat().st_size for file in captures.glob("*.pcap")]
+        assert len(sizes) == 2
+        assert all(size > 1000 for size in sizes)
+        assert set(json.loads((captures / "recording.json").read_text())["captures"]) == {"h0", "h2"}
 
 
 @pytest.mark.parametrize("kind", ["request-response", "training, steps: 5, size: 16 KiB", "all-to-all"])

@@ -131,7 +131,7 @@ def test_one_testbed_at_a_time(mrclab: Mrclab, tmp_path: Path, machine: None) ->
         assert refused.stderr.count("\n") == 1
     assert not (tmp_path / "out").exists()
     assert "p0-t0-0" in mrclab.status()["switches"]
-    mrclab.ok("down")
+    assert mrclab.ok("down") == "down: everything is gone\n"
 
 
 def test_mininets_prompt_reaches_hosts_and_switches(mrclab: Mrclab, machine: None) -> None:

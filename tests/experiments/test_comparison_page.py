@@ -9,6 +9,7 @@ import pytest
 from experiments.comparison import load_comparison
 from experiments.comparison_plots import draw_comparison
 from experiments.comparison_result import comparison_result
+from experiments.noticed import NO_ROUTING, Noticed
 from experiments.page.index import row_of
 from experiments.page.write import write_index, write_report
 from experiments.result import save_result
@@ -58,6 +59,7 @@ def repetition(number: int, whole_us: float) -> dict[str, Any]:
         "series": {"start_us": 0.0, "bin_us": 1000.0, "bytes": [1250] * 100},
         "faults": [fault],
         "fault_params": [{}],
+        "noticed": [Noticed(None, None, NO_ROUTING, NO_ROUTING).to_dict()],
     }
 
 

@@ -1,5 +1,6 @@
 """Routers with FRRouting between namespaces: they carry TCP, notice a dead link, and leave nothing behind."""
 
+import json
 import os
 import subprocess
 import sys
@@ -36,6 +37,14 @@ _CLIENT = """
 import socket, sys
 with socket.create_connection((sys.argv[1], 9000), timeout=10) as connection:
     connection.sendall(bytes(1 << 20))
+"""
+_MANY_HASHES = """
+import socket, sys
+for _ in range(64):
+    with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as s:
+        s.bind(("::", 7000))
+        s.connect((sys.argv[1], 7001))
+        s.send(bytes(100))
 """
 
 
@@ -76,6 +85,32 @@ def carry(fabric: FrrFabric, src: str, dst: str, plane: int) -> int:
     assert client.wait(30) == 0
     out, _ = server.communicate(timeout=30)
     return int(out)
+
+
+def frames_taken_in(fabric: FrrFabric, router: str) -> int:
+    command = ["ip", "-j", "-s", "-n", fabric.network.places[router], "link"]
+    said = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    return sum(i["stats64"]["rx"]["packets"] for i in said if i["ifname"].startswith(router))
+
+
+def test_a_flow_keeps_its_path_whatever_its_sender_s_kernel_thinks(tiny: Fabric, names: Names) -> None:
+    """One flow by its addresses and ports; each of the sender's sockets has a random hash of its own."""
+    with FrrFabric.up(tiny, Timers(), names=names) as fabric:
+        target = str(tiny.host("h3").ports[0].address)
+
+        def came() -> list[int]:
+            t1s = [switch.name for switch in tiny.t1s(0)]
+            before = {name: frames_taken_in(fabric, name) for name in t1s}
+            assert fabric.network.spawn("h0", [sys.executable, "-c", _MANY_HASHES, target]).wait(30) == 0
+            return sorted(frames_taken_in(fabric, name) - before[name] for name in t1s)
+
+        fewest, most = came()
+        assert most >= 64
+        assert fewest < 16, "only BGP's own go over the other"
+        fabric.faults.apply(Fault("loss", "h0:p0-t0-0", ratio=0.9))
+        assert max(came()) < 48
+        fabric.faults.undo("h0:p0-t0-0")
+        assert max(came()) >= 64
 
 
 @pytest.mark.slow

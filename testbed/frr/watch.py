@@ -1,0 +1,61 @@
+"""When the routes of a routed fabric change: the kernels of its routers tell."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterable
+
+from pyroute2.netlink.rtnl import RTMGRP_IPV6_ROUTE
+
+from testbed import namespaces
+
+
+class RouteWatch:
+    """A socket in every router's namespace that has something to read when a route there has changed.
+
+    Kernels do not stamp what they tell: read it when it comes, with ``note``. ``close`` it at the end.
+    """
+
+    def __init__(self, places: Iterable[str]) -> None:
+        """``places`` are the routers' namespaces."""
+        self._sockets: list[socket.socket] = []
+        self.changes_ns: list[int] = []
+        """When routes changed, CLOCK_MONOTONIC."""
+        try:
+            for place in places:
+                self._sockets.append(namespaces.in_thread(lambda place=place: _listen(place)))  # type: ignore[misc]
+        except BaseException:
+            self.close()
+            raise
+
+    def descriptors(self) -> list[int]:
+        """What becomes readable."""
+        return [s.fileno() for s in self._sockets]
+
+    def note(self) -> None:
+        """Takes in what has come."""
+        for watcher in self._sockets:
+            came = False
+            try:
+                while watcher.recv(65536):
+                    came = True
+            except BlockingIOError:
+                pass
+            except OSError:  # more than the socket could hold: something did change
+                came = True
+            if came:
+                self.changes_ns.append(time.monotonic_ns())
+
+    def close(self) -> None:
+        """Closes the sockets. Again is harmless."""
+        while self._sockets:
+            self._sockets.pop().close()
+
+
+def _listen(place: str) -> socket.socket:
+    namespaces.enter(place)
+    watcher = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
+    watcher.bind((0, RTMGRP_IPV6_ROUTE))
+    watcher.setblocking(False)
+    return watcher
