@@ -16,8 +16,18 @@ from experiments.plots import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, STYLE, Pic
 
 _COLOURS = (BLUE, ORANGE, GREEN, PURPLE, RED, "#56B4E9", "#000000", "#F0E442", GREY)
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (3, 1, 1, 1)))
-SPREAD = ("whole_us", "gap_us", "latency_us", "step_us", "stalled_us")  # in this order, as far as there are
+SPREAD = (
+    "detect_us",
+    "switch_us",
+    "whole_us",
+    "gap_us",
+    "latency_us",
+    "step_us",
+    "stalled_us",
+)  # in this order, as far as there are
 _NAMES = {
+    "detect_us": "time until the transport, or its routing, noticed a fault (\N{MICRO SIGN}s)",
+    "switch_us": "time until it had left what the fault broke (\N{MICRO SIGN}s)",
     "whole_us": "time until a fault's last late message was delivered (\N{MICRO SIGN}s)",
     "gap_us": "longest time without a delivery after a fault (\N{MICRO SIGN}s)",
     "latency_us": "message latency (\N{MICRO SIGN}s)",
@@ -57,11 +67,11 @@ def draw_delivered(result: Mapping[str, Any]) -> Figure:
     """Delivered payload over the run, a panel a transport: each repetition thin, their mean thick."""
     transports = result["transports"]
     figure = new_figure(7.2, 1.0 + 1.15 * len(transports))
-    panels = np.atleast_1d(figure.subplots(len(transports), 1, sharex=True))
+    panels = np.atleast_1d(figure.subplots(len(transports), 1, sharex=True, sharey=True))
     for number, (axes, (name, found)) in enumerate(zip(panels, transports.items(), strict=True)):
         _panel(axes, name, found, style_of(number)["color"])
     panels[-1].set_xlabel("time since the measurement's start (ms)")
-    panels[0].set_title("delivered payload (Mbit/s); red: while a fault lasts, in the first repetition")
+    panels[0].set_title("delivered payload (Mbit/s); red: while a fault lasted, in the first repetition")
     return figure
 
 
@@ -121,11 +131,16 @@ def draw_spread(metric: str, values: Mapping[str, Sequence[float]]) -> Figure:
     axes.set_ylim(0, 1.02)
     axes.set_xlabel(_NAMES.get(metric, metric))
     axes.set_ylabel("share")
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.4g}".replace(",", " ")))
+    axes.xaxis.set_major_formatter(FuncFormatter(_tick))
     axes.grid(visible=True, which="both", color="#EEEEEE", linewidth=0.6)
     axes.set_axisbelow(True)
     axes.legend(loc="upper left", bbox_to_anchor=(0, -0.2), ncols=2)
     return figure
+
+
+def _tick(value: float, _place: int) -> str:
+    """A mark of a logarithmic axis, written out: ``10 000``, ``0.1``."""
+    return f"{value:,.0f}".replace(",", " ") if value >= 1 else f"{value:g}"
 
 
 def sizes_of(transports: Mapping[str, Any]) -> list[str]:

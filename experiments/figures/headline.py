@@ -21,5 +21,5 @@ def judge(result: Mapping[str, Any]) -> Verdict:
     for name, times in ROUTED.items():
         if name in result["transports"]:
             other = ratio(median(result, name, "whole_us"), mrc)
-            checks.append(at_least(f"whole of {name} over that of mrc", other, times, " times"))
+            checks.append(at_least(f"time until whole of {name} over that of mrc", other, times, " times"))
     return all_hold(checks)

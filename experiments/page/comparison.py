@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from experiments.comparison_plots import SPREAD, sizes_of
-from experiments.comparison_table import figure
+from experiments.comparison_table import figure, not_applicable
+from experiments.metrics import size_text
 from experiments.page.fabric_svg import Marks, draw_fabric
 from experiments.page.inline import picture
 from experiments.page.render import drawn, render
@@ -18,6 +19,9 @@ from topologies import Fabric
 _CAPTIONS = {
     "delivered": "What arrived, over time, a panel for each transport: thin lines are repetitions, the thick "
     "one is their mean.",
+    "cdf-detect_us": "For each fault, from its moment until it was noticed: by MRC's sender, which then "
+    "retires the first broken path, or by the fabric's routing. Transports that never notice have no line.",
+    "cdf-switch_us": "For each fault, from its moment until nothing more was sent onto what it broke.",
     "cdf-whole_us": "For each fault, from its moment until the last message that it made late was delivered. "
     "Farther left is better; the axis is logarithmic, so one mark is a factor of ten.",
     "cdf-gap_us": "For each fault, the longest time in which some flow received nothing.",
@@ -28,8 +32,22 @@ _CAPTIONS = {
     "busbw": "Bus bandwidth as nccl-tests defines it: the rate at which each link is used, comparable "
     "between numbers of ranks.",
 }
+_MEANS = {
+    "whole_us": "from a fault until all that it made late was delivered",
+    "stalled_us": "a step's communication beyond the usual",
+    "step_us": "a training step",
+    "latency_us": "from a message's post to its arrival",
+    "goodput_mbps": "payload delivered",
+    "busbw_gbps": "bus bandwidth of the largest message",
+}
+_ROUTING = {
+    "srv6": "the sender's segment list (SRv6)",
+    "ecmp": "a hash in the switches (ECMP)",
+    "frr": "routers (FRRouting)",
+}
 _TILE = ("whole_us", "stalled_us", "step_us", "latency_us", "goodput_mbps")
 _UNITS = {"us": "µs", "mbps": "Mbit/s", "gbps": "Gbit/s", "share": ""}
+_MOST_FAULTS = 100
 _STATS = {
     "n": "n",
     "p50": "median",
@@ -58,6 +76,8 @@ def comparison_page(directory: Path, result: Mapping[str, Any], fabric: Fabric |
         "finished": result["finished"].replace("T", " ").replace("+00:00", " UTC"),
         "claim": result["claim"],
         "judgement": judgement(result),
+        "checks": _checks(result),
+        "doing": _doing(result),
         "valid": result["valid"],
         "doubtful": not result["valid"],
         "reasons": result["validity"]["reasons"],
@@ -67,10 +87,17 @@ def comparison_page(directory: Path, result: Mapping[str, Any], fabric: Fabric |
         "fabric": drawn(_drawing(result, fabric)),
         "pictures": shown,
         "transports": [
-            {"name": name, "meaning": found["meaning"], "routing": found["routing"], "valid": found["valid"]}
+            {
+                "name": name,
+                "meaning": found["meaning"],
+                "routing": _ROUTING[found["routing"]],
+                "planes": "one plane" if found["one_plane"] else "all planes",
+                "valid": found["valid"],
+            }
             for name, found in transports.items()
         ],
         "faults": _faults(transports),
+        "unnoticed": [str(line).strip() for line in not_applicable(result)],
         "stats": list(_STATS.values()),
         "metrics": _metrics(transports),
         "command": command_of(result),
@@ -90,21 +117,68 @@ def _tiles(transports: Mapping[str, Any]) -> list[dict[str, Any]]:
     if metric is None:
         return []
     tiles = []
+    base, _, size = metric.partition("@")
+    meaning = _MEANS.get(base, _words(metric)) + (f" ({size})" if size else "")
     for name, found in transports.items():
         row = found["summary"].get(metric)
         if row and row["n"]:
-            value = f"{figure(row['p50'])} {_unit(metric)}".strip()
-            spread = f"{_interval(row)}; n {row['n']}"
+            value = _amount(row["p50"], metric)
+            between = row.get("ci95_p50")
+            spread = f"n {row['n']}"
+            if between:
+                ends = " to ".join(_amount(end, metric) for end in between)
+                spread = f"95 %: {ends}; {spread}"
             tiles.append(
                 {
                     "name": name,
                     "value": value,
-                    "meaning": _words(metric),
+                    "meaning": meaning,
                     "spread": spread,
                     "valid": found["valid"],
                 }
             )
     return tiles
+
+
+def _amount(value: float, metric: str) -> str:
+    """A value with its unit; times in the unit that makes them short."""
+    unit = _unit(metric)
+    if unit != "µs":
+        return f"{figure(value)} {unit}".strip()
+    for name, scale in (("s", 1e6), ("ms", 1e3)):
+        if value >= scale:
+            return f"{figure(value / scale)} {name}"
+    return f"{figure(value)} µs"
+
+
+def _checks(result: Mapping[str, Any]) -> list[dict[str, str]]:
+    words = {True: ("holds", "good"), False: ("does not hold", "bad"), None: ("cannot be told", "unknown")}
+    return [
+        {"asked": check["asked"], "found": check["found"], "word": word, "colour": colour}
+        for check in result.get("verdict", {}).get("checks", ())
+        for word, colour in (words[check["holds"]],)
+    ]
+
+
+def _doing(result: Mapping[str, Any]) -> str:
+    """What ran, in two sentences."""
+    asked = result["parameters"]
+    work = asked["workload"]
+    parts = [f"{work['kind']}"]
+    if "message_bytes" in work:
+        parts.append(f"messages of {work['message_bytes']:,} bytes")
+    if "sizes_bytes" in work:
+        parts.append("messages of " + ", ".join(size_text(size) for size in work["sizes_bytes"]))
+    if work.get("rate_bps"):
+        parts.append(f"{work['rate_bps'] / 1e6:g} Mbit/s")
+    if work.get("duration_ns"):
+        parts.append(f"{work['duration_ns'] / 1e9:g} s")
+    times = asked["repetitions"]
+    return (
+        f"Every transport carries the same workload ({', '.join(parts)}) by itself, on a fabric of its own "
+        f"of the same cables, {times} time{'s' if times != 1 else ''}. Each meets the same schedule of "
+        "faults; one that is to strike the busiest link strikes where that transport sends most."
+    )
 
 
 def _unit(metric: str) -> str:
@@ -143,19 +217,18 @@ def _cell(value: float | None, stat: str) -> str:
 
 
 def _faults(transports: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What was broken in the first transport's repetitions; the others met the same."""
-    first = next(iter(transports.values()), None)
-    if first is None:
-        return []
+    """What was broken, by transport."""
+    rows = [(name, fault) for name, found in transports.items() for fault in found["faults"]]
     return [
         {
+            "transport": name,
             "repetition": fault["repetition"],
             "kind": fault["kind"],
             "where": fault["where"],
             "at": f"{fault['at_us'] / 1e3:,.1f}",
             "known": f"{(fault['t_after_ns'] - fault['t_before_ns']) / 2e3:,.0f}",
         }
-        for fault in first["faults"]
+        for name, fault in rows[:_MOST_FAULTS]
     ]
 
 
