@@ -27,9 +27,9 @@ from typing import Any
 
 import numpy as np
 
-from controller.faults import Direction
+from controller.directions import Direction
 from testbed.clustermapper import ClustermapperProcess
-from testbed.faults import Fault
+from testbed.fault_kinds import Fault
 from testbed.lab import Lab
 from testbed.names import Names
 from topologies import Fabric, load_fabric

@@ -19,15 +19,14 @@ from finsy.p4entity import encode_updates
 from finsy.p4schema import P4Schema
 from finsy.proto import p4r, p4r_grpc, rpc_status
 
+from controller.directions import Direction
 from controller.pipeline import Pipeline, shipped_pipeline
 from controller.queues import BYTE_TIME_ONE, TICKS_PER_US, byte_time
 from switches.target import RunningSwitch
 from topologies import Fabric, InputError, LinkProfile
 
 FaultKind = Literal["blackhole", "loss", "corruption", "rate"]
-Direction = Literal["both", "up", "down"]
 FAULT_KINDS: tuple[FaultKind, ...] = ("blackhole", "loss", "corruption", "rate")
-DIRECTIONS: tuple[Direction, ...] = ("both", "up", "down")
 RATIO_ONE = 1 << 32
 BURST_TICKS = TICKS_PER_US * 1000  # by which frames may be ahead of a rate that was cut
 MIN_BURST_FRAMES = 16

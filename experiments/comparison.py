@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from experiments.fault_schedule import FAULT_KEYS, FaultSpec, check_places
-from experiments.figures.verdict import require_figure
+from experiments.figures.listing import require_figure
 from experiments.keys import Key, keys_schema, read_keys
 from experiments.link_meter import metered
 from experiments.overlay import merge, parse_wishes

@@ -12,7 +12,7 @@ from experiments.transports import Transport
 from hosts.collectives.tcp_channel import MptcpMissingError, open_socket
 from switches.errors import MachineError
 from testbed import kernel_ip
-from testbed.faults import Fault
+from testbed.fault_kinds import Fault
 from testbed.frr.fabric import FrrFabric
 from testbed.frr.plan import Timers
 from testbed.lab import Lab

@@ -12,15 +12,15 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from experiments.keys import Key, read_keys
-from testbed import faults
-from testbed.faults import Place
+from testbed import fault_kinds
+from testbed.fault_kinds import Place
 from topologies import Fabric, InputError
 from topologies.yamlfile import YamlMap
 
 RANDOM = "random"
 BUSIEST = "busiest"
 REBOOT, DEATH = "switch-reboot", "switch-death"
-KINDS: dict[str, Place] = {name: kind.place for name, kind in faults.KINDS.items() if name != "flap"}
+KINDS: dict[str, Place] = {name: kind.place for name, kind in fault_kinds.KINDS.items() if name != "flap"}
 """Which places a kind of fault can strike. A flap is any of them with an ``every``: then it has a record each
 time."""
 

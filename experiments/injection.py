@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
-from controller.faults import Direction, Moment
+from controller.directions import Direction
+from controller.faults import Moment
 from experiments.fabrics import RunningFabric
 from experiments.fault_schedule import BUSIEST, PlannedFault
 from experiments.faults import FaultRecord
-from testbed.faults import Fault
+from testbed.fault_kinds import Fault
 
 
 @dataclass(order=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -62,11 +62,18 @@ class Outcome:
 
 
 def run_link_kill(
-    scenario: Scenario, fabric: Fabric, target: str, out: Path, *, say: Say, step: Step
+    scenario: Scenario,
+    fabric: Fabric,
+    target: str,
+    out: Path,
+    *,
+    say: Say,
+    step: Step,
+    command: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Runs the whole experiment and returns the contents of the result.json it leaves in ``out``.
 
-    ``say`` is told what is going on, ``step`` how many trials are done.
+    ``say`` is told what is going on, ``step`` how many trials are done; ``command`` asks for the same again.
     """
     scenario.check_against(fabric)
     src, dst = scenario.endpoints(fabric)
@@ -79,6 +86,7 @@ def run_link_kill(
     evidence = examine(
         out, fabric, src, dst, integrity=outcome.integrity, notes=outcome.notes, failures=outcome.failures
     )
+    extra: dict[str, Any] = {"endpoints": {"sender": outcome.sender, "receiver": outcome.receiver}}
     run = Run(
         scenario=scenario,
         target=target,
@@ -87,7 +95,7 @@ def run_link_kill(
         validity=evidence.validity,
         system=describe_system(shipped_pipeline().json),
         bytes_delivered=int(outcome.receiver["bytes_delivered"]),
-        extra={"endpoints": {"sender": outcome.sender, "receiver": outcome.receiver}},
+        extra=extra | ({"command": list(command)} if command else {}),
     )
     result = result_of(run)
     save_result(out, result)

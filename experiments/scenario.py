@@ -14,6 +14,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, cast
 
+from controller.directions import DIRECTIONS, Direction
 from experiments.overlay import merge, parse_wishes
 from hosts.messages import OVERHEAD_BYTES
 from hosts.stream import MAX_MESSAGE_BYTES
@@ -22,12 +23,10 @@ from topologies import Fabric, InputError
 from topologies.yamlfile import Value, YamlMap, parse_yaml
 
 Target = Literal["auto", "ebpf", "bmv2"]
-FaultDirection = Literal["both", "up", "down"]
 
 TARGETS: tuple[Target, ...] = ("auto", "ebpf", "bmv2")
 BLACKHOLE, SWITCH_DEATH = "blackhole", "switch-death"
 FAULT_KINDS = (BLACKHOLE, SWITCH_DEATH)
-DIRECTIONS: tuple[FaultDirection, ...] = ("both", "up", "down")
 AUTO, RANDOM = "auto", "random"
 
 _TOP = (
@@ -76,7 +75,7 @@ class FaultPlan:
 
     kind: str = "blackhole"
     where: str = RANDOM
-    direction: FaultDirection = "both"
+    direction: Direction = "both"
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,5 +303,5 @@ def _fault(doc: YamlMap) -> FaultPlan:
     return FaultPlan(
         kind=_choice(part["kind"], "fault.kind", FAULT_KINDS) if "kind" in part else base.kind,
         where=part["where"].as_str("fault.where") if "where" in part else base.where,
-        direction=cast(FaultDirection, direction),
+        direction=cast(Direction, direction),
     )

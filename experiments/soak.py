@@ -21,7 +21,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import IO, Any, cast
 
-from controller.faults import Direction
+from controller.directions import Direction
 from controller.pipeline import shipped_pipeline
 from experiments.fault_schedule import PlannedFault
 from experiments.result import save_result
@@ -29,7 +29,7 @@ from experiments.soak_plan import SoakPlan, Stream, random_faults
 from experiments.system import describe_system
 from experiments.trials import let_pass
 from hosts.remote import AgentError, RemoteAgent
-from testbed.faults import Fault
+from testbed.fault_kinds import Fault
 from testbed.lab import Lab
 from testbed.topology_text import topology_text
 from topologies import Fabric

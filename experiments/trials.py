@@ -17,7 +17,7 @@ from hosts.remote import RemoteAgent
 from switches.bmv2.target import Bmv2Target
 from switches.deaths import Death, DeathWatch
 from switches.errors import SwitchError
-from testbed.faults import Fault
+from testbed.fault_kinds import Fault
 from testbed.lab import Lab
 from topologies import Fabric, InputError
 

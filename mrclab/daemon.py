@@ -22,7 +22,7 @@ from typing import Any
 from mrclab.control import control_socket
 from mrclab.logs import set_up_logging
 from switches.errors import BadInputError, MachineError
-from testbed.faults import Fault
+from testbed.fault_kinds import Fault
 from testbed.lab import Lab
 from testbed.names import Names
 from topologies import InputError, load_fabric

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from mrclab.control import ask
-from testbed.faults import KINDS, Fault, flag
+from testbed.fault_kinds import KINDS, Fault, flag
 from testbed.names import Names
 from topologies import InputError
 from topologies.yamlfile import Value

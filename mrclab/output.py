@@ -1,11 +1,22 @@
-"""Where a run's results go."""
+"""Where a run's results go, how far it is, and what asks for the same again."""
 
 from __future__ import annotations
 
+import argparse
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from switches.errors import MachineError
 from topologies import InputError
+
+Say = Callable[[str], None]
+Step = Callable[[int], None]
 
 
 def directory(wish: str | None, scenario: str) -> Path:
@@ -18,3 +29,36 @@ def directory(wish: str | None, scenario: str) -> Path:
     except OSError as error:
         raise InputError(f"--out: cannot use '{out}': {error.strerror}") from None
     return out
+
+
+@contextmanager
+def removed_if_refused(out: Path) -> Iterator[None]:
+    """Removes the directory where the ``with`` body finds that nothing can be measured."""
+    try:
+        yield
+    except (InputError, MachineError):
+        shutil.rmtree(out)
+        raise
+
+
+@contextmanager
+def progress(console: Console, what: str, total: int) -> Iterator[tuple[Say, Step]]:
+    """A bar on a terminal: what prints a line above it, and what is told how many of ``total`` are done."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=not console.is_terminal) as bar:
+        task = bar.add_task(what, total=total)
+        yield bar.console.print, lambda done: bar.update(task, completed=done)
+
+
+def repeat(args: argparse.Namespace, scenario: str) -> list[str]:
+    """The command that runs a scenario as it was run."""
+    return ["mrclab", "run", *asked_for(args, scenario, ("target", "topology", "trials", "seed"))]
+
+
+def asked_for(args: argparse.Namespace, name: str, options: Sequence[str]) -> list[str]:
+    """The words that ask for the same again: ``name``, the ``options`` that were given, every ``--set``."""
+    words = [name]
+    for option in options:
+        if getattr(args, option) is not None:
+            words += [f"--{option}", str(getattr(args, option))]
+    return words + [word for setting in args.set for word in ("--set", setting)]

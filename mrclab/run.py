@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import shutil
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from experiments.comparison import is_comparison
 from experiments.scenario import load_scenario
-from mrclab.output import directory
+from mrclab.output import directory, progress, removed_if_refused, repeat
 from mrclab.run_comparison import run_comparison
 from mrclab.run_figures import FIGURES, run_figures
-from switches.errors import MachineError
 from switches.target import select_target
 from testbed.doctor import require_machine
 from topologies import InputError, load_fabric
@@ -47,21 +44,10 @@ def run(args: argparse.Namespace) -> int:
 
     console = Console()
     console.print(f"[bold]{scenario.name}[/bold] on {fabric.name}: {scenario.description}")
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    try:
-        with Progress(*columns, console=console, transient=not console.is_terminal) as progress:
-            trials = progress.add_task("trials", total=scenario.trials)
-            result = run_link_kill(
-                scenario,
-                fabric,
-                scenario.target,
-                out,
-                say=progress.console.print,
-                step=lambda done: progress.update(trials, completed=done),
-            )
-    except (InputError, MachineError):
-        shutil.rmtree(out)  # nothing was measured
-        raise
+    with removed_if_refused(out), progress(console, "trials", scenario.trials) as (say, step):
+        result = run_link_kill(
+            scenario, fabric, scenario.target, out, say=say, step=step, command=repeat(args, args.scenario)
+        )
     print_result(result, console)
     console.print(f"results: {out}")
     return 0 if result["integrity"] == "ok" else 1

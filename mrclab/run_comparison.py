@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from experiments.comparison import Comparison, load_comparison
-from experiments.plan import plan_text
-from mrclab.output import directory
-from switches.errors import MachineError
+from mrclab.output import directory, progress, removed_if_refused, repeat
 from switches.target import select_target
 from testbed.doctor import require_machine
-from topologies import InputError
 
 
 def run_comparison(args: argparse.Namespace) -> int:
@@ -30,6 +26,9 @@ def run_comparison(args: argparse.Namespace) -> int:
         settings=args.set,
     )
     comparison.check_against(comparison.fabric())
+    # Only now: it takes numpy, and bad input need not wait for that.
+    from experiments.plan import plan_text
+
     plan = plan_text(comparison)
     if args.dry_run:
         print(plan)
@@ -37,12 +36,17 @@ def run_comparison(args: argparse.Namespace) -> int:
     select_target(comparison.target)
     require_machine()
     out = directory(args.out, comparison.name)
-    result = compare_transports(comparison, out, Console())
+    result = compare_transports(comparison, out, Console(), repeat(args, args.scenario))
     return 0 if result["integrity"] == "ok" else 1
 
 
-def compare_transports(comparison: Comparison, out: Path, console: Console) -> dict[str, Any]:
-    """Runs a comparison with its progress on a terminal; returns what it wrote to result.json."""
+def compare_transports(
+    comparison: Comparison, out: Path, console: Console, command: Sequence[str]
+) -> dict[str, Any]:
+    """Runs a comparison with its progress on a terminal; returns what it wrote to result.json.
+
+    ``command`` is what asks for the same again.
+    """
     from controller.pipeline import shipped_pipeline
     from experiments.comparison_result import comparison_result
     from experiments.comparison_table import render_comparison_result
@@ -54,22 +58,12 @@ def compare_transports(comparison: Comparison, out: Path, console: Console) -> d
 
     fabric = comparison.fabric()
     console.print(f"[bold]{comparison.name}[/bold] on {fabric.name}: {comparison.description}")
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     total = comparison.repetitions * len(comparison.transports)
-    try:
-        with Progress(*columns, console=console, transient=not console.is_terminal) as progress:
-            task = progress.add_task("repetitions", total=total)
-            target, repetitions = run_sessions(
-                comparison,
-                out,
-                say=progress.console.print,
-                step=lambda done: progress.update(task, completed=done),
-            )
-    except (InputError, MachineError):
-        shutil.rmtree(out)  # nothing was measured
-        raise
+    with removed_if_refused(out), progress(console, "repetitions", total) as (say, step):
+        target, repetitions = run_sessions(comparison, out, say=say, step=step)
     system = describe_system(shipped_pipeline().json)
     result = comparison_result(comparison, target, fabric.name, repetitions, system)
+    result["command"] = list(command)
     if comparison.figure:
         result["verdict"] = judge(comparison.figure, result)
     save_result(out, result)

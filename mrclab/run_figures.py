@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from experiments.comparison import Comparison, load_comparison
-from mrclab.output import directory
+from mrclab.output import directory, repeat
 from mrclab.run_comparison import compare_transports
 from switches.target import select_target
 from testbed.doctor import require_machine
@@ -47,10 +47,10 @@ def run_figures(args: argparse.Namespace) -> int:
         return 0
     select_target(args.target)
     require_machine()
-    return _run_all(scenarios, directory(args.out, FIGURES), Console())
+    return _run_all(scenarios, directory(args.out, FIGURES), Console(), args)
 
 
-def _run_all(scenarios: list[Comparison], out: Path, console: Console) -> int:
+def _run_all(scenarios: list[Comparison], out: Path, console: Console, args: argparse.Namespace) -> int:
     from experiments.page.write import write_index
 
     done: list[Path] = []
@@ -59,7 +59,7 @@ def _run_all(scenarios: list[Comparison], out: Path, console: Console) -> int:
         place = out / scenario.name
         place.mkdir()
         try:
-            result = compare_transports(scenario, place, console)
+            result = compare_transports(scenario, place, console, repeat(args, scenario.name))
         except RuntimeError as error:
             console.print(f"{scenario.name} failed: {error}", style="bold red")
             failed.append(scenario.name)

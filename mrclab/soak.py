@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from rich import box
@@ -12,11 +11,10 @@ from rich.console import Console
 from rich.table import Table
 
 from experiments.soak_plan import load_soak
-from mrclab.output import directory
-from switches.errors import MachineError
+from mrclab.output import asked_for, directory, removed_if_refused
 from switches.target import select_target
 from testbed.doctor import require_machine
-from topologies import InputError, load_fabric
+from topologies import load_fabric
 
 MIB = 1 << 20
 
@@ -40,23 +38,12 @@ def soak(args: argparse.Namespace) -> int:
     out = directory(args.out, plan.name)
     console = Console(soft_wrap=True)
     console.print(f"[bold]{plan.name}[/bold] on {fabric.name}: {plan.description}")
-    try:
-        result = run_soak(plan, fabric, plan.target, out, arguments=_arguments(args), say=console.print)
-    except (InputError, MachineError):
-        shutil.rmtree(out)  # nothing was measured
-        raise
+    again = asked_for(args, args.soak, ("topology", "target", "duration", "seed"))
+    with removed_if_refused(out):
+        result = run_soak(plan, fabric, plan.target, out, arguments=again, say=console.print)
     print_soak(result, console)
     console.print(f"results: {out}")
     return 0 if result["integrity"] == "ok" else 1
-
-
-def _arguments(args: argparse.Namespace) -> Sequence[str]:
-    """The words that ask for the same again."""
-    words = [args.soak]
-    for option in ("topology", "target", "duration", "seed"):
-        if getattr(args, option) is not None:
-            words += [f"--{option}", str(getattr(args, option))]
-    return words + [word for setting in args.set for word in ("--set", setting)]
 
 
 def print_soak(result: Mapping[str, Any], console: Console) -> None:

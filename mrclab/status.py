@@ -14,7 +14,7 @@ from rich.table import Table
 
 from mrclab.control import ask
 from testbed import state
-from testbed.faults import KINDS
+from testbed.fault_kinds import KINDS
 from testbed.names import Names
 
 FILE_WIDTH = 160

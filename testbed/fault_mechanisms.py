@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from controller.faults import FaultInjector, FaultKind, LinkFault, Moment
 from testbed import links
+from testbed.fault_kinds import Fault, switches_at
 from topologies import InputError, Link
 
 if TYPE_CHECKING:
-    from testbed.faults import Fault
     from testbed.lab import Lab
 
 LOGGER = logging.getLogger(__name__)
@@ -156,8 +156,6 @@ class Power(_Plain):
         self._injector = injector
 
     def _names(self, fault: Fault) -> tuple[str, ...]:
-        from testbed.faults import switches_at
-
         return switches_at(self._lab.fabric, fault.where)
 
     def apply(self, fault: Fault) -> Moment:

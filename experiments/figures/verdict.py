@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from experiments.figures.listing import require_figure
 from hosts.options import link_bps
-from topologies import InputError, build_fabric, load_fabric
+from topologies import build_fabric, load_fabric
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,17 +69,6 @@ def judge(figure: str, result: Mapping[str, Any]) -> dict[str, Any]:
     module = import_module(f"experiments.figures.{figure}")
     verdict: Verdict = module.judge(result)
     return Verdict(verdict.checks, module.PAPER, verdict.notes).to_dict()
-
-
-def require_figure(figure: str) -> None:
-    """Raises InputError where there is no such module."""
-    known = sorted(
-        f.name.removesuffix(".py")
-        for f in files("experiments.figures").iterdir()
-        if f.name.endswith(".py") and f.name not in ("__init__.py", "verdict.py")
-    )
-    if figure not in known:
-        raise InputError(f"figure: there is no '{figure}' in experiments/figures ({', '.join(known)})")
 
 
 def median(result: Mapping[str, Any], transport: str, metric: str) -> float | None:

@@ -19,7 +19,7 @@ from controller.faults import Moment
 from switches.ebpf import bpf
 from switches.ebpf.tc import TrafficControl, ifindex_of
 from testbed import links, namespaces
-from testbed.faults import Fault, checked, switches_at
+from testbed.fault_kinds import Fault, checked, switches_at
 from topologies import Fabric, InputError, Link, PortRef
 
 KINDS = ("blackhole", "loss", "carrier", "port-down", "switch-death", "plane-death")

@@ -13,7 +13,7 @@ from switches.bmv2.target import PCAP_VARIABLE, Bmv2Target
 from switches.deaths import DeathWatch
 from switches.errors import BadInputError, SwitchError
 from switches.target import SwitchSpec
-from testbed.faults import Fault
+from testbed.fault_kinds import Fault
 from testbed.lab import Lab
 from testbed.names import Names
 from testbed.namespaces import in_thread

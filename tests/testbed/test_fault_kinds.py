@@ -15,7 +15,7 @@ from controller.faults import LinkFault
 from testbed import namespaces
 from testbed.doctor import doctor
 from testbed.errors import MachineError
-from testbed.faults import KINDS, Fault, Place, checked
+from testbed.fault_kinds import KINDS, Fault, Place, checked
 from testbed.lab import Lab
 from testbed.names import Names
 from topologies import InputError, load_fabric

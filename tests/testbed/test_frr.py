@@ -13,7 +13,7 @@ import pytest
 from testbed import namespaces, rtnetlink
 from testbed.clean import clean
 from testbed.errors import MachineError
-from testbed.faults import Fault
+from testbed.fault_kinds import Fault
 from testbed.frr.daemons import DaemonError, find_daemons
 from testbed.frr.fabric import FrrFabric, NotConvergedError, ways
 from testbed.frr.plan import Timers
