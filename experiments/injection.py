@@ -48,6 +48,8 @@ class Injector:
         self._tell = tell
         self._actions: list[_Action] = []
         self._made: dict[int, _Made] = {}
+        self.late_ns = 0
+        """By how much the latest of all was made or mended after it was due."""
         for number, fault in enumerate(schedule):
             self._actions.append(_Action(start_ns + fault.at_ns, 2 * number + 1, fault, False))
             if fault.until_ns is not None:
@@ -82,6 +84,7 @@ class Injector:
         """Does everything that is due."""
         while self._actions and self._actions[0].at_ns <= now():
             action = heapq.heappop(self._actions)
+            self.late_ns = max(self.late_ns, now() - action.at_ns)
             if action.mend:
                 self._mend(action.order // 2)
             else:

@@ -39,6 +39,7 @@ from experiments.transports import Transport
 from experiments.validity import Load, Validity, judge, load_between, take_snapshot
 from experiments.workloads import COLLECTIVES
 from hosts.remote import AgentError, RemoteAgent
+from hosts.schedule import before_others
 from testbed.fault_kinds import Fault
 from testbed.topology_text import topology_text
 from topologies import Fabric
@@ -48,6 +49,7 @@ OPEN_TIMEOUT_S = 60.0
 DRAIN_S = 5.0
 BUSIEST_NS = 200_000_000  # before the measurement, of which half is looked at
 SERIES_BEFORE_NS = 100_000_000
+MOST_LATE_NS = 50_000_000  # of a fault: a run with one that came later is not the one that was asked for
 
 
 @dataclass(frozen=True)
@@ -183,18 +185,10 @@ class Session:
             measure_ns,
         )
         injector.prepare()
-        for process in processes:
-            process.tell("run", start_ns=start_ns, measure_ns=measure_ns)
-        self._find_busiest(injector, used, measure_ns)
-        _until(measure_ns)
-        before = take_snapshot(pids)
-        try:
-            ended = self._watch(processes, injector, reaction, meter, measure_ns)
-        finally:
-            end_ns = time.monotonic_ns()
-            load = load_between(before, take_snapshot(pids))
-            injector.undo_all()
-            reaction.undo_all()
+        times = start_ns, measure_ns
+        # Ranks may take whole CPUs, before everybody else: faults would have to wait until they are done.
+        with before_others():
+            ended, load, end_ns = self._carry_out(processes, injector, reaction, meter, times, used, pids)
         problem, failure = self._finish(processes, ended)
         samples, counters = self._collect(processes, here, number)
         records = tuple(injector.records())
@@ -226,9 +220,36 @@ class Session:
             failure=failure,
             counters=counters,
             bytes_delivered=sum(int(r["series_bytes"][-1]) if len(r["series_bytes"]) else 0 for r in samples),
-            validity=self._judge(load, counters, len(processes)),
+            validity=self._judge(load, injector.late_ns, counters, len(processes)),
             data=f"data/{self._data_name(number)}.npz",
         )
+
+    def _carry_out(
+        self,
+        processes: Sequence[RemoteAgent],
+        injector: Injector,
+        reaction: Reaction,
+        meter: LinkMeter,
+        times: tuple[int, int],
+        used: Collection[str],
+        pids: Mapping[str, int],
+    ) -> tuple[dict[int, Mapping[str, Any]], Load, int]:
+        """Has the ranks begin, makes the faults and undoes them; returns who ended how, the load from the
+        measurement's start to its end, and that end."""
+        start_ns, measure_ns = times
+        for process in processes:
+            process.tell("run", start_ns=start_ns, measure_ns=measure_ns)
+        self._find_busiest(injector, used, measure_ns)
+        _until(measure_ns)
+        before = take_snapshot(pids)
+        try:
+            ended = self._watch(processes, injector, reaction, meter, measure_ns)
+        finally:
+            end_ns = time.monotonic_ns()
+            load = load_between(before, take_snapshot(pids))
+            injector.undo_all()
+            reaction.undo_all()
+        return ended, load, end_ns
 
     def _find_busiest(self, injector: Injector, used: Collection[str], measure_ns: int) -> None:
         """Looks which link carries most at the end of the warm-up, where a fault wants to know."""
@@ -240,10 +261,12 @@ class Session:
         after = bytes_sent(self._lab.network)
         injector.resolve(busiest_link(self._lab.fabric, before, after, used))
 
-    def _judge(self, load: Load, counters: Mapping[str, int], processes: int) -> Validity:
+    def _judge(self, load: Load, late_ns: int, counters: Mapping[str, int], processes: int) -> Validity:
         also, notes = [], []
         if counters.get("socket_drops"):
             also.append(f"ranks were too slow to read: {counters['socket_drops']} frames lost at sockets")
+        if late_ns > MOST_LATE_NS:
+            also.append(f"a fault was made or mended {late_ns / 1e6:.0f} ms after it was due")
         cpus = len(os.sched_getaffinity(0))
         if processes > cpus and load.wait is not None:
             # They are bound to wait for one another. What they get done is limited once no CPU is ever idle.

@@ -57,6 +57,7 @@ def repetition(number: int, whole_us: float) -> dict[str, Any]:
         "measure_ns": begin,
         "end_ns": begin + 10**8,
         "series": {"start_us": 0.0, "bin_us": 1000.0, "bytes": [1250] * 100},
+        "links": {"start_us": 0.0, "bin_us": 100_000.0, "bytes": {}},
         "faults": [fault],
         "fault_params": [{}],
         "noticed": [Noticed(None, None, NO_ROUTING, NO_ROUTING).to_dict()],
