@@ -11,6 +11,7 @@ from switches.bmv2_json import FieldRef, MeterArray, Source
 from switches.ebpf.llvm import Helper, MapPool, Value, const
 from switches.ebpf.plan import (
     METER_BURST,
+    METER_COLOURS,
     METER_COMMITTED,
     METER_CONFIGURED,
     METER_LAST,
@@ -22,6 +23,7 @@ from switches.ebpf.plan import (
     MapSpec,
     MapType,
     MeterLayout,
+    counter_map,
 )
 from switches.ebpf.unit import Unit
 from switches.errors import UnsupportedError
@@ -36,11 +38,22 @@ def layout_meter(meter: MeterArray, size: int, pool: MapPool) -> MeterLayout:
     if meter.rates != 2:
         raise UnsupportedError(f"meter {meter.name} with {meter.rates} rates", str(meter.source))
     spec = MapSpec(meter.name, MapType.ARRAY, 4, METER_SIZE, max(size, 1), lock=True)
-    return MeterLayout(meter.name, pool.add(spec), size, meter.packets)
+    counts = counter_map(f"{meter.name}.colours", METER_COLOURS * max(size, 1))
+    return MeterLayout(meter.name, pool.add(spec), max(size, 1), meter.packets, pool.add(counts))
 
 
-def execute_meter(u: Unit, meter: MeterLayout, index: Value, target: FieldRef, where: Source) -> None:
-    """Write the metering of this frame. An index outside the array does nothing, not even to the target."""
+def execute_meter(
+    u: Unit,
+    meter: MeterLayout,
+    index: Value,
+    target: FieldRef,
+    where: Source,
+    only_configured: bool = False,
+) -> None:
+    """Write the metering of this frame. An index outside the array does nothing, not even to the target.
+
+    With `only_configured`, neither does a cell that is not configured.
+    """
     asm, b = u.asm, u.asm.b
     inside, found, done = (asm.block(f"meter.{n}") for n in ("inside", "found", "done"))
     index = asm.fit(index, max(index.type.width, 32))
@@ -72,7 +85,15 @@ def execute_meter(u: Unit, meter: MeterLayout, index: Value, target: FieldRef, w
     asm.helper(Helper.SPIN_UNLOCK, cell)
     colour = b.select(red, const(32, RED), b.select(short, const(32, YELLOW), const(32, GREEN)))
     colour = b.select(configured, colour, const(32, GREEN))
+    if only_configured:
+        chosen, go_on = asm.block("meter.chosen"), asm.block("meter.none")
+        b.cbranch(configured, chosen, go_on)
+        asm.enter(go_on)
+        b.branch(done)
+        asm.enter(chosen)
     u.machine.write(target, asm.fit(colour, u.program.field(target).width), where)
+    counted = b.add(b.mul(asm.fit(index, 64), const(64, METER_COLOURS)), asm.fit(colour, 64))
+    u.count(meter.counter_map, meter.counters, counted)
     b.branch(done)
     asm.enter(done)
 

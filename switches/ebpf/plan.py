@@ -94,17 +94,24 @@ class ActionLayout:
 # is there, in billionths.
 METER_CONFIGURED, METER_PEAK, METER_COMMITTED, METER_LAST, METER_SIZE = 4, 8, 40, 72, 80
 METER_RATE, METER_BURST, METER_TOKENS, METER_REST = 0, 8, 16, 24  # of each of the two buckets
+METER_COLOURS = 4  # counters of each cell: green, yellow, red, and one that makes it a power of two
 METER_RATE_LIMIT = 16 * 10**9  # more per second is no limit to anything here, and would overflow
 
 
 @dataclass(frozen=True)
 class MeterLayout:
-    """A meter array: an array of cells."""
+    """A meter array: an array of cells, and counters of what got which colour, four for each cell."""
 
     name: str
     map: int
     size: int
     packets: bool
+    counter_map: int
+
+    @property
+    def counters(self) -> int:
+        """Cells of the map of counters."""
+        return METER_COLOURS * self.size
 
 
 @dataclass(frozen=True)
@@ -129,6 +136,8 @@ class TableLayout:
     profile: str | None = None
     meter: MeterLayout | None = None
     tuple_map: int | None = None  # of a table searched by masks, see `tuple_space`
+    default_counter_map: int | None = None  # of frames that no entry matched: one cell
+    default_meter: MeterLayout | None = None
     hit_map: int | None = None  # when each entry was hit last, CLOCK_MONOTONIC in nanoseconds, by its cell
 
     @property

@@ -118,6 +118,10 @@ def layout_table(
     counts = (
         counter_map(f"{table.name}.counter", capacity) if table.with_counters and kind != "none" else None
     )
+    default_counts = pool.add(counter_map(f"{table.name}.misses", 1)) if table.with_counters else None
+    default_meter = None
+    if table.direct_meters:
+        default_meter = layout_meter(program.meters[table.direct_meters], 1, pool)
     meter = hits = None
     if table.direct_meters and kind != "none":
         meter = layout_meter(program.meters[table.direct_meters], capacity, pool)
@@ -140,6 +144,8 @@ def layout_table(
         table.profile,
         meter,
         tuples,
+        default_counts,
+        default_meter,
         hits,
     )
 
@@ -166,6 +172,7 @@ class TableWriter:
                 value = self.selectors.member(self.u.profiles[layout.profile], value, self._nothing(table))
             self._dispatch(table, layout, value, hit=True)
         asm.enter(miss)
+        self._note_miss(table, layout)
         if layout.default_map is not None:
             found, nothing = asm.block("default"), asm.block("no.default")
             value = asm.helper(Helper.MAP_LOOKUP_ELEM, asm.map_ptr(layout.default_map), self.u.zero_key)
@@ -211,7 +218,6 @@ class TableWriter:
         b.branch(self.nodes[self._next(table, "", hit)])
 
     def _note_hit(self, table: Table, layout: TableLayout, value: Value) -> None:
-        # As in BMv2, direct counters and meters are about hits; the default entry has none.
         cell = self.asm.load(self.asm.at(value, 4), 32, 4)
         if layout.counter_map is not None:
             self.u.count(layout.counter_map, layout.capacity, cell)
@@ -221,6 +227,18 @@ class TableWriter:
             target = self.u.program.meters[table.direct_meters].result
             assert target is not None
             execute_meter(self.u, layout.meter, cell, target, table.source)
+
+    def _note_miss(self, table: Table, layout: TableLayout) -> None:
+        # The default entry has a counter and a meter of its own, as P4Runtime wants it. BMv2 has neither: so
+        # a meter that nobody has configured leaves the field for its colour alone.
+        if layout.default_counter_map is not None:
+            self.u.count(layout.default_counter_map, 1, const(32, 0))
+        if layout.default_meter is not None and table.direct_meters is not None:
+            target = self.u.program.meters[table.direct_meters].result
+            assert target is not None
+            execute_meter(
+                self.u, layout.default_meter, const(32, 0), target, table.source, only_configured=True
+            )
 
     def _stamp(self, hit_map: int, cell: Value) -> None:
         """Note when an entry was hit. A tick's accuracy will do."""

@@ -372,11 +372,6 @@ def test_what_the_target_has_not_got(client: Client) -> None:
     with pytest.raises(grpc.RpcError) as caught:
         client.write(p4r.Update(type=p4r.Update.MODIFY, entity=register))
     assert codes_of(caught) == [Code.NOT_FOUND.value[0]]
-    request = p4r.WriteRequest(device_id=1, atomicity=p4r.WriteRequest.DATAPLANE_ATOMIC)
-    request.election_id.low = 1
-    with pytest.raises(grpc.RpcError) as caught:
-        client.stub.Write(request)
-    assert code_of(caught) is Code.UNIMPLEMENTED
 
 
 def test_devices_are_apart(client: Client, address: str, names: Names, info: p4i.P4Info) -> None:

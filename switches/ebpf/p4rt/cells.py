@@ -6,8 +6,10 @@ from finsy.proto import p4r
 
 from switches.ebpf.changes import Transaction
 from switches.ebpf.datapath import Datapath
+from switches.ebpf.plan import METER_COLOURS, MeterLayout
 
 Counts = tuple[int, int]  # packets, bytes
+_COLOURS = ("green", "yellow", "red")
 
 
 class CounterCells:
@@ -30,6 +32,19 @@ class CounterCells:
                 self._base[key] = before
 
         tx.on_undo(undo)
+
+    def set_colours(self, meter: MeterLayout, cell: int, data: p4r.MeterCounterData, tx: Transaction) -> None:
+        """Let what a meter's cell has counted of each colour go on from given counts."""
+        for colour, name in enumerate(_COLOURS):
+            counts = getattr(data, name)
+            place = METER_COLOURS * cell + colour
+            self.set(meter.counter_map, meter.counters, place, (counts.packet_count, counts.byte_count), tx)
+
+    def read_colours(self, meter: MeterLayout, cell: int) -> p4r.MeterCounterData:
+        """What a meter's cell has counted of each colour."""
+        first = METER_COLOURS * cell
+        counts = [self.read(meter.counter_map, meter.counters, first + i) for i in range(len(_COLOURS))]
+        return p4r.MeterCounterData(green=counts[0], yellow=counts[1], red=counts[2])
 
     def read(self, index: int, cells: int, cell: int) -> p4r.CounterData:
         """What a cell has counted."""

@@ -69,7 +69,7 @@ class DirectCounterEntries:
         if entry.HasField("data"):
             self.tables.set_counter(entry.table_entry, entry.data, tx)
         else:
-            self.tables.find(entry.table_entry)
+            self.tables.counter_of(entry.table_entry)
 
     def read(self, entity: p4r.Entity) -> Iterator[p4r.Entity]:
         """The counters of the entries that are asked for."""
@@ -82,7 +82,7 @@ class DirectCounterEntries:
             asked = p4r.TableEntry()
             asked.CopyFrom(wanted)
             asked.counter_data.SetInParent()
-            for entry in self.tables.selected(table, asked, only_keys=True):
+            for entry in self.tables.keyed(table, asked):
                 out = p4r.DirectCounterEntry(data=entry.counter_data)
                 out.table_entry.CopyFrom(entry)
                 out.table_entry.ClearField("counter_data")

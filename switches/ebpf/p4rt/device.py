@@ -269,16 +269,22 @@ class Device:
 
     # -- writing -------------------------------------------------------------------------------------------
 
-    def write(self, updates: Sequence[p4r.Update], atomic: bool = False) -> WriteResult:
+    def write(
+        self, updates: Sequence[p4r.Update], atomic: bool = False, at_once: bool = False
+    ) -> WriteResult:
         """Do updates in order. All are planned first, so that the map updates come close together.
 
-        With `atomic`, one that fails takes all others with it, which then are ABORTED.
+        With `atomic`, one that fails takes all others with it, which then are ABORTED. With `at_once` also no
+        frame may see some of the updates and not others: raises P4RuntimeError UNIMPLEMENTED where they come
+        to more than the replacement of one value in the kernel.
         """
         running = self.ready()
         plans = [_Plan(u) for u in updates]
         self._plan(plans)
         if atomic and any(p.error for p in plans):
             return self._abort(running, plans, [])
+        if at_once:
+            self._join(running, plans)
         changes = [c for p in plans for c in p.tx.changes]
         if changes:
             # The first call after a pause is slower by the caches it has to fill; that one is not measured.
@@ -300,6 +306,24 @@ class Device:
                 done.append(plan)
             after = time.monotonic_ns()
         return WriteResult([p.error for p in plans], before, after)
+
+    def _join(self, running: Running, plans: Sequence[_Plan]) -> None:
+        """Make one change of all. The last value has everything that was planned in it."""
+        changes = [c for p in plans for c in p.tx.changes]
+        if len({(c.map, c.key) for c in changes}) > 1:
+            self._abort(running, plans, [])
+            raise P4RuntimeError(
+                Code.UNIMPLEMENTED,
+                f"DATAPLANE_ATOMIC: this batch comes to {len(changes)} updates of the kernel's maps, and no "
+                "two of them can be made at once: use ROLLBACK_ON_ERROR, or one table that is searched",
+            )
+        if changes:
+            for plan in plans:
+                plan.tx.changes.clear()
+            last = changes[-1]
+            value = last.current()
+            if value is not None or running.holds(last):  # what came and went again is no change
+                plans[-1].tx.change(last.map, last.key, value, last.current)
 
     def _plan(self, plans: Sequence[_Plan]) -> None:
         for plan in plans:

@@ -29,17 +29,17 @@ class MeterEntries:
         meter = self.schema.meters.get(entry.meter_id)
         if meter is None:
             raise P4RuntimeError(Code.NOT_FOUND, f"no meter {entry.meter_id}")
-        refuse_colours(entry)
         rates = read_rates(entry.config) if entry.HasField("config") else None
         for cell in self.schema.cells(meter.name, meter.size, entry):
             self.running.meters[meter.name].set(cell, rates, tx)
+            if entry.HasField("counter_data"):
+                self.running.counters.set_colours(meter, cell, entry.counter_data, tx)
 
     def read(self, entity: p4r.Entity) -> Iterator[p4r.Entity]:
         """One cell, all cells of a meter, or of all meters."""
         wanted = entity.meter_entry
         if wanted.meter_id and wanted.meter_id not in self.schema.meters:
             raise P4RuntimeError(Code.NOT_FOUND, f"no meter {wanted.meter_id}")
-        refuse_colours(wanted)
         for meter_id, meter in self.schema.meters.items():
             if wanted.meter_id not in (0, meter_id):
                 continue
@@ -48,6 +48,8 @@ class MeterEntries:
                 rates = self.running.meters[meter.name].rates.get(at)
                 if rates is not None:
                     write_rates(rates, out.config)
+                if wanted.HasField("counter_data"):
+                    out.counter_data.CopyFrom(self.running.counters.read_colours(meter, at))
                 yield p4r.Entity(meter_entry=out)
 
 
@@ -56,38 +58,38 @@ class DirectMeterEntries:
 
     def __init__(self, schema: Schema, running: Running) -> None:
         self.schema = schema
+        self.running = running
         self.tables = TableEntries(schema, running)
 
     def write(self, update: p4r.Update, tx: Transaction) -> None:
         """Configure the meter of an entry."""
         need_modify(update, "a meter")
         entry = update.entity.direct_meter_entry
-        refuse_colours(entry)
         rates = read_rates(entry.config) if entry.HasField("config") else None
-        table, found = self.tables.find(entry.table_entry)
-        self.tables.meter_of(table).set(found.cell, rates, tx)
+        meter, cell = self.tables.meter_of(entry.table_entry)
+        meter.set(cell, rates, tx)
+        if entry.HasField("counter_data"):
+            self.running.counters.set_colours(meter.layout, cell, entry.counter_data, tx)
 
     def read(self, entity: p4r.Entity) -> Iterator[p4r.Entity]:
         """The meters of the entries that are asked for."""
-        refuse_colours(entity.direct_meter_entry)
         wanted = p4r.TableEntry()
         wanted.CopyFrom(entity.direct_meter_entry.table_entry)
         wanted.meter_config.SetInParent()
+        if entity.direct_meter_entry.HasField("counter_data"):
+            wanted.meter_counter_data.SetInParent()
         for table in self.schema.tables_of(wanted.table_id):
             if not table.meter_id:
                 if wanted.table_id:
                     raise P4RuntimeError(Code.INVALID_ARGUMENT, f"table {table.name} has no direct meter")
                 continue
-            for entry in self.tables.selected(table, wanted, only_keys=True):
+            for entry in self.tables.keyed(table, wanted):
                 out = p4r.DirectMeterEntry()
                 out.table_entry.CopyFrom(entry)
                 out.table_entry.ClearField("meter_config")
+                out.table_entry.ClearField("meter_counter_data")
                 if entry.HasField("meter_config"):
                     out.config.CopyFrom(entry.meter_config)
+                if entry.HasField("meter_counter_data"):
+                    out.counter_data.CopyFrom(entry.meter_counter_data)
                 yield p4r.Entity(direct_meter_entry=out)
-
-
-def refuse_colours(entry: p4r.MeterEntry | p4r.DirectMeterEntry) -> None:
-    """Raise P4RuntimeError UNIMPLEMENTED where counters per colour are asked for."""
-    if entry.HasField("counter_data"):
-        raise P4RuntimeError(Code.UNIMPLEMENTED, "counters per colour are not supported by this target")

@@ -34,6 +34,11 @@ class Running:
         self.profiles = {name: ProfileState(layout, is_up) for name, layout in plan.profiles.items()}
         self.counters = CounterCells(datapath)
         self.meters = {name: MeterState(layout, time.monotonic_ns) for name, layout in plan.meters.items()}
+        self.default_meters = {
+            name: MeterState(layout.default_meter, time.monotonic_ns)
+            for name, layout in plan.tables.items()
+            if layout.default_meter is not None
+        }
         self.direct_meters = {
             name: MeterState(layout.meter, time.monotonic_ns)
             for name, layout in plan.tables.items()
@@ -75,6 +80,10 @@ class Running:
     def touch(self, change: Change) -> None:
         """Look a key up, so that the caches are warm for an update whose moment is to be known."""
         self.datapath.maps[change.map].lookup(change.key)
+
+    def holds(self, change: Change) -> bool:
+        """Whether the map has the key of a change."""
+        return self.datapath.maps[change.map].lookup(change.key) is not None
 
     def stamp(self, hit_map: int, cell: int, tx: Transaction) -> None:
         """Let the time since an entry's last hit begin now."""

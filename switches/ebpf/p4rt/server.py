@@ -343,13 +343,9 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
         try:
             device = self._device(request.device_id)
             self._arbiters[request.device_id].check(request.role, request.election_id)
-            if request.atomicity not in (
-                p4r.WriteRequest.CONTINUE_ON_ERROR,
-                p4r.WriteRequest.ROLLBACK_ON_ERROR,
-            ):
-                raise P4RuntimeError(Code.UNIMPLEMENTED, "DATAPLANE_ATOMIC is not supported by this target")
-            atomic = request.atomicity == p4r.WriteRequest.ROLLBACK_ON_ERROR
-            result = device.write(request.updates, atomic)
+            at_once = request.atomicity == p4r.WriteRequest.DATAPLANE_ATOMIC
+            atomic = at_once or request.atomicity == p4r.WriteRequest.ROLLBACK_ON_ERROR
+            result = device.write(request.updates, atomic, at_once)
         except P4RuntimeError as exc:
             await context.abort(exc.code, exc.message)
             raise

@@ -78,7 +78,8 @@ class TableEntries:
                 counts = message.counter_data.packet_count, message.counter_data.byte_count
                 self.running.counters.set(table.layout.counter_map, table.layout.capacity, cell, counts, tx)
             if table.layout.meter is not None:
-                self._set_meter(table, cell, message, tx)
+                self._set_meter(self.running.direct_meters[table.name], cell, message, tx)
+                self.running.counters.set_colours(table.layout.meter, cell, message.meter_counter_data, tx)
             if table.layout.hit_map is not None:
                 self.running.stamp(table.layout.hit_map, cell, tx)
 
@@ -121,8 +122,8 @@ class TableEntries:
             raise _bad(f"table {table.name} has no direct counter")
         if message.HasField("meter_config") and not table.meter_id:
             raise _bad(f"table {table.name} has no direct meter")
-        if message.HasField("meter_counter_data"):
-            raise P4RuntimeError(Code.UNIMPLEMENTED, "counters per colour are not supported by this target")
+        if message.HasField("meter_counter_data") and not table.meter_id:
+            raise _bad(f"table {table.name} has no direct meter")
 
     def _set_resources(
         self, table: TableSchema, entry: Entry, message: p4r.TableEntry, tx: Transaction
@@ -130,11 +131,13 @@ class TableEntries:
         if message.HasField("counter_data"):
             self.set_counter(message, message.counter_data, tx)
         if table.layout.meter is not None:
-            self._set_meter(table, entry.cell, message, tx)
+            self._set_meter(self.running.direct_meters[table.name], entry.cell, message, tx)
+            if message.HasField("meter_counter_data"):
+                counts = message.meter_counter_data
+                self.running.counters.set_colours(table.layout.meter, entry.cell, counts, tx)
 
-    def _set_meter(self, table: TableSchema, cell: int, message: p4r.TableEntry, tx: Transaction) -> None:
+    def _set_meter(self, meter: MeterState, cell: int, message: p4r.TableEntry, tx: Transaction) -> None:
         rates = read_rates(message.meter_config) if message.HasField("meter_config") else None
-        meter = self.running.direct_meters[table.name]
         if rates is not None or cell in meter.rates:
             meter.set(cell, rates, tx)
 
@@ -198,14 +201,15 @@ class TableEntries:
             raise _bad("a default entry can only be modified")
         if message.match or message.priority or message.idle_timeout_ns:
             raise _bad("a default entry takes no match, no priority and no idle timeout")
-        if table.const_default:
+        self._check_resources(table, message)
+        resources = any(message.HasField(f) for f in ("counter_data", "meter_config", "meter_counter_data"))
+        if table.const_default and (message.HasField("action") or not resources):
             raise P4RuntimeError(
                 Code.PERMISSION_DENIED, f"the default action of table {table.name} is constant"
             )
-        if message.HasField("counter_data") or message.HasField("meter_config"):
-            raise P4RuntimeError(
-                Code.UNIMPLEMENTED, "a default entry has no counter and no meter on this target, as in BMv2"
-            )
+        self._set_default_resources(table, message, tx)
+        if table.const_default:
+            return
         state = self.running.tables[table.name]
         if message.HasField("action"):
             action = table.read_action(message.action, default=True)
@@ -213,32 +217,53 @@ class TableEntries:
         else:
             state.set_default(None, tx)
 
+    def _set_default_resources(self, table: TableSchema, message: p4r.TableEntry, tx: Transaction) -> None:
+        if message.HasField("counter_data"):
+            self.set_counter(message, message.counter_data, tx)
+        if table.name in self.running.default_meters:
+            meter = self.running.default_meters[table.name]
+            self._set_meter(meter, 0, message, tx)
+            if message.HasField("meter_counter_data"):
+                self.running.counters.set_colours(meter.layout, 0, message.meter_counter_data, tx)
+
     def find(self, message: p4r.TableEntry) -> tuple[TableSchema, Entry]:
-        """The table and the entry of a message. Raises P4RuntimeError NOT_FOUND."""
+        """The table and the entry of a message that is no default. Raises P4RuntimeError NOT_FOUND."""
         table = self.schema.table(message.table_id)
-        if message.is_default_action:
-            raise P4RuntimeError(
-                Code.UNIMPLEMENTED, "a default entry has no counter and no meter on this target, as in BMv2"
-            )
         entry = self.running.tables[table.name].entries.get(table.read_ident(message))
         if entry is None:
             raise P4RuntimeError(Code.NOT_FOUND, f"table {table.name} has no such entry")
         return table, entry
 
     def set_counter(self, message: p4r.TableEntry, data: p4r.CounterData, tx: Transaction) -> None:
-        """Set the counter of an entry."""
-        table, entry = self.find(message)
-        index = table.layout.counter_map
+        """Set the counter of an entry, or of a default."""
+        index, cells, cell = self.counter_of(message)
+        self.running.counters.set(index, cells, cell, (data.packet_count, data.byte_count), tx)
+
+    def counter_of(self, message: p4r.TableEntry) -> tuple[int, int, int]:
+        """The counter of an entry, or of a default: its map, how many cells that has, and which one it is.
+
+        Raises P4RuntimeError.
+        """
+        table = self.schema.table(message.table_id)
+        layout = table.layout
+        if message.is_default_action:
+            index, cells, cell = layout.default_counter_map, 1, 0
+        else:
+            index, cells, cell = layout.counter_map, layout.capacity, self.find(message)[1].cell
         if index is None or not table.counter_id:
             raise _bad(f"table {table.name} has no direct counter")
-        counts = data.packet_count, data.byte_count
-        self.running.counters.set(index, table.layout.capacity, entry.cell, counts, tx)
+        return index, cells, cell
 
-    def meter_of(self, table: TableSchema) -> MeterState:
-        """The direct meter of a table. Raises P4RuntimeError INVALID_ARGUMENT."""
-        if not table.meter_id or table.layout.meter is None:
+    def meter_of(self, message: p4r.TableEntry) -> tuple[MeterState, int]:
+        """The direct meter of an entry, or of a default, and its cell. Raises P4RuntimeError."""
+        table = self.schema.table(message.table_id)
+        if message.is_default_action:
+            meters, cell = self.running.default_meters, 0
+        else:
+            meters, cell = self.running.direct_meters, self.find(message)[1].cell
+        if not table.meter_id or table.name not in meters:
             raise _bad(f"table {table.name} has no direct meter")
-        return self.running.direct_meters[table.name]
+        return meters[table.name], cell
 
     # -- reading -------------------------------------------------------------------------------------------
 
@@ -249,12 +274,14 @@ class TableEntries:
             raise P4RuntimeError(Code.INVALID_ARGUMENT, "a match without a table")
         for table in self.schema.tables_of(wanted.table_id):
             if wanted.is_default_action:
-                yield from self._read_default(table)
+                for entry in self.selected_default(table, wanted):
+                    yield p4r.Entity(table_entry=entry)
                 continue
             for entry in self.selected(table, wanted):
                 yield p4r.Entity(table_entry=entry)
 
-    def _read_default(self, table: TableSchema) -> Iterator[p4r.Entity]:
+    def selected_default(self, table: TableSchema, wanted: p4r.TableEntry) -> Iterator[p4r.TableEntry]:
+        """The default entry of a table, if it has one, with what else is asked for."""
         state = self.running.tables[table.name]
         if state.default is None:
             return
@@ -265,7 +292,25 @@ class TableEntries:
             controller_metadata=state.default_cookie,
         )
         table.write_action(state.default, entry)
-        yield p4r.Entity(table_entry=entry)
+        index, counters = table.layout.default_counter_map, self.running.counters
+        if wanted.HasField("counter_data") and table.counter_id and index is not None:
+            entry.counter_data.CopyFrom(counters.read(index, 1, 0))
+        if table.meter_id and table.name in self.running.default_meters:
+            self._tell_meter(self.running.default_meters[table.name], 0, wanted, entry)
+        yield entry
+
+    def keyed(self, table: TableSchema, wanted: p4r.TableEntry) -> Iterator[p4r.TableEntry]:
+        """The entries, or the default, of a table that a read of their counters or meters is about."""
+        if wanted.is_default_action:
+            return self.selected_default(table, wanted)
+        return self.selected(table, wanted, only_keys=True)
+
+    def _tell_meter(self, meter: MeterState, cell: int, wanted: p4r.TableEntry, to: p4r.TableEntry) -> None:
+        rates = meter.rates.get(cell)
+        if wanted.HasField("meter_config") and rates is not None:
+            write_rates(rates, to.meter_config)
+        if wanted.HasField("meter_counter_data"):
+            to.meter_counter_data.CopyFrom(self.running.counters.read_colours(meter.layout, cell))
 
     def selected(
         self, table: TableSchema, wanted: p4r.TableEntry, only_keys: bool = False
@@ -290,10 +335,8 @@ class TableEntries:
                 out.counter_data.CopyFrom(
                     counts[entry.cell] if counts else self.running.counters.read(index, cells, entry.cell)
                 )
-            if wanted.HasField("meter_config") and table.name in self.running.direct_meters:
-                rates = self.running.direct_meters[table.name].rates.get(entry.cell)
-                if rates is not None:
-                    write_rates(rates, out.meter_config)
+            if table.meter_id and table.name in self.running.direct_meters:
+                self._tell_meter(self.running.direct_meters[table.name], entry.cell, wanted, out)
             if wanted.HasField("time_since_last_hit") and table.layout.hit_map is not None:
                 idle = self.running.idle_ns(table.layout.hit_map, entry.cell)
                 out.time_since_last_hit.elapsed_ns = idle
