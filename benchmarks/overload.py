@@ -21,7 +21,6 @@ Ends with 1 if something was missed.
 from __future__ import annotations
 
 import argparse
-import ctypes
 import json
 import os
 import platform
@@ -41,6 +40,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT)]
 
 from benchmarks.kit.paced_sender import PacedSender  # noqa: E402
+from hosts.ports import attach_filter  # noqa: E402
 from tests.switches.merge import CONTROL, OVERHEAD, TRIMMABLE, Merge, marks_between  # noqa: E402
 from tests.switches.switch_kit import JSON, P4INFO, Namespace, mrc_frame, read_p4info, sid  # noqa: E402
 from topologies import LinkProfile  # noqa: E402
@@ -49,7 +49,7 @@ MTU, PAYLOAD = 4300, 4096
 WHOLE = PAYLOAD + OVERHEAD
 QUEUE_FULL, TRIM_LIMIT = 7, 8
 MARK_TOLERANCE = 0.1
-_SO_TIMESTAMPNS, _SO_ATTACH_FILTER = 35, 26
+_SO_TIMESTAMPNS = 35
 _PACKET_OUTGOING = 4
 
 
@@ -99,9 +99,7 @@ def stamped_socket(merge: Merge, ifname: str) -> socket.socket:
         (6, 0, 0, 1 << 16),
         (6, 0, 0, 0),
     )
-    code = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *step) for step in program))
-    program_of = struct.pack("HP", len(program), ctypes.addressof(code))
-    opened.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, program_of)
+    attach_filter(opened, program)
     while True:  # what came before the filter
         try:
             opened.recv(1)

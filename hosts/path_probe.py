@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from hosts.clustermapper.prober import attach_filter
-from hosts.ports import ETH_P_IPV6
+from hosts.ports import ETH_P_IPV6, attach_filter, udp_filter
 from topologies import Fabric
 
 PATH_PROBE_UDP_PORT = 4799
@@ -29,14 +28,6 @@ _HEAD = struct.Struct("!BBBBIQ")
 _HOP = struct.Struct("!IHHIQ")
 _PROBE_AT = 14 + 40 + 8
 _HOP_LIMIT = 64
-_FILTER = (
-    (0x30, 0, 0, 20),
-    (0x15, 0, 3, socket.IPPROTO_UDP),
-    (0x28, 0, 0, 56),
-    (0x15, 0, 1, PATH_PROBE_UDP_PORT),
-    (0x06, 0, 0, 512),
-    (0x06, 0, 0, 0),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +124,7 @@ class PathProber:
         self._fabric = fabric
         kind = socket.SOCK_RAW | socket.SOCK_NONBLOCK
         self._receiver = socket.socket(socket.AF_PACKET, kind, socket.htons(ETH_P_IPV6))
-        attach_filter(self._receiver, _FILTER)
+        attach_filter(self._receiver, udp_filter(PATH_PROBE_UDP_PORT, 512))
         self._senders: list[socket.socket] = []
         for port in fabric.host(host).ports:
             sender = socket.socket(socket.AF_PACKET, kind, 0)

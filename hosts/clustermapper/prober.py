@@ -7,7 +7,6 @@ CPUs anyway, and one loop costs a fraction of eight.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import gc
 import os
@@ -23,27 +22,17 @@ from typing import Any
 from hosts.clustermapper.heartbeat import Heartbeats
 from hosts.clustermapper.inference import Cleared, Deaf, Mapper, MapperConfig, MapperEvent, Verdict
 from hosts.clustermapper.probes import ID_OFFSET, MAGIC, PROBE_UDP_PORT, ProbePlan
-from hosts.ports import ETH_P_IPV6, SO_RCVBUFFORCE, sharpen_timers
+from hosts.ports import ETH_P_IPV6, SO_RCVBUFFORCE, attach_filter, sharpen_timers, udp_filter
 from topologies import Fabric
 
 Enter = Callable[[str], AbstractContextManager[None]]
 Say = Callable[[Mapping[str, Any]], None]
 
-SO_ATTACH_FILTER = 26
 RECEIVE_BUFFER_BYTES = 4 << 20
 STILL_NS = 8_000_000  # a CPU that has not beaten for so long is taken to stand still
 REPORT_NS = 10_000_000_000
 _ID = struct.Struct("!Q")
 _MAGIC_AT = ID_OFFSET - len(MAGIC)
-# Classic BPF on a frame: the next header is UDP and its destination ours; anything else never wakes us.
-_FILTER = (
-    (0x30, 0, 0, 20),
-    (0x15, 0, 3, socket.IPPROTO_UDP),
-    (0x28, 0, 0, 56),
-    (0x15, 0, 1, PROBE_UDP_PORT),
-    (0x06, 0, 0, 256),
-    (0x06, 0, 0, 0),
-)
 
 
 @dataclass(slots=True)
@@ -186,17 +175,10 @@ class Prober:
         kind = socket.SOCK_RAW | socket.SOCK_NONBLOCK
         receiver = socket.socket(socket.AF_PACKET, kind, socket.htons(ETH_P_IPV6))
         self._stack.callback(receiver.close)
-        attach_filter(receiver, _FILTER)
+        # Anything else never wakes us.
+        attach_filter(receiver, udp_filter(PROBE_UDP_PORT, 256))
         receiver.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, RECEIVE_BUFFER_BYTES)
         self._receivers.append(receiver)
-
-
-def attach_filter(to: socket.socket, program: tuple[tuple[int, int, int, int], ...]) -> None:
-    """Lets a socket receive only what a classic BPF program accepts."""
-    code = b"".join(struct.pack("=HBBI", *instruction) for instruction in program)
-    buffer = ctypes.create_string_buffer(code, len(code))
-    head = struct.pack("HL", len(program), ctypes.addressof(buffer))
-    to.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, head)
 
 
 def as_dict(event: MapperEvent) -> dict[str, Any]:
