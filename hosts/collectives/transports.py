@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 from hosts.collectives.channel import Channel
 from hosts.collectives.host_channel import Turn, on_one_host
 from hosts.collectives.tcp_channel import TcpChannel
 from hosts.collectives.verbs_channel import VerbsChannel
-from hosts.mrc import MrcConfig
 from hosts.options import mrc_config
 from hosts.transports import make_config
 from hosts.verbs import Context
@@ -65,9 +64,8 @@ def open_channels(
 
 
 def _mrc(fabric: Fabric, host: str, options: Mapping[str, Any], seed: int, propagation_ns: int) -> Context:
-    known = {field.name for field in fields(MrcConfig)}
-    wanted = {key: value for key, value in options.items() if key in known}
-    config = mrc_config(fabric, host, wanted)
+    # `qps` is the channel's: it cuts puts into as many parts.
+    config = mrc_config(fabric, host, {key: value for key, value in options.items() if key != "qps"})
     if propagation_ns and "base_rtt_ns" not in options.get("nscc", {}):
         base_rtt_ns = config.nscc.base_rtt_ns + 2 * propagation_ns
         config = replace(config, nscc=replace(config.nscc, base_rtt_ns=base_rtt_ns))

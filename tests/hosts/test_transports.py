@@ -6,6 +6,7 @@ import random
 import pytest
 
 from hosts.attributes import attributes_from_dict, attributes_to_dict
+from hosts.collectives.transports import CONTEXTS, OPENERS, open_channels
 from hosts.mrc import Endpoint as MrcEndpoint
 from hosts.mrc import MrcConfig
 from hosts.roce import DcqcnConfig, RoceConfig
@@ -45,3 +46,9 @@ def test_what_a_transport_has_not_got_is_refused():
         make_config("rocev2", FABRIC, "h0", {"flavour": 1})
     with pytest.raises(TypeError, match="DCQCN has no option 'flavour'"):
         make_config("rocev2", FABRIC, "h0", {"dcqcn": {"flavour": 1}})
+
+
+@pytest.mark.parametrize("kind", [*CONTEXTS, *OPENERS])
+def test_a_channel_refuses_options_it_has_not_got(kind: str) -> None:
+    with pytest.raises(TypeError, match="flavour"):
+        open_channels(kind, FABRIC, "h0", [0], {"flavour": 1}, 1)
