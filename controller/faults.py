@@ -134,10 +134,6 @@ class FaultInjector:
         """Takes a link as healed without a write: for a switch that lost its entries when it ended."""
         self._active.pop(self._fabric.link(a, b).name, None)
 
-    def switch_of(self, fault: LinkFault) -> str:
-        """The switch whose tables make the fault. Raises InputError as ``apply`` does."""
-        return self._place(fault).switch
-
     def renew(self, switch: str) -> None:
         """Writes the faults in force to a switch that came back empty: a link does not heal by that."""
         for fault in self._active.values():

@@ -9,7 +9,7 @@ another name (``bgp: {use: ecmp+controller, detection: 3 s}``).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from hosts.transports import TRANSPORTS
@@ -58,10 +58,6 @@ class Transport:
         if self.kind != "rocev2":
             return dict(self.options)
         return {"encapsulation": "srv6" if self.routing == "srv6" else "plain", **self.options}
-
-    def with_options(self, options: Mapping[str, Any]) -> Transport:
-        """The same with these options set on top."""
-        return replace(self, options={**self.options, **options})
 
 
 SLOW_LINKS: Mapping[str, Any] = {
