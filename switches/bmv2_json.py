@@ -700,6 +700,10 @@ def _const_entry(obj: Mapping[str, Any]) -> ConstEntry:
 
 
 def _table(obj: Mapping[str, Any]) -> Table:
+    for k in obj["key"]:
+        if isinstance(k["target"], dict):
+            # p4c writes this for an element of a stack by a computed index, and BMv2 does not take it either.
+            raise ValueError(f"a key of table {obj['name']} is not a field")
     key = tuple(
         KeyField(
             k["match_type"],

@@ -681,7 +681,7 @@ class Interpreter:
             self._s.varbits[ref] = bytes(len(self._s.varbits.get(ref, b"")))
 
     def _assign_header(self, to: str, origin: str) -> None:
-        if self._s.valid.get(origin):
+        if self._s.valid.get(origin) or self.program.headers[origin].metadata:
             self._copy(to, origin)
             self._set_valid(to)
         else:  # the fields keep what they had
@@ -731,6 +731,8 @@ class Interpreter:
             case Op(op="dereference_header_stack", left=Name(_, stack), right=index):
                 at = self._value(index, args)
                 return self.program.element(stack, at) if 0 <= at < self.program.depth(stack) else None
+            case StackField(stack, "last"):
+                return self.program.element(stack, self._s.extracted[stack] - 1)
         raise UnsupportedError("a computed header")
 
     def _reference(self, expr: Expr | None, args: tuple[int, ...]) -> FieldRef | None:
@@ -792,6 +794,10 @@ class Interpreter:
                 return self._alike(kind, one, other) == (op == "==")
             case Op(op="?", cond=cond, left=left, right=right):
                 return self._truth(left if self._truth(cond, args) else right, args)
+            case Op(op=("==" | "!=") as op, left=FieldRef() as one, right=FieldRef() as other) if (
+                self.program.varbit(one) is not None
+            ):
+                return (self._s.varbits.get(one, b"") == self._s.varbits.get(other, b"")) == (op == "==")
             case Op(op=op, left=left, right=right) if op in _COMPARE:
                 return _COMPARE[op](self._value(left, args), self._value(right, args))
         raise UnsupportedError("a condition that is not boolean")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from switches.bmv2_json import Action, Source
-from switches.ebpf.plan import VALUE_HEADER, ActionLayout, ParamSlot
+from switches.ebpf.plan import VALUE_HEADER, WIDEST, ActionLayout, ParamSlot, round8
 from switches.errors import UnsupportedError
 
 
@@ -13,10 +13,10 @@ def layout_action(action: Action, number: int, where: Source) -> ActionLayout:
     """Lay out the parameters of an action in an entry's value. Raises UnsupportedError."""
     params, offset = [], VALUE_HEADER
     for p in action.params:
-        if p.width > 128:
+        if p.width > WIDEST:
             what = f"parameter {p.name} of {p.width} bits in action {action.name}"
             raise UnsupportedError(what, str(where))
-        size = 8 if p.width <= 64 else 16
+        size = round8((p.width + 7) // 8)
         params.append(ParamSlot(p.name, p.width, offset, size))
         offset += size
     return ActionLayout(action.name, action.id, number, tuple(params))

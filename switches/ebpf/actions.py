@@ -152,8 +152,12 @@ class ActionWriter:
 
     def _assert(self, e: Evaluator, p: Primitive) -> None:
         """Go on only if a condition is true. Where BMv2 would end itself, the frame is lost."""
-        true = self.asm.block("assert.true")
-        self.asm.b.cbranch(self._nonzero(e, p.args[0]), true, self.u.wrong or self.u.drop)
+        true, false = self.asm.block("assert.true"), self.asm.block("assert.false")
+        self.asm.b.cbranch(self._nonzero(e, p.args[0]), true, false)
+        self.asm.enter(false)
+        if self._counted is not None:  # under the lock of registers
+            self.asm.helper(Helper.SPIN_UNLOCK, self._lock_value())
+        self.asm.b.branch(self.u.wrong or self.u.drop)
         self.asm.enter(true)
 
     def _moved(self) -> None:
@@ -167,9 +171,10 @@ class ActionWriter:
             target, source = (layout.slots.get(FieldRef(h, name)) for h in (to, origin))
             if target and source:
                 asm.copy(memory, target.offset, memory, source.offset, target.size)
-        size = (self.u.program.headers[to].type.bits + 7) // 8
-        asm.copy(memory, layout.raw[to], memory, layout.raw[origin], size)
-        asm.copy(memory, layout.valid[to], memory, layout.valid[origin], 1)
+        if to in layout.raw and origin in layout.raw:
+            size = (self.u.program.headers[to].type.bits + 7) // 8
+            asm.copy(memory, layout.raw[to], memory, layout.raw[origin], size)
+            asm.copy(memory, layout.valid[to], memory, layout.valid[origin], 1)
         if to in layout.varbits:
             self._copy_varbit(to, origin)
 
@@ -206,6 +211,12 @@ class ActionWriter:
         """Copy a valid header; one that is not only makes the other invalid too."""
         to, origin = e.header(p.args[0]), e.header(p.args[1])
         asm = self.asm
+        metadata = [self.u.program.headers[h].metadata for h in (to, origin)]
+        if any(metadata):
+            if not all(metadata):
+                raise e.refuse("copying between a header and metadata")
+            self.copy_header(to, origin)  # always valid, and never in a frame
+            return
         self._moved()
         copy, clear, done = asm.block("assign.copy"), asm.block("assign.clear"), asm.block("assign.done")
         asm.b.cbranch(self.u.machine.read(FieldRef(origin, "$valid$"), p.source), copy, clear)
@@ -508,7 +519,7 @@ class ActionWriter:
 
 
 # What an action cannot do while it holds the lock.
-_NOT_LOCKED = {"execute_meter": "a meter", "assert": "an assertion", "assume": "an assertion"}
+_NOT_LOCKED = {"execute_meter": "a meter"}
 
 
 def _register_ops(action: Action) -> list[Primitive]:

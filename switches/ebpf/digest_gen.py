@@ -5,7 +5,7 @@ from __future__ import annotations
 from switches.bmv2_json import DigestList, FieldRef, Program, Source
 from switches.ebpf.layout import CHUNK
 from switches.ebpf.llvm import Helper, const
-from switches.ebpf.plan import DIGEST_HEADER, DigestLayout
+from switches.ebpf.plan import DIGEST_HEADER, DigestLayout, round8
 from switches.ebpf.unit import Unit
 from switches.errors import UnsupportedError
 
@@ -14,7 +14,7 @@ def layout_digest(program: Program, digest: DigestList) -> DigestLayout:
     """Decide where a digest's fields are in a record. Raises UnsupportedError."""
     places, at = [], DIGEST_HEADER
     for ref in digest.fields:
-        size = 8 if program.field(ref).width <= 64 else 16
+        size = round8((program.field(ref).width + 7) // 8)
         places.append((at, size))
         at += size
     if at > CHUNK:

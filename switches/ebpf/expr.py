@@ -23,14 +23,14 @@ from switches.bmv2_json import (
     StackField,
 )
 from switches.ebpf import ranges
-from switches.ebpf.layout import Layout
+from switches.ebpf.layout import Layout, VarbitSlot
 from switches.ebpf.llvm import Asm, Value, const
+from switches.ebpf.plan import WIDEST
 from switches.ebpf.ranges import Interval
 from switches.errors import UnsupportedError
 
 _COMPARE = {"==", "!=", "<", "<=", ">", ">="}
 _LOGIC = {"and", "or", "not", "d2b", "valid", "valid_union"}
-WIDEST = 128
 
 
 class Machine:
@@ -250,18 +250,19 @@ class Evaluator:
         asm, b = self.asm, self.asm.b
         if width <= 64:
             return b.mul(left, right)
-        # The back end has no 128-bit multiply: schoolbook on 32-bit limbs.
-        left, right = asm.fit(left, 128), asm.fit(right, 128)
+        # The back end has no multiply of more than 64 bits: schoolbook on 32-bit limbs.
+        size = -(-width // 32) * 32
+        left, right = asm.fit(left, size), asm.fit(right, size)
 
         def limb(v: Value, i: int) -> Value:
-            return b.and_(asm.fit(b.lshr(v, const(128, 32 * i)) if i else v, 64), const(64, 0xFFFFFFFF))
+            return b.and_(asm.fit(b.lshr(v, const(size, 32 * i)) if i else v, 64), const(64, 0xFFFFFFFF))
 
-        total = const(128, 0)
-        for i in range(4):
-            for j in range(4 - i):
-                product = asm.fit(b.mul(limb(left, i), limb(right, j)), 128)
+        total = const(size, 0)
+        for i in range(size // 32):
+            for j in range(size // 32 - i):
+                product = asm.fit(b.mul(limb(left, i), limb(right, j)), size)
                 shift = 32 * (i + j)
-                total = b.add(total, b.shl(product, const(128, shift)) if shift else product)
+                total = b.add(total, b.shl(product, const(size, shift)) if shift else product)
         return asm.fit(total, width)
 
     def _shift_left(self, e: Op, width: int) -> Value:
@@ -291,51 +292,71 @@ class Evaluator:
     def _shift_by(self, value: Value, amount: Value, how: str) -> Value:
         """Shift by an amount known only at run time; one of the width or more leaves nothing but the sign."""
         asm, b, width = self.asm, self.asm.b, value.type.width
-        size = 64 if width <= 64 else 128
+        size = -(-width // 64) * 64
         whole = (asm.sext if how == "arithmetic" else asm.fit)(value, size)
-        amount = asm.fit(amount, max(amount.type.width, 8))
+        amount = asm.fit(amount, max(amount.type.width, 16))
         over = b.icmp_unsigned(">=", amount, const(amount.type.width, width))
         by = asm.fit(b.select(over, const(amount.type.width, width - 1), amount), 64)
         if size == 64:
             shifted = {"left": b.shl, "right": b.lshr, "arithmetic": b.ashr}[how](whole, by)
         else:
-            shifted = self._shift_halves(whole, by, how)
+            shifted = self._shift_limbs(whole, by, how)
         shifted = asm.fit(shifted, width)
         return shifted if how == "arithmetic" else b.select(over, const(width, 0), shifted)
 
-    def _shift_halves(self, value: Value, by: Value, how: str) -> Value:
-        """Shift 128 bits, for which the back end has no instruction, as two halves."""
-        asm, b = self.asm, self.asm.b
-        low, high = asm.fit(value, 64), asm.fit(b.lshr(value, const(128, 64)), 64)
-        some = b.and_(by, const(64, 63))
+    def _shift_limbs(self, value: Value, by: Value, how: str) -> Value:
+        """Shift more than 64 bits, for which the back end has no instruction, as limbs of 64."""
+        asm, b, size = self.asm, self.asm.b, value.type.width
+        count = size // 64
+        limbs = [asm.fit(b.lshr(value, const(size, 64 * i)) if i else value, 64) for i in range(count)]
+        some, whole = b.and_(by, const(64, 63)), b.lshr(by, const(64, 6))
         rest = b.sub(const(64, 63), some)  # one less than what is left, so that a shift by 64 cannot happen
-        far = b.icmp_unsigned(">=", by, const(64, 64))
-        if how == "left":
-            near_high = b.or_(b.shl(high, some), b.lshr(b.lshr(low, const(64, 1)), rest))
-            new_high = b.select(far, b.shl(low, some), near_high)
-            new_low = b.select(far, const(64, 0), b.shl(low, some))
-        else:
-            step = b.ashr if how == "arithmetic" else b.lshr
-            near_low = b.or_(b.lshr(low, some), b.shl(b.shl(high, const(64, 1)), rest))
-            new_low = b.select(far, step(high, some), near_low)
-            empty = b.ashr(high, const(64, 63)) if how == "arithmetic" else const(64, 0)
-            new_high = b.select(far, empty, step(high, some))
-        return b.or_(b.shl(asm.fit(new_high, 128), const(128, 64)), asm.fit(new_low, 128))
+        fill = b.ashr(limbs[-1], const(64, 63)) if how == "arithmetic" else const(64, 0)
+
+        def limb(i: int) -> Value:
+            """What a limb becomes by the part of the shift that is less than a limb."""
+            if how == "left":
+                below = b.lshr(b.lshr(limbs[i - 1], const(64, 1)), rest) if i else const(64, 0)
+                return b.or_(b.shl(limbs[i], some), below)
+            if i == count - 1:
+                return (b.ashr if how == "arithmetic" else b.lshr)(limbs[i], some)
+            return b.or_(b.lshr(limbs[i], some), b.shl(b.shl(limbs[i + 1], const(64, 1)), rest))
+
+        shifted = [limb(i) for i in range(count)]
+        result = const(size, 0)
+        for i in range(count):
+            part = fill
+            for j in range(i + 1) if how == "left" else range(i, count):
+                here = b.icmp_unsigned("==", whole, const(64, abs(i - j)))
+                part = b.select(here, shifted[j], part)
+            wide = asm.fit(part, size)
+            result = b.or_(result, b.shl(wide, const(size, 64 * i)) if i else wide)
+        return result
 
     def _divide(self, e: Op, width: int) -> Value:
         asm, b = self.asm, self.asm.b
         bits, signed, (left, right) = self.whole(e.left, e.right)
-        if signed:
-            raise self.refuse(f"signed operation '{e.op}'")
+        if signed:  # towards zero; the rest has the sign of what is divided
+            zero = const(bits, 0)
+            below = [b.icmp_signed("<", v, zero) for v in (left, right)]
+            left, right = (b.select(n, b.neg(v), v) for n, v in zip(below, (left, right), strict=True))
+            size = self._unsigned(e.op, left, right)
+            sign = b.xor(*below) if e.op == "/" else below[0]
+            return asm.sext(b.select(sign, b.neg(size), size), width)
         if isinstance(e.right, Const) and e.right.value > 0 and e.right.value & (e.right.value - 1) == 0:
             by = e.right.value.bit_length() - 1
             if e.op == "/":
                 return asm.fit(b.lshr(left, const(bits, by)), width)
             return asm.fit(b.and_(left, const(bits, (1 << by) - 1)), width)
+        return asm.fit(self._unsigned(e.op, left, right), width)
+
+    def _unsigned(self, op: str, left: Value, right: Value) -> Value:
+        """A quotient or rest of numbers without sign; by zero they are zero and the number itself."""
+        asm, b, bits = self.asm, self.asm.b, left.type.width
         if bits > 64:
-            raise self.refuse(f"operation '{e.op}' on more than 64 bits")
+            raise self.refuse(f"operation '{op}' on more than 64 bits")
         left, right = asm.fit(left, 64), asm.fit(right, 64)
-        return asm.fit((b.udiv if e.op == "/" else b.urem)(left, right), width)
+        return asm.fit((b.udiv if op == "/" else b.urem)(left, right), bits)
 
     def _saturate(self, expr: Expr | None, bounds: Interval, width: int) -> Value:
         asm, b = self.asm, self.asm.b
@@ -392,6 +413,11 @@ class Evaluator:
                 if isinstance(expr.left, Name) and isinstance(expr.right, Name):
                     alike = self._alike(expr.left, expr.right)
                     return alike if op == "==" else b.not_(alike)
+                if isinstance(expr.left, FieldRef) and isinstance(expr.right, FieldRef):
+                    slots = [self._varbit(ref) for ref in (expr.left, expr.right)]
+                    if slots[0] is not None and slots[1] is not None and op in ("==", "!="):
+                        alike = self._alike_varbits(slots[0], slots[1])
+                        return alike if op == "==" else b.not_(alike)
                 _, signed, (left, right) = self.whole(expr.left, expr.right)
                 return (b.icmp_signed if signed else b.icmp_unsigned)(op, left, right)
             case Op(op=op):
@@ -405,11 +431,25 @@ class Evaluator:
         """Whether two headers are valid and equal, or in two unions those that are."""
         b, program, result = self.asm.b, self.m.program, const(1, 0)
         for left, right in zip(program.named(one), program.named(other), strict=True):
-            if program.headers[left].type.varbit is not None:
-                raise self.refuse("comparing headers of variable length")
             alike = b.and_(self._valid(left), self._valid(right))
+            if left in self.m.layout.varbits:
+                slots = [self.m.layout.varbits[h] for h in (left, right)]
+                alike = b.and_(alike, self._alike_varbits(*slots))
             for f in program.headers[left].type.fields:
                 values = [self.m.read(FieldRef(h, f.name), self.where) for h in (left, right)]
                 alike = b.and_(alike, b.icmp_unsigned("==", *values))
             result = b.or_(result, alike)
+        return result
+
+    def _varbit(self, ref: FieldRef) -> VarbitSlot | None:
+        return self.m.layout.varbits[ref.header] if self.m.program.varbit(ref) is not None else None
+
+    def _alike_varbits(self, one: VarbitSlot, other: VarbitSlot) -> Value:
+        """Whether two fields of variable length have the same length and bits."""
+        asm, memory, result = self.asm, self.m.scratch, const(1, 1)
+        places = [(one.length, other.length, 32)]
+        places += [(one.offset + at, other.offset + at, 64) for at in range(0, min(one.room, other.room), 8)]
+        for left, right, width in places:
+            values = [asm.load(asm.at(memory, place), width, width // 8) for place in (left, right)]
+            result = asm.b.and_(result, asm.b.icmp_unsigned("==", *values))
         return result

@@ -24,7 +24,7 @@ from switches.bmv2_json import (
     UnionStackField,
     Vector,
 )
-from switches.ebpf.plan import round8
+from switches.ebpf.plan import WIDEST, round8
 
 COPYING = 24
 CHUNK = 512  # bytes moved at a time when a frame shrinks
@@ -73,7 +73,10 @@ def _reads(program: Program, usage: Usage, exprs: Iterable[Expr]) -> None:
             if isinstance(part, FieldRef):
                 usage.read.add(part)
             elif isinstance(part, StackField):
-                usage.read |= {FieldRef(m, part.field) for m in program.stacks[part.stack].members}
+                members = program.stacks[part.stack].members
+                usage.read |= {FieldRef(m, part.field) for m in members}
+                if part.field == "last":
+                    usage.whole |= set(members)
             elif isinstance(part, UnionStackField):
                 elements = (
                     program.element(part.stack, i, part.header) for i in range(program.depth(part.stack))
@@ -201,7 +204,7 @@ class Layout:
 
 
 def slot_size(width: int) -> int:
-    """Bytes of the slot of a field of `width` bits, for widths up to 128."""
+    """Bytes of the slot of a field of `width` bits, a power of two."""
     size = 1
     while size * 8 < width:
         size *= 2
@@ -216,11 +219,12 @@ def make_layout(program: Program, key_size: int) -> Layout:
         FieldRef(h.name, f.name)
         for h in program.headers.values()
         for f in h.type.fields
-        if f.width <= 128 and (h.metadata or h.name in usage.whole or FieldRef(h.name, f.name) in touched)
+        if f.width <= WIDEST and (h.metadata or h.name in usage.whole or FieldRef(h.name, f.name) in touched)
     ]
     # Standard metadata that no statement names need not exist, but for the one the target itself reads.
     spec = FieldRef("standard_metadata", "egress_spec")
-    refs = [r for r in refs if not program.headers[r.header].metadata or r in touched or r == spec]
+    kept = {*touched, spec}
+    refs = [r for r in refs if r in kept or r.header in usage.whole or not program.headers[r.header].metadata]
     slots: dict[FieldRef, Slot] = {}
     at = 0
     sized = [(slot_size(program.field(r).width), r) for r in refs]

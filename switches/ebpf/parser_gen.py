@@ -29,6 +29,7 @@ from switches.ebpf.actions import ActionWriter
 from switches.ebpf.expr import Evaluator
 from switches.ebpf.llvm import Helper, Value, const
 from switches.ebpf.places import At
+from switches.ebpf.plan import WIDEST
 from switches.ebpf.unit import Unit
 from switches.ebpf.value_sets import find_member
 from switches.errors import UnsupportedError
@@ -229,7 +230,7 @@ class ParserWriter:
         return asm.fit(value, width)
 
     def _lookahead(self, expr: Lookahead, at: At, source: str) -> Value:
-        if expr.width > 128:
+        if expr.width > WIDEST:
             raise UnsupportedError(f"lookahead of {expr.width} bits", source)
         first = self._position(at, expr.offset // 8)
         size = (expr.offset % 8 + expr.width + 7) // 8
@@ -243,7 +244,10 @@ class ParserWriter:
             index = at.next_index(expr.stack) - 1
             if index < 0:
                 raise UnsupportedError(f"field {expr.field} of the empty stack {expr.stack}", source)
-            return FieldRef(self.u.program.element(expr.stack, index), expr.field)
+            header = self.u.program.element(expr.stack, index)
+            if expr.field not in self.u.program.headers[header].field_by_name and expr.field == "last":
+                return Name("header", header)  # p4c writes so where the element is meant as a whole
+            return FieldRef(header, expr.field)
         if isinstance(expr, UnionStackField):
             index = at.next_index(expr.stack) - 1
             if index < 0:

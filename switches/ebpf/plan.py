@@ -11,6 +11,7 @@ from enum import IntEnum
 
 # A per-CPU allocation of the kernel is at most 32 KiB, so counters come in chunks of this many cells.
 COUNTER_CHUNK = 1024
+WIDEST = 512  # bits of a field, key or parameter that is more than carried along, and of what is computed
 COUNTER_BYTES = 16  # packets, then bytes, 64 bits each
 VALUE_HEADER = 8  # action number (32 bits, 1 is the first), counter cell (32 bits)
 DROP_PORT = 511

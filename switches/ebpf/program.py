@@ -41,6 +41,7 @@ from switches.ebpf.plan import (
     QDISC_CLASS,
     RING_SIZE,
     TUPLE_HEADER,
+    WIDEST,
     CounterLayout,
     MapSpec,
     MapType,
@@ -141,7 +142,7 @@ def _refuse(program: Program) -> None:
         for p in (p for a in program.actions.values() for p in a.primitives if p.op == "truncate"):
             raise UnsupportedError("truncate in a program that multicasts", str(p.source))
     for register in program.registers.values():
-        if register.width > 128:
+        if register.width > WIDEST:
             raise UnsupportedError(f"register {register.name} of {register.width} bits", str(register.source))
 
 

@@ -121,9 +121,14 @@ def _operation(e: Op, leaf: Leaf) -> Interval:
                 Interval(left.low >> right.high, left.high >> right.high),
             )
         case "/":
-            return hull(left, Interval(0, 0))
+            size = max(left.high, -left.low) if right.signed else 0
+            return hull(hull(left, Interval(0, 0)), Interval(-size, size))
         case "%":
-            return Interval(0, max(right.high - 1, 0)) if not left.signed else _ANYTHING
+            return (
+                Interval(0, right.high - 1)
+                if not left.signed and right.low > 0
+                else hull(left, Interval(0, 0))
+            )
         case "?":
             return hull(left, right)
     return _ANYTHING

@@ -17,6 +17,7 @@ from switches.ebpf.plan import (
     SCAN_LIMIT,
     TUPLE_HEADER,
     TUPLES,
+    WIDEST,
     ActionLayout,
     KeySlot,
     MapSpec,
@@ -59,7 +60,7 @@ def _keys(program: Program, table: Table, kind: str) -> tuple[KeySlot, ...]:
     slots = {}
     for k in order:
         width = program.field(k.target).width
-        if width > 128:
+        if width > WIDEST:
             raise UnsupportedError(f"key {k.name} of {width} bits in table {table.name}", str(table.source))
         size = (width + 7) // 8
         if kind in ("scan", "tuples"):  # compared in whole words

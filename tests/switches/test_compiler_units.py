@@ -58,6 +58,7 @@ def add_primitive(op: str, *args: Any) -> dict[str, Any]:
     return program
 
 
+BY_400 = {"type": "hexstr", "value": "0x190"}
 FIELD = {"type": "field", "value": ["in_", "w"]}
 
 
@@ -71,10 +72,10 @@ FIELD = {"type": "field", "value": ["in_", "w"]}
                 "assign",
                 FIELD,
                 {"type": "expression", "value": {"op": ">>", "left": {
-                    "type": "expression", "value": {"op": "+", "left": FIELD, "right": FIELD}},
+                    "type": "expression", "value": {"op": "<<", "left": FIELD, "right": BY_400}},
                     "right": {"type": "hexstr", "value": "0x1"}}},
             ),
-            "prog.p4:42: an intermediate result of more than 128 bits",
+            "prog.p4:42: an intermediate result of more than 512 bits",
         ),
     ],
 )  # fmt: skip
@@ -94,7 +95,7 @@ def test_what_the_target_cannot_do_is_refused_by_name_and_line(program: dict[str
             {"name": "m", "type": "bytes", "size": 2, "rate_count": 1},
             "meter m with 1 rates",
         ),
-        ("register_arrays", {"name": "r", "size": 4, "bitwidth": 200}, "register r of 200 bits"),
+        ("register_arrays", {"name": "r", "size": 4, "bitwidth": 600}, "register r of 600 bits"),
         (
             "parse_vsets",
             {"name": "v", "compressed_bitwidth": 8, "max_size": 300},
