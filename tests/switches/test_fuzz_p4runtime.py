@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import os
 import random
+import subprocess
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +19,24 @@ import pytest
 from finsy.proto import p4i, p4r
 from google.protobuf.descriptor import FieldDescriptor
 
+from switches.ebpf import bpf
 from switches.ebpf.target import EbpfTarget
 from switches.target import SwitchSpec
+from tests.switches.kernel_watch import KernelLog, locked_memory, programs, taint
 from tests.switches.switch_kit import DATA, Client, Namespace, forwarded, read_p4info
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(3600)]
 SECONDS = float(os.environ.get("MRCLAB_FUZZ_S", "4"))
 SEED = int(os.environ.get("MRCLAB_FUZZ_SEED", "1"))
 BROKEN = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL, grpc.StatusCode.DEADLINE_EXCEEDED)
-PROGRAMS = ("select", "resources", "match", "ternary", "registers", "digests")
+PROGRAMS = (
+    "select", "resources", "match", "ternary", "registers", "digests", "multicast", "queues", "paths",
+)  # fmt: skip
+QDISCS = (
+    ("replace", "root", "tbf", "rate", "1mbit", "burst", "3000", "limit", "30000"),
+    ("replace", "root", "tbf", "rate", "20gbit", "burst", "300000", "limit", "30000"),
+    ("del", "root"),
+)
 
 
 class Messages:
@@ -37,7 +48,7 @@ class Messages:
             info.tables, info.actions, info.action_profiles, info.counters, info.direct_counters,
             info.meters, info.direct_meters, info.registers, info.digests,
         )  # fmt: skip
-        self.ids = [o.preamble.id for objects in lists for o in objects]
+        self.ids = [o.preamble.id for objects in lists for o in objects] or [1]
         self.info = info
 
     def number(self) -> int:
@@ -137,13 +148,13 @@ class Messages:
 
     def entity(self) -> p4r.Entity:
         rng = self.rng
-        if rng.random() < 0.5:
+        if self.info.tables and rng.random() < 0.5:
             return self.entry()
         out = p4r.Entity()
         field = rng.choice(list(p4r.Entity.DESCRIPTOR.fields))
         getattr(out, field.name).SetInParent()
         self.fill(getattr(out, field.name))
-        if rng.random() < 0.5 and out.HasField("action_profile_member"):
+        if self.info.tables and rng.random() < 0.5 and out.HasField("action_profile_member"):
             member = out.action_profile_member
             profile = rng.choice(list(self.info.action_profiles) or [p4i.ActionProfile()])
             member.action_profile_id, member.member_id = profile.preamble.id, rng.randrange(1, 5)
@@ -171,15 +182,48 @@ def resident(pid: int) -> int:
     return int(status.split("VmRSS:")[1].split()[0])
 
 
-def test_random_requests_and_frames(namespace: Namespace, tmp_path: Path) -> None:
+def only(name: str, count: int, timeout: float = 10.0) -> bool:
+    """Whether so many programs of that name are loaded: the kernel frees others a moment later."""
+    deadline = time.monotonic() + timeout
+    while len(programs(name)) != count:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+@pytest.fixture
+def kernel() -> Iterator[KernelLog]:
+    """The kernel's log, and at the end the certainty that nothing in it was a warning."""
+    tainted, kmsg = taint(), KernelLog()
+    try:
+        yield kmsg
+        assert kmsg.alarms() == []
+        assert taint() == tainted
+    finally:
+        kmsg.close()
+
+
+def test_the_watch_sees_programs_come_and_go() -> None:
+    name = f"w{os.urandom(5).hex()}"
+    assert programs(name) == []
+    fd = bpf.load_program(bytes.fromhex("b7000000000000009500000000000000"), name)
+    assert len(programs(name)) == 1
+    assert locked_memory(os.getpid()) > 0
+    os.close(fd)
+    assert only(name, 0)
+
+
+def test_random_requests_and_frames(namespace: Namespace, tmp_path: Path, kernel: KernelLog) -> None:
     rng = random.Random(SEED)
+    name = f"f{os.urandom(5).hex()}"
     for i in (1, 2):
         namespace.pair(f"s{i}", f"h{i}")
     target = EbpfTarget()
-    specs = [SwitchSpec("s", 1, {1: "s1", 2: "s2"})]
+    specs = [SwitchSpec(name, 1, {1: "s1", 2: "s2"})]
     (running,) = target.start(specs, netns=namespace.name, log_dir=tmp_path)
     (pid,) = target.pids()
-    programs = {
+    sources = {
         n: (read_p4info(DATA / f"{n}.p4info.txtpb"), (DATA / f"{n}.json").read_bytes()) for n in PROGRAMS
     }
     wire = namespace.packet_socket("h1")
@@ -188,15 +232,16 @@ def test_random_requests_and_frames(namespace: Namespace, tmp_path: Path) -> Non
             client = Client(address, 1)
             client.become_primary()
 
-            def load(name: str) -> Messages:
-                info, json = programs[name]
+            def load(program: str) -> Messages:
+                info, json = sources[program]
                 client.set_pipeline(json, info)
                 return Messages(rng, info)
 
-            for name in PROGRAMS:
-                load(name)
+            for program in PROGRAMS:
+                load(program)
             load(PROGRAMS[0])
-            before, memory = held(pid), resident(pid)
+            before, memory, locked = held(pid), resident(pid), locked_memory(pid)
+            assert only(name, 1)
             deadline, requests, codes = time.monotonic() + SECONDS, 0, set()
             broken: list[grpc.RpcError] = []
             messages = load(PROGRAMS[0])
@@ -205,10 +250,14 @@ def test_random_requests_and_frames(namespace: Namespace, tmp_path: Path) -> Non
                 wire.send(rng.randbytes(rng.randrange(18, 200)))
                 try:
                     what = rng.random()
-                    if what < 0.02:
+                    if what < 0.003:
+                        command = ["tc", "-n", namespace.name, "qdisc", *rng.choice(QDISCS)]
+                        command[5:5] = ["dev", rng.choice(["s1", "s2"])]
+                        subprocess.run(command, capture_output=True, check=False)
+                    elif what < 0.02:
                         messages = load(rng.choice(PROGRAMS))
                     elif what < 0.6:
-                        request = p4r.WriteRequest(device_id=1, atomicity=rng.choice([0, 0, 1]))
+                        request = p4r.WriteRequest(device_id=1, atomicity=rng.choice([0, 0, 1, 2]))
                         request.election_id.low = 1
                         request.updates.extend(messages.update() for _ in range(rng.randrange(1, 6)))
                         client.stub.Write(request, timeout=60)
@@ -232,7 +281,7 @@ def test_random_requests_and_frames(namespace: Namespace, tmp_path: Path) -> Non
                     codes.add(exc.code())
                     if exc.code() in BROKEN or "Unexpected" in (exc.details() or ""):
                         broken.append(exc)
-                if broken:
+                if broken or (requests % 256 == 0 and kernel.alarms()):
                     break
             assert not broken
             load(PROGRAMS[0])
@@ -242,12 +291,19 @@ def test_random_requests_and_frames(namespace: Namespace, tmp_path: Path) -> Non
             # Connections that are just ending, or that grpc keeps for a while.
             del after["socket:"], before["socket:"]
             assert after == before
+            assert locked_memory(pid) == locked
+            assert only(name, 1)
             # A run of minutes takes no more memory than one of seconds.
             assert resident(pid) < memory + 60_000
-            print(f"{requests} requests, codes {sorted(c.name for c in codes)}, {resident(pid)} kB")
+            seen = "watched" if kernel.readable else "not readable"
+            print(
+                f"{requests} requests, codes {sorted(c.name for c in codes)}, {resident(pid)} kB "
+                f"({memory} at first), {locked} bytes of maps, kernel log {seen}, taint {taint()}"
+            )
             client.close()
     finally:
         wire.close()
         target.stop()
+    assert only(name, 0)
     text = (tmp_path / "switches.log").read_text()
     assert "Traceback" not in text, text[-3000:]
