@@ -64,9 +64,7 @@ SLOW_LINKS: Mapping[str, Any] = {
     "congestion": "nscc",
     "ack_timeout_exponent": 15,
     "initial_rtt_ns": 5_000_000,
-    "min_reorder_ns": 4_000_000,
-    "max_reorder_ns": 20_000_000,
-    "tail_probe_max_ns": 8_000_000,
+    "port_bps": 25_000_000,
 }
 """For links on which one packet takes a millisecond, so that packets of one burst arrive that far apart."""
 

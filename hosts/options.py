@@ -12,11 +12,10 @@ from dataclasses import fields
 from typing import Any
 
 from hosts.mrc import DscpMap, MrcConfig
+from hosts.mrc.config import FRAME_OVERHEAD_BYTES
 from hosts.mrc.nscc import NsccConfig
 from topologies import Fabric
 
-FRAME_OVERHEAD_BYTES = 138
-"""Of a data packet: Ethernet to RETH and the ICRC."""
 SOFTWARE_RTT_NS = 200_000
 """What endpoints and switches in software add to an RTT under a moderate load."""
 

@@ -9,6 +9,8 @@ from hosts.mrc.nscc import NsccConfig
 from hosts.mrc.wire import UDP_PORT
 
 _NSCC = NsccConfig()
+FRAME_OVERHEAD_BYTES = 138
+"""Of a data packet: Ethernet to RETH and the ICRC."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +147,10 @@ class MrcConfig:
     """Multiple of the queueing delay (the RTT's present floor less the least ever) in that guard."""
     max_reorder_ns: int = 4_000_000
     """Ceiling of the reordering guard."""
+    port_bps: int = 0
+    """Rate of the slowest link on the way, as far as known; 0: unknown. Where a full packet takes long on it,
+    packets of one burst arrive that far apart: the guard is then three such times at least, its ceiling five
+    times that, the longest wait for a tail probe six such times. The defaults suit 100 Mbit/s and more."""
     tail_probe_max_ns: int = 4_000_000
     """Longest wait before a tail probe."""
     ack_timeout_exponent: int = 13
@@ -179,8 +185,16 @@ class MrcConfig:
             raise ValueError("reverse_evs is set or mirror, all_ports_down is wait or error")
         if min(self.max_wimm, self.port_status_attempts, self.endpoint_timeout_ns) < 1:
             raise ValueError("max_wimm, port_status_attempts and endpoint_timeout_ns must be positive")
+        if self.port_bps < 0:
+            raise ValueError(f"port_bps must not be negative, but {self.port_bps}")
         if self.congestion not in ("fixed", "nscc", "rate"):
             raise ValueError(f"congestion must be fixed, nscc or rate, not {self.congestion}")
+
+    def packet_time_ns(self) -> int:
+        """Return how long a full packet takes on a link of `port_bps`; 0 where that is unknown."""
+        if not self.port_bps:
+            return 0
+        return (self.mtu_bytes + FRAME_OVERHEAD_BYTES) * 8 * 1_000_000_000 // self.port_bps
 
     def active_evs(self) -> int:
         """Return how many EVs a QP sprays over, all planes together."""

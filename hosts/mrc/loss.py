@@ -11,6 +11,9 @@ guard is
 
     min(max_reorder, widening * max(min_reorder, fraction * floor, factor * seen, factor * queueing))
 
+(on links that are known to be slow, `port_bps`, min_reorder is three packets' time on the link at least, and
+max_reorder five times that at least: packets of one burst, on links of different fill, are that far apart)
+
 where `seen` is the furthest that a packet was overtaken and yet arrived, of late: it measures on the very
 axis the rule decides on. `queueing` stands for queues that grow before anything was overtaken: what makes a
 packet overtake another is the difference between queues, and none is longer than all queueing there is. It is
@@ -74,17 +77,33 @@ class RttEstimator:
 class ReorderGuard:
     """How much later something must have been sent, to prove by its acknowledgement that a packet is lost."""
 
-    __slots__ = ("_before_ns", "_config", "_period_ns", "_recent_ns", "_rtt", "_widened_ns", "widening")
+    __slots__ = (
+        "_before_ns",
+        "_config",
+        "_max_ns",
+        "_min_ns",
+        "_period_ns",
+        "_recent_ns",
+        "_rtt",
+        "_widened_ns",
+        "widening",
+    )
 
     _MAX_WIDENING = 16
     _QUIET_NS = 1_000_000_000
     _COLD_SAMPLES = 256
     _MEMORY_NS = 250_000_000
     """What was seen counts for this long at least and twice as long at most."""
+    _PACKET_TIMES = 3
+    _SPAN = 5
+    """The ceiling over the floor, where that comes from a slow link."""
 
     def __init__(self, config: MrcConfig, rtt: RttEstimator) -> None:
         self._config = config
         self._rtt = rtt
+        slow_ns = self._PACKET_TIMES * config.packet_time_ns()
+        self._min_ns = max(config.min_reorder_ns, slow_ns)
+        self._max_ns = max(config.max_reorder_ns, self._SPAN * slow_ns)
         self.widening = 1
         self._widened_ns = 0
         self._recent_ns = self._before_ns = 0
@@ -99,12 +118,12 @@ class ReorderGuard:
         floor_ns = rtt.floor_ns
         level_ns = rtt.srtt_ns if rtt.samples < self._COLD_SAMPLES else floor_ns
         guard = max(
-            config.min_reorder_ns,
+            self._min_ns,
             int(floor_ns * config.reorder_rtt_fraction),
             int((level_ns - rtt.min_ns) * config.reorder_queueing_factor),
             int(self.seen_ns(now_ns) * config.reorder_seen_factor),
         )
-        return min(guard * self.widening, config.max_reorder_ns)
+        return min(guard * self.widening, self._max_ns)
 
     def seen_ns(self, now_ns: int) -> int:
         """Return by how much a packet was overtaken of late and yet arrived, on the axis of send times."""
@@ -129,10 +148,10 @@ class ReorderGuard:
 class TailTimer:
     """When to send a probe for the sake of packets nothing was sent after."""
 
-    __slots__ = ("_config", "_rtt", "probes", "since_ns")
+    __slots__ = ("_max_ns", "_rtt", "probes", "since_ns")
 
     def __init__(self, config: MrcConfig, rtt: RttEstimator) -> None:
-        self._config = config
+        self._max_ns = max(config.tail_probe_max_ns, 6 * config.packet_time_ns())
         self._rtt = rtt
         self.since_ns = 0
         """Last transmission, of data or of a tail probe."""
@@ -142,7 +161,7 @@ class TailTimer:
         """Return when the next probe is due; each unanswered one doubles the wait."""
         srtt_ns = self._rtt.srtt_ns
         wait = srtt_ns + (srtt_ns >> 1) + guard_ns << min(self.probes, 10)
-        return self.since_ns + min(wait, self._config.tail_probe_max_ns)
+        return self.since_ns + min(wait, self._max_ns)
 
 
 class AckTimer:

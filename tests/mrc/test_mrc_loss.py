@@ -1,5 +1,7 @@
 """Loss inference and timers, to the nanosecond. Time is an argument: nothing sleeps."""
 
+import pytest
+
 from hosts.mrc import MrcConfig
 from hosts.mrc.events import (
     EvRetired,
@@ -65,6 +67,21 @@ def test_overtaking_is_remembered_for_one_to_two_periods():
     assert guard.ns(300_000_000) == 12_000, "the period before still counts"
     guard.on_overtaken(300_000_001, 4000)
     assert guard.ns(600_000_000) == 1000, "only what was larger than all remembered is noted"
+
+
+def test_a_slow_link_lifts_floor_and_ceiling_of_the_guard():
+    # 862 + 138 bytes are 8000 bits: 8 ms at 1 Mbit/s.
+    config = MrcConfig(mtu_bytes=862, port_bps=1_000_000)
+    assert config.packet_time_ns() == 8_000_000
+    guard = ReorderGuard(config, RttEstimator(1000))
+    assert guard.ns(0) == 24_000_000
+    guard.on_overtaken(0, 1 << 40)
+    assert guard.ns(0) == 120_000_000
+    fast = ReorderGuard(MrcConfig(port_bps=400_000_000_000), RttEstimator(1000))
+    assert fast.ns(0) == 20_000, "where a packet takes next to no time all is as before"
+    assert TailTimer(config, RttEstimator(1 << 40)).due_ns(0) == 48_000_000
+    with pytest.raises(ValueError, match="port_bps"):
+        MrcConfig(port_bps=-1)
 
 
 def test_guard_widens_on_a_false_loss_and_narrows_in_quiet():

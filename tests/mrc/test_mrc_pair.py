@@ -351,6 +351,23 @@ def test_queues_of_unequal_paths_are_no_loss(seed):
     assert not sim.of(0, EvRetired)
 
 
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("port_bps", [0, 8_000_000])
+def test_a_link_on_which_a_packet_takes_milliseconds_needs_telling(seed, port_bps):
+    """Ports of 25 Mbit/s, half the paths of 8: a packet takes 1.4 ms and 4.2 ms."""
+    network = Network(port_rate_bps=25_000_000, jitter_ns=20_000)
+    for plane in range(4):
+        for path in range(0, 8, 2):
+            network.path_rate_bps[ev_value(plane, path)] = 8_000_000
+    config = MrcConfig(ack_timeout_exponent=15, port_bps=port_bps)
+    sim = Sim(seed=seed, network=network, config=config)
+    lengths = [1 << 18] * 8
+    data, region = stream(sim, lengths)
+    finish(sim, 8)
+    check(sim, lengths, data, region)
+    assert bool(sim.of(0, EvRetired)) == (port_bps == 0)
+
+
 def test_a_dead_path_among_queues_is_still_found_fast():
     sim = Sim(seed=3, network=Network(port_rate_bps=200_000_000, jitter_ns=20_000))
     lengths = [1 << 18] * 16
