@@ -73,16 +73,16 @@ SLOW_WINDOW: Mapping[str, Any] = {"window_bytes": 24 * 4096}
 LONG_WIRES: Mapping[str, Any] = {
     "congestion": "nscc",
     "ack_timeout_exponent": 18,
-    "initial_rtt_ns": 45_000_000,
+    "initial_rtt_ns": 85_000_000,
     "min_reorder_ns": 4_000_000,
-    "max_reorder_ns": 40_000_000,
-    "tail_probe_max_ns": 200_000_000,
-    "endpoint_timeout_ns": 100_000_000,
+    "max_reorder_ns": 80_000_000,
+    "tail_probe_max_ns": 400_000_000,
+    "endpoint_timeout_ns": 200_000_000,
 }
-"""For a round trip of 40 ms on links of 100 Mbit/s: some 120 packets, as on 400 Gbit/s with 10 us."""
+"""For a round trip of 80 ms on links of 50 Mbit/s: some 120 packets, as on 400 Gbit/s with 10 us."""
 
 LONG_WINDOW: Mapping[str, Any] = {"window_bytes": 136 * 4096, "timeout_exponent": 19}
-"""A tenth more than that product. The timeout, 2.1 s, is 54 such round trips; 4 ms, short for a NIC, are 400
+"""A tenth more than that product. The timeout, 2.1 s, is 26 such round trips; 4 ms, short for a NIC, are 400
 of 10 us."""
 
 NAMED: dict[str, Transport] = {

@@ -12,7 +12,7 @@ PAPER = (
     "with 16 QPs 362, 214, 28"
 )
 SCALE = (
-    "in flight are 122 packets, as with 400 Gbit/s and 10 us; RoCEv2's timeout is 54 round trips, not 400, "
+    "in flight are 122 packets, as with 400 Gbit/s and 10 us; RoCEv2's timeout is 26 round trips, not 400, "
     "and a ring of 4 ranks has fewer last packets to lose than one of 64: both favour RoCEv2"
 )
 FROM = 1
