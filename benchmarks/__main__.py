@@ -30,6 +30,8 @@ SHORT: dict[str, Sequence[str]] = {
     "overload": ("--rates", "100", "--overloads", "2,10", "--seconds", "1", "--samples", "300"),
     "raw_loop": ("--seconds", "1", "--rounds", "2"),
     "switch_forwarding": ("--switches", "8"),
+    "switch_speed": ("--seconds", "0.3", "--rounds", "3", "--trips", "1000"),
+    "switch_tables": ("--seconds", "0.3", "--rounds", "3"),
     "switch_versions": (),
     "testbed_up": ("-n", "3"),
 }

@@ -6,9 +6,18 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from benchmarks.__main__ import HERE, SHORT
+from benchmarks.kit.bare_switch import MACS, NEXT, OWN, PROGRAMS, hand_written, namespace
+from switches.bmv2_json import read_program
+from switches.ebpf import bpf
+from switches.ebpf.tc import ifindex_of
+from switches.interpreter import Interpreter, Prefix, Rule
+from tests.switches.switch_kit import ipv6_frame, sid
 
 ROOT = Path(__file__).resolve().parents[1]
+REDIRECT, SHOT = 7, 2
 
 
 def test_every_benchmark_is_in_the_list() -> None:
@@ -29,3 +38,35 @@ def test_versions_that_a_clone_lacks_are_named(tmp_path: Path) -> None:
     )
     assert done.returncode == 3
     assert done.stderr.count("\n") == 1
+
+
+def consumed(frame: bytes) -> bytes:
+    """The frame as RFC 9800 section 4.1.1 has it leave: the active uSID gone, one hop less, new addresses."""
+    address = frame[38:42] + frame[44:54] + bytes(2)
+    macs = b"".join(mac.to_bytes(6, "big") for mac in MACS)
+    return macs + frame[12:21] + bytes([frame[21] - 1]) + frame[22:38] + address + frame[54:]
+
+
+@pytest.mark.root
+def test_what_the_switch_is_compared_with_does_the_same() -> None:
+    goes_on = ipv6_frame(sid(OWN, NEXT, 3), hop_limit=2)
+    lost = [
+        ipv6_frame(sid(OWN, NEXT), hop_limit=1),
+        ipv6_frame(sid(NEXT, OWN)),
+        ipv6_frame(sid(OWN)),
+        ipv6_frame(sid(OWN, 9)),
+        b"\x02" * 12 + b"\x08\x00" + bytes(60),
+    ]
+    with namespace() as ns, hand_written(ns, 2) as fd:
+        index = ns.run(lambda: ifindex_of("s1"))
+
+        def run(frame: bytes) -> tuple[int, bytes]:
+            return ns.run(lambda: bpf.run_once(fd, frame, index)[:2])
+
+        assert run(goes_on) == (REDIRECT, consumed(goes_on))
+        assert [run(frame)[0] for frame in lost] == [SHOT] * len(lost)
+    model = Interpreter(read_program((PROGRAMS / "un.json").read_bytes()))
+    model.rules["I.my_sid"] = [Rule((Prefix(sid(OWN), 48),), "I.un")]
+    model.rules["I.next_hop"] = [Rule((Prefix(sid(NEXT), 48),), "I.forward", (2, MACS[1], MACS[0]))]
+    assert model.run(1, goes_on) == [(2, consumed(goes_on))]
+    assert [model.run(1, frame) for frame in lost] == [[]] * len(lost)

@@ -1,0 +1,162 @@
+"""One switch between veth pairs: on a target, or a BPF program by hand, with what came out counted."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.kit.blaster import Blaster
+from switches.ebpf import bpf
+from switches.ebpf.elf import section
+from switches.ebpf.plan import MapSpec, MapType
+from switches.ebpf.program import SECTION
+from switches.ebpf.tc import TrafficControl, ifindex_of
+from switches.ebpf.worker import compile_ir
+from switches.target import SwitchSpec, select_target
+from tests.switches.switch_kit import Client, Namespace, forwarded, read_p4info, sid
+
+PROGRAMS = Path(__file__).resolve().parents[1] / "programs"
+OWN, NEXT = 1, 2  # the uSIDs of the switch, and of what is behind port 2
+QUIET_S = 0.2  # without another frame, what is missing is lost
+MACS = (0x0200_0000_0002, 0x0400_0000_0001)  # where a frame goes, and from where, behind port 2
+
+
+@contextlib.contextmanager
+def namespace() -> Iterator[Namespace]:
+    """A namespace for as long as it is needed."""
+    ns = Namespace()
+    try:
+        yield ns
+    finally:
+        ns.delete()
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What went in and what came out, and for how long frames were sent."""
+
+    sent: int
+    received: int
+    seconds: float
+
+    @property
+    def lost(self) -> int:
+        """Frames that did not come out."""
+        return self.sent - self.received
+
+    @property
+    def per_s(self) -> float:
+        """Frames received, per second of sending."""
+        return self.received / self.seconds
+
+
+def received(ns: Namespace, interface: str) -> int:
+    """Frames that an interface has received since it was made."""
+
+    def read() -> int:
+        for line in Path("/proc/thread-self/net/dev").read_text().splitlines():
+            name, _, numbers = line.partition(":")
+            if name.strip() == interface:
+                return int(numbers.split()[1])
+        raise LookupError(interface)
+
+    return ns.run(read)
+
+
+def pairs(ns: Namespace, count: int) -> None:
+    """Veth pairs s1 to h1 and so on."""
+    for i in range(1, count + 1):
+        ns.pair(f"s{i}", f"h{i}")
+
+
+@dataclass(frozen=True)
+class P4Switch:
+    """A running switch: its client, primary already, its process, and its address inside its namespace."""
+
+    client: Client
+    pid: int
+    address: str
+
+    def resident_bytes(self) -> int:
+        """The resident set of its process."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        return int(status.split("VmRSS:")[1].split()[0]) * 1024
+
+
+@contextlib.contextmanager
+def p4_switch(
+    target: str, ns: Namespace, ports: int, program: tuple[Path, Path], directory: Path
+) -> Iterator[P4Switch]:
+    """A P4 switch with a program (JSON, P4Info). Port i leads to the interface h{i} of the namespace."""
+    pairs(ns, ports)
+    json, info = program
+    running = select_target(target)
+    spec = SwitchSpec("s", 4, {i: f"s{i}" for i in range(1, ports + 1)})
+    (switch,) = running.start([spec], netns=ns.name, log_dir=directory)
+    try:
+        with forwarded(ns, switch.grpc_address) as address:
+            client = Client(address, 4)
+            client.become_primary()
+            client.set_pipeline(json.read_bytes(), read_p4info(info))
+            yield P4Switch(client, running.pids()[0], switch.grpc_address)
+            client.close()
+    finally:
+        running.stop()
+
+
+def by_hand_maps(ns: Namespace, ways: dict[int, int]) -> list[bpf.Map]:
+    """The maps of un.ll; `ways` are port numbers by the uSID of what is behind them."""
+    own = bpf.Map(MapSpec("own", MapType.ARRAY, 4, 8, 1))
+    own.update(bytes(4), sid(OWN).to_bytes(16, "big")[:6] + bytes(2))
+    hops = bpf.Map(MapSpec("hops", MapType.HASH, 8, 16, 64))
+    for usid, port in ways.items():
+        index = ns.run(lambda p=port: ifindex_of(f"s{p}"))
+        value = struct.pack("=I", index) + b"".join(m.to_bytes(6, "big") for m in MACS)
+        hops.update(sid(usid).to_bytes(16, "big")[:6] + bytes(2), value)
+    return [own, hops]
+
+
+@contextlib.contextmanager
+def hand_written(ns: Namespace, ports: int) -> Iterator[int]:
+    """The descriptor of un.ll, attached to all ports; frames for NEXT leave by port 2."""
+    pairs(ns, ports)
+    code = section(compile_ir((PROGRAMS / "un.ll").read_text()), SECTION)
+    maps = by_hand_maps(ns, {NEXT: 2})
+    fd = bpf.load_program(bpf.relocate(code, [m.fd for m in maps]), "un")
+
+    def attach() -> None:
+        with TrafficControl() as tc:
+            for i in range(1, ports + 1):
+                tc.add_clsact(ifindex_of(f"s{i}"))
+                tc.add_filter(ifindex_of(f"s{i}"), fd, "un")
+
+    ns.run(attach)
+    yield fd
+    for m in maps:
+        m.close()
+
+
+def trial(ns: Namespace, ways: Sequence[tuple[Blaster, str]], seconds: float, per_s: float = 0) -> Trial:
+    """Sends on all ways at once, and counts on the interfaces behind them until nothing comes any more."""
+    before = {name: received(ns, name) for _, name in ways}
+    for blaster, _ in ways:
+        blaster.begin(seconds, per_s)
+    sent = [blaster.end() for blaster, _ in ways]
+    total = sum(s.frames for s in sent)
+    return Trial(total, _settled(ns, before, total), max(s.seconds for s in sent))
+
+
+def _settled(ns: Namespace, before: dict[str, int], most: int) -> int:
+    """Frames received since then, as soon as all are there or none has come for a while."""
+    last, last_change = -1, time.monotonic()
+    while time.monotonic() < last_change + QUIET_S:
+        now = sum(received(ns, name) - count for name, count in before.items())
+        if now >= most:
+            return now
+        if now != last:
+            last, last_change = now, time.monotonic()
+    return last
