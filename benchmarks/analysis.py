@@ -25,17 +25,12 @@ def analyse(directory: Path) -> dict[str, float]:
     """Analyses a run; returns events, seconds and the peak of this process's memory in MiB."""
     from experiments.pcap import read_pcap
     from experiments.report import examine
+    from experiments.scenario import ends_of
     from topologies import load_fabric
 
     result = json.loads((directory / "result.json").read_text())
     fabric = load_fabric(result["parameters"]["topology"])
-    src, dst = (
-        result["parameters"]["workload"][end] if result["parameters"]["workload"][end] != "auto" else None
-        for end in ("src", "dst")
-    )
-    racks = sorted({host.rack for host in fabric.hosts})
-    src = src or next(host.name for host in fabric.hosts if host.rack == racks[0])
-    dst = dst or next(host.name for host in fabric.hosts if host.rack == racks[-1])
+    src, dst = ends_of(result["parameters"]["workload"], fabric)
     began = time.perf_counter()
     evidence = examine(directory, fabric, src, dst)
     seconds = time.perf_counter() - began

@@ -17,7 +17,7 @@ from experiments.figures.listing import require_figure
 from experiments.keys import Key, keys_schema, read_keys
 from experiments.link_meter import metered
 from experiments.overlay import merge, parse_wishes
-from experiments.scenario import TARGETS, Target, scenario_text
+from experiments.scenario import SCENARIOS, TARGETS, Target
 from experiments.transports import NAMED, ROUTINGS, Transport
 from experiments.workloads import WORKLOADS
 from hosts.collectives.transports import WITH_NIC
@@ -139,7 +139,7 @@ class Comparison:
 
 def is_comparison(name_or_file: str) -> bool:
     """Whether a scenario is of the general form. Raises InputError on what is none."""
-    text, where = scenario_text(name_or_file)
+    text, where = SCENARIOS.text(name_or_file)
     return "transports" in parse_yaml(text, where)
 
 
@@ -156,7 +156,7 @@ def load_comparison(
 
     Raises InputError.
     """
-    text, where = scenario_text(name_or_file)
+    text, where = SCENARIOS.text(name_or_file)
     wishes = parse_wishes(settings, topology=topology, target=target, repetitions=repetitions, seed=seed)
     return parse_comparison(text, where, wishes)
 

@@ -8,9 +8,8 @@ key.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -20,6 +19,7 @@ from hosts.messages import OVERHEAD_BYTES
 from hosts.stream import MAX_MESSAGE_BYTES
 from switches.target import target_name
 from topologies import Fabric, InputError
+from topologies.shipped import Shipped
 from topologies.yamlfile import Value, YamlMap, parse_yaml
 
 Target = Literal["auto", "ebpf", "bmv2"]
@@ -103,10 +103,9 @@ class Scenario:
 
         Raises InputError on a host that the fabric does not have and on two in one rack.
         """
-        last_rack = max(host.rack for host in fabric.hosts)
-        first_rack = min(host.rack for host in fabric.hosts)
-        src = self._host(fabric, "src", self.workload.src, first_rack)
-        dst = self._host(fabric, "dst", self.workload.dst, last_rack)
+        first, last = fabric.far_ends()
+        src = self._host(fabric, "src", self.workload.src, first)
+        dst = self._host(fabric, "dst", self.workload.dst, last)
         if fabric.host(src).rack == fabric.host(dst).rack:
             raise InputError(
                 f"{src} and {dst} are in one rack of {fabric.name}, so no T0-T1 link lies between them",
@@ -114,10 +113,10 @@ class Scenario:
             )
         return src, dst
 
-    def _host(self, fabric: Fabric, key: str, name: str, rack: int) -> str:
+    def _host(self, fabric: Fabric, key: str, name: str, auto: str) -> str:
         names = [host.name for host in fabric.hosts]
         if name == AUTO:
-            return next(host.name for host in fabric.hosts if host.rack == rack)
+            return auto
         if name not in names:
             raise InputError(
                 f"workload.{key}: {fabric.name} has no host '{name}' (it has {names[0]} to {names[-1]})",
@@ -139,28 +138,19 @@ class Scenario:
             )
 
 
+def ends_of(workload: Mapping[str, Any], fabric: Fabric) -> tuple[str, str]:
+    """The sending and the receiving host of a recorded workload, ``auto`` resolved."""
+    first, last = fabric.far_ends()
+    src, dst = workload["src"], workload["dst"]
+    return first if src == AUTO else src, last if dst == AUTO else dst
+
+
+SCENARIOS = Shipped("scenario", "experiments", "scenarios")
+
+
 def shipped_scenarios() -> tuple[str, ...]:
     """The names of the scenarios that come with mrclab."""
-    entries = files("experiments").joinpath("scenarios").iterdir()
-    return tuple(sorted(f.name.removesuffix(".yaml") for f in entries if f.name.endswith(".yaml")))
-
-
-def scenario_text(name_or_file: str) -> tuple[str, str]:
-    """The YAML of a shipped scenario or of a file, and what to call it in errors. Raises InputError."""
-    if name_or_file in shipped_scenarios():
-        where = f"{name_or_file}.yaml"
-        text = files("experiments").joinpath("scenarios", where).read_text(encoding="utf-8")
-    else:
-        where = name_or_file
-        try:
-            text = Path(name_or_file).read_text(encoding="utf-8")
-        except (FileNotFoundError, NotADirectoryError):
-            known = ", ".join(shipped_scenarios())
-            raise InputError(f"no scenario '{name_or_file}': give a file or one of {known}") from None
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-            raise InputError(f"cannot read scenario '{name_or_file}': {reason}") from None
-    return text, where
+    return SCENARIOS.names()
 
 
 def load_scenario(
@@ -178,7 +168,7 @@ def load_scenario(
     over them, they win over the part for the target, that over the part for the topology, and that over the
     rest of the file. Raises InputError.
     """
-    text, where = scenario_text(name_or_file)
+    text, where = SCENARIOS.text(name_or_file)
     wishes = parse_wishes(settings, topology=topology, target=target, trials=trials, seed=seed)
     return parse_scenario(text, where, wishes)
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from importlib.resources import files
 from itertools import combinations
-from pathlib import Path as FilePath
 from typing import Any
 
 from experiments.fault_schedule import PlannedFault
@@ -16,6 +14,7 @@ from experiments.overlay import merge, parse_wishes
 from hosts.messages import OVERHEAD_BYTES
 from hosts.stream import MAX_MESSAGE_BYTES, StreamPlan
 from topologies import Fabric, InputError
+from topologies.shipped import Shipped
 from topologies.yamlfile import YamlMap, parse_yaml
 
 TARGETS = ("auto", "ebpf", "bmv2")
@@ -135,10 +134,7 @@ def _place_in_rack(fabric: Fabric, name: str) -> int:
     return [host.name for host in fabric.hosts if host.rack == rack].index(name)
 
 
-def shipped_soaks() -> tuple[str, ...]:
-    """The names of the soaks that come with mrclab."""
-    entries = files("experiments").joinpath("soaks").iterdir()
-    return tuple(sorted(f.name.removesuffix(".yaml") for f in entries if f.name.endswith(".yaml")))
+SOAKS = Shipped("soak", "experiments", "soaks")
 
 
 def load_soak(name_or_file: str, settings: Sequence[str] = (), **options: str | int | None) -> SoakPlan:
@@ -146,16 +142,7 @@ def load_soak(name_or_file: str, settings: Sequence[str] = (), **options: str | 
 
     Raises InputError.
     """
-    if name_or_file in shipped_soaks():
-        where = f"{name_or_file}.yaml"
-        text = files("experiments").joinpath("soaks", where).read_text(encoding="utf-8")
-    else:
-        where = name_or_file
-        try:
-            text = FilePath(name_or_file).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError):
-            known = ", ".join(shipped_soaks())
-            raise InputError(f"no soak '{name_or_file}': give a file or one of {known}") from None
+    text, where = SOAKS.text(name_or_file)
     doc = parse_yaml(text, where)
     for wish in parse_wishes(settings, **options):
         doc = merge(doc, wish)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from testbed import namespaces
 from testbed.errors import MachineError
+from testbed.frr import DIRECTORY as FRR
 
 if TYPE_CHECKING:
     from pyroute2 import IPRoute
@@ -229,7 +230,7 @@ _TOOLS: tuple[tuple[str, bool, str, str], ...] = (
     ("mnexec", True, "mininet", ""),
     ("tcpdump", False, "tcpdump", "to look at packets"),
     ("ethtool", False, "ethtool", "to look at interfaces"),
-    ("/usr/lib/frr/zebra", False, "frr", "for the baseline of conventional routing"),
+    (str(FRR / "zebra"), False, "frr", "for the baseline of conventional routing"),
     ("simple_switch_grpc", False, "p4lang-bmv2", "for --target bmv2"),
 )
 

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-ZEBRA = "/usr/lib/frr/zebra"
+from testbed.frr import DIRECTORY
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -14,5 +14,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason="needs root: it makes network namespaces or loads BPF"))
         if item.get_closest_marker("bmv2") and shutil.which("simple_switch_grpc") is None:
             item.add_marker(pytest.mark.skip(reason="simple_switch_grpc is not on PATH"))
-        if item.get_closest_marker("frr") and not os.access(ZEBRA, os.X_OK) and not os.environ.get("CI"):
+        if (
+            item.get_closest_marker("frr")
+            and not os.access(DIRECTORY / "zebra", os.X_OK)
+            and not os.environ.get("CI")
+        ):
             item.add_marker(pytest.mark.skip(reason="FRRouting is not installed (apt install frr)"))

@@ -184,6 +184,14 @@ class Fabric:
     def _links(self) -> Mapping[str, Link]:
         return {link.name: link for link in self.links}
 
+    def far_ends(self) -> tuple[str, str]:
+        """The first host of the first rack and the first of the last: what `auto` stands for."""
+        racks = [host.rack for host in self.hosts]
+        first, last = (
+            next(host.name for host in self.hosts if host.rack == rack) for rack in (min(racks), max(racks))
+        )
+        return first, last
+
     def host(self, name: str) -> Host:
         """The host of that name. Raises KeyError."""
         return self._hosts[name]

@@ -13,7 +13,7 @@ from experiments.metrics import size_text
 from experiments.page.fabric_svg import Marks, draw_fabric
 from experiments.page.inline import picture
 from experiments.page.render import drawn, render
-from experiments.page.shared import command_of, judgement, machine_of
+from experiments.page.shared import head_of, judgement
 from topologies import Fabric
 
 _CAPTIONS = {
@@ -68,21 +68,12 @@ def comparison_page(directory: Path, result: Mapping[str, Any], fabric: Fabric |
         if (svg := picture(directory, name, _CAPTIONS[name])) is not None
     ]
     context = {
-        "name": result["scenario"],
+        **head_of(directory, result),
         "description": result["parameters"].get("description", ""),
-        "topology": result["topology"],
-        "target": result["target"],
-        "seed": result["seed"],
-        "finished": result["finished"].replace("T", " ").replace("+00:00", " UTC"),
         "claim": result["claim"],
         "judgement": judgement(result),
         "checks": _checks(result),
         "doing": _doing(result),
-        "valid": result["valid"],
-        "doubtful": not result["valid"],
-        "reasons": result["validity"]["reasons"],
-        "notes": result["validity"]["notes"],
-        "integrity": result["integrity"],
         "tiles": _tiles(transports),
         "fabric": drawn(_drawing(result, fabric)),
         "pictures": shown,
@@ -100,10 +91,6 @@ def comparison_page(directory: Path, result: Mapping[str, Any], fabric: Fabric |
         "unnoticed": [str(line).strip() for line in not_applicable(result)],
         "stats": list(_STATS.values()),
         "metrics": _metrics(transports),
-        "command": command_of(result),
-        "directory": directory.name,
-        "method": [(key, text) for key, text in result["method"].items() if isinstance(text, str)],
-        "system": machine_of(result["system"]),
     }
     return render("comparison.html", context)
 

@@ -11,7 +11,8 @@ from experiments.compare import median_rtt_us, ratio
 from experiments.page.fabric_svg import Marks, draw_fabric
 from experiments.page.inline import picture
 from experiments.page.render import drawn, render
-from experiments.page.shared import command_of, machine_of
+from experiments.page.shared import head_of
+from experiments.scenario import ends_of
 from experiments.table import us
 from topologies import Fabric
 
@@ -39,17 +40,8 @@ def link_kill_page(directory: Path, result: Mapping[str, Any], fabric: Fabric | 
     shown = _shown_trial(result["trials"])
     pictures = {name: drawn(picture(directory, name, says)) for name, says in _PICTURES.items()}
     context = {
-        "name": result["scenario"],
-        "topology": result["topology"],
-        "target": result["target"],
-        "seed": result["seed"],
-        "finished": result["finished"].replace("T", " ").replace("+00:00", " UTC"),
+        **head_of(directory, result),
         "claim": _claim(result),
-        "valid": result["valid"],
-        "doubtful": not result["valid"],
-        "reasons": result["validity"]["reasons"],
-        "notes": result["validity"]["notes"],
-        "integrity": result["integrity"],
         "tiles": [_tile(result["summary"][key], name, meaning, result) for key, name, meaning in _TILES],
         "fault_error": us(_fault_error_us(result["trials"])),
         "doing": _doing(result["parameters"]),
@@ -67,10 +59,6 @@ def link_kill_page(directory: Path, result: Mapping[str, Any], fabric: Fabric | 
             {"name": name, "cells": [_number(result["summary"][key][stat], stat) for stat in _HEADS]}
             for key, name in _ROWS
         ],
-        "command": command_of(result),
-        "directory": directory.name,
-        "method": [(key, text) for key, text in result["method"].items() if isinstance(text, str)],
-        "system": machine_of(result["system"]),
     }
     return render("link_kill.html", context)
 
@@ -123,17 +111,10 @@ def _doing(parameters: Mapping[str, Any]) -> str:
 def _drawing(result: Mapping[str, Any], fabric: Fabric | None, shown: Mapping[str, Any] | None) -> str | None:
     if fabric is None:
         return None
-    names = {host.name for host in fabric.hosts}
-    work = result["parameters"]["workload"]
-    ends = tuple(host for host in (work["src"], work["dst"]) if host in names)
-    if len(ends) < 2:  # auto: the first host of the first rack to the first of the last
-        racks = sorted({host.rack for host in fabric.hosts})
-        ends = tuple(
-            next(host.name for host in fabric.hosts if host.rack == rack) for rack in (racks[0], racks[-1])
-        )
+    src, dst = ends_of(result["parameters"]["workload"], fabric)
     broken = Counter(trial["fault"]["where"] for trial in result["trials"])
     main = shown["fault"]["where"] if shown else None
-    return draw_fabric(fabric, Marks(broken, main, ends, fabric.paths(*ends)))
+    return draw_fabric(fabric, Marks(broken, main, (src, dst), fabric.paths(src, dst)))
 
 
 def _fabric_caption(result: Mapping[str, Any], shown: Mapping[str, Any] | None) -> str:

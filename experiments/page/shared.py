@@ -5,7 +5,28 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+
+def head_of(directory: Path, result: Mapping[str, Any]) -> dict[str, Any]:
+    """What every page's template is given: what ran where, whether to believe it, how to run it again."""
+    return {
+        "name": result["scenario"],
+        "topology": result["topology"],
+        "target": result["target"],
+        "seed": result["seed"],
+        "finished": result["finished"].replace("T", " ").replace("+00:00", " UTC"),
+        "valid": result["valid"],
+        "doubtful": not result["valid"],
+        "reasons": result["validity"]["reasons"],
+        "notes": result["validity"]["notes"],
+        "integrity": result["integrity"],
+        "command": command_of(result),
+        "directory": directory.name,
+        "method": [(key, text) for key, text in result["method"].items() if isinstance(text, str)],
+        "system": machine_of(result["system"]),
+    }
 
 
 def command_of(result: Mapping[str, Any]) -> str:

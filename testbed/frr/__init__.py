@@ -3,3 +3,8 @@
 ``plan`` says who has which address and AS number, ``config`` writes the daemons' configuration, ``daemons``
 runs them, ``faults`` breaks links, ``fabric`` ties them together.
 """
+
+from pathlib import Path
+
+DIRECTORY = Path("/usr/lib/frr")
+"""Where Debian's and FRRouting's own packages put the daemons."""

@@ -15,11 +15,11 @@ from typing import Any
 
 from switches.errors import SwitchError
 from testbed.errors import MachineError
+from testbed.frr import DIRECTORY
 from testbed.frr.config import bfdd_conf, bgpd_conf, zebra_conf
 from testbed.frr.plan import Router, Timers
 from testbed.network import FabricNetwork
 
-DIRECTORY = Path("/usr/lib/frr")  # where Debian's and FRRouting's own packages put them
 USER = "frr"
 MEND = "install the package frr (apt install frr)"
 START_S, STOP_S = 10.0, 5.0
