@@ -45,21 +45,24 @@ class DeparserWriter:
 
     def emit_all(self) -> Value:
         """Fit the frame to the headers that are valid now, and write all of them. Returns their size."""
-        asm, b = self.asm, self.asm.b
         order = self.u.program.deparser.order
-        sizes = {h: self.u.header_bytes(h) for h in order}
+        size: Value = const(32, 0)
+        for h in order:
+            size = self._behind(h, size)
+        self._fit(size)
+        # Sums once more, for all of them at hand at once would be too much for the stack.
         offset: Value = const(32, 0)
-        valid, starts = {}, {}
         for h in order:
-            valid[h] = self.u.machine.read(FieldRef(h, "$valid$"), NOWHERE)
-            starts[h] = offset
-            # A product, and no choice: the verifier would follow every combination of headers by itself.
-            there = asm.fit(asm.load(asm.at(self.u.machine.scratch, self.u.layout.valid[h]), 8), 32)
-            offset = b.add(offset, b.mul(there, sizes[h]))
-        self._fit(offset)
-        for h in order:
-            self._emit(h, valid[h], starts[h])
+            self._emit(h, self.u.machine.read(FieldRef(h, "$valid$"), NOWHERE), offset)
+            offset = self._behind(h, offset)
         return offset
+
+    def _behind(self, header: str, offset: Value) -> Value:
+        """The offset behind a header at an offset, which is the same if that header does not go out."""
+        asm, b = self.asm, self.asm.b
+        # A product, and no choice: the verifier would follow every combination of headers by itself.
+        there = asm.fit(asm.load(asm.at(self.u.machine.scratch, self.u.layout.valid[header]), 8), 32)
+        return b.add(offset, b.mul(there, self.u.header_bytes(header)))
 
     def _emit_written(self, header: str, places: frozenset[int]) -> None:
         """Write a header back to where it was, if it is there and some field of it was written."""

@@ -1,8 +1,9 @@
 """The parser: every state is written once for each position in the frame at which it can be entered.
 
-Positions are then constants, and a loop over a header stack unrolls by itself. Bytes are fetched by the
-load helper, which copes with frames that are not in linear memory; a frame that ends too early leaves the
-header invalid, sets parser_error, and still runs through ingress, as BMv2 does.
+Positions are then constants, and a loop over a header stack unrolls by itself. A parser with very many
+positions has its states written once for each next element of the stacks, and adds positions up as it goes.
+Bytes are fetched by the load helper, which copes with frames that are not in linear memory; a frame that ends
+too early leaves the header invalid, sets parser_error, and still runs through ingress, as BMv2 does.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ from switches.bmv2_json import (
 from switches.ebpf.actions import ActionWriter
 from switches.ebpf.expr import Evaluator
 from switches.ebpf.llvm import Helper, Value, const
-from switches.ebpf.places import At
+from switches.ebpf.places import At, endless, follow_parser
 from switches.ebpf.plan import WIDEST
 from switches.ebpf.unit import Unit
 from switches.ebpf.value_sets import find_member
 from switches.errors import UnsupportedError
 
-STATE_LIMIT = 256  # written states; beyond it the program is refused rather than grown without end
+STATE_LIMIT = 256  # written states
 
 
 class ParserWriter:
@@ -46,11 +47,22 @@ class ParserWriter:
         self.done = done
         self.written: dict[tuple[str, At], Any] = {}
         self.pending: list[tuple[str, At]] = []
+        self.folded = False  # positions are known only at run time, for there are too many of them
         self.statements = ActionWriter(unit, done)
 
     def run(self) -> None:
         """Write all states that can be reached. The builder ends in `done`."""
-        parser = self.u.program.parser
+        program, parser = self.u.program, self.u.program.parser
+        steps = follow_parser(program, STATE_LIMIT, folded=False)
+        if steps is None:
+            self.folded = True
+            steps = follow_parser(program, STATE_LIMIT, folded=True)
+        source = str(parser.states[parser.start].source)
+        if steps is None:
+            raise UnsupportedError(f"a parser of more than {STATE_LIMIT} steps", source)
+        if (state := endless(steps)) is not None:
+            where = str(parser.states[state].source) or source
+            raise UnsupportedError(f"a loop of the parser at state {state} that no header stack ends", where)
         self.asm.goto(self._block(parser.start, At(0)))
         while self.pending:
             name, at = self.pending.pop()
@@ -61,9 +73,6 @@ class ParserWriter:
 
     def _block(self, name: str, at: At) -> Any:
         if (name, at) not in self.written:
-            if len(self.written) >= STATE_LIMIT:
-                source = self.u.program.parser.states[name].source
-                raise UnsupportedError(f"a parser of more than {STATE_LIMIT} steps", str(source))
             self.written[name, at] = self.asm.block(f"parse.{name}.{at.offset}")
             self.pending.append((name, at))
         return self.written[name, at]
@@ -150,6 +159,7 @@ class ParserWriter:
             self.asm.enter(self.asm.block("unreachable"))
             return at
         header, after = found
+        where = self._position(at)
         kind = self.u.program.headers[header].type
         size = kind.bits // 8
         raw = self.u.layout.raw[header]
@@ -160,9 +170,8 @@ class ParserWriter:
         self._unpack(header, raw)
         self.u.machine.set_valid(header, True)
         if self.u.layout.written(header):
-            self.asm.store(  # read only where no length is known so late
-                const(16, at.offset), self.asm.at(self.u.machine.scratch, self.u.layout.place[header]), 2
-            )
+            place = self.asm.at(self.u.machine.scratch, self.u.layout.place[header])
+            self.asm.store(self.asm.fit(where, 16), place, 2)
         return replace(after, offset=at.offset + size)
 
     def _fetch_varbit(self, op: Primitive, header: str, varbit: Varbit, at: At, after: At) -> At:
@@ -285,6 +294,8 @@ class ParserWriter:
 
     def _select(self, state: ParserState, at: At) -> None:
         asm, source = self.asm, str(state.source)
+        if self.folded and at.offset:
+            at = self._passed(replace(at, offset=0), const(32, at.offset))
         e = Evaluator(self.u.machine, state.source)
         keys: list[tuple[Value, int]] = []  # value and its width with padding
         for k in state.key:
@@ -322,7 +333,7 @@ class ParserWriter:
         if state is None:
             self._stop(at)
         else:
-            self.asm.b.branch(self._block(state, at))
+            self.asm.b.branch(self._block(state, at.folded() if self.folded else at))
 
     def _matches(self, keys: list[tuple[Value, int]], value: int, mask: int | None) -> Value:
         b = self.asm.b

@@ -24,6 +24,10 @@ class At:
         """Elements of a stack extracted so far."""
         return dict(self.stacks).get(stack, 0)
 
+    def folded(self) -> At:
+        """The same place, all of its offset a thing of run time."""
+        return replace(self, offset=0, turns=1)
+
     def with_next(self, stack: str, index: int) -> At:
         """The same place with another next element of a stack."""
         return replace(self, stacks=tuple(sorted({**dict(self.stacks), stack: index}.items())))
@@ -58,6 +62,75 @@ class At:
             case Primitive("assign_header_stack" | "assign_union_stack", (Name(_, to), Name(_, origin))):
                 return self.with_next(to, self.next_index(origin))
         return self
+
+
+Step = tuple[str, At]
+
+
+def follow_parser(program: Program, limit: int, folded: bool) -> dict[Step, list[Step]] | None:
+    """The states of the parser with the places at which they can be entered, and what follows each.
+
+    With `folded`, places differ in the elements of stacks alone: where they are is known only at run time.
+    None if there are more than `limit`.
+    """
+    start = program.parser.start, At(0)
+    steps: dict[Step, list[Step]] = {}
+    pending = [start]
+    while pending:
+        step = pending.pop()
+        if step in steps:
+            continue
+        if len(steps) >= limit:
+            return None
+        after = _behind(program, step)
+        if after is not None and folded:
+            after = after.folded()
+        transitions = program.parser.states[step[0]].transitions
+        steps[step] = [] if after is None else [(t.next, after) for t in transitions if t.next is not None]
+        pending += steps[step]
+    return steps
+
+
+def _behind(program: Program, step: Step) -> At | None:
+    """The place behind what a state extracts, None where it always stops the parser."""
+    name, at = step
+    for op in program.parser.states[name].ops:
+        match op.op:
+            case "extract" | "extract_VL":
+                found = at.extract(program, op.args[0])
+                if found is None:
+                    return None
+                header, at = found
+                turns = at.turns + (op.op == "extract_VL")
+                at = replace(at, offset=at.offset + program.headers[header].type.bits // 8, turns=turns)
+            case "advance" | "shift":
+                count = op.args[0]
+                if isinstance(count, Const):
+                    at = replace(at, offset=at.offset + count.value // (8 if op.op == "advance" else 1))
+                else:
+                    at = replace(at, turns=at.turns + 1)
+            case _:
+                at = at.moved(program, op)
+    return at
+
+
+def endless(steps: dict[Step, list[Step]]) -> str | None:
+    """The name of a state to which the parser can come back without end, None if there is none."""
+    done: set[Step] = set()
+    for first in steps:
+        path: dict[Step, list[Step]] = {first: list(steps[first])} if first not in done else {}
+        while path:
+            step = next(reversed(path))
+            if not path[step]:
+                done.add(step)
+                del path[step]
+                continue
+            following = path[step].pop()
+            if following in path:
+                return following[0]
+            if following not in done:
+                path[following] = list(steps[following])
+    return None
 
 
 _LIMIT = 4096  # steps of the search; a parser with more is not written anyway

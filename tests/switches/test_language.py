@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from switches.bmv2_json import read_program
+from switches.ebpf.places import endless, follow_parser
 from switches.ebpf.program import translate
 from switches.ebpf.value_sets import Ends, ValueSetState, encode_members
 from switches.errors import UnsupportedError
@@ -388,6 +389,86 @@ def unions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
 )
 def test_unions_come_and_go(unions: Bench, what: int, n: int, parts: list[bytes], rest: bytes) -> None:
     unions.compare(begin(what, n) + b"".join(parts) + rest)
+
+
+# -- many positions --------------------------------------------------------------------------------------
+
+SIZES = (1, 2, 4, 7, 11, 16)
+DEPTH = 7
+KINDS = [f"o{size}" for size in SIZES]
+OPTIONS = program(
+    {
+        "k": KEY,
+        "end": (("x", 16),),
+        **{f"o{s}": (("kind", 8), ("rest", 8 * (s - 1)))[: 1 + (s > 1)] for s in SIZES},
+    },
+    {"key": "k", "last": "end", **{f"os[{i}].{k}": k for i in range(DEPTH) for k in KINDS}},
+    [
+        state("start", [extract("regular", "key")], (), [(None, "next")]),
+        state(
+            "next",
+            [],
+            [{"type": "lookahead", "value": [0, 8]}],
+            [*((s, f"take{s}") for s in SIZES), (99, "last"), (None, None)],
+        ),
+        *(state(f"take{s}", [extract("union_stack", ["os", f"o{s}"])], (), [(None, "next")]) for s in SIZES),
+        state("last", [extract("regular", "last")]),
+    ],
+    [
+        OUT,
+        PROBLEM,
+        when(1, do("pop", named("header_union_stack", "os"), number(2))),
+        when(2, assign(field("os[1].o2", "rest"), number(0xEE)), assign(field("last", "x"), number(0x6300))),
+    ],
+    ["key", *(f"os[{i}].{k}" for i in range(DEPTH) for k in KINDS), "last"],
+    union_types={"u": [(k, k) for k in KINDS]},
+    unions={f"os[{i}]": ("u", [f"os[{i}].{k}" for k in KINDS]) for i in range(DEPTH)},
+    union_stacks={"os": ("u", [f"os[{i}]" for i in range(DEPTH)])},
+)
+
+
+@pytest.fixture(scope="module")
+def options(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    yield from bench(tmp_path_factory, OPTIONS)
+
+
+def test_a_parser_may_have_more_positions_than_states_are_written_for() -> None:
+    source = read_program(OPTIONS)
+    assert follow_parser(source, 256, folded=False) is None
+    steps = follow_parser(source, 256, folded=True)
+    assert steps is not None
+    assert endless(steps) is None
+
+
+def test_a_loop_of_the_parser_without_an_end_is_refused() -> None:
+    text = program(
+        {"k": KEY},
+        {"key": "k"},
+        [
+            state("start", [extract("regular", "key")], (), [(None, "again")]),
+            state("again", [do("advance", number(8))], [{"type": "lookahead", "value": [0, 8]}],
+                  [(0, None), (None, "again")]),
+        ],
+        [OUT],
+        ["key"],
+    )  # fmt: skip
+    with pytest.raises(
+        UnsupportedError, match="a loop of the parser at state again that no header stack ends"
+    ):
+        translate(read_program(text))
+
+
+@root
+@SOME
+@given(
+    what=st.integers(0, 2),
+    sizes=st.lists(st.sampled_from(SIZES), max_size=8),
+    end=st.sampled_from([99, 99, 0]),
+    rest=st.integers(0, 40),
+)
+def test_options_of_any_size(options: Bench, what: int, sizes: list[int], end: int, rest: int) -> None:
+    body = b"".join(bytes([s]) + bytes(range(1, s)) for s in sizes) + bytes([end])
+    options.compare(begin(what) + body + bytes(rest))
 
 
 # -- indices ---------------------------------------------------------------------------------------------
