@@ -27,6 +27,7 @@ from testbed.processes import Process as Owner
 FIRST_PORT = (
     50051  # where the first switch answers, and the others behind it: as controllers of courses expect
 )
+FIRST_THRIFT_PORT = 9090  # of BMv2, for simple_switch_CLI
 START_TIMEOUT_S = 60.0
 FIRST_INDEX = 1001
 SWITCH_MTU, HOST_MTU = 9000, 1500
@@ -214,8 +215,7 @@ def _start_switches(exercise: Exercise) -> None:
         if switch.cpu_port is not None:
             options += ["--cpu-port", str(switch.cpu_port)]
         if exercise.plan.target == "bmv2":
-            socket = exercise.log_dir / f"{switch.name}.ipc"
-            command = [BMV2_PROGRAM, "--notifications-addr", f"ipc://{socket}", "--log-console", "-L", "warn"]
+            command = _bmv2(exercise.log_dir, number)
         else:
             command = python("switches.ebpf.main")
         marked = ["env", f"{RUN_VARIABLE}={exercise.run_id}", *command, *options]
@@ -231,6 +231,17 @@ def _start_switches(exercise: Exercise) -> None:
             raise SwitchError(f"{switch.name} has ended: {process.last_words()}")
     if done.returncode:
         raise SwitchError(done.stderr.strip())
+
+
+def _bmv2(directory: Path, number: int) -> list[str]:
+    """BMv2 and what it is told before `--`; its names and ports have to be other ones for each switch."""
+    offered = subprocess.run([BMV2_PROGRAM, "--help"], capture_output=True, text=True, check=False).stdout
+    out = [BMV2_PROGRAM, "--log-console", "--log-level", "warn"]
+    if "--thrift-port" in offered:
+        out += ["--thrift-port", str(FIRST_THRIFT_PORT + number)]
+    if "--notifications-addr" in offered:
+        out += ["--notifications-addr", f"ipc://{directory}/{number}.ipc"]
+    return out
 
 
 def _program(exercise: Exercise) -> None:
