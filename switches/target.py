@@ -16,11 +16,15 @@ BMV2_PROGRAM = "simple_switch_grpc"
 
 @dataclass(frozen=True)
 class SwitchSpec:
-    """A switch to run: its name, its P4Runtime device id, and interface names by port number (0..510)."""
+    """A switch to run: its name, its P4Runtime device id, and interface names by port number (0..510).
+
+    Frames that it sends to its CPU port, if it has one, become packet-ins; packet-outs come in by it.
+    """
 
     name: str
     device_id: int
     ports: Mapping[int, str]
+    cpu_port: int | None = None
 
 
 @dataclass(frozen=True)

@@ -137,6 +137,8 @@ class Bmv2Target:
                 for port, interface in spec.ports.items():
                     command += ["-i", f"{port}@{interface}"]
                 command += ["--", "--grpc-server-addr", address, "--priority-queues", str(PRIORITIES)]
+                if spec.cpu_port is not None:
+                    command += ["--cpu-port", str(spec.cpu_port)]
                 self._commands[spec.name] = inside(netns, command)
                 running.append(RunningSwitch(spec.name, spec.device_id, address))
             self._running = {switch.name: switch for switch in running}

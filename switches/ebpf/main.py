@@ -16,7 +16,7 @@ import logging
 import signal
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from switches.ebpf.qdiscs import MOST_FRAMES_PER_SECOND
@@ -107,13 +107,18 @@ def loopback(address: str) -> str:
 
 
 def read_specs(path: Path) -> tuple[SwitchSpec, ...]:
-    """Read a fabric: a JSON list of {"name", "device_id", "ports": {"1": "interface"}}.
+    """Read a fabric: a JSON list of {"name", "device_id", "ports": {"1": "interface"}, "cpu_port"}.
 
     Raises BadInputError.
     """
     try:
         return tuple(
-            SwitchSpec(o["name"], int(o["device_id"]), {int(p): str(i) for p, i in o["ports"].items()})
+            SwitchSpec(
+                o["name"],
+                int(o["device_id"]),
+                {int(p): str(i) for p, i in o["ports"].items()},
+                None if o.get("cpu_port") is None else int(o["cpu_port"]),
+            )
             for o in json.loads(path.read_text())
         )
     except OSError as exc:
@@ -156,17 +161,18 @@ def parse(argv: Sequence[str]) -> Options:
         raise BadInputError(str(exc)) from exc
     if unknown or more:
         raise BadInputError(f"unknown option {' '.join(unknown + more)}")
-    if target_options.cpu_port is not None:
-        log.warning("--cpu-port: a program with packet I/O is refused by this target")
     if options.fabric is not None:
         if options.interface:
             raise BadInputError("--fabric and -i exclude each other")
         specs = read_specs(options.fabric)
+        if target_options.cpu_port is not None:
+            specs = tuple(replace(s, cpu_port=target_options.cpu_port) for s in specs)
     else:
         ports = dict(options.interface)
         if len(ports) != len(options.interface):
             raise BadInputError("a port is given twice")
-        specs = (SwitchSpec(f"s{options.device_id}", options.device_id, ports),)
+        name = f"s{options.device_id}"
+        specs = (SwitchSpec(name, options.device_id, ports, target_options.cpu_port),)
     if not options.no_p4 and options.json is None and options.fabric is None:
         raise BadInputError("give a JSON file, or --no-p4 to start without a program")
     queues = port_queues(specs, target_options.queue_rate, target_options.queue_depth)

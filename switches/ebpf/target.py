@@ -53,6 +53,7 @@ class EbpfTarget:
                         "name": s.name,
                         "device_id": s.device_id,
                         "ports": {str(p): i for p, i in s.ports.items()},
+                        "cpu_port": s.cpu_port,
                     }
                     for s in specs
                 ]

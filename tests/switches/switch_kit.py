@@ -132,6 +132,7 @@ class Client:
     """A plain P4Runtime client of one device, straight on the generated stub."""
 
     def __init__(self, address: str, device_id: int, election: int = 1) -> None:
+        self.address = address
         self.device_id = device_id
         self.election = election
         self.channel = grpc.insecure_channel(address)
@@ -191,7 +192,9 @@ class Client:
 
 
 @contextlib.contextmanager
-def three_ports(choice: str, namespace: Namespace, log_dir: Path) -> Iterator[Client]:
+def three_ports(
+    choice: str, namespace: Namespace, log_dir: Path, cpu_port: int | None = None
+) -> Iterator[Client]:
     """A client, not yet primary, of a switch on the target `choice`, without a program.
 
     Its device_id is 4; ports 1 to 3 lead to the interfaces h1 to h3 of the namespace.
@@ -199,7 +202,7 @@ def three_ports(choice: str, namespace: Namespace, log_dir: Path) -> Iterator[Cl
     for i in (1, 2, 3):
         namespace.pair(f"s{i}", f"h{i}")
     target = select_target(choice)
-    spec = SwitchSpec("s", 4, {i: f"s{i}" for i in (1, 2, 3)})
+    spec = SwitchSpec("s", 4, {i: f"s{i}" for i in (1, 2, 3)}, cpu_port)
     (running,) = target.start([spec], netns=namespace.name, log_dir=log_dir)
     try:
         with forwarded(namespace, running.grpc_address) as address:

@@ -22,9 +22,10 @@ def election_id(message: p4r.Uint128) -> ElectionId:
 
 @dataclass(eq=False)
 class Client:
-    """A client's stream. `send` puts a message on it."""
+    """A client's stream. `send` puts a message on it, `waiting` tells how many it has not taken yet."""
 
     send: Callable[[p4r.StreamMessageResponse], None]
+    waiting: Callable[[], int] = lambda: 0
     role: str = ""
     election: ElectionId = NOBODY
     member: bool = False

@@ -11,6 +11,7 @@ from switches.bmv2_json import Table
 from switches.ebpf.compiled import Compiled
 from switches.ebpf.entries import Action, Entry, Ident, Match, Reference
 from switches.ebpf.p4rt.matches import KINDS, read_match, write_match
+from switches.ebpf.p4rt.packet_io import ControllerHeader, controller_headers
 from switches.ebpf.p4rt.status import Code, P4RuntimeError
 from switches.ebpf.p4rt.values import decode, encode
 from switches.ebpf.plan import (
@@ -197,6 +198,7 @@ class Schema:
     digests: dict[int, tuple[p4t.P4DataTypeSpec, p4t.P4TypeInfo]]
     digest_names: dict[int, str]
     value_sets: dict[int, ValueSetSchema]
+    packet_headers: dict[str, ControllerHeader]
 
     def actions_of(self, profile: ProfileSchema) -> TableSchema | None:
         """A table that knows the actions of a profile's members; None when no table uses it."""
@@ -230,9 +232,6 @@ def bind(info: p4i.P4Info, compiled: Compiled) -> Schema:
 
     Raises P4RuntimeError INVALID_ARGUMENT when the two are not of the same program.
     """
-    if info.controller_packet_metadata:
-        name = info.controller_packet_metadata[0].preamble.name
-        raise _bad(f"packet I/O ({name}) is not supported by this target")
     if info.externs:
         raise _bad(f"extern {info.externs[0].extern_type_name} is not supported by this target")
     actions = {a.preamble.id: a for a in info.actions}
@@ -273,7 +272,8 @@ def bind(info: p4i.P4Info, compiled: Compiled) -> Schema:
             raise _bad(f"P4Info and device config differ: the config has no digest {name}")
     digests = {d.preamble.id: (d.type_spec, info.type_info) for d in info.digests}
     value_sets = {v.preamble.id: _value_set(v, compiled) for v in info.value_sets}
-    return Schema(tables, counters, direct, registers, profiles, meters, digests, names, value_sets)
+    packets = controller_headers(info)
+    return Schema(tables, counters, direct, registers, profiles, meters, digests, names, value_sets, packets)
 
 
 def _value_set(v: p4i.ValueSet, compiled: Compiled) -> ValueSetSchema:

@@ -10,6 +10,7 @@ import hashlib
 import logging
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -19,14 +20,16 @@ import grpc.aio
 from finsy.proto import p4r, p4r_grpc
 
 from switches.ebpf.compiled import Compiled, compile_json
+from switches.ebpf.cpu_port import CpuPort
 from switches.ebpf.datapath import SharedMaps
 from switches.ebpf.links import LinkMonitor
 from switches.ebpf.p4rt.arbitration import Arbiter, Client
 from switches.ebpf.p4rt.devconfig import json_of
 from switches.ebpf.p4rt.device import Config, Device
 from switches.ebpf.p4rt.digest_entries import digest_list
+from switches.ebpf.p4rt.packet_io import PACKET_IN, PACKET_OUT
 from switches.ebpf.p4rt.schema import bind
-from switches.ebpf.p4rt.status import DETAILS_KEY, Code, P4RuntimeError, batch_status
+from switches.ebpf.p4rt.status import DETAILS_KEY, Code, P4RuntimeError, batch_status, number
 from switches.ebpf.p4rt.uninterrupted import uninterrupted
 from switches.ebpf.power import power_handlers
 from switches.ebpf.qdiscs import QdiscMonitor, drop_queue, set_queue, shapes_of
@@ -41,6 +44,8 @@ BEFORE_KEY = "mrclab-t-before-ns"
 AFTER_KEY = "mrclab-t-after-ns"
 _MESSAGE_LIMIT = 64 << 20
 _ENTITIES_PER_MESSAGE = 512
+_FRAMES_AT_ONCE = 64  # of a CPU port, before other work has its turn
+_PACKETS_WAITING = 1024  # messages that wait for a client before packet-ins are lost
 _SCAN_S = 0.01  # between two looks for idle entries
 _REST_S = 0.1  # where no entry has a timeout
 
@@ -94,6 +99,9 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
                         f"{spec.name}: interface {interface} is also a port of {used[interface]}"
                     )
                 used[interface] = spec.name
+        for spec in specs:
+            if spec.cpu_port is not None and (spec.cpu_port in spec.ports or not 0 <= spec.cpu_port < 511):
+                raise BadInputError(f"{spec.name}: CPU port {spec.cpu_port} is not in 0..510, or a port too")
         self.address = address
         self.port = 0
         self._shared = SharedMaps()
@@ -102,7 +110,9 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
         self._port_of: dict[int, tuple[Device, int]] = {}
         self._qdiscs = QdiscMonitor()
         self._queues = dict(queues)
-        self.devices = {s.device_id: Device(s, self._shared, partial(shapes_of, self._tc)) for s in specs}
+        self._cpu_ports: dict[int, CpuPort] = {}  # by device id
+        shapes = partial(shapes_of, self._tc)
+        self.devices = {s.device_id: Device(self._with_cpu_port(s), self._shared, shapes) for s in specs}
         self._arbiters = {i: Arbiter(i) for i in self.devices}
         self._locks = {i: asyncio.Lock() for i in self.devices}
         self._booted: dict[int, asyncio.Event] = {}  # of the devices that are off
@@ -111,6 +121,13 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
         self._sessions: set[_Session] = set()
         self._server: grpc.aio.Server | None = None
         self._watching: asyncio.Task[None] | None = None
+
+    def _with_cpu_port(self, spec: SwitchSpec) -> SwitchSpec:
+        """Make the CPU port of a switch, if it is to have one. Raises MachineError."""
+        if spec.cpu_port is None:
+            return spec
+        self._cpu_ports[spec.device_id] = made = CpuPort()
+        return replace(spec, ports={**spec.ports, spec.cpu_port: made.name})
 
     async def start(self) -> None:
         """Begin to listen; `port` then is the one that was bound. Raises BadInputError if it cannot be."""
@@ -135,6 +152,8 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
             set_queue(self._tc, ifindex_of(self.devices[device_id].spec.ports[port]), rate, depth)
         self._links_changed()
         asyncio.get_running_loop().add_reader(self._links, self._links_changed)
+        for device_id, cpu_port in self._cpu_ports.items():
+            asyncio.get_running_loop().add_reader(cpu_port, self._packets_in, device_id)
         asyncio.get_running_loop().add_reader(self._qdiscs, self._qdiscs_changed)
         await self._server.start()
         self._watching = asyncio.create_task(self._watch_idle())
@@ -148,6 +167,8 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
             self._server = None
         asyncio.get_running_loop().remove_reader(self._links)
         asyncio.get_running_loop().remove_reader(self._qdiscs)
+        for cpu_port in self._cpu_ports.values():
+            asyncio.get_running_loop().remove_reader(cpu_port)
         if self._watching is not None:
             self._watching.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -158,6 +179,8 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
             with contextlib.suppress(BadInputError):  # the interface may be gone
                 drop_queue(self._tc, ifindex_of(self.devices[device_id].spec.ports[port]))
         self._qdiscs.close()
+        for cpu_port in self._cpu_ports.values():
+            cpu_port.close()
         self._links.close()
         self._shared.close()
         self._tc.close()
@@ -201,6 +224,34 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
         for ready in device.running.ready_digests():
             for client in self._arbiters[device_id].primaries():
                 client.send(digest_list(ready, device.config.schema, time.time_ns()))
+
+    def _packets_in(self, device_id: int) -> None:
+        """Tell primaries of the frames that a switch has sent to its CPU port.
+
+        One who does not read them as fast as they come gets no more than wait already.
+        """
+        device, primaries = self.devices[device_id], self._arbiters[device_id].primaries()
+        for frame in self._cpu_ports[device_id].frames(_FRAMES_AT_ONCE):
+            if device.config is None:
+                continue
+            packet = device.config.schema.packet_headers[PACKET_IN].read(frame)
+            for client in primaries:
+                if packet is not None and client.waiting() < _PACKETS_WAITING:
+                    client.send(p4r.StreamMessageResponse(packet=packet))
+
+    def _packet_out(self, device_id: int, client: Client, packet: p4r.PacketOut) -> None:
+        """Let a frame come in by the CPU port of a switch. Raises P4RuntimeError."""
+        device = self._device(device_id)
+        if client not in self._arbiters[device_id].primaries():
+            raise P4RuntimeError(Code.PERMISSION_DENIED, "only a primary may send packets")
+        if device.config is None:
+            raise P4RuntimeError(
+                Code.FAILED_PRECONDITION, "No forwarding pipeline config set for this device"
+            )
+        if device_id not in self._cpu_ports:
+            message = "this switch has no CPU port: start it with --cpu-port"
+            raise P4RuntimeError(Code.FAILED_PRECONDITION, message)
+        self._cpu_ports[device_id].send(device.config.schema.packet_headers[PACKET_OUT].write(packet))
 
     async def __aenter__(self) -> P4RuntimeServer:
         await self.start()
@@ -393,7 +444,7 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
     ) -> AsyncIterator[p4r.StreamMessageResponse]:
         """A client's session: arbitration."""
         queue: asyncio.Queue[p4r.StreamMessageResponse | P4RuntimeError | None] = asyncio.Queue()
-        session = _Session(self, Client(queue.put_nowait), queue)
+        session = _Session(self, Client(queue.put_nowait, queue.qsize), queue)
         reader = asyncio.ensure_future(session.read(request_iterator))
         self._sessions.add(session)
         try:
@@ -444,6 +495,13 @@ class _Session:
                 arbiter.update(self._client, message.arbitration)
             case "digest_ack" if self._arbiter is not None and self._acknowledge(message.digest_ack):
                 pass
+            case "packet" if self._arbiter is not None:
+                try:
+                    self._server._packet_out(self._arbiter.device_id, self._client, message.packet)
+                except P4RuntimeError as exc:
+                    error = p4r.StreamError(canonical_code=number(exc.code), message=exc.message)
+                    error.packet_out.packet_out.CopyFrom(message.packet)
+                    self._queue.put_nowait(p4r.StreamMessageResponse(error=error))
             case other:
                 if self._arbiter is None:
                     raise P4RuntimeError(Code.FAILED_PRECONDITION, "a stream begins with arbitration")
@@ -451,9 +509,7 @@ class _Session:
                     canonical_code=Code.UNIMPLEMENTED.value[0],
                     message=f"stream message {other} is not supported by this target",
                 )
-                if other == "packet":
-                    error.packet_out.packet_out.CopyFrom(message.packet)
-                elif other == "digest_ack":
+                if other == "digest_ack":
                     error.canonical_code = Code.INVALID_ARGUMENT.value[0]
                     error.message = f"no digest {message.digest_ack.digest_id}"
                     error.digest_list_ack.digest_list_ack.CopyFrom(message.digest_ack)
