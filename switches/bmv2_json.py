@@ -425,6 +425,16 @@ class DigestList:
 
 
 @dataclass(frozen=True)
+class FieldList:
+    """The fields that a clone keeps, or a frame that goes through the switch once more."""
+
+    name: str
+    id: int
+    fields: tuple[FieldRef, ...]
+    source: Source = NOWHERE
+
+
+@dataclass(frozen=True)
 class RegisterArray:
     """A register array; width in bits."""
 
@@ -519,6 +529,7 @@ class Program:
     meters: Mapping[str, MeterArray] = field(default_factory=dict)
     value_sets: Mapping[str, ValueSet] = field(default_factory=dict)
     digests: Mapping[int, DigestList] = field(default_factory=dict)
+    field_lists: Mapping[int, FieldList] = field(default_factory=dict)
     calculations: Mapping[str, Calculation] = field(default_factory=dict)
     profiles: Mapping[str, ActionProfile] = field(default_factory=dict)
     checksums: tuple[Checksum, ...] = ()
@@ -873,6 +884,15 @@ def read_program(data: bytes | str) -> Program:
                     d["name"], d["id"], tuple(FieldRef(*e["value"]) for e in d["elements"]), _source(d)
                 )
                 for d in raw.get("learn_lists", [])
+            },
+            field_lists={
+                f["id"]: FieldList(
+                    f["name"],
+                    f["id"],
+                    tuple(FieldRef(*e["value"]) for e in f["elements"] if e["type"] == "field"),
+                    _source(f),
+                )
+                for f in raw.get("field_lists", [])
             },
             calculations={
                 c["name"]: _calculation(c["name"], c, _source(c)) for c in raw.get("calculations", [])

@@ -10,6 +10,7 @@ import contextlib
 import random as random_module
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from switches.bmv2_json import (
     Action,
@@ -39,7 +40,9 @@ from switches.errors import UnsupportedError
 from switches.hashes import HASHES
 
 DROP = 511
-REPLICATION = 5  # the instance type of a copy
+ROUNDS = 256  # how often a frame, or what became of it, goes through a switch once more
+# Values of standard_metadata.instance_type.
+INGRESS_CLONE, EGRESS_CLONE, RECIRCULATED, REPLICATION, RESUBMITTED = 1, 2, 4, 5, 6
 _STANDARD = "standard_metadata"
 
 
@@ -117,6 +120,15 @@ class Profile:
     groups: dict[int, list[int]] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class CloneSession:
+    """A clone session: port and instance of each copy, its bytes (0: all), and its class of service."""
+
+    copies: Sequence[tuple[int, int]]
+    length: int = 0
+    class_of_service: int = 0
+
+
 @dataclass
 class Counts:
     """A counter cell."""
@@ -176,6 +188,13 @@ class _State:
     exited: bool = False
     extracted: dict[str, int] = field(default_factory=dict)  # elements of each stack, up to the next one
     varbits: dict[FieldRef, bytes] = field(default_factory=dict)
+    kind: int = 0  # why it begins anew: an instance type, 0 for a frame that came in
+    rounds: int = 0  # how often it has begun anew
+    session: int = 0  # where a clone goes
+    kept: dict[FieldRef, int] = field(default_factory=dict)  # what an ingress clone has from its frame
+    clone: tuple[int, int] | None = None  # the session and the field list that were asked for
+    resubmit: int = 0  # the field list with which it was asked for
+    recirculate: int = 0
 
 
 class Interpreter:
@@ -205,42 +224,105 @@ class Interpreter:
         self.direct_meters: dict[tuple[str, Rule], Meter] = {}
         self.groups: dict[int, list[tuple[int, int]]] = {}  # multicast: port and instance of each copy
         self.value_sets: dict[str, Sequence[Key]] = {}
+        self.sessions: dict[int, CloneSession] = {}
         self.profiles: dict[str, Profile] = {name: Profile() for name in program.profiles}
         self._random = random
         self._clock = clock
         self._s = _State(b"")
+        self._port = 0
+        self._todo: list[_State] = []
 
     def run(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
         """What goes out, as (port, frame), when a frame comes in on a port."""
-        try:
-            return self._run(port, frame)
-        except _WrongError:
-            return []
+        self._port = port
+        first = _State(frame, length=len(frame), received=len(frame))
+        self._todo = [first]
+        out = []
+        while self._todo:
+            self._s = self._todo.pop(0)
+            with contextlib.suppress(_WrongError):
+                out += self._round()
+        return out
 
-    def _run(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
-        self._s = _State(frame, length=len(frame), received=len(frame))
-        self._set_standard("ingress_port", port)
-        self._set_standard("packet_length", len(frame))
-        self._set_standard("ingress_global_timestamp", self._clock())
+    def _round(self) -> list[tuple[int, bytes]]:
+        """One way through the switch, from the parser or, for an egress clone, from egress on."""
+        s = self._s
+        match s.kind:
+            case 0:
+                self._set_standard("ingress_port", self._port)
+                self._set_standard("packet_length", len(s.frame))
+                self._set_standard("ingress_global_timestamp", self._clock())
+            case int(kind) if kind in (RECIRCULATED, RESUBMITTED):
+                self._set_standard("packet_length", s.received)
+                self._set_standard("instance_type", kind)
+            case int(kind) if kind == INGRESS_CLONE:
+                self._set_standard("ingress_port", self._port)  # for the parser only
+                self._parse()
+                s.fields = self._of_headers() | s.kept
+                return self._session()
+            case _:
+                return self._session()
+        return self._ingress()
+
+    def _ingress(self) -> list[tuple[int, bytes]]:
+        s = self._s
         self._parse()
         self._digest = 0
         self._verify_checksums()
         self._control(self.program.ingress)
+        whole = s.frame[: s.cut]
+        if s.clone is not None:
+            number, fields = s.clone
+            self._again(INGRESS_CLONE, whole, kept=self._preserved(fields), session=number)
+            s.clone = None
         if self._digest in self.program.digests:
             declared = self.program.digests[self._digest]
-            self.learned.append((declared.name, tuple(self._s.fields.get(ref, 0) for ref in declared.fields)))
+            self.learned.append((declared.name, tuple(s.fields.get(ref, 0) for ref in declared.fields)))
+        if s.resubmit:
+            self._again(RESUBMITTED, whole, fields=self._preserved(s.resubmit))
+            return []
         if group := self._standard("mcast_grp"):
-            return self._multicast(group)
+            self._set_standard("instance_type", REPLICATION)
+            return self._copies(self.groups.get(group, []))
         out = self._standard("egress_spec")
+        self._set_standard("instance_type", 0)
         return [] if out == DROP else self._egress(out)
 
-    def _multicast(self, group: int) -> list[tuple[int, bytes]]:
-        self._set_standard("instance_type", REPLICATION)
+    def _again(self, kind: int, frame: bytes, **changes: Any) -> None:
+        """Let a frame begin anew, unless what it comes from has done so too often."""
+        s = self._s
+        fresh = _State(frame, received=s.received, length=s.received, kind=kind, rounds=s.rounds + 1)
+        if s.rounds < ROUNDS:
+            self._todo.append(replace(fresh, **changes))
+
+    def _preserved(self, number: int) -> dict[FieldRef, int]:
+        fields = self.program.field_lists[number].fields if number in self.program.field_lists else ()
+        return {ref: self._s.fields.get(ref, 0) for ref in fields}
+
+    def _of_headers(self) -> dict[FieldRef, int]:
+        headers = self.program.headers
+        return {ref: value for ref, value in self._s.fields.items() if not headers[ref.header].metadata}
+
+    def _session(self) -> list[tuple[int, bytes]]:
+        """The copies of a clone session; one that is not there makes none."""
+        s, session = self._s, self.sessions.get(self._s.session)
+        if session is None:
+            return []
+        self._set_standard("instance_type", s.kind)
+        self._set_standard("priority", session.class_of_service)
+        if session.length:
+            order = self.program.deparser.order
+            head = sum(self._size(h) for h in order if s.valid.get(h))
+            keep = max(session.length, head)
+            s.frame, s.length = s.frame[: s.offset + keep - head], min(s.length, keep)
+        return self._copies(session.copies)
+
+    def _copies(self, copies: Sequence[tuple[int, int]]) -> list[tuple[int, bytes]]:
         # A copy has what is left of the payload, and is not cut any more.
         s = self._s
         s.frame, s.cut = s.frame[: s.offset] + s.frame[s.offset :][: s.cut], None
         out = []
-        for port, instance in sorted(self.groups.get(group, []), key=lambda copy: (copy[1], copy[0])):
+        for port, instance in sorted(copies, key=lambda copy: (copy[1], copy[0])):
             self._s = replace(s, fields=dict(s.fields), valid=dict(s.valid), varbits=dict(s.varbits))
             self._set_standard("egress_rid", instance)
             with contextlib.suppress(_WrongError):
@@ -257,16 +339,32 @@ class Interpreter:
         for name in ("enq_qdepth", "deq_timedelta", "deq_qdepth"):
             self._set_standard(name, 0)
         self._control(self.program.egress)
+        if s.clone is not None:
+            number, fields = s.clone
+            frame = s.frame[: s.offset] + s.frame[s.offset :][: s.cut]
+            state = {
+                "valid": dict(s.valid),
+                "varbits": dict(s.varbits),
+                "offset": s.offset,
+                "length": s.length,
+            }
+            kept = self._of_headers() | self._preserved(fields)
+            self._again(EGRESS_CLONE, frame, session=number, fields=kept, **state)
+            s.clone = None
         if self._standard("egress_spec") == DROP:
             return []
         self._update_checksums()
         for p in self.program.deparser.primitives:
             self._statement(p, ())
         headers = b"".join(self._emit(h) for h in self.program.deparser.order if s.valid.get(h))
-        whole = headers + s.frame[s.offset :]
+        whole = (headers + s.frame[s.offset :])[: s.cut]
         if s.cut == 0:  # BMv2 loses it
             return []
-        return [(out, whole[: s.cut])]
+        if s.recirculate:
+            kept, size = self._preserved(s.recirculate), len(whole)
+            self._again(RECIRCULATED, whole, fields=kept, received=size, length=size)
+            return []
+        return [(out, whole)]
 
     # -- fields --------------------------------------------------------------------------------------------
 
@@ -662,6 +760,12 @@ class Interpreter:
             case "truncate", (length,):
                 keep = self._value(length, args)
                 self._s.cut = keep if self._s.cut is None else min(keep, self._s.cut)
+            case (("clone_ingress_pkt_to_egress" | "clone_egress_pkt_to_egress"), (session, Const(fields))):
+                self._s.clone = self._value(session, args) & 0x7FFF, fields
+            case "resubmit", (Const(fields),):
+                self._s.resubmit = fields
+            case "recirculate", (Const(fields),):
+                self._s.recirculate = fields
             case (("assert" | "assume"), (condition,)):
                 if not self._value(condition, args):
                     raise _WrongError

@@ -9,7 +9,7 @@ from typing import Any, TypeGuard
 from switches.bmv2_json import Action, Const, Expr, FieldRef, Name, Op, Primitive, Source
 from switches.ebpf.expr import Evaluator, computed_index
 from switches.ebpf.hash_gen import HashWriter
-from switches.ebpf.layout import CHUNK, RESULTS
+from switches.ebpf.layout import ASKED, CHUNK, RESULTS, SESSION_MASK
 from switches.ebpf.llvm import Helper, Value, const
 from switches.ebpf.meters import execute_meter
 from switches.ebpf.plan import DROP_PORT
@@ -61,6 +61,10 @@ class ActionWriter:
             "modify_field_rng_uniform": self._random,
             "modify_field_with_hash_based_offset": self._hash,
             "truncate": self._truncate,
+            "clone_ingress_pkt_to_egress": self._clone,
+            "clone_egress_pkt_to_egress": self._clone,
+            "resubmit": lambda e, p: self._ask(e, p, self.u.layout.resubmit),
+            "recirculate": lambda e, p: self._ask(e, p, self.u.layout.recirculate),
             "exit": self._exit,
             "assert": self._assert,
             "assume": self._assert,
@@ -512,6 +516,23 @@ class ActionWriter:
         one = const(32, 1)
         shorter = b.icmp_unsigned("<", b.sub(wish, one), b.sub(before, one))
         asm.store(b.select(shorter, wish, before), cell, 4)
+
+    def _clone(self, e: Evaluator, p: Primitive) -> None:
+        """Ask for a clone. As in BMv2 it is made when the control ends, and of several the last counts."""
+        session, b = self.asm.fit(e.value(p.args[0], 16), 32), self.asm.b
+        asked = const(32, ASKED | self._fields(e, p.args[1]) << 16)
+        cell = self.asm.at(self.u.machine.scratch, self.u.layout.clone)
+        self.asm.store(b.or_(b.and_(session, const(32, SESSION_MASK)), asked), cell, 4)
+
+    def _ask(self, e: Evaluator, p: Primitive, cell: int) -> None:
+        """Ask for a frame to begin anew, with the field list that it is to preserve."""
+        fields = const(32, self._fields(e, p.args[0]))
+        self.asm.store(fields, self.asm.at(self.u.machine.scratch, cell), 4)
+
+    def _fields(self, e: Evaluator, number: Expr) -> int:
+        if not isinstance(number, Const) or number.value not in self.u.program.field_lists:
+            raise e.refuse("a field list that is not declared")
+        return number.value
 
     def _exit(self, e: Evaluator, p: Primitive) -> None:
         # As in BMv2, what follows in the same action still runs; then the control ends.

@@ -1,4 +1,4 @@
-"""Copies of a frame for a multicast group: egress and deparser for each, one after the other.
+"""Copies of a frame for a multicast group or a clone session, each with egress and deparser of its own.
 
 What ingress left is saved and put back before every copy. The frame itself is not: what matters is only where
 its payload begins now, for the deparser writes all headers anew. A copy is sent by bpf_clone_redirect, so the
@@ -14,17 +14,19 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from switches.bmv2_json import NOWHERE, FieldRef
+from switches.ebpf.again import cut_to, keep_wish, session_of
+from switches.ebpf.deparse import valid_bytes
 from switches.ebpf.layout import Layout
 from switches.ebpf.llvm import I32, Asm, Helper, MapPool, Value, const
 from switches.ebpf.plan import MapSpec, MapType
-from switches.ebpf.replication import COPIES, COPY, HEADER, replication_map
+from switches.ebpf.replication import COPIES, COPY, HEADER, SESSION, replication_map
 from switches.ebpf.unit import STANDARD, Unit
 
 _AT_A_TIME = COPIES // 32
 _REPLICATION = 5  # PKT_INSTANCE_TYPE_REPLICATION
 # Where from `Layout.copying` is whether the program called itself, the group, the number of the next copy,
-# where the payload is now, how long the frame is now, and how long it was when it came in.
-_AGAIN, _GROUP, _NEXT, _PAYLOAD, _LENGTH, _RECEIVED = range(0, 24, 4)
+# where the payload is now, how long the frame is now, how long it was when it came in, and its class.
+_AGAIN, _GROUP, _NEXT, _PAYLOAD, _LENGTH, _RECEIVED, _CLASS = range(0, 28, 4)
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class CopyMaps:
     program: int
 
     def __init__(self, pool: MapPool) -> None:
-        object.__setattr__(self, "groups", pool.add(replication_map("multicast")))
+        object.__setattr__(self, "groups", pool.add(replication_map("copies")))
         object.__setattr__(self, "program", pool.add(MapSpec("itself", MapType.PROG_ARRAY, 4, 4, 1)))
 
 
@@ -55,24 +57,71 @@ def resume(asm: Asm, layout: Layout, scratch: Value) -> Any:
 
 def begin_copies(u: Unit) -> None:
     """Behind ingress: begin with the copies of a frame for a group. The builder goes on with other frames."""
-    asm, b, memory = u.asm, u.asm.b, u.machine.scratch
+    asm, b = u.asm, u.asm.b
     group = asm.fit(u.machine.read(FieldRef(STANDARD, "mcast_grp"), NOWHERE), 32)
     many, one = asm.block("multicast"), asm.block("unicast")
     b.cbranch(b.icmp_unsigned("==", group, const(32, 0)), one, many)
     asm.enter(many)
     u.set_standard("instance_type", const(32, _REPLICATION))
+    length = u.frame_length
+    if u.truncates:  # a copy has what is left of the payload, and is not cut any more
+        parsed = asm.load(asm.at(u.machine.scratch, u.layout.parsed), 32, 4)
+        length = cut_to(asm, u.ctx, length, keep_wish(u, parsed), u.drop)
+        asm.store(const(32, 0), asm.at(u.machine.scratch, u.layout.cut), 4)
+    _start(u, group, length, const(32, 0))
+    asm.enter(one)
+
+
+def begin_session(u: Unit, maps: CopyMaps) -> None:
+    """Begin with the copies of a clone: what its session leaves of it. Ends the current block."""
+    asm, b, memory = u.asm, u.asm.b, u.machine.scratch
+    group = b.or_(session_of(u), const(32, SESSION))
+    asm.store(group, u.index_key, 4)
+    session = asm.helper(Helper.MAP_LOOKUP_ELEM, asm.map_ptr(maps.groups), u.index_key)
+    found, cut, go = (asm.block(f"session.{n}") for n in ("found", "cut", "go"))
+    b.cbranch(asm.is_null(session), u.drop, found)
+    asm.enter(found)
+    most, number = (asm.load(asm.at(session, at), 32, 4) for at in (4, 8))
+    u.set_standard("priority", number)
+    start = b.block
+    b.cbranch(b.icmp_unsigned("==", most, const(32, 0)), go, cut)
+    asm.enter(cut)
+    # What is kept are the headers that are valid now, and of the payload what fits behind them.
+    headers = valid_bytes(u)
+    keep = b.select(b.icmp_unsigned("<", most, headers), headers, most)
+    parsed = asm.load(asm.at(memory, u.layout.parsed), 32, 4)
+    shorter = cut_to(asm, u.ctx, u.frame_length, b.add(b.sub(keep, headers), parsed), u.drop)
+    total = asm.at(memory, u.layout.length)
+    before = asm.load(total, 32, 4)
+    asm.store(b.select(b.icmp_unsigned("<", keep, before), keep, before), total, 4)
+    end = b.block
+    b.branch(go)
+    asm.enter(go)
+    length = b.phi(I32)
+    length.add_incoming(u.frame_length, start)
+    length.add_incoming(shorter, end)
+    _start(u, group, length, number)
+
+
+def _start(u: Unit, group: Value, length: Value, number: Value) -> None:
+    asm, memory = u.asm, u.machine.scratch
     asm.copy(memory, u.layout.saved, memory, 0, u.layout.key)
     payload = asm.load(asm.at(memory, u.layout.parsed), 32, 4)
     for cell, value in (
         (_GROUP, group),
         (_NEXT, const(32, 0)),
         (_PAYLOAD, payload),
-        (_LENGTH, u.length),
+        (_LENGTH, length),
         (_RECEIVED, u.length),
+        (_CLASS, number),
     ):
         asm.store(value, _cell(u, cell), 4)
-    b.branch(u.copy)
-    asm.enter(one)
+    asm.b.branch(u.copy)
+
+
+def class_of_copy(u: Unit) -> Value:
+    """The class that a clone session gives its copies."""
+    return u.asm.load(_cell(u, _CLASS), 32, 4)
 
 
 def _cell(u: Unit, cell: int) -> Value:
@@ -120,9 +169,14 @@ def each_copy(u: Unit, maps: CopyMaps) -> Iterator[tuple[Unit, Value, Any]]:
     b.branch(u.drop)
 
 
-def emitted(copy: Unit, headers: Value) -> None:
-    """Note where the payload is and how long the frame is, now that it has headers of so many bytes."""
+def emitted(copy: Unit, headers: Value) -> Value:
+    """Note where the payload is and how long the frame is, now that it has headers of so many bytes.
+
+    Returns its length.
+    """
     asm, b = copy.asm, copy.asm.b
     parsed = asm.load(asm.at(copy.machine.scratch, copy.layout.parsed), 32, 4)
-    asm.store(b.sub(b.add(copy.frame_length, headers), parsed), _cell(copy, _LENGTH), 4)
+    length = b.sub(b.add(copy.frame_length, headers), parsed)
+    asm.store(length, _cell(copy, _LENGTH), 4)
     asm.store(headers, _cell(copy, _PAYLOAD), 4)
+    return length

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import struct
 from collections.abc import Mapping
 
@@ -46,9 +47,13 @@ def _load(code: bytes, name: str, compiled: Compiled) -> int:
 
 
 class SharedMaps:
-    """Maps that all switches of one process share: scratch memory, which no frame outlives."""
+    """Maps that all switches of one process share: scratch memory, which no frame outlives.
+
+    `mark` is what they tell frames by that they have sent to themselves.
+    """
 
     def __init__(self) -> None:
+        self.mark = secrets.randbits(32) | 1
         self._maps: dict[tuple[Compiled, int], Map] = {}
 
     def get(self, compiled: Compiled, index: int) -> Map:
@@ -92,6 +97,9 @@ class Datapath:
                 self.maps[compiled.plan.port_map].update(number, index)
                 self.maps[compiled.plan.ifindex_map].update(index, number)
                 self._served.append(ifindex)
+            if compiled.plan.names_map is not None:
+                names = struct.pack("=II", shared.mark, secrets.randbits(32))
+                self.maps[compiled.plan.names_map].update(bytes(4), names)
             code = bpf.relocate(compiled.code, [m.fd for m in self.maps])
             self.fd = _load(code, name, compiled)
             if compiled.plan.self_map is not None:

@@ -12,6 +12,15 @@ _ROOM_AT_MAC = 1  # BPF_ADJ_ROOM_MAC: right behind the Ethernet header
 _TAKE_FROM = 54  # bytes of Ethernet and IPv6, which have to be left: more than Ethernet and its tags
 
 
+def valid_bytes(u: Unit) -> Value:
+    """How many bytes the headers have that are valid now and go out."""
+    asm, b, total = u.asm, u.asm.b, const(32, 0)
+    for h in u.program.deparser.order:
+        there = asm.fit(asm.load(asm.at(u.machine.scratch, u.layout.valid[h]), 8), 32)
+        total = b.add(total, b.mul(there, u.header_bytes(h)))
+    return total
+
+
 class DeparserWriter:
     """Writes the deparser of a unit."""
 
@@ -19,8 +28,8 @@ class DeparserWriter:
         self.u = unit
         self.asm = unit.asm
 
-    def run(self) -> None:
-        """Write back every valid header in order. The builder ends in an open block.
+    def run(self) -> Value:
+        """Write back every valid header in order. Returns the length of the frame; ends in an open block.
 
         Where the headers that go out are those that came in, all are where they were, and only those that
         somebody wrote to are written back.
@@ -28,20 +37,29 @@ class DeparserWriter:
         asm, b = self.asm, self.asm.b
         places = find_places(self.u.program)
         if places is None:
-            self.emit_all()
-            return
+            return self._emitted()
         moved = asm.load(asm.at(self.u.machine.scratch, self.u.layout.moved), 8)
         same, other, done = asm.block("same.headers"), asm.block("other.headers"), asm.block("deparsed")
         b.cbranch(b.icmp_unsigned("==", moved, const(8, 0)), same, other)
         asm.enter(other)
-        self.emit_all()
+        changed = self._emitted()
+        rewritten = b.block
         b.branch(done)
         asm.enter(same)
         for h in self.u.program.deparser.order:
             if h in places and self.u.layout.written(h):
                 self._emit_written(h, places[h])
+        kept = b.block
         b.branch(done)
         asm.enter(done)
+        length = b.phi(self.u.frame_length.type)
+        length.add_incoming(changed, rewritten)
+        length.add_incoming(self.u.frame_length, kept)
+        return length
+
+    def _emitted(self) -> Value:
+        parsed = self.asm.load(self.asm.at(self.u.machine.scratch, self.u.layout.parsed), 32, 4)
+        return self.asm.b.sub(self.asm.b.add(self.u.frame_length, self.emit_all()), parsed)
 
     def emit_all(self) -> Value:
         """Fit the frame to the headers that are valid now, and write all of them. Returns their size."""
@@ -75,15 +93,14 @@ class DeparserWriter:
             start = asm.fit(asm.load(asm.at(self.u.machine.scratch, layout.place[header]), 16, 2), 32)
         self._emit(header, b.and_(valid, dirty), start)
 
-    def cut(self) -> None:
-        """Shorten the frame to what truncate() said, if it did and the frame is longer."""
+    def cut(self, length: Value) -> None:
+        """Shorten the frame, of that length, to what truncate() said, if it did and the frame is longer."""
         asm, b = self.asm, self.asm.b
         cut = asm.load(asm.at(self.u.machine.scratch, self.u.layout.cut), 32, 4)
         asked, shorten, done = asm.block("cut.asked"), asm.block("cut.shorten"), asm.block("cut.done")
         b.cbranch(b.icmp_unsigned("==", cut, const(32, 0)), done, asked)
         asm.enter(asked)
         keep = b.sub(cut, const(32, 1))
-        length = asm.load(asm.at(self.u.machine.scratch, self.u.layout.length), 32, 4)
         b.cbranch(b.icmp_unsigned("<", keep, length), shorten, done)
         asm.enter(shorten)
         # The kernel keeps no less than an Ethernet header, and drops what BMv2 would send as a stub of one.

@@ -26,7 +26,10 @@ from switches.bmv2_json import (
 )
 from switches.ebpf.plan import WIDEST, round8
 
-COPYING = 24
+COPYING = 32
+TRAILER = 32  # bytes behind a frame that begins anew, see `again`
+ASKED = 1 << 31  # set in a clone that was asked for; its field list is from bit 16 on, its session below
+SESSION_MASK = 0x7FFF  # as in BMv2
 CHUNK = 512  # bytes moved at a time when a frame shrinks
 
 
@@ -112,6 +115,7 @@ def usage_of(program: Program) -> Usage:
     _primitives(program, usage, program.deparser.primitives)
     usage.written |= {m.result for m in program.meters.values() if m.result is not None}
     usage.read |= {ref for d in program.digests.values() for ref in d.fields}
+    usage.read |= {ref for f in program.field_lists.values() for ref in f.fields}
     selectors = [p.selector for p in program.profiles.values() if p.selector is not None]
     for calculation in (*program.calculations.values(), *selectors):
         for item in calculation.input:
@@ -152,6 +156,26 @@ def program_multicasts(program: Program) -> bool:
     return any(True for _ in multicast_writes(program))
 
 
+def program_clones(program: Program) -> bool:
+    """Whether a program clones any frame."""
+    return _uses(program, "clone_ingress_pkt_to_egress", "clone_egress_pkt_to_egress")
+
+
+def program_truncates(program: Program) -> bool:
+    """Whether a program truncates any frame."""
+    return _uses(program, "truncate")
+
+
+def program_again(program: Program) -> bool:
+    """Whether frames, or clones of them, can begin anew in a program, see `again`."""
+    cut_copies = program_multicasts(program) and program_truncates(program)
+    return program_clones(program) or _uses(program, "resubmit", "recirculate") or cut_copies
+
+
+def _uses(program: Program, *names: str) -> bool:
+    return any(p.op in names for a in program.actions.values() for p in a.primitives)
+
+
 @dataclass(frozen=True)
 class Slot:
     """A field's place in scratch memory, in bytes."""
@@ -185,6 +209,9 @@ class Layout:
     moved: int  # one byte: a header came or went since the parser
     digest: int  # 4 bytes: the digest that was asked for, 0 without
     exited: int  # one byte: an action has said `exit`
+    clone: int  # 4 bytes: the clone that was asked for, see `again`, 0 without
+    resubmit: int  # 4 bytes: the field list with which it was asked for, 0 without
+    recirculate: int  # 4 bytes: the same
     cut: int  # 4 bytes: one more than what truncate() leaves of the frame, 0 without
     zeroed: int  # bytes from 0 that are cleared for every packet
     parsed: int  # 4 bytes: where the payload begins
@@ -193,7 +220,8 @@ class Layout:
     key: int  # where table keys are put together
     buffer: int  # CHUNK bytes to move payload through
     copying: int  # what is known of a frame while copies are made of it, see `copies`
-    saved: int  # what was below `key` before the first copy
+    again: int  # TRAILER bytes: how a frame has begun anew, see `again`
+    saved: int  # what was below `key` before the first copy, or when a frame was sent to begin anew
     size: int
     usage: Usage
 
@@ -214,6 +242,7 @@ def slot_size(width: int) -> int:
 def make_layout(program: Program, key_size: int) -> Layout:
     """Lay out a program's scratch value; `key_size` is that of its largest key in bytes."""
     usage = usage_of(program)
+    again = program_again(program)
     touched = usage.read | usage.written
     refs = [
         FieldRef(h.name, f.name)
@@ -244,6 +273,9 @@ def make_layout(program: Program, key_size: int) -> Layout:
     cut = at = (at + 5) & ~3
     digest = at = at + 4
     base = at = at + 4
+    if again:
+        at += 12
+    clone, resubmit, recirculate = at - 8, at - 4, at
     at = round8(at + 4)
     varbits = {}
     for h in program.headers.values():
@@ -263,10 +295,11 @@ def make_layout(program: Program, key_size: int) -> Layout:
         place[h.name] = at
         at += 2
     key = at = round8(at)
-    at += round8(key_size)
+    at += max(round8(key_size), TRAILER if again else 0)
     buffer, at = at, at + CHUNK
     copying, at = at, at + COPYING
-    saved, at = at, at + (key if program_multicasts(program) else 0)
+    trailer, at = at, at + (TRAILER if again else 0)
+    saved, at = at, at + (key if again or program_multicasts(program) else 0)
     return Layout(
         slots=slots,
         valid=valid,
@@ -278,6 +311,9 @@ def make_layout(program: Program, key_size: int) -> Layout:
         moved=moved,
         digest=digest,
         exited=exited,
+        clone=clone,
+        resubmit=resubmit,
+        recirculate=recirculate,
         cut=cut,
         zeroed=zeroed,
         parsed=parsed,
@@ -285,6 +321,7 @@ def make_layout(program: Program, key_size: int) -> Layout:
         key=key,
         buffer=buffer,
         copying=copying,
+        again=trailer,
         saved=saved,
         size=at,
         usage=usage,

@@ -133,7 +133,7 @@ class ParserWriter:
 
     def _need(self, end: Value, at: At) -> None:
         """Stop with PacketTooShort unless the frame has `end` bytes."""
-        self._demand(self.asm.b.icmp_unsigned(">=", self.u.length, end), at, "PacketTooShort")
+        self._demand(self.asm.b.icmp_unsigned(">=", self.u.frame_length, end), at, "PacketTooShort")
 
     def _advance(self, count: int, at: At) -> At:
         self._need(self._position(at, count), at)

@@ -18,16 +18,43 @@ from switches.bmv2_json import (
     Table,
 )
 from switches.ebpf.actions import ActionWriter
+from switches.ebpf.again import (
+    MARK,
+    Why,
+    arrive,
+    become_clone,
+    begin,
+    class_of,
+    clone_if_asked,
+    keep_bytes,
+    keep_wish,
+    names_map,
+    recirculate_if_asked,
+    restore_image,
+    resubmit_if_asked,
+    send_again,
+    session_of,
+    why_of,
+)
 from switches.ebpf.checksums import update_checksums, verify_checksums
-from switches.ebpf.copies import CopyMaps, begin_copies, each_copy, emitted, resume
+from switches.ebpf.copies import (
+    CopyMaps,
+    begin_copies,
+    begin_session,
+    class_of_copy,
+    each_copy,
+    emitted,
+    resume,
+)
 from switches.ebpf.deparse import DeparserWriter
 from switches.ebpf.digest_gen import layout_digest, send_digest
 from switches.ebpf.expr import Evaluator, Machine
 from switches.ebpf.layout import (
     Layout,
     make_layout,
-    multicast_writes,
+    program_clones,
     program_multicasts,
+    program_truncates,
     slot_size,
 )
 from switches.ebpf.llvm import I32, PTR, Asm, Helper, MapPool, Value, const
@@ -53,7 +80,7 @@ from switches.ebpf.plan import (
 from switches.ebpf.queues import TOLD, join_queue, layout_queues, look_at_queue
 from switches.ebpf.selectors import layout_profile
 from switches.ebpf.tables import TableWriter, layout_table
-from switches.ebpf.unit import STANDARD, Unit, key_cell
+from switches.ebpf.unit import STANDARD, Again, Unit, key_cell
 from switches.ebpf.value_sets import layout_value_set
 from switches.errors import UnsupportedError
 
@@ -100,9 +127,11 @@ def translate(program: Program) -> Translation:
     function = ir.Function(module, ir.FunctionType(I32, [PTR]), "switch")
     function.section = SECTION
     asm = Asm(module, function)
-    copies = CopyMaps(pool) if program_multicasts(program) else None
+    multicasts, clones = program_multicasts(program), program_clones(program)
+    copies = CopyMaps(pool) if multicasts or clones else None
+    names = names_map(program, layout, pool)
     with asm.place("what comes before the parser"):
-        unit = _enter(program, layout, asm, function.args[0], pool, ifindexes, scratch, copies)
+        unit = _enter(program, layout, asm, function.args[0], pool, ifindexes, scratch, copies, names)
     unit.tables, unit.counters, unit.registers, unit.profiles = tables, counters, registers, profiles
     unit.lock_map, unit.meters = lock, meters
     unit.queue_map = layout_queues(program, layout, pool)
@@ -121,7 +150,9 @@ def translate(program: Program) -> Translation:
         digests=digests,
         ring_map=ring,
         value_sets=value_sets,
-        multicast_map=None if copies is None else copies.groups,
+        multicast_map=copies.groups if copies is not None and multicasts else None,
+        clone_map=copies.groups if copies is not None and clones else None,
+        names_map=names,
         self_map=None if copies is None else copies.program,
         queue_map=unit.queue_map,
     )
@@ -138,9 +169,6 @@ def _register(register: RegisterArray, pool: MapPool) -> RegisterLayout:
 def _refuse(program: Program) -> None:
     for part in program.unread:
         raise UnsupportedError(f"{part.what} {part.name}", str(part.source))
-    if any(multicast_writes(program)):
-        for p in (p for a in program.actions.values() for p in a.primitives if p.op == "truncate"):
-            raise UnsupportedError("truncate in a program that multicasts", str(p.source))
     for register in program.registers.values():
         if register.width > WIDEST:
             raise UnsupportedError(f"register {register.name} of {register.width} bits", str(register.source))
@@ -155,6 +183,7 @@ def _enter(
     ifindex_map: int,
     scratch_map: int,
     copies: CopyMaps | None,
+    names: int | None,
 ) -> Unit:
     """Entry code: the frame's length and port, scratch memory cleared, intrinsic metadata set."""
     b = asm.b
@@ -163,6 +192,7 @@ def _enter(
     length = asm.load(asm.at(ctx, _LEN), 32, 4)
     tagged = asm.load(asm.at(ctx, _VLAN_PRESENT), 32, 4)
     ifindex = asm.load(asm.at(ctx, _IFINDEX), 32, 4)
+    again = None if names is None else Again(names, asm.load(asm.at(ctx, MARK), 32, 4), ifindex)
     zero, index = key_cell(asm, 0), key_cell(asm, None)
     port_key = key_cell(asm, None)
     asm.store(ifindex, port_key, 4)
@@ -177,15 +207,20 @@ def _enter(
     b.cbranch(asm.is_null(scratch), drop, ready)
     asm.enter(ready)
     copy = None if copies is None else resume(asm, layout, scratch)
-    length = _restore_tags(asm, layout, ctx, scratch, tagged, length, drop)
+    if again is not None:
+        length = arrive(asm, layout, ctx, scratch, again, length, drop)
+    length = received = _restore_tags(asm, layout, ctx, scratch, tagged, length, drop)
+    if again is not None:
+        length, received = keep_bytes(asm, layout, ctx, scratch, length, drop)
     asm.zero(scratch, 0, layout.zeroed)
     machine = Machine(program, layout, asm, scratch)
-    unit = Unit(program, layout, asm, machine, ctx, length, port, zero, index, drop, pool)
-    unit.truncates, unit.frame_length, unit.copy = _truncates(program), length, copy
+    unit = Unit(program, layout, asm, machine, ctx, received, port, zero, index, drop, pool)
+    unit.truncates, unit.frame_length, unit.copy = program_truncates(program), length, copy
+    unit.again = again
     unit.set_standard("ingress_port", port)
-    unit.set_standard("packet_length", length)
-    if unit.has_standard("packet_length") or unit.truncates:
-        asm.store(length, asm.at(scratch, layout.length), 4)
+    unit.set_standard("packet_length", received)
+    if unit.has_standard("packet_length"):
+        asm.store(received, asm.at(scratch, layout.length), 4)
     return unit
 
 
@@ -243,41 +278,81 @@ def _body(u: Unit, port_map: int, copies: CopyMaps | None) -> None:
     if u.has_standard("ingress_global_timestamp"):
         u.set_standard("ingress_global_timestamp", _microseconds(u))
     parsed = asm.block("parsed")
+    if u.again is not None:
+        egress_clone, cut = asm.block("egress.clone"), asm.block("cut")
+        begin(u, egress_clone, cut)
     ParserWriter(u, parsed).run()
+    if u.again is not None:
+        with asm.place("clones"):
+            _clones(u, egress_clone, copies)
     with asm.place("verify_checksum"):
         verify_checksums(u)
     _control(u, u.program.ingress, "ingress")
+    if u.again is not None:
+        clone_if_asked(u, Why.INGRESS_CLONE)
     send_digest(u)
-
+    if u.again is not None:
+        resubmit_if_asked(u)
+        u.set_standard("instance_type", const(32, Why.NEW))
     if copies is not None:
         begin_copies(u)
     spec = u.machine.read(FieldRef(STANDARD, "egress_spec"), Source())
     port = asm.fit(spec, 32)
-    egress, sent, out = asm.block("egress"), asm.block("sent"), asm.block("out")
+    egress, sent = asm.block("egress"), asm.block("sent")
     b.cbranch(b.icmp_unsigned("==", port, const(32, DROP_PORT)), u.drop, egress)
     asm.enter(egress)
     _egress(u, port, u.drop, sent)
 
     asm.enter(sent)
     with asm.place("the deparser"):
-        writer = _deparser(u, out)
-        writer.run()
-        if u.truncates:
-            writer.cut()
+        writer = _deparser(u, u.drop)
+        length = writer.run()
+    if u.again is not None:
+        recirculate_if_asked(u, length, None)
+    if u.truncates:
+        writer.cut(length)
+    _leave(u, port_map, port, _class(u))
+    if u.again is not None:
+        asm.enter(cut)
+        _leave(u, port_map, session_of(u), class_of(u))
+    if copies is not None:
+        _copies(u, port_map, copies)
+
+
+def _clones(u: Unit, egress_clone: Any, copies: CopyMaps | None) -> None:
+    """Behind the parser: let clones go their own way. The builder goes on with other frames."""
+    asm, b = u.asm, u.asm.b
+    ingress_clone, other = asm.block("ingress.clone"), asm.block("no.clone")
+    is_clone = b.icmp_unsigned("==", why_of(u), const(32, Why.INGRESS_CLONE))
+    b.cbranch(is_clone, ingress_clone, other)
+    for why, block in ((Why.INGRESS_CLONE, ingress_clone), (Why.EGRESS_CLONE, egress_clone)):
+        asm.enter(block)
+        if copies is None:
+            b.branch(u.drop)
+            continue
+        if why is Why.EGRESS_CLONE:
+            restore_image(u)
+        become_clone(u, why)
+        begin_session(u, copies)
+    asm.enter(other)
+
+
+def _leave(u: Unit, port_map: int, port: Value, number: Value | None) -> None:
+    """Let a frame leave by a port, in a class if there is one. Ends the current block."""
+    asm, b = u.asm, u.asm.b
+    out, send = asm.block("out"), asm.block("send")
     asm.store(port, u.index_key, 4)
     cell = asm.helper(Helper.MAP_LOOKUP_ELEM, asm.map_ptr(port_map), u.index_key)
     b.cbranch(asm.is_null(cell), u.drop, out)
     asm.enter(out)
     ifindex = asm.load(cell, 32, 4)
-    send = asm.block("send")
     # redirect() to interface 0 would still say that all is well.
     b.cbranch(b.icmp_unsigned("==", ifindex, const(32, 0)), u.drop, send)
     asm.enter(send)
-    _set_class(u)
+    if number is not None:
+        asm.store(number, asm.at(u.ctx, _PRIORITY), 4)
     join_queue(u, port, asm.load(asm.at(u.ctx, _LEN), 32, 4))
     b.ret(asm.fit(asm.helper(Helper.REDIRECT, ifindex, const(64, 0)), 32))
-    if copies is not None:
-        _copies(u, port_map, copies)
 
 
 def _egress(u: Unit, port: Value, dropped: Any, sent: Any) -> None:
@@ -290,6 +365,8 @@ def _egress(u: Unit, port: Value, dropped: Any, sent: Any) -> None:
     if any(u.has_standard(name) for name in TOLD):
         look_at_queue(u, port)
     _control(u, u.program.egress, "egress")
+    if u.again is not None:
+        clone_if_asked(u, Why.EGRESS_CLONE)
     spec = u.machine.read(FieldRef(STANDARD, "egress_spec"), Source())
     b.cbranch(b.icmp_unsigned("==", asm.fit(spec, 32), const(32, DROP_PORT)), dropped, sent)
 
@@ -303,10 +380,12 @@ def _deparser(u: Unit, out: Any) -> DeparserWriter:
     return DeparserWriter(u)
 
 
-def _set_class(u: Unit) -> None:
-    if u.has_standard("priority"):
-        priority = u.asm.fit(u.machine.read(FieldRef(STANDARD, "priority"), Source()), 32)
-        u.asm.store(u.asm.b.add(priority, const(32, QDISC_CLASS)), u.asm.at(u.ctx, _PRIORITY), 4)
+def _class(u: Unit) -> Value | None:
+    """What to set skb->priority to, from standard_metadata.priority; None where no statement names that."""
+    if not u.has_standard("priority"):
+        return None
+    priority = u.asm.fit(u.machine.read(FieldRef(STANDARD, "priority"), Source()), 32)
+    return u.asm.b.add(priority, const(32, QDISC_CLASS))
 
 
 def _copies(u: Unit, port_map: int, copies: CopyMaps) -> None:
@@ -317,7 +396,14 @@ def _copies(u: Unit, port_map: int, copies: CopyMaps) -> None:
         _egress(copy, port, after, sent)
         asm.enter(sent)
         with asm.place("the deparser of copies"):
-            emitted(copy, _deparser(copy, after).emit_all())
+            length = emitted(copy, _deparser(copy, after).emit_all())
+        number = _class(copy)
+        if u.again is not None:
+            recirculate_if_asked(copy, length, after)
+            if number is None:
+                number = b.add(class_of_copy(u), const(32, QDISC_CLASS))
+            if u.truncates:
+                _send_cut(copy, length, port, number, after)
         asm.store(port, u.index_key, 4)
         cell = asm.helper(Helper.MAP_LOOKUP_ELEM, asm.map_ptr(port_map), u.index_key)
         b.cbranch(asm.is_null(cell), after, known)
@@ -325,14 +411,23 @@ def _copies(u: Unit, port_map: int, copies: CopyMaps) -> None:
         ifindex = asm.load(cell, 32, 4)
         b.cbranch(b.icmp_unsigned("==", ifindex, const(32, 0)), after, send)
         asm.enter(send)
-        _set_class(copy)
+        if number is not None:
+            asm.store(number, asm.at(u.ctx, _PRIORITY), 4)
         join_queue(copy, port, asm.load(asm.at(u.ctx, _LEN), 32, 4))
         asm.helper(Helper.CLONE_REDIRECT, u.ctx, ifindex, const(64, 0))
         b.branch(after)
 
 
-def _truncates(program: Program) -> bool:
-    return any(p.op == "truncate" for a in program.actions.values() for p in a.primitives)
+def _send_cut(copy: Unit, length: Value, port: Value, number: Value, after: Any) -> None:
+    """A copy that truncate() has cut begins anew: the frame has to stay whole for the copies behind it."""
+    asm, b = copy.asm, copy.asm.b
+    keep = keep_wish(copy)
+    shorter, whole = asm.block("copy.cut"), asm.block("copy.whole")
+    b.cbranch(b.icmp_unsigned("<", keep, length), shorter, whole)
+    asm.enter(shorter)
+    send_again(copy, Why.CUT, length, port, number, keep, after)
+    b.branch(after)
+    asm.enter(whole)
 
 
 def _microseconds(u: Unit) -> Value:

@@ -1,9 +1,10 @@
 """Packet replication: multicast groups and clone sessions, as the server and the program share them.
 
-Two hashes, keyed by the group's or session's number (32 bits). A value begins with a header of four 32-bit
-numbers: how many copies, the bytes that a copy may have (0: any number), the class of service, and nothing.
-The copies follow, port and instance, 32 bits each, in the order in which BMv2 makes them: by instance, then
-by port. Ports without a link are in there too; a frame sent to one is lost, as on any other way.
+One hash, keyed by the group's number, or the session's with SESSION added (32 bits). A value begins with a
+header of four 32-bit numbers: how many copies, the bytes that a copy may have (0: any number), the class of
+service, and nothing. The copies follow, port and instance, 32 bits each, in the order in which BMv2 makes
+them: by instance, then by port. Ports without a link are in there too; a frame sent to one is lost, as on any
+other way.
 """
 
 from __future__ import annotations
@@ -20,11 +21,13 @@ COPIES = 256  # of one group or session
 HEADER, COPY = 16, 8
 VALUE_SIZE = HEADER + COPIES * COPY
 GROUPS = SESSIONS = 1 << 15  # numbers from 1 up to, but not with, this one, as in BMv2
+SESSION = 1 << 31
+CLASSES = 8  # of service
 
 
 def replication_map(name: str) -> MapSpec:
-    """The map of groups or of sessions."""
-    return MapSpec(name, MapType.HASH, 4, VALUE_SIZE, GROUPS, NO_PREALLOC)
+    """The map of groups and sessions."""
+    return MapSpec(name, MapType.HASH, 4, VALUE_SIZE, GROUPS + SESSIONS, NO_PREALLOC)
 
 
 @dataclass(frozen=True)
@@ -64,10 +67,11 @@ def _standing(replica: Replica, is_up: Callable[[int], bool]) -> Replica | None:
 
 
 class ReplicationState:
-    """Groups or sessions by number. Plans changes as `TableState` does."""
+    """Groups or, with `base` SESSION, sessions by number. Plans changes as `TableState` does."""
 
-    def __init__(self, map_index: int | None, is_up: Callable[[int], bool]) -> None:
+    def __init__(self, map_index: int | None, is_up: Callable[[int], bool], base: int = 0) -> None:
         self.map = map_index
+        self._base = base
         self.entries: dict[int, Replication] = {}
         self._is_up = is_up
 
@@ -109,7 +113,7 @@ class ReplicationState:
             entry = self.entries.get(number)
             return None if entry is None else encode_replication(entry, self._is_up)
 
-        tx.change(self.map, struct.pack("=I", number), current(), current)
+        tx.change(self.map, struct.pack("=I", self._base | number), current(), current)
 
     def link_changed(self, port: int, tx: Transaction) -> None:
         """Write anew whatever has backups and to do with a port."""

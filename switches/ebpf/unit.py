@@ -24,6 +24,18 @@ from switches.ebpf.plan import (
 STANDARD = "standard_metadata"
 
 
+@dataclass(frozen=True)
+class Again:
+    """What lets frames begin anew (see `again`): a map with their mark and the program's number.
+
+    `mark` and `ifindex` are those of the frame.
+    """
+
+    names: int
+    mark: Value
+    ifindex: Value
+
+
 @dataclass
 class Unit:
     """One function under construction: its code, its maps, and values read once at its start."""
@@ -52,7 +64,8 @@ class Unit:
     truncates: bool = False  # whether some statement cuts frames
     frame_length: Value = None  # i32, bytes that the frame has now; before the deparser those it came with
     wrong: Any = None  # the block to go to where an assertion fails, if that is not `drop`
-    copy: Any = None  # the block that makes copies, where the program multicasts
+    copy: Any = None  # the block that makes copies, where the program multicasts or clones
+    again: Again | None = None  # where frames can begin anew
 
     def count(self, map_index: int, cells: int, index: Value) -> None:
         """Add this frame to a counter cell; an index outside the array counts nothing."""
@@ -101,7 +114,7 @@ class Unit:
 
     def lengthen(self, by: Value) -> None:
         """Adding or removing a header changes what packet_length is in egress."""
-        if self.has_standard("packet_length") or self.truncates:
+        if self.has_standard("packet_length"):
             asm = self.asm
             cell = asm.at(self.machine.scratch, self.layout.length)
             asm.store(asm.b.add(asm.load(cell, 32, 4), by), cell, 4)

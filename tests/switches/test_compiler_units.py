@@ -65,8 +65,8 @@ FIELD = {"type": "field", "value": ["in_", "w"]}
 @pytest.mark.parametrize(
     ("program", "message"),
     [
-        (add_primitive("resubmit", FIELD), "prog.p4:42: primitive 'resubmit'"),
-        (add_primitive("recirculate", FIELD), "prog.p4:42: primitive 'recirculate'"),
+        (add_primitive("resubmit", FIELD), "prog.p4:42: a field list that is not declared"),
+        (add_primitive("resize", FIELD), "prog.p4:42: primitive 'resize'"),
         (
             add_primitive(
                 "assign",

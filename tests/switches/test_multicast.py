@@ -11,8 +11,6 @@ import pytest
 from finsy.proto import p4r
 
 from switches.bmv2_json import read_program
-from switches.ebpf.program import translate
-from switches.errors import UnsupportedError
 from switches.interpreter import Interpreter
 from tests.switches.conftest import TARGETS
 from tests.switches.switch_kit import (
@@ -135,9 +133,3 @@ def test_a_group_of_256_copies(ebpf: Switch, namespace: Namespace) -> None:
     assert (read.counter_entry.data.packet_count, read.counter_entry.data.byte_count) == (1, 9 + 6 + 200)
     # The next frame on the same CPU is one that came in, not another copy.
     compare_copies(namespace, ebpf.model, [frame(0, 0, bytes(64))] * 4)
-
-
-def test_truncate_with_multicast_is_refused() -> None:
-    text = PROGRAM.read_text().replace('"op" : "mark_to_drop"', '"op" : "truncate"')
-    with pytest.raises(UnsupportedError, match=r"multicast\.p4:\d+: truncate in a program that multicasts"):
-        translate(read_program(text))

@@ -220,7 +220,7 @@ def test_finsy_sends_and_receives(
     info = tmp_path / "program.p4info.txtpb"
     info.write_text(text_format.MessageToString(p4info()))
     listener, sender = namespace.packet_socket("h2"), namespace.packet_socket("h1")
-    heard: list[bytes] = []
+    heard: asyncio.Queue[bytes] = asyncio.Queue()
 
     async def ready(sw: fy.Switch) -> None:
         await sw.write(fy.P4PacketOut(bytes(range(100)), group=0, op=1, rid=0, port=0, length=0, type=0))
@@ -228,17 +228,24 @@ def test_finsy_sends_and_receives(
         packets = sw.read_packets()
         asyncio.get_running_loop().call_soon(sender.send, frame(6, 0, 99))
         async for packet in packets:
-            heard.append(KEY.pack(*(packet[name] for name, _ in FIELDS)) + packet.payload)
-            sw.stop()
+            heard.put_nowait(KEY.pack(*(packet[name] for name, _ in FIELDS)) + packet.payload)
 
     options = fy.SwitchOptions(
         p4info=info, p4blob=PROGRAM, device_id=4, initial_election_id=100, ready_handler=ready, p4force=True
     )
-    asyncio.run(asyncio.wait_for(fy.Switch("s", client.address, options).run(), 60))
+
+    async def run() -> bytes:
+        switch = asyncio.create_task(fy.Switch("s", client.address, options).run())
+        try:
+            return await asyncio.wait_for(heard.get(), 30)
+        finally:
+            switch.cancel()
+
+    told = asyncio.run(run())
     head = KEY.pack(0, 1, 0, 0, 0, 0)
     (sent,) = (f for p, f in model.run(CPU, head + bytes(range(100))) if p == 2)
     assert receive(listener, 1) == [sent]
-    assert heard == [f for p, f in model.run(1, frame(6, 0, 99)) if p == CPU]
+    assert [told] == [f for p, f in model.run(1, frame(6, 0, 99)) if p == CPU]
     listener.close()
     sender.close()
 

@@ -79,7 +79,7 @@ def test_other_addresses_are_refused(address: str) -> None:
 def test_the_command_line_is_that_of_simple_switch_grpc() -> None:
     argv = ["--device-id", "7", "-i", "1@a", "-i", "2@b", "--no-p4", "--", "--grpc-server-addr", "0.0.0.0:5"]
     options = parse([*argv, "--cpu-port", "255"])
-    assert options.specs == (SwitchSpec("s7", 7, {1: "a", 2: "b"}),)
+    assert options.specs == (SwitchSpec("s7", 7, {1: "a", 2: "b"}, 255),)
     assert (options.json_file, options.address) == (None, "127.0.0.1:5")
     assert parse(["-i", "0@a", "prog.json"]).json_file == Path("prog.json")
 

@@ -12,7 +12,7 @@ from switches.ebpf.p4rt.running import Running
 from switches.ebpf.p4rt.schema import Schema
 from switches.ebpf.p4rt.status import Code, P4RuntimeError
 from switches.ebpf.p4rt.values import decode
-from switches.ebpf.replication import COPIES, GROUPS, Replica, Replication
+from switches.ebpf.replication import CLASSES, COPIES, GROUPS, Replica, Replication
 
 _INSTANCES = 1 << 16  # egress_rid is a bit<16>
 _PORT_BITS = 32
@@ -65,11 +65,12 @@ class ReplicationEntries:
         if message.HasField("multicast_group_entry"):
             return Replication(read_replicas(message.multicast_group_entry.replicas, ports), text)
         session = message.clone_session_entry
-        if session.class_of_service:
-            raise P4RuntimeError(Code.UNIMPLEMENTED, "a class of service of clones is not supported")
+        if session.class_of_service >= CLASSES:
+            raise _bad(f"class_of_service is not in 0..{CLASSES - 1}")
         if not 0 <= session.packet_length_bytes < _LONGEST:
             raise _bad(f"packet_length_bytes is not in 0..{_LONGEST - 1}")
-        return Replication(read_replicas(session.replicas, ports), text, session.packet_length_bytes)
+        replicas, length = read_replicas(session.replicas, ports), session.packet_length_bytes
+        return Replication(replicas, text, length, session.class_of_service)
 
     def read(self, entity: p4r.Entity) -> Iterator[p4r.Entity]:
         """One group or session, or all."""

@@ -18,7 +18,7 @@ from switches.ebpf.p4rt.cells import CounterCells
 from switches.ebpf.p4rt.status import Code, P4RuntimeError
 from switches.ebpf.plan import DROP_PORT, RING_SIZE
 from switches.ebpf.profiles import ProfileState
-from switches.ebpf.replication import ReplicationState
+from switches.ebpf.replication import SESSION, ReplicationState
 from switches.ebpf.ring import RingReader
 from switches.ebpf.value_sets import ValueSetState
 
@@ -49,7 +49,7 @@ class Running:
         self.digest_numbers: dict[int, int] = {}  # in the JSON -> in the P4Info
         self._ring = None if plan.ring_map is None else RingReader(datapath.maps[plan.ring_map].fd, RING_SIZE)
         self.multicast = ReplicationState(plan.multicast_map, is_up)
-        self.clones = ReplicationState(plan.clone_map, is_up)
+        self.clones = ReplicationState(plan.clone_map, is_up, SESSION)
         first = Transaction()
         for state in self.tables.values():
             state.setup(first)
