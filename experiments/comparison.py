@@ -20,9 +20,10 @@ from experiments.overlay import merge, parse_wishes
 from experiments.scenario import SCENARIOS, TARGETS, Target
 from experiments.transports import NAMED, ROUTINGS, Transport
 from experiments.workloads import WORKLOADS
-from hosts.collectives.transports import WITH_NIC
+from hosts.collectives.transports import WITH_NIC, check_options
 from testbed.frr.plan import Timers
 from topologies import Fabric, InputError, build_fabric, load_fabric
+from topologies.shipped import TOPOLOGIES
 from topologies.yamlfile import Value, YamlMap, parse_yaml
 
 TOP_KEYS = (
@@ -115,8 +116,12 @@ class Comparison:
                     where=f"scenario {self.name}",
                 )
         self._check_ranks(len(names))
-        if self.figure:
-            require_figure(self.figure)
+        for transport in self.transports:
+            try:
+                check_options(transport.kind, fabric, transport.channel_options)
+            except ValueError as error:
+                where = f"scenario {self.name}"
+                raise InputError(f"transports.{transport.name}.options: {error}", where=where) from None
         check_places(self.faults, fabric, f"scenario {self.name}")
         metered(fabric, self.links)
 
@@ -168,6 +173,11 @@ def parse_comparison(text: str, where: str, wishes: Sequence[YamlMap] = ()) -> C
         doc = merge(doc, wish)
     also = ("topology", "transports", "workload", "faults", "measure")
     top = read_keys(doc, TOP_KEYS, "a scenario", also)
+    if top["figure"]:
+        try:
+            require_figure(top["figure"])
+        except InputError as error:
+            raise doc["figure"].error(str(error)) from None
     kind, params = _workload(doc)
     transports = _transports(doc.require("transports", "a scenario"))
     kernels = [t.name for t in transports if t.kind not in WITH_NIC]
@@ -207,7 +217,12 @@ def _part(doc: YamlMap, key: str) -> YamlMap:
 def _topology(value: Value) -> tuple[str, str]:
     """A name or a file, or a whole topology in place: then its text and where it stands."""
     if not isinstance(value.data, YamlMap):
-        return value.as_str("topology"), ""
+        name = value.as_str("topology")
+        try:
+            TOPOLOGIES.text(name)
+        except InputError as error:
+            raise value.error(f"topology: {error}") from None
+        return name, ""
     place = f"{value.where}:{value.line}: topology" if value.line else f"{value.where}: topology"
     text = json.dumps(value.plain())
     build_fabric(text, place)

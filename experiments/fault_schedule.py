@@ -64,6 +64,12 @@ class FaultSpec:
             raise part["every"].error(f"{what}.every must be longer than its duration")
         if found["kind"] == REBOOT and not found["duration_ns"]:
             raise part.error(f"{what}: a {REBOOT} needs a duration: how long the switch is away")
+        takes = (*fault_kinds.KINDS[found["kind"]].takes, "where")
+        for key in ("direction", "ratio", "delay"):
+            if key in part and key not in takes and f"{key}_ns" not in takes:
+                raise part[key].error(f"{what}.{key}: a {found['kind']} has no use for it")
+        if found["delay_ns"] <= 0:
+            raise part["delay"].error(f"{what}.delay must be longer than nothing")
         if found["ratio"] <= 0:
             raise part["ratio"].error(f"{what}.ratio must be above 0")
         return cls(where=tuple(item.as_str(f"{what}.where") for item in items), **found)

@@ -8,8 +8,10 @@ combinations that scenarios compare.
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from inspect import signature
 from typing import Any
 
 from hosts.collectives.channel import Channel
@@ -61,6 +63,26 @@ def open_channels(
         return readable
 
     return on_one_host(channels, turn)
+
+
+def check_options(kind: str, fabric: Fabric, options: Mapping[str, Any]) -> None:
+    """Raises ValueError, a line, where a transport has no such option or cannot take its value.
+
+    Opens nothing: needs no namespace.
+    """
+    host = fabric.hosts[0].name
+    try:
+        if kind == "mrc":
+            mrc_config(fabric, host, {key: value for key, value in options.items() if key != "qps"})
+        elif kind in WITH_NIC:
+            make_config(kind, fabric, host, options)
+        else:
+            signature(TcpChannel).bind(fabric, host, 0, **options)
+    except TypeError as error:
+        unknown = re.search(r"unexpected keyword argument '(\w+)'", str(error))
+        raise ValueError(
+            f"there is no option '{unknown[1]}'" if unknown else f"a value is of the wrong kind ({error})"
+        ) from None
 
 
 def _mrc(fabric: Fabric, host: str, options: Mapping[str, Any], seed: int, propagation_ns: int) -> Context:

@@ -107,6 +107,8 @@ def test_a_topology_may_stand_in_place() -> None:
         ("kind: stream", "kind: stream, sizes: [1]", "file.yaml:4: workload stream has no key 'sizes'"),
         ("kind: stream", "kind: stream, duration: 1 ms", "workload.duration must be from 10 ms to 3600 s"),
         ("kind: stream", "kind: all-reduce, sizes: [many]", "file.yaml:4: workload.sizes must be a size"),
+        ("name: short", "name: short\nfigure: fig99", "file.yaml:2: figure: there is no 'fig99'"),
+        ("topology: tiny", "topology: nowhere", "file.yaml:2: topology: no topology 'nowhere'"),
         ("name: short", "name: short\nspeed: 3", "file.yaml:2: a scenario has no key 'speed'"),
         ("name: short\n", "", "file.yaml:1: a scenario needs 'name'"),
     ],
@@ -127,6 +129,15 @@ def test_a_mistake_is_one_line_with_its_place(old: str, new: str, message: str) 
         ("{kind: loss, where: random, ratio: 2}", "file.yaml:5: faults[0].ratio must be from 0 to 1"),
         ("{kind: loss, where: random, ratio: 0}", "file.yaml:5: faults[0].ratio must be above 0"),
         ("{kind: switch-reboot, where: p0-t1-0}", "faults[0]: a switch-reboot needs a duration"),
+        (
+            "{kind: switch-death, where: random, direction: up}",
+            "file.yaml:5: faults[0].direction: a switch-death has no use for it",
+        ),
+        ("{kind: carrier, where: random, ratio: 0.5}", "faults[0].ratio: a carrier has no use for it"),
+        (
+            "{kind: delay, where: random, delay: 0}",
+            "file.yaml:5: faults[0].delay must be longer than nothing",
+        ),
         ("{kind: loss, where: []}", "file.yaml:5: faults[0].where is empty"),
         ("{kind: loss, where: random, every: 1 ms, duration: 1 ms}", "must be longer than its duration"),
     ],
@@ -142,6 +153,10 @@ def test_a_mistake_in_a_fault_is_one_line_with_its_place(fault: str, message: st
     ("change", "message"),
     [
         ("workload={kind: stream, src: h9}", "workload.src: tiny has no host 'h9' (it has h0 to h3)"),
+        ("transports={mrc: {options: {nope: 1}}}", "transports.mrc.options: there is no option 'nope'"),
+        ("transports={mrc: {options: {mpr: 5}}}", "transports.mrc.options: mpr must be a multiple of 128"),
+        ("transports={rocev2: {options: {nope: 1}}}", "transports.rocev2.options: there is no option 'nope'"),
+        ("transports={tcp: {options: {nope: 1}}}", "transports.tcp.options: there is no option 'nope'"),
         ("workload={kind: all-reduce, ranks: 9}", "workload.ranks: 9 of 4 hosts: 2 to 4, or 0 for all"),
         (
             "workload={kind: all-reduce, ranks: 9, ranks_per_host: 2}",
