@@ -270,16 +270,15 @@ class Interpreter:
         self._digest = 0
         self._verify_checksums()
         self._control(self.program.ingress)
-        whole = s.frame[: s.cut]
         if s.clone is not None:
             number, fields = s.clone
-            self._again(INGRESS_CLONE, whole, kept=self._preserved(fields), session=number)
+            self._again(INGRESS_CLONE, s.frame, kept=self._preserved(fields), session=number)
             s.clone = None
         if self._digest in self.program.digests:
             declared = self.program.digests[self._digest]
             self.learned.append((declared.name, tuple(s.fields.get(ref, 0) for ref in declared.fields)))
         if s.resubmit:
-            self._again(RESUBMITTED, whole, fields=self._preserved(s.resubmit))
+            self._again(RESUBMITTED, s.frame, fields=self._preserved(s.resubmit))
             return []
         if group := self._standard("mcast_grp"):
             self._set_standard("instance_type", REPLICATION)
@@ -318,9 +317,8 @@ class Interpreter:
         return self._copies(session.copies)
 
     def _copies(self, copies: Sequence[tuple[int, int]]) -> list[tuple[int, bytes]]:
-        # A copy has what is left of the payload, and is not cut any more.
         s = self._s
-        s.frame, s.cut = s.frame[: s.offset] + s.frame[s.offset :][: s.cut], None
+        s.cut = None  # what was cut is the frame, not what is copied of it
         out = []
         for port, instance in sorted(copies, key=lambda copy: (copy[1], copy[0])):
             self._s = replace(s, fields=dict(s.fields), valid=dict(s.valid), varbits=dict(s.varbits))
@@ -341,7 +339,6 @@ class Interpreter:
         self._control(self.program.egress)
         if s.clone is not None:
             number, fields = s.clone
-            frame = s.frame[: s.offset] + s.frame[s.offset :][: s.cut]
             state = {
                 "valid": dict(s.valid),
                 "varbits": dict(s.varbits),
@@ -349,7 +346,7 @@ class Interpreter:
                 "length": s.length,
             }
             kept = self._of_headers() | self._preserved(fields)
-            self._again(EGRESS_CLONE, frame, session=number, fields=kept, **state)
+            self._again(EGRESS_CLONE, s.frame, session=number, fields=kept, **state)
             s.clone = None
         if self._standard("egress_spec") == DROP:
             return []
@@ -357,14 +354,12 @@ class Interpreter:
         for p in self.program.deparser.primitives:
             self._statement(p, ())
         headers = b"".join(self._emit(h) for h in self.program.deparser.order if s.valid.get(h))
-        whole = (headers + s.frame[s.offset :])[: s.cut]
-        if s.cut == 0:  # BMv2 loses it
-            return []
+        whole = headers + s.frame[s.offset :]
         if s.recirculate:
             kept, size = self._preserved(s.recirculate), len(whole)
             self._again(RECIRCULATED, whole, fields=kept, received=size, length=size)
             return []
-        return [(out, whole)]
+        return [] if s.cut == 0 else [(out, whole[: s.cut])]  # BMv2 loses what has nothing left
 
     # -- fields --------------------------------------------------------------------------------------------
 

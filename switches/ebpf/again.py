@@ -225,16 +225,11 @@ def wish(u: Unit, at: int) -> Value:
     return u.asm.load(u.asm.at(u.machine.scratch, at), 32, 4)
 
 
-def keep_wish(u: Unit, before: Value = None) -> Value:
-    """How many bytes truncate() leaves of a frame, counted from `before` bytes on; all ones without."""
+def keep_wish(u: Unit) -> Value:
+    """How many bytes truncate() leaves of a frame; all ones without."""
     asm, b = u.asm, u.asm.b
-    if not u.truncates:
-        return const(32, _ALL)
     cut = asm.load(asm.at(u.machine.scratch, u.layout.cut), 32, 4)
-    keep = b.sub(cut, const(32, 1))
-    if before is not None:
-        keep = b.add(keep, before)
-    return b.select(b.icmp_unsigned("==", cut, const(32, 0)), const(32, _ALL), keep)
+    return b.sub(cut, const(32, 1))
 
 
 def clone_if_asked(u: Unit, why: Why) -> None:
@@ -247,9 +242,7 @@ def clone_if_asked(u: Unit, why: Why) -> None:
     asm.store(const(32, 0), asm.at(u.machine.scratch, layout.clone), 4)
     session = b.and_(asked, const(32, SESSION_MASK))
     fields = b.and_(b.lshr(asked, const(32, 16)), const(32, SESSION_MASK))
-    parsed = asm.load(asm.at(u.machine.scratch, layout.parsed), 32, 4)
-    keep = keep_wish(u, parsed if why is Why.EGRESS_CLONE else None)
-    send_again(u, why, u.frame_length, session, fields, keep, done)
+    send_again(u, why, u.frame_length, session, fields, const(32, _ALL), done)
     b.branch(done)
     asm.enter(done)
 
@@ -261,7 +254,7 @@ def resubmit_if_asked(u: Unit) -> None:
     send, done = asm.block("resubmit.send"), asm.block("resubmit.done")
     b.cbranch(b.icmp_unsigned("==", fields, const(32, 0)), done, send)
     asm.enter(send)
-    send_again(u, Why.RESUBMITTED, u.frame_length, const(32, 0), fields, keep_wish(u), None)
+    send_again(u, Why.RESUBMITTED, u.frame_length, const(32, 0), fields, const(32, _ALL), None)
     asm.enter(done)
 
 
@@ -275,7 +268,7 @@ def recirculate_if_asked(u: Unit, length: Value, after: Any) -> None:
     send, done = asm.block("recirculate.send"), asm.block("recirculate.done")
     b.cbranch(b.icmp_unsigned("==", fields, const(32, 0)), done, send)
     asm.enter(send)
-    send_again(u, Why.RECIRCULATED, length, const(32, 0), fields, keep_wish(u), after)
+    send_again(u, Why.RECIRCULATED, length, const(32, 0), fields, const(32, _ALL), after)
     if after is not None:
         b.branch(after)
     asm.enter(done)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from switches.bmv2_json import NOWHERE, FieldRef
-from switches.ebpf.again import cut_to, keep_wish, session_of
+from switches.ebpf.again import cut_to, session_of
 from switches.ebpf.deparse import valid_bytes
 from switches.ebpf.layout import Layout
 from switches.ebpf.llvm import I32, Asm, Helper, MapPool, Value, const
@@ -63,12 +63,9 @@ def begin_copies(u: Unit) -> None:
     b.cbranch(b.icmp_unsigned("==", group, const(32, 0)), one, many)
     asm.enter(many)
     u.set_standard("instance_type", const(32, _REPLICATION))
-    length = u.frame_length
-    if u.truncates:  # a copy has what is left of the payload, and is not cut any more
-        parsed = asm.load(asm.at(u.machine.scratch, u.layout.parsed), 32, 4)
-        length = cut_to(asm, u.ctx, length, keep_wish(u, parsed), u.drop)
+    if u.truncates:  # as in BMv2 truncate() in ingress is for the frame, not for copies of it
         asm.store(const(32, 0), asm.at(u.machine.scratch, u.layout.cut), 4)
-    _start(u, group, length, const(32, 0))
+    _start(u, group, u.frame_length, const(32, 0))
     asm.enter(one)
 
 
