@@ -38,6 +38,7 @@ MODULES = (
     "operations",
     "paths",
     "psn",
+    "reports",
     "requester",
     "responder",
     "sack",

@@ -8,10 +8,11 @@ from hosts.compiled import prefer
 prefer(__path__)  # Before any module of this package is imported.
 
 from hosts.mrc.config import DscpMap, MrcConfig
-from hosts.mrc.endpoint import Completion, Drops, Endpoint, EvCounters, PlaneCounters, QpCounters
+from hosts.mrc.endpoint import Drops, Endpoint, EvCounters, PlaneCounters, QpCounters
 from hosts.mrc.ev import EvState
 from hosts.mrc.memory import Access, MemoryRegion
 from hosts.mrc.paths import Path, PlanePaths, PortAddress, QpAttributes, RemotePaths
+from hosts.mrc.reports import Completion
 
 __all__ = [
     "Access",

@@ -29,8 +29,6 @@ from hosts.mrc.events import (
     EvProbed,
     PortStatusUnanswered,
     QpError,
-    ReceiveCompleted,
-    SendCompleted,
     Status,
 )
 from hosts.mrc.frames import FLOW_START, Flow, FlowCache, FrameOptions, traffic_class
@@ -39,6 +37,7 @@ from hosts.mrc.memory import Access, MemoryRegion, MemoryTable
 from hosts.mrc.operations import Purpose, Request, Requests
 from hosts.mrc.paths import PortAddress, QpAttributes, RemotePaths
 from hosts.mrc.psn import PSN_MASK
+from hosts.mrc.reports import Completion, Reports, message_view
 from hosts.mrc.requester import Frame, Requester
 from hosts.mrc.responder import Responder
 from hosts.mrc.wire import (
@@ -63,8 +62,6 @@ from hosts.mrc.wire import (
     timestamp,
 )
 
-Completion = SendCompleted | ReceiveCompleted
-
 _MIN_FRAME: Final = BTH_OFFSET + BTH_LEN + ICRC_LEN
 _SACK_END: Final = BTH_OFFSET + BTH_LEN + SETH_STRUCT.size
 _NACK_END: Final = BTH_OFFSET + BTH_LEN + NETH_STRUCT.size
@@ -76,7 +73,6 @@ _NACK: Final = int(Opcode.NACK)
 _PROBE: Final = int(Opcode.PROBE_REQUEST)
 _ACK: Final = int(Opcode.ACKNOWLEDGE)
 _ENDPOINT_OPS: Final = (int(Opcode.ENDPOINT_REQUEST), int(Opcode.ENDPOINT_RESPONSE))
-_EVENT_LIMIT: Final = 1 << 16
 
 
 @dataclass(slots=True)
@@ -248,8 +244,7 @@ class Endpoint:
         self._reverse_due: dict[frozenset[bytes], int] = {}
         """When to ask next after an EV for answers, by peer."""
         self._keeps_reverse = self.config.reverse_evs == "set"
-        self._events: deque[Event] = deque(maxlen=_EVENT_LIMIT)
-        self._completions: deque[Completion] = deque()
+        self._reports = Reports()
         self._now_ns = 0
         self.drops = Drops()
         self.frames_received: dict[int, int] = dict.fromkeys(self._addresses, 0)
@@ -365,32 +360,23 @@ class Endpoint:
         qp = self.qps[qpn]
         if not qp.connected:
             raise ValueError(f"QP {qpn:#x} is not connected")
-        view = memoryview(data)
-        if view.format != "B" or view.ndim != 1:
-            view = view.cast("B")
-        if len(view) > 0x7FFFFFFF:
-            raise ValueError("a message has at most 2^31 - 1 bytes")
-        if imm is not None and not 0 <= imm <= 0xFFFFFFFF:
-            raise ValueError(f"immediate data has 32 bits, not {imm}")
+        view = message_view(data, imm)
         qp.requester.post(self._now_ns if now_ns is None else now_ns, wr_id, view, remote_va, rkey, imm)
         self._wake(qp)
 
     def poll_cq(self, limit: int = 64) -> list[Completion]:
         """Take up to `limit` completions, of all QPs, in the order they came about."""
-        return [self._completions.popleft() for _ in range(min(limit, len(self._completions)))]
+        return self._reports.poll(limit)
 
     def next_event(self) -> Event | None:
         """Take the oldest event, completions among them; None when there is none."""
-        if self._completions and (not self._events or self._completions[0].t_ns < self._events[0].t_ns):
-            return self._completions.popleft()
-        return self._events.popleft() if self._events else None
+        return self._reports.next_event()
 
     def events(self) -> Iterator[Event]:
         """Take all events, completions among them, oldest first. Each is handed out once, here or by
         `poll_cq`.
         """
-        while (event := self.next_event()) is not None:
-            yield event
+        return self._reports.drain()
 
     # Administration
 
@@ -879,10 +865,7 @@ class Endpoint:
             waiting.popleft()
 
     def _emit(self, event: Event) -> None:
-        if isinstance(event, (SendCompleted, ReceiveCompleted)):
-            self._completions.append(event)
-            return
-        self._events.append(event)
+        self._reports.add(event)
         if isinstance(event, QpError):
             qp = self.qps.get(event.qpn)
             if qp is not None:

@@ -10,13 +10,14 @@ from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from hosts.mrc.endpoint import Completion, Drops, EvCounters
+from hosts.mrc.endpoint import Drops, EvCounters
 from hosts.mrc.ev import EvState
 from hosts.mrc.events import Event, QpError, ReceiveCompleted, SendCompleted
 from hosts.mrc.icrc import RESIDUE, crc32
 from hosts.mrc.memory import Access, MemoryRegion, MemoryTable
 from hosts.mrc.paths import PortAddress, RemotePaths
 from hosts.mrc.psn import PSN_MASK
+from hosts.mrc.reports import Completion, Reports, message_view
 from hosts.mrc.requester import Frame
 from hosts.mrc.wire import BTH_LEN, BTH_STRUCT, ICRC_LEN, IMM_STRUCT
 from hosts.roce.config import RoceConfig
@@ -29,7 +30,6 @@ from hosts.roce.wire import Opcode
 
 _FIRST_WRITE, _LAST_WRITE = int(Opcode.WRITE_FIRST), int(Opcode.WRITE_ONLY_IMM)
 _ACK, _CNP = int(Opcode.ACKNOWLEDGE), int(Opcode.CNP)
-_EVENT_LIMIT = 1 << 16
 _TURN = 8
 """Frames a queue pair hands out before the next one has its turn."""
 
@@ -119,8 +119,7 @@ class Endpoint:
         self._sending: deque[QueuePair] = deque()
         self._timed: dict[int, QueuePair] = {}
         """QPs that may have a timer running."""
-        self._events: deque[Event] = deque(maxlen=_EVENT_LIMIT)
-        self._completions: deque[Completion] = deque()
+        self._reports = Reports()
         self._now_ns = 0
         self.port_up = dict.fromkeys(self._addresses, True)
         self.drops = Drops()
@@ -147,7 +146,7 @@ class Endpoint:
         qpn = self._next_qpn
         self._next_qpn += count
         psn = self._rng.getrandbits(24)
-        connection = Connection(qpn, count, self._tell)
+        connection = Connection(qpn, count, self._reports.add)
         self._connections[qpn] = tuple(self._make_qp(qpn + i, psn, connection) for i in range(count))
         self._psns[qpn] = psn
         return qpn
@@ -224,13 +223,7 @@ class Endpoint:
         qps = self._connections[qpn]
         if not qps[0].connected:
             raise ValueError(f"QP {qpn:#x} is not connected")
-        view = memoryview(data)
-        if view.format != "B" or view.ndim != 1:
-            view = view.cast("B")
-        if len(view) > 0x7FFFFFFF:
-            raise ValueError("a message has at most 2^31 - 1 bytes")
-        if imm is not None and not 0 <= imm <= 0xFFFFFFFF:
-            raise ValueError(f"immediate data has 32 bits, not {imm}")
+        view = message_view(data, imm)
         now = self._now_ns if now_ns is None else now_ns
         qps[0].connection.post(wr_id, len(view))
         parts = stripes(len(view), len(qps), self.config.stripe_alignment_bytes)
@@ -255,20 +248,17 @@ class Endpoint:
 
     def poll_cq(self, limit: int = 64) -> list[Completion]:
         """Take up to `limit` completions, of all connections, in the order they came about."""
-        return [self._completions.popleft() for _ in range(min(limit, len(self._completions)))]
+        return self._reports.poll(limit)
 
     def next_event(self) -> Event | None:
         """Take the oldest event, completions among them; None when there is none."""
-        if self._completions and (not self._events or self._completions[0].t_ns < self._events[0].t_ns):
-            return self._completions.popleft()
-        return self._events.popleft() if self._events else None
+        return self._reports.next_event()
 
     def events(self) -> Iterator[Event]:
         """Take all events, completions among them, oldest first. Each is handed out once, here or by
         `poll_cq`.
         """
-        while (event := self.next_event()) is not None:
-            yield event
+        return self._reports.drain()
 
     # The driver's side
 
@@ -403,13 +393,7 @@ class Endpoint:
                     part.responder.error = True
                     part.requester.flush(event.t_ns)
         else:
-            self._tell(event)
-
-    def _tell(self, event: Event) -> None:
-        if isinstance(event, SendCompleted | ReceiveCompleted):
-            self._completions.append(event)
-        else:
-            self._events.append(event)
+            self._reports.add(event)
 
     # Observation
 
