@@ -73,6 +73,12 @@ _NACK: Final = int(Opcode.NACK)
 _PROBE: Final = int(Opcode.PROBE_REQUEST)
 _ACK: Final = int(Opcode.ACKNOWLEDGE)
 _ENDPOINT_OPS: Final = (int(Opcode.ENDPOINT_REQUEST), int(Opcode.ENDPOINT_RESPONSE))
+_TURN: Final = 16
+"""Frames a queue pair hands out before the next one has its turn: half of what a driver asks for at a time,
+since each turn costs the look at a queue pair that has left the caches, and an answer of its own.
+"""
+_SHARED_TURN: Final = 8
+"""The same where queue pairs share a window, so that none takes a narrow one whole."""
 
 
 @dataclass(slots=True)
@@ -675,8 +681,8 @@ class Endpoint:
         """Return about `limit` frames at most, each with its port; an empty list says there is nothing to
         send now.
 
-        `free_ports` are the ports that can take a frame; None means all. A QP hands out at most eight frames
-        before the next one has its turn; answers go before data.
+        `free_ports` are the ports that can take a frame; None means all. Queue pairs take turns; answers go
+        before data.
         """
         self._now_ns = now_ns
         out: list[Frame] = []
@@ -703,7 +709,7 @@ class Endpoint:
         while sending and len(out) < limit and blocked < len(sending):
             qp = sending.popleft()
             requester = qp.requester
-            room = min(8, limit - len(out))
+            room = min(_SHARED_TURN if requester.congestion.shared else _TURN, limit - len(out))
             if qp.parked:
                 count = requester.emit_probes(now_ns, out, room, free_ports)
             else:

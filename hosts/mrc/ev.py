@@ -98,8 +98,12 @@ def _table() -> dict[tuple[EvState, EvInput], EvState]:
 TRANSITIONS: Final[dict[tuple[EvState, EvInput], EvState]] = _table()
 """The state machine, total: every event has an outcome in every state."""
 
-_SENDABLE: Final = (EvState.UNKNOWN, EvState.GOOD)
-_USABLE: Final = (EvState.UNKNOWN, EvState.GOOD, EvState.SKIP)
+# By these names a packet's way costs no look-up in the class.
+_UNKNOWN: Final = EvState.UNKNOWN
+_GOOD: Final = EvState.GOOD
+_SKIP: Final = EvState.SKIP
+_SENDABLE: Final = (_UNKNOWN, _GOOD)
+_USABLE: Final = (_UNKNOWN, _GOOD, _SKIP)
 
 
 Heads = dict[int, tuple[bytes, int]]
@@ -141,7 +145,7 @@ class Ev:
         self.path = path
         self.value = path.ev
         self.index = index
-        self.state = EvState.UNKNOWN
+        self.state = _UNKNOWN
         self.active = False
         self.ready = False
         """In the rotation and may be sent on; kept in step with `active` and `state`."""
@@ -344,7 +348,7 @@ class EvSet:
         return self._next(ev.plane) if ev.plane.up else None
 
     def _sit_out(self, ev: Ev) -> None:
-        if ev.state is EvState.SKIP and self.now_ns >= ev.skip_until_ns:
+        if ev.state is _SKIP and self.now_ns >= ev.skip_until_ns:
             self._move(ev, EvInput.TURN_SKIPPED)
 
     def _last_resort(self, free_ports: Collection[int] | None, avoid: Ev | None) -> Ev | None:
@@ -377,13 +381,13 @@ class EvSet:
             if (
                 ev is not None
                 and proven.up
-                and ev.state <= EvState.SKIP
+                and ev.state <= _SKIP
                 and self.now_ns - proven.reverse_ns <= self._reverse_fresh_ns
                 and (free_ports is None or port in free_ports)
             ):
                 return ev
         ev = self.by_value.get(value)
-        if ev is not None and ev.state <= EvState.SKIP and ev.plane.up:
+        if ev is not None and ev.state <= _SKIP and ev.plane.up:
             if free_ports is None or ev.port in free_ports:
                 return ev
         else:
@@ -403,7 +407,7 @@ class EvSet:
 
     def on_acked(self, ev: Ev) -> None:
         """A packet on this EV was acknowledged; only the first one changes anything."""
-        if ev.state is EvState.UNKNOWN:
+        if ev.state is _UNKNOWN:
             self._move(ev, EvInput.ACKED)
 
     def on_congestion(self, now_ns: int, ev: Ev, event: EvInput) -> None:
@@ -416,7 +420,7 @@ class EvSet:
         if not self._config.ev_health:
             return
         before = ev.state
-        if self._move(ev, event) is EvState.SKIP and before is not EvState.SKIP:
+        if self._move(ev, event) is _SKIP and before is not _SKIP:
             if self._config.skip_ns:
                 ev.skip_until_ns = now_ns + self._config.skip_ns
             self._emit(EvSkipped(now_ns, self._qpn, ev.value, ev.port, trimmed))
@@ -511,12 +515,12 @@ class EvSet:
 
     def _move(self, ev: Ev, event: EvInput) -> EvState:
         ev.state = TRANSITIONS[ev.state, event]
-        ev.ready = ev.active and ev.state <= EvState.GOOD and ev.plane.up
+        ev.ready = ev.active and ev.state <= _GOOD and ev.plane.up
         return ev.state
 
     def _refresh(self, evs: Iterable[Ev]) -> None:
         for ev in evs:
-            ev.ready = ev.active and ev.state <= EvState.GOOD and ev.plane.up
+            ev.ready = ev.active and ev.state <= _GOOD and ev.plane.up
 
     def _retire(self, now_ns: int, ev: Ev, event: EvInput, psn: int | None, reason: RetireReason) -> None:
         before = ev.state
@@ -575,7 +579,7 @@ class EvSet:
         return promoted
 
     def _lay_aside(self, plane: Plane) -> None:
-        skipping = [ev for ev in plane.active if ev.state is EvState.SKIP]
+        skipping = [ev for ev in plane.active if ev.state is _SKIP]
         ev = self._rng.choice(skipping or plane.active)
         plane.active.remove(ev)
         plane.spares.append(ev)
@@ -589,5 +593,5 @@ class EvSet:
         # At the end of the current round, so that those who wait in it keep their turn.
         plane.order.append(ev)
         ev.active = True
-        ev.ready = ev.state <= EvState.GOOD and plane.up
+        ev.ready = ev.state <= _GOOD and plane.up
         return ev

@@ -9,6 +9,8 @@ from __future__ import annotations
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
+from mypy_extensions import mypyc_attr
+
 from hosts.mrc.psn import expand, trailing_ones
 
 if TYPE_CHECKING:
@@ -83,6 +85,8 @@ class ReceiverBitmap:
         return result
 
 
+# Nothing that a packet refers to refers back to it, so the garbage collector need not look at it.
+@mypyc_attr(acyclic=True)
 class SentPacket:
     """One transmission of one PSN."""
 
