@@ -103,6 +103,10 @@ class MrcConfig:
     probe_interval_max_ns: int = 160_000_000
     probe_successes: int = 2
     """Consecutive answers that make an ASSUMED_BAD EV GOOD again."""
+    skip_after_marked_probe: bool = True
+    """Where the last of these answers says that the probe was marked, the EV sits out a turn first [S-DOC];
+    else it is GOOD at once [S-EMU].
+    """
 
     # Planes
     reverse_evs: str = "mirror"

@@ -465,7 +465,8 @@ class EvSet:
         ev.probe_wait_ns = self._config.probe_interval_ns
         ev.probe_due_ns = now_ns + ev.probe_wait_ns
         if ev.probes_passed >= self._config.probe_successes:
-            self._restore(now_ns, ev, EvInput.PROBES_PASSED_MARKED if marked else EvInput.PROBES_PASSED)
+            skip = marked and self._config.skip_after_marked_probe
+            self._restore(now_ns, ev, EvInput.PROBES_PASSED_MARKED if skip else EvInput.PROBES_PASSED)
 
     def on_late_arrival(self, now_ns: int, ev: Ev) -> None:
         """A packet thought lost on this EV arrived after all: ask the path at once instead of waiting."""

@@ -151,6 +151,15 @@ def test_probes_restore_after_enough_in_a_row():
     assert active(evs) == {0: 8, 1: 8, 2: 8, 3: 8}
 
 
+@pytest.mark.parametrize(("option", "state"), [(True, S), (False, G)])
+def test_a_marked_probe_may_restore_an_ev_to_skip_or_to_good(option, state):
+    evs, _ = make(probe_successes=1, skip_after_marked_probe=option)
+    ev = evs.planes[0].active[0]
+    evs.on_lost(0, ev, 1, RetireReason.LOSS)
+    evs.on_probe_answer(1100, ev, True)
+    assert ev.state is state
+
+
 def test_unanswered_probes_back_off_and_break_the_row():
     evs, _ = make(probe_interval_ns=1000, probe_interval_max_ns=4000)
     ev = evs.planes[0].active[0]
