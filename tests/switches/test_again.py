@@ -254,7 +254,7 @@ def test_metadata_that_is_too_wide_to_be_preserved_is_refused() -> None:
     raw = json.loads(PROGRAM.read_text())
     (scalars,) = (t for t in raw["header_types"] if t["name"] == "scalars_0")
     field = next(f for f in scalars["fields"] if f[0] == "meta_t.third")
-    field[1] = 256
+    field[1] = 520
     raw["field_lists"][0]["elements"].append({"type": "field", "value": ["scalars", "meta_t.third"]})
     with pytest.raises(UnsupportedError, match=r"scalars\.meta_t\.third"):
         translate(read_program(json.dumps(raw)))
