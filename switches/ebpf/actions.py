@@ -403,6 +403,8 @@ class ActionWriter:
         layout = self.u.registers[array.name]
         _, _, (index,) = e.whole(at)
         index = asm.fit(index, max(index.type.width, 32))
+        if index.type.width <= 64:  # what is left by a division LLVM knows to be small, and the verifier not
+            index = asm.forget(asm.fit(index, 64))
         inside = b.icmp_unsigned("<", index, const(index.type.width, layout.size))
         offset = b.mul(asm.fit(index, 64), const(64, layout.cell_size))
         return layout.width, layout.cell_size * 8, inside, asm.at(asm.map_value(layout.map), offset)

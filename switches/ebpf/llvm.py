@@ -115,6 +115,10 @@ class Asm:
             self.b.sext(value, ir.IntType(width)) if have < width else self.b.trunc(value, ir.IntType(width))
         )
 
+    def forget(self, value: Value) -> Value:
+        """The same i64, of which LLVM knows nothing: it leaves in the checks that the verifier wants."""
+        return self.b.asm(ir.FunctionType(I64, [I64]), "", "=r,0", [value], False)
+
     def at(self, base: Value, offset: int | Value) -> Value:
         """The address `offset` bytes beyond `base`."""
         index = const(64, offset) if isinstance(offset, int) else self.fit(offset, 64)

@@ -80,7 +80,7 @@ class Unit:
             b.cbranch(b.icmp_unsigned("<", index, const(width, cells)), inside, done)
         asm.enter(inside)
         key = self.zero_key
-        index = asm.fit(index, 64)
+        index = asm.forget(asm.fit(index, 64))
         if cells > chunk:
             key = self.index_key
             asm.store(asm.fit(b.lshr(index, const(64, chunk.bit_length() - 1)), 32), key, 4)

@@ -16,6 +16,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from switches.bmv2_json import read_program
+from switches.ebpf.compiled import compile_json
+from switches.ebpf.datapath import Datapath, SharedMaps
 from switches.ebpf.places import endless, follow_parser
 from switches.ebpf.program import translate
 from switches.ebpf.value_sets import Ends, ValueSetState, encode_members
@@ -725,3 +727,29 @@ def test_value_sets_by_p4runtime(namespace: Namespace, tmp_path: Path) -> None:
         assert not taken(0x0801)
         for s in (out, back):
             s.close()
+
+
+@root
+def test_what_is_left_by_a_division_is_an_index() -> None:
+    """The kernel's verifier does not know how large it can be."""
+    rest = op("%", field("key", "pad"), number(13))
+    text = program(
+        {"k": (*KEY[:4], ("pad", 64), ("more", 96)), "meta_t": (("at", 16),)},
+        {"key": "k", "meta": "meta_t"},
+        [state("start", [extract("regular", "key")])],
+        [
+            OUT,
+            assign(field("meta", "at"), rest),
+            do("register_read", field("key", "m"), named("register_array", "r"), field("meta", "at")),
+            do("register_write", named("register_array", "r"), field("meta", "at"), field("key", "n")),
+            do("count", named("counter_array", "c"), rest),
+        ],
+        ["key"],
+        register_arrays=[{"name": "r", "id": 0, "size": 8192, "bitwidth": 8}],
+        counter_arrays=[{"name": "c", "id": 0, "is_direct": False, "size": 64}],
+    )
+    made = compile_json(text)
+    shared = SharedMaps()
+    path = Datapath("rest", made, {}, shared)
+    path.close_descriptors()
+    shared.close()
