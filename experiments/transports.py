@@ -75,7 +75,7 @@ LONG_WIRES: Mapping[str, Any] = {
     "ack_timeout_exponent": 18,
     "initial_rtt_ns": 85_000_000,
     "min_reorder_ns": 4_000_000,
-    "max_reorder_ns": 80_000_000,
+    "max_reorder_ns": 24_000_000,
     "tail_probe_max_ns": 400_000_000,
     "endpoint_timeout_ns": 200_000_000,
 }
