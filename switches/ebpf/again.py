@@ -189,10 +189,10 @@ def restore_image(u: Unit) -> None:
 def preserve(u: Unit) -> None:
     """Give a frame the metadata that the one it comes from was to preserve."""
     asm, b, memory = u.asm, u.asm.b, u.machine.scratch
-    done = asm.block("preserved")
     lists = [f for f in u.program.field_lists.values() if f.fields]
     if not lists:
         return
+    done = asm.block("preserved")
     choose = b.switch(_cell(u, _FIELDS), done)
     for fields in lists:
         block = asm.block(f"preserve.{fields.id}")

@@ -57,6 +57,8 @@ def resume(asm: Asm, layout: Layout, scratch: Value) -> Any:
 
 def begin_copies(u: Unit) -> None:
     """Behind ingress: begin with the copies of a frame for a group. The builder goes on with other frames."""
+    if not u.has_standard("mcast_grp"):  # a program that only clones
+        return
     asm, b = u.asm, u.asm.b
     group = asm.fit(u.machine.read(FieldRef(STANDARD, "mcast_grp"), NOWHERE), 32)
     many, one = asm.block("multicast"), asm.block("unicast")
