@@ -36,7 +36,7 @@ WORKDIR /mrclab
 RUN python3 -m venv .venv && .venv/bin/pip install --no-cache-dir --quiet mypy setuptools
 COPY hosts hosts
 # Where it does not compile the core runs in pure Python, and `mrclab doctor` says so.
-RUN .venv/bin/python -m hosts.compiled || mkdir -p .venv/mrclab-core
+RUN .venv/bin/python -m hosts.compile || mkdir -p .venv/mrclab-core
 
 FROM ${BASE_IMAGE} AS ebpf
 ENV DEBIAN_FRONTEND=noninteractive PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONDONTWRITEBYTECODE=1

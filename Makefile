@@ -21,7 +21,7 @@ $(VENV)/.ready: pyproject.toml tools/setup.sh
 
 # Half a minute after a change of hosts/mrc, else nothing. MRCLAB_PURE=1 does without.
 compile: $(VENV)/.ready ## Compile the MRC core (run-experiment, test and bench do it by themselves)
-	@$(BIN)/python -m hosts.compiled || true
+	@$(BIN)/python -m hosts.compile || true
 
 run-experiment: compile ## Bring up a fabric, spray, kill links, report the recovery (SCENARIO=, ARGS=)
 	@$(BIN)/mrclab run $(SCENARIO) $(ARGS)

@@ -90,6 +90,11 @@ class Capture:
         self.file = file
 
     @property
+    def offset_ns(self) -> int | None:
+        """None: tcpdump's stamps are CLOCK_REALTIME's own."""
+        return None
+
+    @property
     def pid(self) -> int:
         """The process id, for watching how it is scheduled."""
         return self._process.pid

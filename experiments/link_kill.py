@@ -15,17 +15,19 @@ from pathlib import Path
 from typing import Any
 
 from controller.pipeline import shipped_pipeline
+from experiments.clock import measure_offset
 from experiments.faults import save_faults
 from experiments.page.write import write_report
 from experiments.plots import draw_all
-from experiments.recorder import RECEIVER, SENDER, Recorder, ear_at
+from experiments.recorder import RECEIVER, SENDER, Listens, Recorder, ear_at
 from experiments.report import examine
 from experiments.result import Run, result_of, save_result
-from experiments.scenario import Scenario
+from experiments.scenario import Scenario, Workload
 from experiments.spread_plots import draw_spreads
 from experiments.system import describe_system
+from experiments.tap import TapEar
 from experiments.trials import Trials, let_pass
-from experiments.validity import SWITCH_PREFIX
+from experiments.validity import SWITCH_PREFIX, busiest_share, take_snapshot
 from hosts.remote import RemoteAgent
 from hosts.stream import StreamPlan
 from switches.bmv2.target import Bmv2Target
@@ -35,6 +37,10 @@ from testbed.topology_text import topology_text
 from topologies import Fabric
 
 DRAIN_TIMEOUT_S = 10.0
+SACKS_AT_A_GAP = 4
+# The rate is settled on by so many looks at so much of the stream, each time from what the last one found.
+LOOKS, LOOK_NS = 3, 150_000_000
+LEAST_SHARE = 0.1  # of the scenario's rate: less is not worth running, and validity will say so
 
 Step = Callable[[int], None]
 Say = Callable[[str], None]
@@ -46,6 +52,7 @@ class Outcome:
 
     sender: Mapping[str, Any]
     receiver: Mapping[str, Any]
+    rate_bps: int
     notes: tuple[str, ...]
     failures: tuple[str, ...] = ()
 
@@ -86,7 +93,10 @@ def run_link_kill(
     evidence = examine(
         out, fabric, src, dst, integrity=outcome.integrity, notes=outcome.notes, failures=outcome.failures
     )
-    extra: dict[str, Any] = {"endpoints": {"sender": outcome.sender, "receiver": outcome.receiver}}
+    extra: dict[str, Any] = {
+        "endpoints": {"sender": outcome.sender, "receiver": outcome.receiver},
+        "stream": _stream(scenario.workload, outcome.rate_bps),
+    }
     run = Run(
         scenario=scenario,
         target=target,
@@ -120,13 +130,10 @@ def _measure(lab: Lab, scenario: Scenario, src: str, dst: str, out: Path, step: 
         pids = {"sender": sender.pid, "receiver": receiver.pid}
         if lab.target.name == "bmv2":  # the ebpf target's process only programs; the kernel forwards
             pids |= _by_switch(lab)
-        ears = {
-            SENDER: ear_at(lab.network, src),
-            RECEIVER: ear_at(lab.network, dst),
-        }
-        with Recorder(out, ears, pids) as recorder:
+        with Recorder(out, _ears(lab, src, dst), pids) as recorder:
             sender.ask("start")
             let_pass(scenario.warmup_ns)
+            rate_bps = _settle_on_a_rate(sender, pids, scenario.workload)
             with DeathWatch(_by_switch(lab)) as watch:
                 trials = Trials(lab, scenario, src, dst, sender, recorder, watch)
                 trials.run(step)
@@ -138,7 +145,7 @@ def _measure(lab: Lab, scenario: Scenario, src: str, dst: str, out: Path, step: 
         for name, agent in ((SENDER, sender), (RECEIVER, receiver)):
             if lost := agent.ask("end_log")["lost"]:
                 trials.failures.append(f"event log: {lost} events of the {name} are missing")
-        return Outcome(*states, (*refused, *trials.notes), tuple(trials.failures))
+        return Outcome(*states, rate_bps, (*refused, *trials.notes), tuple(trials.failures))
 
 
 def _connect(sender: RemoteAgent, receiver: RemoteAgent, fabric: Fabric, scenario: Scenario) -> list[str]:
@@ -147,11 +154,20 @@ def _connect(sender: RemoteAgent, receiver: RemoteAgent, fabric: Fabric, scenari
     Returns what the machine refused the agents, for the reader of the result.
     """
     workload = scenario.workload
-    config = {
+    config: dict[str, Any] = {
         "mtu_bytes": workload.payload_bytes,
         "cwnd_bytes": workload.window * workload.payload_bytes,
         "spare_evs_per_plane": workload.spare_evs,
     }
+    if workload.burst:
+        burst_bytes = workload.burst * workload.payload_bytes
+        config |= {
+            "congestion": "rate",
+            "rate_bps": workload.rate_bps,
+            "rate_burst_bytes": burst_bytes,
+            "rate_quantum_bytes": burst_bytes - workload.payload_bytes + 1,
+            "sack_gap_packets": SACKS_AT_A_GAP,
+        }
     plan = asdict(StreamPlan(workload.message_bytes, workload.rate_bps, scenario.seed))
     text = topology_text(fabric)
     # A CPU each: the kernel would wake the receiver on the CPU where the sender still forwards for it.
@@ -173,6 +189,58 @@ def _connect(sender: RemoteAgent, receiver: RemoteAgent, fabric: Fabric, scenari
     for agent, peer in ((receiver, sender), (sender, receiver)):
         agent.ask("connect", peer=peer.host, attributes=opened[peer.host]["qps"][0])
     return sorted({answer["refused"] for answer in opened.values() if answer["refused"]})
+
+
+def _ears(lab: Lab, src: str, dst: str) -> dict[str, Listens]:
+    """Taps where the machine runs eBPF anyway, else tcpdump."""
+    ends = {SENDER: src, RECEIVER: dst}
+    if lab.target.name == "bmv2":
+        return {name: ear_at(lab.network, host) for name, host in ends.items()}
+    names, fabric, offset_ns = lab.network.names, lab.fabric, measure_offset().offset_ns
+    return {
+        name: TapEar(names.host(host), tuple(port.ifname for port in fabric.host(host).ports), offset_ns)
+        for name, host in ends.items()
+    }
+
+
+def _settle_on_a_rate(sender: RemoteAgent, pids: Mapping[str, int], workload: Workload) -> int:
+    """Lowers the rate until no endpoint is busier than the scenario wants; returns the rate (bps)."""
+    rate_bps = workload.rate_bps
+    if not workload.busy:
+        return rate_bps
+    watched = {name: pids[name] for name in (SENDER, RECEIVER)}
+    for _ in range(LOOKS):
+        sent, before = _sent(sender), take_snapshot(watched)
+        let_pass(LOOK_NS)
+        packets, after = _sent(sender) - sent, take_snapshot(watched)
+        took_ns = after.t_ns - before.t_ns
+        made_bps = packets * workload.payload_bytes * 8 * 10**9 // took_ns
+        rate_bps = fitting_rate(made_bps, busiest_share(before, after), workload)
+        sender.ask("pace", rate_bps=rate_bps)
+    return rate_bps
+
+
+def _sent(sender: RemoteAgent) -> int:
+    return int(sender.ask("status")["counters"]["sent"])
+
+
+def fitting_rate(made_bps: int, busy: float, workload: Workload) -> int:
+    """The rate at which endpoints are as busy as wanted, if the busier one is ``busy`` (0 to 1) with sending
+    ``made_bps``: what was really sent, since a saturated sender falls short of what it is asked for.
+    """
+    wanted = round(made_bps * workload.busy / max(busy, 0.01))
+    return min(workload.rate_bps, max(wanted, round(LEAST_SHARE * workload.rate_bps)))
+
+
+def _stream(workload: Workload, rate_bps: int) -> dict[str, Any]:
+    """What was sent, for the result: ``rate_bps`` is of payload."""
+    return {
+        "rate_bps": rate_bps,
+        "packets_per_s": round(rate_bps / 8 / workload.payload_bytes),
+        "payload_bytes": workload.payload_bytes,
+        "burst_packets": workload.burst,
+        "adapted": bool(workload.busy) and rate_bps < workload.rate_bps,
+    }
 
 
 def _by_switch(lab: Lab) -> dict[str, int]:

@@ -28,9 +28,14 @@ _MAGIC_MICRO = 0xA1B2C3D4
 _FILE_HEADER = 24
 _RECORD_HEADER = 16
 _LINK_BYTES = {LINKTYPE_ETHERNET: 14, LINKTYPE_LINUX_SLL2: 20}
-_SLL2_OUTGOING = 4
+SLL2_OUTGOING = 4
 _CHUNK = 1 << 16
 _ICRC = 4
+
+
+def file_header(snaplen: int, linktype: int) -> bytes:
+    """The header of a pcap file with nanoseconds, version 2.4, little-endian."""
+    return struct.pack("<IHHiIII", _MAGIC_NANO, 2, 4, 0, 0, snaplen, linktype)
 
 
 class Opcode(IntEnum):
@@ -234,7 +239,7 @@ def _decode(
             raw, link_at, np.dtype([("x", "V4"), ("ifindex", ">u4"), ("arp", "V2"), ("kind", "u1")])
         )
         rows["ifindex"] = link["ifindex"]
-        rows["outgoing"] = link["kind"] == _SLL2_OUTGOING
+        rows["outgoing"] = link["kind"] == SLL2_OUTGOING
     rows["outer_hi"], rows["outer_lo"] = outer["dst_hi"], outer["dst_lo"]
     for name in "src_hi", "src_lo", "dst_hi", "dst_lo", "opcode":
         rows[name] = inner[name]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from experiments.capture import Capture, CaptureCounts, Spawn
 from experiments.clock import ClockMap, OffsetSample, measure_offset
@@ -17,6 +18,7 @@ from experiments.validity import Load, Snapshot, load_between, take_snapshot
 from testbed.network import FabricNetwork
 
 SENDER, RECEIVER = "sender", "receiver"
+OFFSET_READS = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,33 @@ class Ear:
     prefix: tuple[str, ...] = ()
     spawn: Spawn | None = None
     interface: str = "any"
+
+    def start(self, file: Path) -> Capture:
+        """Begins to record into a file. Raises CaptureError."""
+        return Capture.start(file, prefix=self.prefix, spawn=self.spawn, interface=self.interface)
+
+
+class Listener(Protocol):
+    """What records packets: `Capture` (tcpdump) or `experiments.tap.Tap`."""
+
+    @property
+    def offset_ns(self) -> int | None:
+        """What CLOCK_REALTIME was ahead by, where stamps are CLOCK_MONOTONIC's moved by just that; None where
+        they are CLOCK_REALTIME's own.
+        """
+
+    def stop(self) -> CaptureCounts:
+        """Ends it, once all that it has seen is in the file, and says what it saw."""
+
+    def kill(self) -> None:
+        """Ends it at once."""
+
+
+class Listens(Protocol):
+    """Where to record packets, and how: `Ear` or `experiments.tap.TapEar`."""
+
+    def start(self, file: Path) -> Listener:
+        """Begins to record into a file."""
 
 
 def ear_at(network: FabricNetwork, host: str) -> Ear:
@@ -92,12 +121,12 @@ class Recorder:
     """
 
     def __init__(
-        self, directory: Path, ears: Mapping[str, Ear], pids: Mapping[str, int] | None = None
+        self, directory: Path, ears: Mapping[str, Listens], pids: Mapping[str, int] | None = None
     ) -> None:
         self._directory = directory
         self._ears = dict(ears)
         self._pids = dict(pids or {})
-        self._captures: dict[str, Capture] = {}
+        self._captures: dict[str, Listener] = {}
         self._offsets: list[OffsetSample] = []
         self._snapshots: list[Snapshot] = []
         self._recording: Recording | None = None
@@ -106,17 +135,20 @@ class Recorder:
         self._directory.mkdir(parents=True, exist_ok=True)
         try:
             for name, ear in self._ears.items():
-                self._captures[name] = Capture.start(
-                    self._directory / f"{name}.pcap",
-                    prefix=ear.prefix,
-                    spawn=ear.spawn,
-                    interface=ear.interface,
-                )
+                self._captures[name] = ear.start(self._directory / f"{name}.pcap")
         except BaseException:
             self._kill()
             raise
-        self._offsets.append(measure_offset())
+        self._note_offset()
         return self
+
+    def _note_offset(self, reads: int = OFFSET_READS) -> None:
+        fixed = {capture.offset_ns for capture in self._captures.values()}
+        only = fixed.pop() if len(fixed) == 1 else None
+        if only is None:
+            self._offsets.append(measure_offset(reads))
+        else:
+            self._offsets.append(OffsetSample(time.monotonic_ns(), only, 0))
 
     def watch(self, pids: Mapping[str, int]) -> None:
         """Watches these processes as well, from the next mark on."""
@@ -124,7 +156,7 @@ class Recorder:
 
     def mark(self) -> None:
         """A boundary between trials: takes the machine's counters and another clock offset (some 0.2 ms)."""
-        self._offsets.append(measure_offset(reads=200))
+        self._note_offset(reads=200)
         self._snapshots.append(take_snapshot(self._pids))
 
     def __exit__(
@@ -133,7 +165,7 @@ class Recorder:
         if kind is not None:
             self._kill()
             return
-        self._offsets.append(measure_offset())
+        self._note_offset()
         try:
             counts = {name: capture.stop() for name, capture in self._captures.items()}
         except BaseException:

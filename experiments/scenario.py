@@ -43,7 +43,7 @@ _TOP = (
     "seed",
 )
 _VARIANTS = {"topologies": "topology", "targets": "target"}
-_WORKLOAD = ("src", "dst", "message_bytes", "payload_bytes", "rate", "window", "spare_evs")
+_WORKLOAD = ("src", "dst", "message_bytes", "payload_bytes", "burst", "rate", "busy", "window", "spare_evs")
 _FAULT = ("kind", "where", "direction")
 _MAX_TIME_NS = 3600 * 10**9
 
@@ -52,14 +52,19 @@ _MAX_TIME_NS = 3600 * 10**9
 class Workload:
     """A steady, paced stream of RDMA WRITEs with immediate data from one host to another.
 
-    ``rate_bps`` counts payload, ``window`` is in packets, ``spare_evs`` are held back in each plane.
+    ``rate_bps`` counts payload, ``window`` is in packets, ``spare_evs`` are held back in each plane. With a
+    ``burst`` the NIC paces so many packets at a time, without one (0) whole messages are posted at that pace.
+    ``busy`` (0 to 1) has the rate lowered in the warm-up until neither endpoint takes more of its CPU than
+    that; 0 leaves it as it is.
     """
 
     src: str = AUTO
     dst: str = AUTO
     message_bytes: int = 16384
     payload_bytes: int = 4096
+    burst: int = 0
     rate_bps: int = 150_000_000
+    busy: float = 0.0
     window: int = 256
     spare_evs: int = 0
 
@@ -271,7 +276,15 @@ def _workload(doc: YamlMap) -> Workload:
         rate = part["rate"].as_rate_bps("workload.rate")
         if not 10**5 <= rate <= 10**11:
             raise part["rate"].error("workload.rate must be from 100 kbit/s to 100 Gbit/s")
+    busy = part["busy"].as_number("workload.busy", low=0, high=1) if "busy" in part else base.busy
+    burst = whole("burst", base.burst, 0, 64)
+    if busy and not burst:
+        raise part.get("burst", part["busy"]).error(
+            "workload.busy needs a burst: whole messages are not paced by the NIC"
+        )
     return Workload(
+        burst=burst,
+        busy=busy,
         src=text("src", base.src),
         dst=text("dst", base.dst),
         message_bytes=whole("message_bytes", base.message_bytes, OVERHEAD_BYTES + 1, MAX_MESSAGE_BYTES),

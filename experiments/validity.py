@@ -179,6 +179,14 @@ def load_between(before: Snapshot, after: Snapshot) -> Load:
     )
 
 
+def busiest_share(before: Snapshot, after: Snapshot) -> float:
+    """The share of the time (0 to 1) that the busiest watched thread ran."""
+    ran = [
+        now.run_ns - before.threads[key].run_ns for key, now in after.threads.items() if key in before.threads
+    ]
+    return max(ran, default=0) / max(after.t_ns - before.t_ns, 1)
+
+
 @dataclass(frozen=True)
 class Validity:
     """The verdict on a run: ``reasons`` is empty where it is valid; ``loads`` are per trial, in order."""

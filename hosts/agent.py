@@ -10,6 +10,7 @@ which whoever runs the experiment commands it: a JSON object per line each way, 
     send      prepare a stream to a peer
     connect   the peer's attributes
     calibrate measure the RTT of the idle network, for NSCC       -> that RTT
+    pace      the rate cap's bits per second, from now on
     start     begin to post
     status    progress and counters
     stop      post no more
@@ -43,33 +44,30 @@ from hosts.commands import Answer, serve
 from hosts.device import Device
 from hosts.eventlog import EventLog
 from hosts.mrc import EvState
-from hosts.mrc.events import EvRestored, SendCompleted
+from hosts.mrc.congestion import RateCap
+from hosts.mrc.events import Event, EvRestored, SendCompleted
+from hosts.rounds import Connection, Rounds
 from hosts.routes import remote_paths
 from hosts.schedule import take_cpu
 from hosts.stream import RemoteRegion, StreamPlan, StreamReceiver, StreamSender
 from hosts.transports import DEFAULT, make_config
 from topologies import Fabric, build_fabric
 
-# After anything else that happens, what a `wait` waits for holds no more than before.
-DECIDING = (EvRestored, SendCompleted)
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What can be waited for. After events not ``deciding`` it holds no more than before."""
+
+    holds: Callable[[], bool]
+    deciding: tuple[type[Event], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
     """A `wait` command that is not answered yet."""
 
-    holds: Callable[[], bool]
+    condition: Condition
     deadline_ns: int
-
-
-@dataclass(slots=True)
-class Connection:
-    """A queue pair and the streams over it, one each way at most."""
-
-    qpn: int
-    peer: str = ""
-    sender: StreamSender | None = None
-    receiver: StreamReceiver | None = None
 
 
 class Agent:
@@ -80,8 +78,7 @@ class Agent:
         self._device: Device | None = None
         self._host = ""
         self._connections: list[Connection] = []
-        self._by_qpn: dict[int, Connection] = {}
-        self._senders: list[StreamSender] = []
+        self._rounds: Rounds | None = None
         self._log: EventLog | None = None
         self._wait: Wait | None = None
         self._changed = False
@@ -92,6 +89,7 @@ class Agent:
             "send": self._send,
             "connect": self._connect,
             "calibrate": self._calibrate,
+            "pace": self._pace,
             "start": self._start,
             "status": self._status,
             "stop": self._stop,
@@ -99,10 +97,15 @@ class Agent:
             "verify": self._verify,
             "end_log": self._end_log,
         }
-        self._conditions: dict[str, Callable[[], bool]] = {
-            "restored": lambda: not any(self._bad_evs(connection) for connection in self._connections),
-            "drained": lambda: all(sender.drained for sender in self._senders),
+        self._conditions = {
+            "restored": Condition(
+                lambda: not any(self._bad_evs(c) for c in self._connections), (EvRestored,)
+            ),
+            "drained": Condition(lambda: all(s.drained for s in self._senders()), (SendCompleted,)),
         }
+
+    def _senders(self) -> list[StreamSender]:
+        return [c.sender for c in self._connections if c.sender is not None]
 
     def answer(self, request: Mapping[str, Any]) -> Answer:
         """Carries out one command. None where the answer is to come later, from ``turn``."""
@@ -121,7 +124,7 @@ class Agent:
         if not self._changed and not over:
             return None
         self._changed = False
-        holds = self._wait.holds()
+        holds = self._wait.condition.holds()
         if not holds and not over:
             return None
         self._wait = None
@@ -141,29 +144,12 @@ class Agent:
 
     def turn(self, control_fd: int) -> tuple[bool, Answer]:
         """Waits for something and does it. Returns whether a command has come, and a `wait`'s answer."""
-        device, log = self._device, self._log
-        if device is None:
+        if self._rounds is None:
             return True, None
-        due = [self._wait.deadline_ns if self._wait is not None else None]
-        for sender in self._senders:
-            sender.tick()
-            due.append(sender.next_due())
-        if log is not None:
-            due.append(log.next_due())
-        commanded = device.turn(min((t for t in due if t is not None), default=None), [control_fd])
-        now_ns = device.now()
-        for event in device.events():
-            if log is not None:
-                log.add(event, now_ns)
-            self._changed = self._changed or isinstance(event, DECIDING)
-            connection = self._by_qpn.get(event.qpn)
-            if connection is not None:
-                if connection.receiver is not None:
-                    connection.receiver.on_event(event)
-                if connection.sender is not None:
-                    connection.sender.on_event(event)
-        if log is not None:
-            log.hand_over(now_ns)
+        wait = self._wait
+        until_ns, deciding = (None, ()) if wait is None else (wait.deadline_ns, wait.condition.deciding)
+        commanded, decided = self._rounds.run(until_ns, [control_fd], deciding)
+        self._changed = self._changed or decided or bool(commanded)
         return bool(commanded), self._waited()
 
     def _open(self, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -177,7 +163,8 @@ class Agent:
             random.Random(request["seed"]),
         )
         self._connections = [Connection(device.endpoint.create_qp()) for _ in range(request.get("qps", 1))]
-        self._by_qpn = {connection.qpn: connection for connection in self._connections}
+        self._rounds = Rounds(device)
+        self._rounds.connections = {connection.qpn: connection for connection in self._connections}
         return {
             "qps": [attributes_to_dict(device.endpoint.local_attributes(c.qpn)) for c in self._connections],
             "refused": refused,
@@ -188,14 +175,20 @@ class Agent:
         return self._connections[number]
 
     def _begin_log(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        self._log = EventLog(
+        log = EventLog(
             Path(request["path"]),
             self._host,
             self.device.now(),
             completions=request.get("completions", True),
             keep_bytes=request.get("keep_bytes"),
         )
+        self._set_log(log)
         return {}
+
+    def _set_log(self, log: EventLog | None) -> None:
+        self._log = log
+        if self._rounds is not None:
+            self._rounds.log = log
 
     def _receive(self, request: Mapping[str, Any]) -> dict[str, Any]:
         receiver = StreamReceiver(self.device, StreamPlan(**request["plan"]))
@@ -207,7 +200,6 @@ class Agent:
         remote = RemoteRegion(**request["remote"])
         sender = StreamSender(self.device, connection.qpn, remote, StreamPlan(**request["plan"]))
         connection.sender = sender
-        self._senders.append(sender)
         return {}
 
     def _connect(self, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -229,10 +221,18 @@ class Agent:
             raise RuntimeError("'connect' comes first")
         return {"base_rtt_ns": calibrate(device, connection.qpn, self._fabric, self._host, connection.peer)}
 
+    def _pace(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        for qp in getattr(self.device.endpoint, "qps", {}).values():
+            controller = qp.requester.congestion
+            if not isinstance(controller, RateCap):
+                raise RuntimeError("'pace' is for a NIC with a rate cap (congestion: rate)")
+            controller.rate_bps = request["rate_bps"]
+        return {}
+
     def _start(self, _request: Mapping[str, Any]) -> dict[str, Any]:
-        if not self._senders:
+        if not self._senders():
             raise RuntimeError("'send' comes before 'start'")
-        for sender in self._senders:
+        for sender in self._senders():
             sender.start()
         return {}
 
@@ -250,7 +250,7 @@ class Agent:
         return {"evs": sorted(denied)}
 
     def _stop(self, _request: Mapping[str, Any]) -> dict[str, Any]:
-        for sender in self._senders:
+        for sender in self._senders():
             sender.stop()
         return {}
 
@@ -290,7 +290,8 @@ class Agent:
     def _end_log(self, _request: Mapping[str, Any]) -> dict[str, Any]:
         if self._log is None:
             raise RuntimeError("'log' comes first")
-        log, self._log = self._log, None
+        log = self._log
+        self._set_log(None)
         log.close()
         return {"events": log.written, "lost": log.lost}
 

@@ -1,6 +1,6 @@
-"""The MRC core's modules, compiled by mypyc from the very source that runs without it.
+"""The MRC core and what drives it, compiled by mypyc from the very source that runs without it.
 
-    python -m hosts.compiled        compile them, unless that is done
+    python -m hosts.compile        compile them, unless that is done
 
 A compiled module is used only while the source is, to the byte, what it was compiled from: builds lie under
 the hash of that source, in the virtual environment, and `prefer` looks for the hash of the source of now.
@@ -23,7 +23,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 PURE_VARIABLE = "MRCLAB_PURE"
-PACKAGE = "hosts.mrc"
+HOSTS, CORE = "hosts", "hosts.mrc"
 MODULES = (
     "config",
     "congestion",
@@ -44,10 +44,12 @@ MODULES = (
     "sack",
     "wire",
 )
-"""All that a packet meets. The names of files of `hosts/mrc`."""
+"""All of the core that a packet meets. The names of files of `hosts/mrc`."""
+DRIVERS = ("delay_line", "device", "ports", "rounds", "stream")
+"""What it meets between the core and the network. The names of files of `hosts`."""
 KEPT = 4
 """Builds of older sources that stay, so that going back and forth between branches compiles nothing anew."""
-_SOURCE = Path(__file__).parent / "mrc"
+_SOURCE = Path(__file__).parent
 _RECIPE = """\
 import sys
 from mypyc.build import mypycify
@@ -66,25 +68,30 @@ class CompileError(RuntimeError):
 def directory() -> Path:
     """Where the build of the present source is, or would be."""
     digest = hashlib.sha256(f"{sysconfig.get_config_var('SOABI')}\n{_RECIPE}".encode())
-    for name in MODULES:
-        digest.update((_SOURCE / f"{name}.py").read_bytes())
+    for file in sources():
+        digest.update((_SOURCE / file).read_bytes())
     return _builds() / digest.hexdigest()[:16]
+
+
+def sources() -> list[str]:
+    """The files that are compiled, below `hosts`."""
+    return [f"mrc/{name}.py" for name in MODULES] + [f"{name}.py" for name in DRIVERS]
 
 
 def _builds() -> Path:
     return Path(sys.prefix) / "mrclab-core"
 
 
-def prefer(path: MutableSequence[str]) -> None:
-    """Lets the package whose ``__path__`` this is find its compiled modules first, if they are up to date."""
+def prefer(path: MutableSequence[str], package: str) -> None:
+    """Lets a package, whose ``__path__`` this is, find its compiled modules first, if they are up to date."""
     if not wanted() or not (built := directory()).is_dir():
         return
     # mypyc makes one library of all modules, and for each a stub that imports it by its name.
     for library in built.glob("*.so"):
         spec = spec_from_file_location(library.name.partition(".")[0], library)
-        if spec is not None:
+        if spec is not None and spec.name not in sys.modules:
             sys.modules[spec.name] = module_from_spec(spec)
-    path.insert(0, str(built.joinpath(*PACKAGE.split("."))))
+    path.insert(0, str(built.joinpath(*package.split("."))))
 
 
 def wanted() -> bool:
@@ -106,7 +113,7 @@ def describe() -> str:
     if not wanted():
         return f"pure Python: {PURE_VARIABLE} is set"
     if _builds().is_dir() and any(_builds().iterdir()):
-        return "pure Python: hosts/mrc changed since it was compiled ('make compile' compiles it again)"
+        return "pure Python: its source changed since it was compiled ('make compile' compiles it again)"
     return "pure Python: not compiled ('make compile' does it where gcc and python3-dev are installed)"
 
 
@@ -133,13 +140,12 @@ def build() -> Path:
 
 def _compile(folder: Path) -> Path:
     # A copy, so that an edit during the build does not end up under the hash of what was there before.
-    package = folder.joinpath(*PACKAGE.split("."))
-    package.mkdir(parents=True)
-    for part in (package, package.parent):
-        (part / "__init__.py").touch()
-    for name in MODULES:
-        shutil.copy(_SOURCE / f"{name}.py", package)
-    files = [str(package.relative_to(folder) / f"{name}.py") for name in MODULES]
+    for package in (HOSTS, CORE):
+        folder.joinpath(*package.split(".")).mkdir()
+        folder.joinpath(*package.split("."), "__init__.py").touch()
+    for file in sources():
+        shutil.copy(_SOURCE / file, folder / HOSTS / file)
+    files = [f"{HOSTS}/{file}" for file in sources()]
     done = subprocess.run(
         [sys.executable, "-c", _RECIPE, "made", *files],
         cwd=folder,
@@ -173,7 +179,3 @@ def main() -> int:
         print(f"mrclab: the MRC core stays pure Python, which is slower: {error}", file=sys.stderr)
         return 3
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

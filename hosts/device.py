@@ -10,12 +10,12 @@ import random
 import select
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from hosts.carrier import CarrierWatch
 from hosts.delay_line import DelayLine
-from hosts.mrc import PortAddress
 from hosts.mrc.events import Event
+from hosts.mrc.paths import PortAddress
 from hosts.ports import SEND_BUFFER_BYTES, Receiver, TransmitPort, send_buffer_bytes, sharpen_timers
 from hosts.routes import nic_addresses
 from hosts.transports import Config, make_endpoint
@@ -123,9 +123,12 @@ class Device:
         came = self._receiver_fd in readable
         if came:
             readable.remove(self._receiver_fd)
-        receive = self.endpoint.receive
-        for plane, frame in self._received(came, now):
-            receive(plane, frame, now)
+        if self._wire is not None:
+            self._wire.put(self._receiver.received(RECEIVE_BATCH) if came else (), now)
+            for plane, frame in self._wire.arrived(now):
+                self.endpoint.receive(plane, frame, now)
+        elif came:
+            self._receiver.hand_over(RECEIVE_BATCH, self.endpoint.receive, now)
         if self._carrier_fd in readable:
             readable.remove(self._carrier_fd)
             self._note_carrier()
@@ -136,14 +139,6 @@ class Device:
             self._resume(self._by_fd[fd])
         self._send_batch()
         return readable
-
-    def _received(self, came: bool, now: int) -> Iterable[tuple[int, memoryview]]:
-        """The frames to take in now, each valid until the next; ``came``: some wait at the socket."""
-        arrived = self._receiver.received(RECEIVE_BATCH) if came else ()
-        if self._wire is None:
-            return arrived
-        self._wire.put(arrived, now)
-        return self._wire.arrived(now)
 
     def flush(self) -> None:
         """Sends all that the core has ready, as far as links take it."""

@@ -1,18 +1,15 @@
-"""Messages that prove themselves: each carries its number and a hash, so that a receiver checks every byte.
+"""Messages of known content: each is its number and bytes that depend on it, so that every byte is checked.
 
-| number (8) | body, which depends on the number (length - 24) | BLAKE2b-128 of all before (16) |
+| number (8) | body, which depends on the number (length - 8) |
 
-Messages too short for that are body alone.
+Messages too short for that are body alone. Who checks a message knows what all of it must be, and compares.
 """
 
 from __future__ import annotations
 
-import hashlib
 import random
 
-NUMBER_BYTES = 8
-DIGEST_BYTES = 16
-OVERHEAD_BYTES = NUMBER_BYTES + DIGEST_BYTES
+OVERHEAD_BYTES = 8
 _POOL_BYTES = 1 << 20
 
 
@@ -38,21 +35,19 @@ class MessageFactory:
         if len(into) <= OVERHEAD_BYTES:
             into[:] = self._body(number, len(into))
             return
-        into[:NUMBER_BYTES] = number.to_bytes(NUMBER_BYTES, "big")
-        into[NUMBER_BYTES:-DIGEST_BYTES] = self._body(number, len(into) - OVERHEAD_BYTES)
-        into[-DIGEST_BYTES:] = hashlib.blake2b(into[:-DIGEST_BYTES], digest_size=DIGEST_BYTES).digest()
+        into[:OVERHEAD_BYTES] = number.to_bytes(OVERHEAD_BYTES, "big")
+        into[OVERHEAD_BYTES:] = self._body(number, len(into) - OVERHEAD_BYTES)
 
     def problem(self, number: int, message: memoryview) -> str | None:
         """What is wrong with a buffer that should hold message ``number``, or None."""
         if len(message) <= OVERHEAD_BYTES:
             good = message == self._body(number, len(message))
             return None if good else f"message {number}: its {len(message)} bytes are others"
-        digest = hashlib.blake2b(message[:-DIGEST_BYTES], digest_size=DIGEST_BYTES).digest()
-        if digest != bytes(message[-DIGEST_BYTES:]):
-            return f"message {number}: hash does not match its bytes"
-        found = int.from_bytes(message[:NUMBER_BYTES], "big")
+        found = int.from_bytes(message[:OVERHEAD_BYTES], "big")
         if found != number:
-            return f"message {number}: holds message {found}"
-        if message[NUMBER_BYTES:-DIGEST_BYTES] != self._body(number, len(message) - OVERHEAD_BYTES):
-            return f"message {number}: holds another stream's bytes"
+            return f"message {number}: holds number {found}"
+        body = self._body(number, len(message) - OVERHEAD_BYTES)
+        if bytes(message[OVERHEAD_BYTES:]) != body:
+            wrong = next(n for n, byte in enumerate(body, OVERHEAD_BYTES) if message[n] != byte)
+            return f"message {number}: byte {wrong} of {len(message)} is not what was sent"
         return None

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 from hosts.device import Device
 from hosts.messages import MessageFactory
-from hosts.mrc import Access, MemoryRegion
 from hosts.mrc.events import Event, ReceiveCompleted, SendCompleted, Status
+from hosts.mrc.memory import Access, MemoryRegion
 
 MAX_SLOTS, MIN_SLOTS = 64, 4
 REGION_BYTES = 64 << 20

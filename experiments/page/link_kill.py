@@ -44,7 +44,7 @@ def link_kill_page(directory: Path, result: Mapping[str, Any], fabric: Fabric | 
         "claim": _claim(result),
         "tiles": [_tile(result["summary"][key], name, meaning, result) for key, name, meaning in _TILES],
         "fault_error": us(_fault_error_us(result["trials"])),
-        "doing": _doing(result["parameters"]),
+        "doing": _doing(result),
         "fabric": drawn(_drawing(result, fabric, shown)),
         "fabric_caption": _fabric_caption(result, shown),
         "recovery": pictures["recovery"],
@@ -100,11 +100,12 @@ def _fault_error_us(trials: Sequence[Mapping[str, Any]]) -> float | None:
     return max(halves, default=None)
 
 
-def _doing(parameters: Mapping[str, Any]) -> str:
-    work = parameters["workload"]
+def _doing(result: Mapping[str, Any]) -> str:
+    work = result["parameters"]["workload"]
+    rate_bps = result.get("stream", work)["rate_bps"]  # what the warm-up settled on, where it was free to
     return (
         f"Under the faults a stream of RDMA writes of {work['message_bytes']:,} bytes at "
-        f"{work['rate_bps'] / 1e6:g} Mbit/s is sprayed in packets of at most {work['payload_bytes']:,} bytes."
+        f"{rate_bps / 1e6:.4g} Mbit/s is sprayed in packets of at most {work['payload_bytes']:,} bytes."
     )
 
 

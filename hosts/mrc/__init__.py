@@ -3,9 +3,9 @@
 Start reading at `endpoint.Endpoint`, then `requester`, `responder`, `ev` and `loss`.
 """
 
-from hosts.compiled import prefer
+from hosts.compiled import CORE, prefer
 
-prefer(__path__)  # Before any module of this package is imported.
+prefer(__path__, CORE)  # Before any module of this package is imported.
 
 from hosts.mrc.config import DscpMap, MrcConfig
 from hosts.mrc.endpoint import Drops, Endpoint, EvCounters, PlaneCounters, QpCounters

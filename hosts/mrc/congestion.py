@@ -10,7 +10,7 @@ told are payload plus its own `overhead_bytes` per packet.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from mypy_extensions import mypyc_attr
 
@@ -18,6 +18,9 @@ from hosts.mrc.nscc import Nscc
 
 if TYPE_CHECKING:
     from hosts.mrc.config import MrcConfig
+
+
+NO_END_NS: Final = 1 << 62
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -49,6 +52,10 @@ class CongestionControl:
     def next_send_ns(self, now_ns: int) -> int | None:
         """Return when time alone makes the budget positive; None when only an acknowledgement can."""
         return None
+
+    def pause_ns(self, size: int) -> int:
+        """Return for how long nothing may be sent once `size` more is, unless an acknowledgement comes."""
+        return NO_END_NS
 
     def on_sent(self, now_ns: int, size: int) -> None:
         """Packets of this size altogether went out."""
@@ -84,14 +91,17 @@ class FixedWindow(CongestionControl):
 class RateCap(CongestionControl):
     """A token bucket towards a destination, inside a fixed window: never faster than `rate_bps` of payload.
 
-    The bucket holds `burst_bytes` at most and may go below zero by the last packet of a burst.
+    The bucket holds `burst_bytes` at most and may go below zero by the last packet of a burst. Once used up
+    it lets nothing through until `quantum_bytes` are in it.
     """
 
     shared = True
     paced = True
 
-    def __init__(self, cwnd_bytes: int, rate_bps: int, burst_bytes: int) -> None:
+    def __init__(self, cwnd_bytes: int, rate_bps: int, burst_bytes: int, quantum_bytes: int = 1) -> None:
         super().__init__(cwnd_bytes)
+        self._quantum = (quantum_bytes - 1) * 8_000_000_000
+        self._used_up = False
         self.rate_bps = rate_bps
         self.burst_bytes = burst_bytes
         self._tokens = burst_bytes * 8_000_000_000
@@ -106,20 +116,34 @@ class RateCap(CongestionControl):
 
     def budget_bytes(self, now_ns: int) -> int:
         """Return the lesser of what window and bucket allow; a part of a byte counts as one."""
-        self._fill(now_ns)
+        if self._waits(now_ns):
+            return min(0, self.cwnd_bytes - self.inflight_bytes)
         return min(self.cwnd_bytes - self.inflight_bytes, -(-self._tokens // 8_000_000_000))
 
-    def next_send_ns(self, now_ns: int) -> int | None:
-        """Return when the bucket holds something again."""
+    def _waits(self, now_ns: int) -> bool:
         self._fill(now_ns)
-        if self._tokens > 0:
+        if self._used_up and self._tokens > self._quantum:
+            self._used_up = False
+        return self._used_up
+
+    def next_send_ns(self, now_ns: int) -> int | None:
+        """Return when the bucket holds a quantum again."""
+        if not self._waits(now_ns):
             return None
-        return now_ns + -self._tokens // self.rate_bps + 1
+        return now_ns + (self._quantum - self._tokens) // self.rate_bps + 1
+
+    def pause_ns(self, size: int) -> int:
+        """Return how long the bucket needs, or no end where the window closes."""
+        if self.inflight_bytes + size >= self.cwnd_bytes:
+            return NO_END_NS
+        return (self._quantum - self._tokens + size * 8_000_000_000) // self.rate_bps + 1
 
     def on_sent(self, now_ns: int, size: int) -> None:
         """Take the size out of the bucket."""
         super().on_sent(now_ns, size)
         self._tokens -= size * 8_000_000_000
+        if self._tokens <= 0:
+            self._used_up = True
 
 
 class NsccControl(CongestionControl):
@@ -165,5 +189,5 @@ def make_controller(config: MrcConfig) -> CongestionControl:
     if config.congestion == "nscc":
         return NsccControl(Nscc(config.nscc, config.mtu_bytes, trim=config.trim))
     if config.congestion == "rate":
-        return RateCap(config.cwnd_bytes, config.rate_bps, config.rate_burst_bytes)
+        return RateCap(config.cwnd_bytes, config.rate_bps, config.rate_burst_bytes, config.rate_quantum_bytes)
     return FixedWindow(config.cwnd_bytes)

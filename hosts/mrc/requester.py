@@ -305,8 +305,10 @@ class Requester:
             board.on_sent(packet)
             order.append(packet)
             budget -= length + overhead
-            if budget <= 0 or board.next_psn - board.una >= self._mpr:
-                # The window closes behind this packet: without an answer to it nothing more would be sent.
+            if board.next_psn - board.una >= self._mpr or (
+                budget <= 0 and self.congestion.pause_ns(granted - budget) >= self.rtt.srtt_ns
+            ):
+                # Behind this packet a window closes, for a while or until its answer: it asks for that.
                 ack = _ACK_BIT
             out.append(
                 (

@@ -11,8 +11,10 @@ import mmap
 import struct
 from collections.abc import Iterator
 
+import numpy as np
+
 _BUSY, _DISCARD, _LENGTH = 1 << 31, 1 << 30, (1 << 30) - 1
-_HEADER = 8
+RECORD_HEADER = 8
 
 
 class RingReader:
@@ -34,9 +36,25 @@ class RingReader:
                 return
             length = head & _LENGTH
             if not head & _DISCARD:
-                yield self._producer[start + _HEADER : start + _HEADER + length]
-            at += (length + _HEADER + 7) & ~7
+                yield self._producer[start + RECORD_HEADER : start + RECORD_HEADER + length]
+            at += (length + RECORD_HEADER + 7) & ~7
             struct.pack_into("=Q", self._consumer, 0, at)
+
+    def pieces(self, record_bytes: int) -> Iterator[memoryview]:
+        """What has come since the last call, where all records have one length: many at a time, as they lie
+        in the ring, each with its header. ``record_bytes`` counts that in. A piece is valid until the next.
+        """
+        (at,) = struct.unpack_from("=Q", self._consumer)
+        (end,) = struct.unpack_from("=Q", self._producer)
+        start = mmap.PAGESIZE + (at & self._mask)
+        with memoryview(self._producer) as memory, memory[start : start + end - at] as piece:
+            heads = np.frombuffer(piece, np.uint8).reshape(-1, record_bytes)[:, :4].copy().view("<u4")[:, 0]
+            busy = np.flatnonzero(heads & _BUSY)
+            whole = int(busy[0]) if len(busy) else len(heads)
+            if whole:
+                with piece[: whole * record_bytes] as ready:
+                    yield ready
+                struct.pack_into("=Q", self._consumer, 0, at + whole * record_bytes)
 
     def close(self) -> None:
         """Give the memory back."""

@@ -23,7 +23,7 @@ _BPF_FD, _BPF_NAME, _BPF_FLAGS = 6, 7, 8
 _DIRECT_ACTION = 1
 _CLSACT = 0xFFFFFFF1
 _CLSACT_HANDLE = 0xFFFF0000
-_INGRESS = 0xFFFFFFF2
+_INGRESS, _EGRESS = 0xFFFFFFF2, 0xFFFFFFF3
 _ETH_P_ALL = 0x0300  # in network order
 
 
@@ -117,15 +117,17 @@ class TrafficControl:
             if exc.errno not in (errno.ENOENT, errno.ENODEV, errno.EINVAL):
                 raise
 
-    def add_filter(self, ifindex: int, program_fd: int, name: str) -> None:
-        """Run a program for every frame that comes in on an interface; replaces the one before, if any."""
+    def add_filter(self, ifindex: int, program_fd: int, name: str, *, egress: bool = False) -> None:
+        """Run a program for every frame that comes in on an interface, or goes out; replaces the one before,
+        if any.
+        """
         options = (
             attribute(_BPF_FD, struct.pack("=I", program_fd))
             + attribute(_BPF_NAME, name.encode() + b"\0")
             + attribute(_BPF_FLAGS, struct.pack("=I", _DIRECT_ACTION))
         )
         # handle 1, priority 1: the same filter each time, so that a new program takes the old one's place
-        body = struct.pack("=BxxxiIII", 0, ifindex, 1, _INGRESS, 1 << 16 | _ETH_P_ALL)
+        body = struct.pack("=BxxxiIII", 0, ifindex, 1, _EGRESS if egress else _INGRESS, 1 << 16 | _ETH_P_ALL)
         body += attribute(_TCA_KIND, b"bpf\0") + attribute(_TCA_OPTIONS, options)
         try:
             self.ask(_NEWTFILTER, _CREATE, body)

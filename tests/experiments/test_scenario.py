@@ -8,7 +8,8 @@ import pytest
 import yaml
 
 from experiments.comparison import is_comparison
-from experiments.scenario import load_scenario, parse_scenario, shipped_scenarios
+from experiments.link_kill import fitting_rate
+from experiments.scenario import Workload, load_scenario, parse_scenario, shipped_scenarios
 from topologies import InputError, load_fabric
 
 BASE = """\
@@ -36,6 +37,28 @@ def test_link_kill_is_twenty_trials_within_a_minute_on_lab() -> None:
     assert (scenario.topology, scenario.trials, scenario.target) == ("lab", 20, "auto")
     assert scenario.warmup_ns + scenario.trials * (scenario.hold_ns + scenario.settle_ns) < 30e9
     assert scenario.endpoints(load_fabric("lab")) == ("h0", "h6")
+
+
+def test_bmv2_gets_a_stream_of_its_own() -> None:
+    here, there = (load_scenario("link-kill", target=name).workload for name in ("ebpf", "bmv2"))
+    assert (here.payload_bytes, here.burst, here.busy) == (256, 2, 0.75)
+    assert (there.payload_bytes, there.burst, there.busy, there.rate_bps) == (4096, 0, 0.0, 10_000_000)
+
+
+def test_only_a_nic_that_paces_can_be_slowed_down() -> None:
+    with pytest.raises(InputError, match=r"^--set workload.burst: workload.busy needs a burst"):
+        load_scenario("link-kill", target="ebpf", settings=["workload.burst=0"])
+    with pytest.raises(InputError, match=r"^--set workload.busy: workload.busy must be from 0 to 1, not 75"):
+        load_scenario("link-kill", target="ebpf", settings=["workload.busy=75"])
+
+
+@pytest.mark.parametrize(
+    ("made", "busy", "rate"),
+    [(100, 0.5, 100), (100, 1.0, 75), (40, 1.0, 30), (60, 0.5, 90), (1, 1.0, 10), (0, 0.0, 10)],
+)
+def test_the_rate_is_what_keeps_an_endpoint_as_busy_as_wanted(made: int, busy: float, rate: int) -> None:
+    workload = Workload(rate_bps=100 * 10**6, burst=2, busy=0.75)
+    assert fitting_rate(made * 10**6, busy, workload) == rate * 10**6
 
 
 def test_a_topology_s_part_and_the_wishes_are_laid_over_in_order() -> None:
@@ -118,7 +141,7 @@ def test_a_file_is_read(tmp_path: Path) -> None:
         (4, "  rate: 1 bit/s", 4, "workload.rate must be from"),
         (4, "  rat: 3", 4, "workload has no key 'rat'"),
         (4, "  payload_bytes: 9000", 4, "workload.payload_bytes must be from 256 to 4096"),
-        (4, "  message_bytes: 24", 4, "workload.message_bytes must be from 25 to"),
+        (4, "  message_bytes: 8", 4, "workload.message_bytes must be from 9 to"),
         (5, "trials: 0", 5, "trials must be from 1"),
         (5, "trials: many", 5, "trials must be a whole number"),
         (5, "trials: true", 5, "trials must be a whole number"),

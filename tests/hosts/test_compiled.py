@@ -33,10 +33,10 @@ def python(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
 @pytest.fixture
 def apart(tmp_path, monkeypatch):
     """Sources and builds of this test's own."""
-    source = tmp_path / "mrc"
-    source.mkdir()
-    for name in compiled.MODULES:
-        shutil.copy(ROOT / "hosts" / "mrc" / f"{name}.py", source)
+    source = tmp_path / "hosts"
+    (source / "mrc").mkdir(parents=True)
+    for file in compiled.sources():
+        shutil.copy(ROOT / "hosts" / file, source / file)
     monkeypatch.setattr(compiled, "_SOURCE", source)
     monkeypatch.setattr(compiled.sys, "prefix", str(tmp_path))
     monkeypatch.delenv(compiled.PURE_VARIABLE, raising=False)
@@ -49,6 +49,13 @@ def fake_build() -> Path:
     return target
 
 
+def test_the_compiled_drivers_are_what_agents_run():
+    if not compiled.in_use():
+        pytest.skip("the core is not compiled: 'make compile'")
+    say = "import hosts.device, hosts.rounds; print(hosts.device.__file__, hosts.rounds.__file__)"
+    assert all(not name.endswith(".py") for name in python("-c", say).stdout.split())
+
+
 def test_what_is_compiled_is_all_of_the_core_that_a_packet_meets():
     apart = {"__init__", "ev_diagram", "ev_modes", "qlog"}
     assert {p.stem for p in (ROOT / "hosts" / "mrc").glob("*.py")} == {*compiled.MODULES, *apart}
@@ -57,20 +64,25 @@ def test_what_is_compiled_is_all_of_the_core_that_a_packet_meets():
 def test_a_build_is_used_until_its_source_changes(apart):
     target = fake_build()
     path = ["source"]
-    compiled.prefer(path)
+    compiled.prefer(path, compiled.CORE)
     assert path == [str(target / "hosts" / "mrc"), "source"]
-    with (apart / "psn.py").open("a") as file:
-        file.write("# edited\n")
     path = ["source"]
-    compiled.prefer(path)
-    assert path == ["source"]
+    compiled.prefer(path, compiled.HOSTS)
+    assert path == [str(target / "hosts"), "source"]
+    for edited in ("device.py", "mrc/psn.py"):
+        text = (apart / edited).read_text()
+        (apart / edited).write_text(text + "# edited\n")
+        path = ["source"]
+        compiled.prefer(path, compiled.CORE)
+        assert path == ["source"]
+        (apart / edited).write_text(text)
 
 
 def test_pure_python_can_be_asked_for(apart, monkeypatch):
     fake_build()
     monkeypatch.setenv(compiled.PURE_VARIABLE, "1")
     path = ["source"]
-    compiled.prefer(path)
+    compiled.prefer(path, compiled.CORE)
     assert path == ["source"]
 
 
@@ -86,7 +98,7 @@ def test_without_a_compiler_one_line_says_so_and_nothing_is_left(apart, monkeypa
 def test_source_that_does_not_compile_says_where_to_look_and_leaves_no_build(apart, capsys):
     if shutil.which("gcc") is None:
         pytest.skip("no gcc here")
-    (apart / "psn.py").write_text("this is no Python\n")
+    (apart / "mrc" / "psn.py").write_text("this is no Python\n")
     assert compiled.main() == 3
     log = Path(compiled.sys.prefix) / "mrclab-core" / "build.log"
     assert str(log) in capsys.readouterr().err

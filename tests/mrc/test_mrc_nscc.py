@@ -11,6 +11,7 @@ from hosts.mrc import MrcConfig, RemotePaths
 from hosts.mrc.congestion import NsccControl, RateCap
 from hosts.mrc.events import SendCompleted, Status, WindowChanged
 from hosts.mrc.nscc import Nscc, NsccConfig
+from hosts.mrc.wire import BTH_OFFSET
 from tests.mrc.sim import Network, Sim, is_data, remote_paths
 
 MTU = 1000
@@ -212,8 +213,42 @@ def test_rate_cap_lets_through_its_rate_and_no_more():
     assert 11_000 - 400 <= sent <= 11_000 + 400
 
 
+def test_a_rate_cap_wakes_its_sender_once_for_each_quantum():
+    # 8 Mbit/s is a byte per us: the two packets of 400 B leave a debt of 300 B in a bucket of 500.
+    cap = RateCap(cwnd_bytes=1 << 30, rate_bps=8_000_000, burst_bytes=500, quantum_bytes=401)
+    assert cap.budget_bytes(0) == 500
+    for _ in range(2):
+        cap.on_sent(0, 400)
+    due = cap.next_send_ns(0)
+    assert (
+        700_000 <= due <= 701_001
+    )  # 300 us until it is empty, and 400 us more for another packet behind one
+    assert cap.budget_bytes(due - 1001) == 0
+    assert cap.budget_bytes(due) >= 401
+
+
+def test_an_answer_is_asked_for_where_nothing_more_follows_within_a_round_trip():
+    def asked(window, quantum=1):
+        config = MrcConfig(
+            congestion="rate",
+            rate_bps=8_000_000,
+            rate_burst_bytes=2000,
+            mtu_bytes=1000,
+            cwnd_bytes=window,
+            rate_quantum_bytes=quantum,
+            initial_rtt_ns=100_000,
+        )
+        sim = Sim(seed=4, config=config)
+        sim.ends[0].post_write(sim.qpns[0], 1, bytes(9000), 0, 0)
+        frames = sim.ends[0].frames_to_send(sim.now_ns, None, 8)
+        return [bool(frame[BTH_OFFSET + 8] & 0x80) for _, frame in frames]
+
+    assert asked(100_000) == [False, False]
+    assert asked(2000) == [False, True]
+    assert asked(100_000, quantum=200) == [False, True]  # at a byte per us, 200 us without anything more
+
+
 def test_a_capped_transfer_takes_its_time_and_wakes_itself():
-    # No jitter: the last of the first burst to arrive is the one that asks for an answer.
     config = MrcConfig(congestion="rate", rate_bps=400_000_000)
     sim = Sim(seed=4, config=config, network=Network(jitter_ns=0), keep_frames=True)
     region = sim.ends[1].register_memory(bytearray(1 << 20))
@@ -223,7 +258,8 @@ def test_a_capped_transfer_takes_its_time_and_wakes_itself():
     took = sim.of(0, SendCompleted)[0].t_ns - start
     # (1 MiB - the burst of 64 KiB) * 8 / 400 Mbit/s = 19.66 ms, and an RTT.
     assert 19_500_000 < took < 19_900_000
-    assert not [s for s in sim.sightings if s.source == 0 and not is_data(s.frame)], "waiting is no tail"
+    probes = [s for s in sim.sightings if s.source == 0 and not is_data(s.frame)]
+    assert len(probes) <= 1, "waiting is no tail, but the first burst may leave a gap to ask about"
 
 
 def capped(write_bytes=20_000):

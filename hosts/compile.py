@@ -1,0 +1,8 @@
+"""``python -m hosts.compile`` compiles what `hosts.compiled` lists, unless that is done."""
+
+import sys
+
+from hosts.compiled import main
+
+if __name__ == "__main__":
+    sys.exit(main())
