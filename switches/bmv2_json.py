@@ -10,9 +10,10 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import PurePath
 from typing import Any
 
-from switches.errors import BadInputError
+from switches.errors import BadInputError, UnsupportedError
 
 
 @dataclass(frozen=True)
@@ -538,6 +539,11 @@ class Program:
     unions: Mapping[str, HeaderUnion] = field(default_factory=dict)
     union_stacks: Mapping[str, UnionStack] = field(default_factory=dict)
 
+    @property
+    def file(self) -> str:
+        """The name of the P4 file, for what p4c gives no line."""
+        return PurePath(self.name).name
+
     def elements(self, name: str) -> tuple[str, ...]:
         """The headers of a header stack, of a union, or of all elements of a stack of unions."""
         if name in self.stacks:
@@ -714,7 +720,10 @@ def _table(obj: Mapping[str, Any]) -> Table:
     for k in obj["key"]:
         if isinstance(k["target"], dict):
             # p4c writes this for an element of a stack by a computed index, and BMv2 does not take it either.
-            raise ValueError(f"a key of table {obj['name']} is not a field")
+            name = k.get("name") or "of an expression"
+            raise UnsupportedError(
+                f"key {name} of table {obj['name']}, which is no field,", str(_source(obj))
+            )
     key = tuple(
         KeyField(
             k["match_type"],
@@ -831,11 +840,19 @@ def _profile(obj: Mapping[str, Any]) -> ActionProfile:
 def read_program(data: bytes | str) -> Program:
     """Read the BMv2 JSON of a v1model program.
 
-    Raises BadInputError when the text is not JSON, or not the JSON of a v1model program.
+    Raises BadInputError when the text is not JSON, or not the JSON of a v1model program, and UnsupportedError
+    for what p4c writes and nobody can run.
     """
     try:
         raw = json.loads(data)
         types = {t["name"]: _header_type(t) for t in raw["header_types"]}
+        for h in raw["headers"]:
+            if h["header_type"] in {u["name"] for u in raw.get("header_union_types", [])}:
+                # p4c writes this for some unions, and BMv2 does not take it either.
+                raise UnsupportedError(
+                    f"header union {h['name']}, which p4c has written as a header,",
+                    PurePath(raw.get("program", "")).name,
+                )
         headers = {
             h["name"]: Header(h["name"], types[h["header_type"]], h["metadata"]) for h in raw["headers"]
         }

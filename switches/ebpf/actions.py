@@ -74,19 +74,20 @@ class ActionWriter:
 
     def run(self, action: Action, params: Params) -> None:
         """Write the body of an action. The builder ends in an open block."""
-        jumps = {_target(p) for p in action.primitives if p.op in ("_jump", "_jump_if_zero")}
+        jumps = {_target(p) for p in action.primitives if p.op in _JUMPS}
         blocks = {i: self.asm.block(f"{_plain(action.name)}.{i}") for i in sorted(jumps)}
         b = self.asm.b
         locked = self._lock(action)
         for i, p in enumerate(action.primitives):
             self._place(blocks.get(i))
-            if p.op in ("_jump", "_jump_if_zero"):
+            if p.op in _JUMPS:
                 behind = self.asm.block(f"{_plain(action.name)}.{i}.next")
-                if p.op == "_jump":
-                    b.branch(blocks[_target(p)])
-                else:
-                    e = Evaluator(self.u.machine, p.source, params)
-                    b.cbranch(self._nonzero(e, p.args[0]), behind, blocks[_target(p)])
+                with self.asm.place(f"action {action.name}", p.source):
+                    if p.op == "_jump":
+                        b.branch(blocks[_target(p)])
+                    else:
+                        e = Evaluator(self.u.machine, p.source, params)
+                        b.cbranch(self._nonzero(e, p.args[0]), behind, blocks[_target(p)])
                 self.asm.enter(behind)
             else:
                 with self.asm.place(f"action {action.name}", p.source):
@@ -541,12 +542,19 @@ class ActionWriter:
         self.asm.store(const(8, 1), self.asm.at(self.u.machine.scratch, self.u.layout.exited))
 
 
+_JUMPS = ("_jump", "_jump_if_zero")
 # What an action cannot do while it holds the lock.
 _NOT_LOCKED = {"execute_meter": "a meter"}
 
 
 def _register_ops(action: Action) -> list[Primitive]:
     return [p for p in action.primitives if p.op in _REGISTER]
+
+
+def loops(action: Action) -> bool:
+    """Whether an action jumps back."""
+    jumps = [(i, p) for i, p in enumerate(action.primitives) if p.op in _JUMPS]
+    return any(_target(p) <= i for i, p in jumps)
 
 
 def _target(p: Primitive) -> int:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 from switches.bmv2_json import Program, read_program
 from switches.ebpf.elf import section
 from switches.ebpf.marks import SECTION as MARKS
-from switches.ebpf.marks import places_of
+from switches.ebpf.marks import largest, place_at, places_of, split
 from switches.ebpf.plan import Plan
 from switches.ebpf.program import SECTION, translate
-from switches.ebpf.worker import compile_ir
+from switches.ebpf.stack import LIMIT_BYTES, beyond
+from switches.ebpf.worker import TooLargeError, compile_ir
+from switches.errors import UnsupportedError
 
 
 @dataclass(frozen=True, eq=False)  # compared by identity: one compilation, one value
@@ -30,7 +33,28 @@ def compile_json(data: bytes | str) -> Compiled:
     and CompilerError when LLVM fails.
     """
     program = read_program(data)
+    try:
+        return _compile(program)
+    except UnsupportedError as exc:
+        if exc.where:
+            raise
+        # p4c says of parser states and of some others not where they are.
+        raise UnsupportedError(exc.construct, program.file) from exc
+
+
+def _compile(program: Program) -> Compiled:
     translation = translate(program)
-    made = compile_ir(translation.ir)
+    try:
+        made = compile_ir(translation.ir)
+    except TooLargeError as exc:
+        what, where = split(largest(translation.ir, translation.marks))
+        construct = f"a program of so many instructions, most of them for {what},"
+        raise UnsupportedError(construct, where) from exc
     places = places_of(section(made, MARKS), translation.marks)
-    return Compiled(program, translation.plan, section(made, SECTION), places)
+    code = section(made, SECTION)
+    if deep := beyond(code):
+        # The part that most of them are in: in others some value only waits for its use.
+        ((place, _),) = Counter(place_at(places, i) for i in deep).most_common(1)
+        what, where = split(place or "the program")
+        raise UnsupportedError(f"{what}, which takes more than {LIMIT_BYTES} bytes of stack,", where)
+    return Compiled(program, translation.plan, code, places)

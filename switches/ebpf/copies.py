@@ -16,6 +16,7 @@ from typing import Any
 from switches.bmv2_json import NOWHERE, FieldRef
 from switches.ebpf.again import cut_to, session_of
 from switches.ebpf.deparse import valid_bytes
+from switches.ebpf.expr import Machine
 from switches.ebpf.layout import Layout
 from switches.ebpf.llvm import I32, Asm, Helper, MapPool, Value, const
 from switches.ebpf.plan import MapSpec, MapType
@@ -151,11 +152,12 @@ def each_copy(u: Unit, maps: CopyMaps) -> Iterator[tuple[Unit, Value, Any]]:
     place = b.mul(asm.fit(b.and_(number, const(32, COPIES - 1)), 64), const(64, COPY))
     copy = asm.at(group, b.add(place, const(64, HEADER)))
     port, instance = asm.load(copy, 32, 4), asm.load(asm.at(copy, 4), 32, 4)
-    memory = u.machine.scratch
+    memory = asm.here(u.machine.scratch)
     asm.copy(memory, 0, memory, u.layout.saved, u.layout.key)
     asm.store(asm.load(_cell(u, _PAYLOAD), 32, 4), asm.at(memory, u.layout.parsed), 4)
     length, received = (asm.load(_cell(u, c), 32, 4) for c in (_LENGTH, _RECEIVED))
-    mine = replace(u, length=received, frame_length=length, wrong=after)
+    machine = Machine(u.program, u.layout, asm, memory)
+    mine = replace(u, machine=machine, length=received, frame_length=length, wrong=after)
     mine.set_standard("egress_rid", instance)
     yield mine, port, after
     asm.enter(after)

@@ -7,15 +7,19 @@ import secrets
 import struct
 from collections.abc import Mapping
 
+from switches.bmv2_json import Program
 from switches.ebpf import bpf
+from switches.ebpf.actions import loops
 from switches.ebpf.bpf import Map
 from switches.ebpf.compiled import Compiled
-from switches.ebpf.marks import place_at
+from switches.ebpf.marks import place_at, split
 from switches.ebpf.plan import COUNTER_BYTES, MapSpec, RegisterLayout, counter_chunk
 from switches.ebpf.queues import Shape
 from switches.ebpf.tc import TrafficControl, ifindex_of
 from switches.errors import UnsupportedError
 
+# What the verifier says of a loop that goes on for too long, or for all that it knows for ever.
+_ENDLESS = ("too large", "infinite loop", "back-edge", "too complex")
 _SEARCHED = ("scan", "tuples")  # kinds of tables whose look-up is a loop
 
 
@@ -31,19 +35,31 @@ def _load(code: bytes, name: str, compiled: Compiled) -> int:
     """Load a program.
 
     Raises RefusedError with the part of the P4 program that the verifier refuses, UnsupportedError with the
-    tables that make a program too much for it.
+    loop or the tables that make a program too much for it.
     """
     try:
         return bpf.load_program(code, name)
     except bpf.RefusedError as exc:
+        place = None if exc.instruction is None else place_at(compiled.places, exc.instruction)
+        if any(reason in str(exc) for reason in _ENDLESS) and (loop := _loop(compiled.program, place)):
+            raise loop from exc
         searched = [t for t in compiled.program.tables() if compiled.plan.tables[t.name].kind in _SEARCHED]
         if "too large" not in str(exc) or not searched:
-            instruction = exc.instruction
-            raise exc.at(None if instruction is None else place_at(compiled.places, instruction)) from exc
+            raise exc.at(place) from exc
         names = ", ".join(f"{t.name} ({t.source})" for t in searched)
         raise UnsupportedError(
             f"a program with so many tables to search: {names}", str(searched[0].source)
         ) from exc
+
+
+def _loop(program: Program, place: str | None) -> UnsupportedError | None:
+    """The error that refuses the action of a place if it has a loop."""
+    name, where = split(place or "")
+    for action in program.actions.values():
+        if name == f"action {action.name}" and loops(action):
+            construct = f"a loop in {name} that the kernel's verifier finds no end of"
+            return UnsupportedError(construct, where or program.file)
+    return None
 
 
 class SharedMaps:

@@ -10,6 +10,7 @@ from switches.ebpf.unit import Unit
 
 _ROOM_AT_MAC = 1  # BPF_ADJ_ROOM_MAC: right behind the Ethernet header
 _TAKE_FROM = 54  # bytes of Ethernet and IPv6, which have to be left: more than Ethernet and its tags
+_AT_ONCE = 8  # headers whose sizes are at hand together
 
 
 def valid_bytes(u: Unit) -> Value:
@@ -63,10 +64,12 @@ class DeparserWriter:
 
     def emit_all(self) -> Value:
         """Fit the frame to the headers that are valid now, and write all of them. Returns their size."""
-        order = self.u.program.deparser.order
+        asm, order = self.asm, self.u.program.deparser.order
         size: Value = const(32, 0)
-        for h in order:
+        for number, h in enumerate(order, 1):
             size = self._behind(h, size)
+            if number % _AT_ONCE == 0:
+                size = asm.fit(asm.here(asm.fit(size, 64)), 32)
         self._fit(size)
         # Sums once more, for all of them at hand at once would be too much for the stack.
         offset: Value = const(32, 0)

@@ -25,6 +25,7 @@ Value = Any  # llvmlite carries no types
 MAP_MARK = 0x4D50_0000
 PSEUDO_MAP_FD = 1
 PSEUDO_MAP_VALUE = 2
+_AT_ONCE = 512  # bytes of zeros; of more than 1,024 LLVM would make a call to memset(), which is not there
 
 
 class Helper(IntEnum):
@@ -119,6 +120,14 @@ class Asm:
         """The same i64, of which LLVM knows nothing: it leaves in the checks that the verifier wants."""
         return self.b.asm(ir.FunctionType(I64, [I64]), "", "=r,0", [value], False)
 
+    def here(self, value: Value) -> Value:
+        """The same pointer or i64, which LLVM has to have right here, and of which it knows nothing.
+
+        Left to itself it computes the address of every field before a loop, or loads the operands of a long
+        sum before the first addition, and has to keep them all on the stack, of which there are 512 bytes.
+        """
+        return self.b.asm(ir.FunctionType(value.type, [value.type]), "", "=r,0", [value], True)
+
     def at(self, base: Value, offset: int | Value) -> Value:
         """The address `offset` bytes beyond `base`."""
         index = const(64, offset) if isinstance(offset, int) else self.fit(offset, 64)
@@ -158,6 +167,8 @@ class Asm:
     def zero(self, base: Value, offset: int, size: int) -> None:
         """Fill `size` bytes with zeros."""
         for at, piece in _pieces(size):
+            if at and at % _AT_ONCE == 0:
+                base = self.here(base)
             self.store(const(piece * 8, 0), self.at(base, offset + at), align=1)
 
     def copy(self, to: Value, to_offset: int, origin: Value, from_offset: int, size: int) -> None:

@@ -7,7 +7,9 @@ kernel) which instruction came from which line.
 
 from __future__ import annotations
 
+import re
 import struct
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -19,6 +21,8 @@ from switches.bmv2_json import Source
 SECTION = ".BTF.ext"
 _MAGIC = 0xEB9F
 _INSTRUCTION = 8
+_LOCATION = re.compile(r"!(\d+) = !DILocation\([^)]*\bline: (\d+)")
+_MARKED = re.compile(r"!dbg !(\d+)")
 
 
 class PlaceMarks:
@@ -90,3 +94,16 @@ def places_of(section: bytes, names: Sequence[str]) -> tuple[tuple[int, str], ..
 def place_at(places: Sequence[tuple[int, str]], instruction: int) -> str | None:
     """The place that an instruction comes from, as far as LLVM said."""
     return next((name for first, name in reversed(places) if first <= instruction), None)
+
+
+def largest(ir_text: str, names: Sequence[str]) -> str:
+    """The place that the most instructions of LLVM IR bear, which has debug information as written here."""
+    lines = {number: int(line) for number, line in _LOCATION.findall(ir_text)}
+    marked = Counter(lines[number] for number in _MARKED.findall(ir_text) if number in lines)
+    return names[max(marked, key=marked.__getitem__) - 1] if marked else "the program"
+
+
+def split(place: str) -> tuple[str, str]:
+    """A place as what it is, and where in the P4 source: empty where nobody knows."""
+    what, _, where = place.partition(" (")
+    return what, where.removesuffix(")")

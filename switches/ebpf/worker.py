@@ -14,15 +14,25 @@ from switches.errors import SwitchError
 CPU = "v3"
 # Without this, unaligned fields of a map value are read byte by byte.
 FEATURES = "+allows-misaligned-mem-access"
+# LLVM says of a program that takes too much stack only that it does. So it is let go on, up to what an offset
+# can say, and `stack` finds the part of the program.
+STACK_BYTES = 32768
 TIMEOUT_S = 120
+
+
+_TOO_FAR = "Branch target out of insn range"
 
 
 class CompilerError(SwitchError):
     """LLVM would not take the program; the text is its last line."""
 
 
+class TooLargeError(CompilerError):
+    """A jump of the program reaches over more than 32,767 instructions, the most that one can say."""
+
+
 def compile_ir(text: str) -> bytes:
-    """Compile LLVM IR to a BPF object file in a subprocess. Raises CompilerError."""
+    """Compile LLVM IR to a BPF object file in a subprocess. Raises CompilerError, TooLargeError."""
     try:
         done = subprocess.run(
             [sys.executable, "-m", "switches.ebpf.worker"],
@@ -36,7 +46,8 @@ def compile_ir(text: str) -> bytes:
     if done.returncode != 0 or not done.stdout:
         lines = done.stderr.decode(errors="replace").strip().splitlines() or ["no message"]
         reason = next((line for line in lines if "error" in line.lower()), lines[-1])
-        raise CompilerError(f"LLVM could not compile the program (exit {done.returncode}): {reason}")
+        kind = TooLargeError if _TOO_FAR in reason else CompilerError
+        raise kind(f"LLVM could not compile the program (exit {done.returncode}): {reason}")
     return done.stdout
 
 
@@ -44,6 +55,7 @@ def emit(text: str) -> bytes:
     """Compile in this process; may end it."""
     import llvmlite.binding as llvm
 
+    llvm.set_option("", f"-bpf-stack-size={STACK_BYTES}")
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     module = llvm.parse_assembly(text)

@@ -36,6 +36,10 @@ def do(what: str, *args: Any) -> dict[str, Any]:
     return {"op": what, "parameters": list(args)}
 
 
+def extract(kind: str, value: object) -> dict[str, Any]:
+    return do("extract", {"type": kind, "value": value})
+
+
 def assign(to: Any, value: Any) -> dict[str, Any]:
     return do("assign", to, value)
 

@@ -23,7 +23,7 @@ from switches.ebpf.program import translate
 from switches.ebpf.value_sets import Ends, ValueSetState, encode_members
 from switches.errors import UnsupportedError
 from switches.interpreter import Between, Exact, Interpreter, Key, Masked, Prefix, Rule
-from tests.switches.handmade import assign, do, field, if_, named, number, op, program, state
+from tests.switches.handmade import assign, do, extract, field, if_, named, number, op, program, state
 from tests.switches.switch_kit import DATA, Namespace, error_codes, receive, three_ports
 from tests.switches.test_differential import Bench, bench_of, words
 
@@ -42,10 +42,6 @@ def begin(what: int, n: int = 0, m: int = 0) -> bytes:
 
 def when(what: int, *then: object) -> list[object]:
     return if_(op("==", field("key", "what"), number(what)), *then)
-
-
-def extract(kind: str, value: object) -> dict[str, object]:
-    return do("extract", {"type": kind, "value": value})
 
 
 def header(name: str) -> dict[str, object]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,8 @@ from switches.ebpf.expr import Evaluator
 from switches.ebpf.llvm import PTR, const
 from switches.ebpf.marks import place_at, places_of
 from switches.ebpf.parser_gen import ParserWriter
+from switches.errors import UnsupportedError
+from tests.switches.handmade import assign, do, extract, field, if_, named, number, op, program, state
 from tests.switches.switch_kit import DATA
 
 
@@ -26,10 +30,10 @@ def wild_store(writer: Any) -> None:
     b.store(const(64, 1), b.inttoptr(const(64, 4096), PTR))
 
 
-def load(program: str) -> None:
+def load(name: str) -> None:
     shared = SharedMaps()
     try:
-        Datapath("refused", compile_json((DATA / f"{program}.json").read_bytes()), {}, shared)
+        Datapath("refused", compile_json((DATA / f"{name}.json").read_bytes()), {}, shared)
     finally:
         shared.close()
 
@@ -85,6 +89,109 @@ def test_the_condition_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     with pytest.raises(RefusedError, match=re.escape(f"in condition node_2 (queues.p4:{line})")):
         load("queues")
+
+
+HEADER = {"h": (("a", 512), ("b", 512), ("n", 16), ("m", 16))}
+START = state("start", [extract("regular", "h")])
+
+
+def handmade(statements: Sequence[Any], **more: Any) -> str:
+    return program(HEADER, {"h": "h"}, [START], statements, ["h"], **more)
+
+
+@pytest.mark.root
+def test_a_loop_with_an_end_that_only_the_frame_knows_is_refused_by_name() -> None:
+    n, m = field("h", "n"), field("h", "m")
+    text = handmade(
+        [
+            do("_jump_if_zero", op("b2d", None, op("<", n, m)), number(3)),
+            assign(n, op("&", op("+", n, number(1)), number(0xFFFF))),
+            do("_jump", number(0)),
+        ]
+    )
+    shared = SharedMaps()
+    with pytest.raises(UnsupportedError, match=r"^handmade: a loop in action act .* is not supported"):
+        Datapath("endless", compile_json(text), {}, shared)
+    shared.close()
+
+
+@pytest.mark.root
+def test_a_loop_of_constant_length_is_loaded() -> None:
+    n = field("h", "n")
+    step = assign(n, op("&", op("+", n, number(1)), number(0xFFFF)))
+    ended = do("_jump_if_zero", op("b2d", None, op("<", n, number(10))), number(4))
+    shared = SharedMaps()
+    try:
+        text = handmade([assign(n, number(0)), ended, step, do("_jump", number(1))])
+        Datapath("ends", compile_json(text), {}, shared).close_descriptors()
+    finally:
+        shared.close()
+
+
+def test_an_action_that_takes_too_much_stack_is_refused_by_name() -> None:
+    a, b = field("h", "a"), field("h", "b")
+    whole = number((1 << 512) - 1)
+    product = op("&", op("*", a, b), whole)
+    for _ in range(2):
+        product = op("&", op("*", product, op("^", product, a)), whole)
+    with pytest.raises(UnsupportedError, match="action act, which takes more than 512 bytes of stack"):
+        compile_json(handmade([assign(a, product)]))
+
+
+@pytest.mark.slow
+def test_a_program_that_jumps_reach_not_over_is_refused_by_name() -> None:
+    a, b, n = field("h", "a"), field("h", "b"), field("h", "n")
+    product = op("&", op("*", a, b), number((1 << 512) - 1))
+    many = if_(op("!=", n, number(0)), *(assign(x, product) for _ in range(5) for x in (a, b)))
+    with pytest.raises(UnsupportedError, match=r"so many instructions, most of them for action act"):
+        compile_json(handmade([many]))
+
+
+def test_much_that_is_zero_at_first_is_compiled() -> None:
+    wide = {f"h{i}": "h" for i in range(32)}
+    moves = [assign(field(name, "a"), field(name, "b")) for name in wide]
+    assert compile_json(program(HEADER, wide, [state("start", [])], moves, list(wide))).code
+
+
+@pytest.mark.root
+def test_many_headers_of_frames_that_are_copied_fit_on_the_stack() -> None:
+    names = [f"h{i}" for i in range(64)]
+    states = [
+        state(f"s{i}", [extract("regular", name)], (), [(None, f"s{i + 1}" if i < 63 else None)])
+        for i, name in enumerate(names)
+    ]
+    group = assign(field("standard_metadata", "mcast_grp"), field("h0", "a"))
+    text = program({"h": (("a", 16), ("b", 24))}, dict.fromkeys(names, "h"), states, [
+        group, *(assign(field(name, "a"), number(7)) for name in names),
+    ], names)  # fmt: skip
+    shared = SharedMaps()
+    try:
+        Datapath("many", compile_json(text), {}, shared).close_descriptors()
+    finally:
+        shared.close()
+
+
+def test_a_key_that_is_no_field_is_refused_by_name() -> None:
+    raw = json.loads((DATA / "match.json").read_text())
+    table = next(t for p in raw["pipelines"] for t in p["tables"] if t["key"])
+    table["key"][0]["target"] = op("access_field", named("header", "h"), 0)
+    table["source_info"] = {"filename": "match.p4", "line": 46}
+    with pytest.raises(UnsupportedError, match=r"^match.p4:46: key .* of table .*, which is no field,"):
+        compile_json(json.dumps(raw))
+
+
+def test_a_union_that_is_written_as_a_header_is_refused_by_name() -> None:
+    raw = json.loads(handmade([]))
+    raw["header_union_types"] = [{"name": "either", "id": 0, "headers": [["one", "h"]]}]
+    raw["headers"].append({"name": "u", "id": 9, "header_type": "either", "metadata": True})
+    with pytest.raises(UnsupportedError, match="handmade: header union u, which p4c has written"):
+        compile_json(json.dumps(raw))
+
+
+def test_what_has_no_line_is_refused_with_its_file() -> None:
+    text = program(HEADER, {"h": "h"}, [state("start", [], (), [(None, "start")])], [], ["h"])
+    with pytest.raises(UnsupportedError, match="handmade: a loop of the parser at state start"):
+        compile_json(text)
 
 
 def test_debug_information_changes_no_instruction(tmp_path: Path) -> None:
