@@ -192,16 +192,24 @@ class Map:
             self.fd = -1
 
 
-def relocate(code: bytes, fds: list[int]) -> bytes:
-    """Put map descriptors in the place of the marks that the compiler left in 64-bit loads."""
-    out = bytearray(code)
-    for at in range(0, len(out), 8):
-        if out[at] != _LD_IMM64:
+def map_marks(code: bytes) -> list[tuple[int, int]]:
+    """The marks that the compiler left in 64-bit loads: (offset in bytes, number of the map)."""
+    found = []
+    for at in range(0, len(code), 8):
+        if code[at] != _LD_IMM64:
             continue
-        source = out[at + 1] >> 4
-        (value,) = struct.unpack_from("<I", out, at + 4)
+        source = code[at + 1] >> 4
+        (value,) = struct.unpack_from("<I", code, at + 4)
         if source in (PSEUDO_MAP_FD, PSEUDO_MAP_VALUE) and value & 0xFFFF0000 == MAP_MARK:
-            struct.pack_into("<I", out, at + 4, fds[value & 0xFFFF])
+            found.append((at + 4, value & 0xFFFF))
+    return found
+
+
+def relocate(code: bytes, fds: list[int]) -> bytes:
+    """Put map descriptors in the place of the compiler's marks."""
+    out = bytearray(code)
+    for at, number in map_marks(code):
+        struct.pack_into("<I", out, at, fds[number])
     return bytes(out)
 
 

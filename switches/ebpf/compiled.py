@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from switches.bmv2_json import Program, read_program
+from switches.ebpf.bpf import map_marks
 from switches.ebpf.elf import section
 from switches.ebpf.marks import SECTION as MARKS
 from switches.ebpf.marks import largest, place_at, places_of, split
@@ -14,6 +15,8 @@ from switches.ebpf.program import SECTION, translate
 from switches.ebpf.stack import LIMIT_BYTES, beyond
 from switches.ebpf.worker import TooLargeError, compile_ir
 from switches.errors import UnsupportedError
+
+MAPS = 64  # that a program can name, MAX_USED_MAPS of the kernel
 
 
 @dataclass(frozen=True, eq=False)  # compared by identity: one compilation, one value
@@ -52,6 +55,9 @@ def _compile(program: Program) -> Compiled:
         raise UnsupportedError(construct, where) from exc
     places = places_of(section(made, MARKS), translation.marks)
     code = section(made, SECTION)
+    maps = len({number for _, number in map_marks(code)})
+    if maps > MAPS:
+        raise UnsupportedError(f"a program whose tables, counters, meters and registers take {maps} maps")
     if deep := beyond(code):
         # The part that most of them are in: in others some value only waits for its use.
         ((place, _),) = Counter(place_at(places, i) for i in deep).most_common(1)

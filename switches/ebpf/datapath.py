@@ -19,7 +19,8 @@ from switches.ebpf.tc import TrafficControl, ifindex_of
 from switches.errors import UnsupportedError
 
 # What the verifier says of a loop that goes on for too long, or for all that it knows for ever.
-_ENDLESS = ("too large", "infinite loop", "back-edge", "too complex")
+_TOO_MUCH = ("too large", "too complex")
+_ENDLESS = (*_TOO_MUCH, "infinite loop", "back-edge")
 _SEARCHED = ("scan", "tuples")  # kinds of tables whose look-up is a loop
 
 
@@ -44,7 +45,7 @@ def _load(code: bytes, name: str, compiled: Compiled) -> int:
         if any(reason in str(exc) for reason in _ENDLESS) and (loop := _loop(compiled.program, place)):
             raise loop from exc
         searched = [t for t in compiled.program.tables() if compiled.plan.tables[t.name].kind in _SEARCHED]
-        if "too large" not in str(exc) or not searched:
+        if not searched or not any(reason in str(exc) for reason in _TOO_MUCH):
             raise exc.at(place) from exc
         names = ", ".join(f"{t.name} ({t.source})" for t in searched)
         raise UnsupportedError(

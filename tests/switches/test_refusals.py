@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from switches.bmv2_json import Primitive
+from switches.ebpf import bpf
 from switches.ebpf.actions import ActionWriter
 from switches.ebpf.bpf import RefusedError
 from switches.ebpf.compiled import compile_json
@@ -145,6 +146,27 @@ def test_a_program_that_jumps_reach_not_over_is_refused_by_name() -> None:
     many = if_(op("!=", n, number(0)), *(assign(x, product) for _ in range(5) for x in (a, b)))
     with pytest.raises(UnsupportedError, match=r"so many instructions, most of them for action act"):
         compile_json(handmade([many]))
+
+
+def test_more_maps_than_a_program_can_name_are_refused_by_name() -> None:
+    arrays = [{"name": f"r{i}", "id": i, "size": 4, "bitwidth": 32} for i in range(65)]
+    n = field("h", "n")
+    reads = [
+        do("register_read", n, {"type": "register_array", "value": a["name"]}, number(0)) for a in arrays
+    ]
+    with pytest.raises(UnsupportedError, match=r"handmade: a program whose tables, .* take \d+ maps is not"):
+        compile_json(handmade(reads, register_arrays=arrays))
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("said", ["BPF program is too large", "The sequence of 8193 jumps is too complex."])
+def test_tables_to_search_that_are_too_much_are_named(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(code: bytes, name: str) -> int:
+        raise RefusedError("Bad address", said, 1)
+
+    monkeypatch.setattr(bpf, "load_program", refuse)
+    with pytest.raises(UnsupportedError, match=r"ternary.p4:20: .*I\.masks \(ternary.p4:20\), I\.ranges"):
+        load("ternary")
 
 
 def test_much_that_is_zero_at_first_is_compiled() -> None:

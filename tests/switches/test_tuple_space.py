@@ -10,14 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from switches.bmv2_json import read_program
-from switches.ebpf import bpf
 from switches.ebpf.changes import Transaction
-from switches.ebpf.datapath import Datapath, SharedMaps
 from switches.ebpf.entries import Action, Entry, TableFullError, TableState
 from switches.ebpf.plan import TUPLES
 from switches.ebpf.program import translate
 from switches.ebpf.tuple_space import prefixes
-from switches.errors import SwitchError, UnsupportedError
 from switches.interpreter import Between, Exact, Masked, Prefix, Rule
 from tests.switches.switch_kit import DATA
 from tests.switches.test_differential import Bench, bench_of
@@ -128,15 +125,3 @@ def test_large_tables_match_as_the_model_does(bench: Bench, seed: int) -> None:
         for value, width in zip(values, widths, strict=True):
             number = number << width | value
         bench.compare(number.to_bytes(sum(widths) // 8, "big") + b"payload")
-
-
-@pytest.mark.root
-def test_too_many_searched_tables_are_named(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(code: bytes, name: str) -> int:
-        raise SwitchError("the kernel refused the program: BPF program is too large. Processed 1000001 insn")
-
-    monkeypatch.setattr(bpf, "load_program", refuse)
-    shared = SharedMaps()
-    with pytest.raises(UnsupportedError, match=r"ternary.p4:20: .*I\.masks \(ternary.p4:20\), I\.ranges"):
-        bench.ns.run(lambda: Datapath("x", bench.path.compiled, {1: "s1"}, shared))
-    shared.close()
