@@ -5,9 +5,12 @@ MRCLAB_FUZZ_S says for how many seconds (a few by default), MRCLAB_FUZZ_SEED whe
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import random
 import subprocess
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -21,9 +24,14 @@ from google.protobuf.descriptor import FieldDescriptor
 
 from switches.ebpf import bpf
 from switches.ebpf.target import EbpfTarget
+from switches.interpreter import CloneSession
 from switches.target import SwitchSpec
 from tests.switches.kernel_watch import KernelLog, locked_memory, programs, taint
 from tests.switches.switch_kit import DATA, Client, Namespace, forwarded, read_p4info
+from tests.switches.test_again import frame as frame_again
+from tests.switches.test_again import session_update
+from tests.switches.test_packet_io import frame as frame_multicast
+from tests.switches.test_packet_io import p4info as multicast_p4info
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(3600)]
 SECONDS = float(os.environ.get("MRCLAB_FUZZ_S", "4"))
@@ -31,7 +39,11 @@ SEED = int(os.environ.get("MRCLAB_FUZZ_SEED", "1"))
 BROKEN = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL, grpc.StatusCode.DEADLINE_EXCEEDED)
 PROGRAMS = (
     "select", "resources", "match", "ternary", "registers", "digests", "multicast", "queues", "paths",
+    "again",
 )  # fmt: skip
+COPYING = ("again", "multicast")
+CPU = 510
+PORTS = (0, 1, 2, 3, 7, CPU, 511, 1 << 20)
 QDISCS = (
     ("replace", "root", "tbf", "rate", "1mbit", "burst", "3000", "limit", "30000"),
     ("replace", "root", "tbf", "rate", "20gbit", "burst", "300000", "limit", "30000"),
@@ -146,8 +158,50 @@ class Messages:
         for p in action.params:
             to.params.add(param_id=p.id, value=b"\x05")
 
+    def replication(self) -> p4r.Entity:
+        """A clone session or a multicast group that is nearly right."""
+        rng, out = self.rng, p4r.Entity()
+        entry = out.packet_replication_engine_entry
+        to: p4r.CloneSessionEntry | p4r.MulticastGroupEntry
+        if rng.random() < 0.7:
+            to = entry.clone_session_entry
+            to.session_id = rng.randrange(0, 6)
+            to.packet_length_bytes = rng.choice([0, 0, 0, 20, 64, 2000, -1])
+            to.class_of_service = rng.choice([0, 0, 0, 5, 9])
+        else:
+            to = entry.multicast_group_entry
+            to.multicast_group_id = rng.randrange(0, 9)
+        for _ in range(rng.choice([0, 1, 2, 3, 40])):
+            replica = to.replicas.add(egress_port=rng.choice(PORTS), instance=rng.choice([0, 1, 2, 1 << 16]))
+            if rng.random() < 0.1:
+                replica.port = self.octets()
+        return out
+
+    def packet_out(self) -> p4r.StreamMessageRequest:
+        """A frame for the CPU port with the metadata that the program wants, or nearly so."""
+        rng, out = self.rng, p4r.StreamMessageRequest()
+        out.packet.payload = rng.choice([rng.randbytes(rng.randrange(300)), rng.randbytes(9300), b""])
+        for header in self.info.controller_packet_metadata:
+            if header.preamble.name == "packet_out":
+                for field in header.metadata:
+                    value = rng.getrandbits(rng.choice([3, field.bitwidth]))
+                    octets = value.to_bytes(max(1, -(-value.bit_length() // 8)), "big")
+                    out.packet.metadata.add(metadata_id=field.id, value=octets)
+        what = rng.random()
+        if what < 0.1:
+            del out.packet.metadata[:1]
+        elif what < 0.2 and out.packet.metadata:
+            rng.choice(out.packet.metadata).value = self.octets()
+        elif what < 0.3:
+            out.packet.metadata.add(metadata_id=self.number() & 0xFFFFFFFF, value=self.octets())
+        elif what < 0.5:  # what the program itself makes of a frame
+            out.packet.payload = asking(rng)
+        return out
+
     def entity(self) -> p4r.Entity:
         rng = self.rng
+        if rng.random() < 0.15:
+            return self.replication()
         if self.info.tables and rng.random() < 0.5:
             return self.entry()
         out = p4r.Entity()
@@ -163,6 +217,41 @@ class Messages:
 
     def update(self) -> p4r.Update:
         return p4r.Update(type=self.rng.choice([0, 1, 1, 1, 2, 3]), entity=self.entity())
+
+
+def asking(rng: random.Random) -> bytes:
+    """A frame that asks `again` or `multicast` for copies, resubmission or recirculation."""
+    size = rng.choice([0, 1, 40, 40, 1400])
+    if rng.random() < 0.5:
+        return frame_multicast(rng.randrange(9), rng.randrange(8), size + 8)
+    op, count = rng.getrandbits(7), rng.choice([0, 1, 2, 255])
+    return frame_again(op, rng.randrange(6), count, rng.randrange(5), rng.randbytes(size))
+
+
+def copies() -> list[p4r.Update]:
+    """Clone sessions and multicast groups that lead to the CPU port too."""
+    out = [session_update(number, CloneSession([(2, 1), (CPU, 2)])) for number in (1, 2)]
+    for number in (1, 6):
+        update = p4r.Update(type=p4r.Update.INSERT)
+        entry = update.entity.packet_replication_engine_entry.multicast_group_entry
+        entry.multicast_group_id = number
+        for port in (2, CPU):
+            entry.replicas.add(egress_port=port, instance=port & 3)
+        out.append(update)
+    return out
+
+
+def listen(client: Client) -> Counter[str | None]:
+    """Counts, as they come, what the server tells a client."""
+    counts: Counter[str | None] = Counter()
+
+    def body() -> None:
+        with contextlib.suppress(grpc.RpcError):
+            for message in client.stream:
+                counts[message.WhichOneof("update")] += 1
+
+    threading.Thread(target=body, daemon=True).start()
+    return counts
 
 
 def held(pid: int) -> Counter[str]:
@@ -220,12 +309,14 @@ def test_random_requests_and_frames(namespace: Namespace, tmp_path: Path, kernel
     for i in (1, 2):
         namespace.pair(f"s{i}", f"h{i}")
     target = EbpfTarget()
-    specs = [SwitchSpec(name, 1, {1: "s1", 2: "s2"})]
+    specs = [SwitchSpec(name, 1, {1: "s1", 2: "s2"}, CPU)]
     (running,) = target.start(specs, netns=namespace.name, log_dir=tmp_path)
     (pid,) = target.pids()
     sources = {
         n: (read_p4info(DATA / f"{n}.p4info.txtpb"), (DATA / f"{n}.json").read_bytes()) for n in PROGRAMS
     }
+    # The only one that says what a packet-out has to carry; to its P4 program that is a header like others.
+    sources["multicast"] = (multicast_p4info(), sources["multicast"][1])
     wire = namespace.packet_socket("h1")
     try:
         with forwarded(namespace, running.grpc_address) as address:
@@ -235,6 +326,8 @@ def test_random_requests_and_frames(namespace: Namespace, tmp_path: Path, kernel
             def load(program: str) -> Messages:
                 info, json = sources[program]
                 client.set_pipeline(json, info)
+                if program in COPYING:
+                    client.write(*copies())
                 return Messages(rng, info)
 
             for program in PROGRAMS:
@@ -243,11 +336,19 @@ def test_random_requests_and_frames(namespace: Namespace, tmp_path: Path, kernel
             before, memory, locked = held(pid), resident(pid), locked_memory(pid)
             assert only(name, 1)
             deadline, requests, codes = time.monotonic() + SECONDS, 0, set()
+            outs, full, heard = 0, 0, listen(client)
             broken: list[grpc.RpcError] = []
             messages = load(PROGRAMS[0])
             while time.monotonic() < deadline:
                 requests += 1
-                wire.send(rng.randbytes(rng.randrange(18, 200)))
+                sent = rng.randbytes(rng.randrange(18, 200)) if rng.random() < 0.5 else asking(rng)
+                try:
+                    wire.send(sent)
+                except OSError as exc:
+                    # The kernel's backlog is full of copies that one of the last frames has asked for.
+                    if exc.errno != errno.ENOBUFS:
+                        raise
+                    full += 1
                 try:
                     what = rng.random()
                     if what < 0.003:
@@ -267,7 +368,11 @@ def test_random_requests_and_frames(namespace: Namespace, tmp_path: Path, kernel
                                 p4r.ReadRequest(device_id=1, entities=[messages.entity()]), timeout=60
                             )
                         )
-                    elif what < 0.95:
+                    elif what < 0.93:
+                        for _ in range(rng.randrange(1, 20)):
+                            client.send(messages.packet_out())
+                            outs += 1
+                    elif what < 0.96:
                         wild = messages.fill(p4r.SetForwardingPipelineConfigRequest(device_id=1))
                         wild.device_id = 1
                         wild.election_id.Clear()
@@ -298,7 +403,8 @@ def test_random_requests_and_frames(namespace: Namespace, tmp_path: Path, kernel
             seen = "watched" if kernel.readable else "not readable"
             print(
                 f"{requests} requests, codes {sorted(c.name for c in codes)}, {resident(pid)} kB "
-                f"({memory} at first), {locked} bytes of maps, kernel log {seen}, taint {taint()}"
+                f"({memory} at first), {locked} bytes of maps, kernel log {seen}, taint {taint()}, "
+                f"{outs} packet-outs, {full} backlogs full, heard {dict(heard)}"
             )
             client.close()
     finally:
