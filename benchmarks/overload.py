@@ -40,7 +40,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT)]
 
 from benchmarks.kit.paced_sender import PacedSender  # noqa: E402
-from hosts.ports import attach_filter  # noqa: E402
+from hosts.socket_filter import attach_filter  # noqa: E402
 from tests.switches.merge import CONTROL, OVERHEAD, TRIMMABLE, Merge, marks_between  # noqa: E402
 from tests.switches.switch_kit import JSON, P4INFO, Namespace, mrc_frame, read_p4info, sid  # noqa: E402
 from topologies import LinkProfile  # noqa: E402

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from hosts.ports import ETH_P_IPV6, attach_filter, udp_filter
+from hosts.ports import ETH_P_IPV6
+from hosts.socket_filter import attach_filter, udp_filter
 from topologies import Fabric
 
 PATH_PROBE_UDP_PORT = 4799

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 ETH_P_IPV6 = 0x86DD
 MAC_BYTES = 6
 SO_RCVBUFFORCE = 33
-SO_ATTACH_FILTER = 26
 SOL_PACKET = 263
 PACKET_STATISTICS = 6
 RECEIVE_BUFFER_BYTES = 16 << 20
@@ -142,30 +141,6 @@ class Receiver:
 
 
 PR_SET_TIMERSLACK = 29
-
-
-Instructions = tuple[tuple[int, int, int, int], ...]
-"""A classic BPF program: code, jump if true, jump if false, constant."""
-
-
-def udp_filter(port: int, size: int) -> Instructions:
-    """The first `size` bytes of each frame of IPv6 whose next header is UDP, to this port."""
-    return (
-        (0x30, 0, 0, 20),
-        (0x15, 0, 3, socket.IPPROTO_UDP),
-        (0x28, 0, 0, 56),
-        (0x15, 0, 1, port),
-        (0x06, 0, 0, size),
-        (0x06, 0, 0, 0),
-    )
-
-
-def attach_filter(to: socket.socket, program: Instructions) -> None:
-    """Lets a socket receive only what a classic BPF program accepts."""
-    code = b"".join(struct.pack("=HBBI", *instruction) for instruction in program)
-    buffer = ctypes.create_string_buffer(code, len(code))
-    head = struct.pack("HL", len(program), ctypes.addressof(buffer))
-    to.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, head)
 
 
 def sharpen_timers(slack_ns: int = 1_000) -> None:

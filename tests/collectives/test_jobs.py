@@ -102,4 +102,4 @@ def test_a_message_that_is_changed_on_its_way_is_found_out() -> None:
     drive(network, comms, [job.steps(comm, TIMES) for job, comm in zip(jobs, comms, strict=True)])
     problem = jobs[1].problem
     assert problem is not None
-    assert "flow 0 to 1: message 0: hash does not match" in problem
+    assert "flow 0 to 1: message 0: byte 30 of 64 is not what was sent" in problem

@@ -4,7 +4,8 @@ import socket
 
 import pytest
 
-from hosts.ports import ETH_P_IPV6, attach_filter, udp_filter
+from hosts.ports import ETH_P_IPV6
+from hosts.socket_filter import attach_filter, udp_filter
 from tests.switches.switch_kit import Namespace, ipv6_frame, probe_frame, receive
 
 pytestmark = pytest.mark.root
