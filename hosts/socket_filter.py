@@ -1,6 +1,6 @@
 """Filters of sockets: what the kernel need not even wake a process for (classic BPF).
 
-Not compiled with what drives the core: compiled code lets go of a buffer after its last mention, which is before the
+Not compiled with what drives the core: compiled code lets go of a buffer after its last mention, before the
 kernel has read it.
 """
 

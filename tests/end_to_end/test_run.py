@@ -71,15 +71,15 @@ def test_wide_sprays_over_all_256_paths(mrclab: Mrclab, tmp_path: Path, machine:
 
 
 def start(mrclab: Mrclab, out: Path) -> "subprocess.Popen[bytes]":
-    """An experiment that would go on for long, in the middle of its trials."""
+    """An experiment that would go on for long, after its first cut was felt."""
     command = mrclab.command("run", "link-kill", "--topology", "tiny", "--target", "ebpf", "--trials", "5000")
     with open(out.parent / "said", "wb") as said:
         process = subprocess.Popen(
             [*command, "--out", str(out)], env=mrclab.environment, stdout=said, stderr=said
         )
-    capture = out / "receiver.pcap"
+    told = out / "sender.jsonl"
     deadline = time.monotonic() + PATIENCE_S
-    while not (capture.exists() and capture.stat().st_size > 100_000):
+    while not (told.exists() and b"mrc:path:ev_retired" in told.read_bytes()):
         assert process.poll() is None, (out.parent / "said").read_text()
         assert time.monotonic() < deadline
         select_nothing(0.05)
