@@ -117,7 +117,7 @@ def test_groups_and_sessions_read_back_and_break_rules(client: Client) -> None:
     replicas = stand_in.packet_replication_engine_entry.multicast_group_entry.replicas
     replicas[0].backup_replicas.add(port=b"\x01", instance=2)
     urgent = session(3, (1, 0))
-    urgent.packet_replication_engine_entry.clone_session_entry.class_of_service = 1
+    urgent.packet_replication_engine_entry.clone_session_entry.class_of_service = 8  # of 0 to 7
     updates = [
         (change(group(1, (1, 1)), insert), Code.ALREADY_EXISTS),
         (change(group(0, (1, 1)), insert), Code.INVALID_ARGUMENT),
@@ -130,7 +130,7 @@ def test_groups_and_sessions_read_back_and_break_rules(client: Client) -> None:
         (change(session(0, (1, 1)), insert), Code.INVALID_ARGUMENT),
         (change(session(3, (600, 1)), insert), Code.INVALID_ARGUMENT),
         (change(session(3, (1, 0), length=-1), insert), Code.INVALID_ARGUMENT),
-        (change(urgent, insert), Code.UNIMPLEMENTED),
+        (change(urgent, insert), Code.INVALID_ARGUMENT),
         (change(group(1, (2, 5)), modify), Code.OK),
         (change(session(1), delete), Code.OK),
     ]

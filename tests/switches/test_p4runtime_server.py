@@ -141,10 +141,10 @@ def test_streams_that_are_refused(address: str) -> None:
     hasty.close()
 
 
-def test_packet_out_is_answered_with_an_error(client: Client) -> None:
+def test_packet_out_without_a_cpu_port_is_answered_with_an_error(client: Client) -> None:
     client.send(p4r.StreamMessageRequest(packet=p4r.PacketOut(payload=b"x")))
     answer = client.hear()
-    assert answer.error.canonical_code == Code.UNIMPLEMENTED.value[0]
+    assert answer.error.canonical_code == Code.FAILED_PRECONDITION.value[0]
     assert answer.error.packet_out.packet_out.payload == b"x"
 
 
