@@ -470,6 +470,8 @@ class Requester:
         mark = head >> SETH_MARK_SHIFT & 3
         rtt_ns: int | None = None
         reason = LossReason.GAP
+        # What comes with a probe's answer had arrived before the probe: that did not overtake it.
+        known = late = self._newest_acked_ns
         if head & SETH_PROBE_REPLY:
             rtt_ns = self._on_probe_answer(now_ns, ack_offset & 0xFFFF, mark)
             reason = LossReason.PROBE
@@ -491,12 +493,11 @@ class Requester:
         before = board.una
         acked, found = board.digest(cack, cack + base, bitmap)
         for packet in found:
-            self.guard.on_overtaken(now_ns, self._newest_acked_ns - packet.sent_ns)
+            self.guard.on_overtaken(now_ns, known - packet.sent_ns)
             self._on_spurious(now_ns, packet.psn, packet.ev)
         if mark:
             self._on_mark(now_ns, entropy, mark)
-        newest = known = self._newest_acked_ns
-        late = known
+        newest = self._newest_acked_ns
         acked_bytes = 0
         for packet in acked:
             ev = packet.ev

@@ -327,6 +327,21 @@ def test_an_overtaken_packet_is_asked_about_at_once_when_nothing_under_way_can_t
     assert (lost.ev, lost.reason) == (frame_ev(first[0][1]), LossReason.PROBE)
 
 
+def test_what_comes_with_a_probes_answer_was_not_overtaken_by_the_probe():
+    """It was there before the probe; to take its age for reordering widened the guard to its ceiling."""
+    hand = Hand(initial_rtt_ns=40_000, min_reorder_ns=20_000, sack_threshold_bytes=1 << 20)
+    hand.post(2)
+    sent = hand.send(1_000_000, limit=2)
+    due = hand.a.next_timer()
+    hand.a.handle_timer(due)
+    (probe,) = hand.send(due)
+    for port, frame in sent:  # too few for a SACK of their own
+        hand.b.receive(port, frame, due)
+    hand.answer([probe], due + 40_000)
+    assert len(hand.events(SendCompleted)) == 1
+    assert hand.a.qp_counters(hand.qpn).guard_ns == 20_000
+
+
 def test_an_overtaken_packet_is_not_asked_about_while_later_packets_are_under_way():
     hand = Hand(initial_rtt_ns=40_000, sack_threshold_bytes=1, reorder_queueing_factor=0.0)
     hand.post(3)
