@@ -159,6 +159,10 @@ class Recorder:
         self._note_offset(reads=200)
         self._snapshots.append(take_snapshot(self._pids))
 
+    def last_load(self) -> Load:
+        """The load between the last two marks. Raises IndexError before the second."""
+        return load_between(self._snapshots[-2], self._snapshots[-1])
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:

@@ -19,7 +19,7 @@ from experiments.faults import FaultRecord, load_faults
 from experiments.pcap import Packets, read_pcap
 from experiments.recorder import RECEIVER, SENDER, Recording
 from experiments.trace import Trace, build_trace
-from experiments.validity import Validity, judge
+from experiments.validity import Load, Validity, judge, kept_up, overloads
 from topologies import Fabric, InputError
 
 # A failed check that makes the times themselves doubtful, and what to say then.
@@ -31,10 +31,14 @@ _SPOILING = {
 
 @dataclass(frozen=True)
 class Evidence:
-    """A run, read and understood: for the result and for the plots."""
+    """A run, read and understood: for the result and for the plots.
+
+    ``set_aside`` are the trials in which the machine did not keep up, where others were made in their place.
+    """
 
     trace: Trace
     trials: tuple[Trial, ...]
+    set_aside: tuple[Trial, ...]
     sender_events: EventLog
     validity: Validity
 
@@ -48,12 +52,13 @@ def examine(
     integrity: str | Sequence[str] = "ok",
     notes: Sequence[str] = (),
     failures: Sequence[str] = (),
+    wanted: int | None = None,
 ) -> Evidence:
     """Reads a run's directory and analyses it. ``src`` and ``dst`` are the hosts that sent and received.
 
     ``integrity`` is the receiver's verdict for the run or one for each fault; ``failures`` went wrong
-    though nobody asked for it, which spoils the run. Raises InputError on a file
-    that is missing or not what it should be.
+    though nobody asked for it, which spoils the run. Where the machine kept up in ``wanted`` trials, the
+    others are set aside. Raises InputError on a file that is missing or not what it should be.
     """
     recording = load_recording(directory / "recording.json")
     faults = load_faults(directory / "faults.json")
@@ -63,8 +68,22 @@ def examine(
     trace = build_trace(sender, receiver, fabric.paths(src, dst), recording.clock)
     trials = analyse(trace, faults, sender_events, receiver_events, integrity)
     captures = {SENDER: sender, RECEIVER: receiver}
-    validity = _validity(recording, captures, faults, trials, notes, failures)
-    return Evidence(trace, trials, sender_events, validity)
+    aside = _overloaded(recording, trials, wanted)
+    kept = tuple(trial for trial in trials if trial.index not in aside)
+    if aside:
+        why = "; ".join(overloads([recording.loads[i] for i in aside]))
+        notes = [*notes, f"{len(aside)} of {len(trials)} trials were set aside and made again: {why}"]
+    loads = [load for i, load in enumerate(recording.loads) if i not in aside]
+    validity = _validity(recording, loads, captures, faults, trials, notes, failures)
+    return Evidence(trace, kept, tuple(trials[i] for i in aside), sender_events, validity)
+
+
+def _overloaded(recording: Recording, trials: Sequence[Trial], wanted: int | None) -> list[int]:
+    """In which trials the machine did not keep up; none where fewer than ``wanted`` would be left."""
+    if wanted is None or len(recording.loads) != len(trials):
+        return []
+    over = [i for i, load in enumerate(recording.loads) if not kept_up(load)]
+    return over if len(trials) - len(over) >= wanted else []
 
 
 def load_recording(path: Path) -> Recording:
@@ -78,6 +97,7 @@ def load_recording(path: Path) -> Recording:
 
 def _validity(
     recording: Recording,
+    loads: Sequence[Load],
     captures: Mapping[str, Packets],
     faults: Sequence[FaultRecord],
     trials: Sequence[Trial],
@@ -102,7 +122,7 @@ def _validity(
     if trials and all(trial.lost_packets == 0 for trial in trials):
         also.append("no fault hit a packet")
     return judge(
-        recording.loads,
+        loads,
         capture_drops=recording.drops,
         clock_change_ns=recording.clock.max_change_ns,
         clock_limit_ns=STEP_NS,

@@ -52,6 +52,7 @@ class Run:
     validity: Validity
     system: Mapping[str, Any]
     bytes_delivered: int | None = None
+    set_aside: tuple[Trial, ...] = ()
     extra: Mapping[str, Any] | None = None
 
 
@@ -68,9 +69,10 @@ def result_of(run: Run, finished: datetime | None = None) -> dict[str, Any]:
         "system": dict(run.system),
         "valid": run.validity.valid,
         "validity": run.validity.to_dict(),
-        "integrity": _integrity(run.trials),
+        "integrity": _integrity((*run.trials, *run.set_aside)),
         "bytes_delivered": run.bytes_delivered,
         "trials": [trial_dict(trial) for trial in run.trials],
+        "set_aside": [trial_dict(trial) for trial in run.set_aside],
         "summary": {
             "first_hit_us": _summary([Measured(trial.first_hit_ns) for trial in run.trials]),
             **{f"{name}_us": _summary([trial.times()[name] for trial in run.trials]) for name in TIMES},

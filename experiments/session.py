@@ -39,7 +39,7 @@ from experiments.transports import Transport
 from experiments.validity import Load, Validity, judge, load_between, take_snapshot
 from experiments.workloads import COLLECTIVES
 from hosts.remote import AgentError, RemoteAgent
-from hosts.schedule import before_others
+from switches.priority import before_others
 from testbed.fault_kinds import Fault
 from testbed.topology_text import topology_text
 from topologies import Fabric

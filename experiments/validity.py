@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-# A run above any of these is not to be trusted: the queue for a CPU is then part of what was measured.
+# A trial above any of these is not to be trusted: the queue for a CPU is then part of what was measured.
 MAX_BUSY = 0.95  # of all CPUs, over a trial
 MAX_STEAL = 0.05  # of all CPUs, over a trial
 MAX_WAIT = 0.25  # of the time that one thread of an agent wanted to run, over a trial
@@ -234,25 +234,32 @@ def judge(
             reasons.append(f"the capture at the {name} lost {dropped} packets (dropped by kernel)")
     if clock_change_ns > clock_limit_ns:
         reasons.append(f"the clock was set during the run: realtime moved by {clock_change_ns / 1000:.0f} us")
-    reasons += _over(loads, "busy", MAX_BUSY, "the CPUs were {value:.0%} busy (limit {limit:.0%})")
-    reasons += _over(
-        loads, "steal", MAX_STEAL, "the hypervisor took {value:.0%} of the CPUs (limit {limit:.0%})"
-    )
-    reasons += _over(
-        loads, "wait", MAX_WAIT, "{who} waited for a CPU {value:.0%} of its time (limit {limit:.0%})"
-    )
-    reasons += _over(
-        loads, "demand", MAX_DEMAND, "{switch} wanted a CPU {value:.0%} of the time (limit {limit:.0%})"
-    )
-    reasons += _over(loads, "throttled_us", MAX_THROTTLED, "a cgroup quota stopped us for {value:.0f} us")
+    reasons += overloads(loads)
     return Validity((*reasons, *also), tuple(loads), tuple(notes))
 
 
-def _over(loads: Sequence[Load], key: str, limit: float, text: str) -> list[str]:
+# Key of `Load`, what it may be at most, and what to say where it was more.
+_RULES = (
+    ("busy", MAX_BUSY, "the CPUs were {value:.0%} busy (limit {limit:.0%})"),
+    ("steal", MAX_STEAL, "the hypervisor took {value:.0%} of the CPUs (limit {limit:.0%})"),
+    ("wait", MAX_WAIT, "{who} waited for a CPU {value:.0%} of its time (limit {limit:.0%})"),
+    ("demand", MAX_DEMAND, "{switch} wanted a CPU {value:.0%} of the time (limit {limit:.0%})"),
+    ("throttled_us", MAX_THROTTLED, "a cgroup quota stopped us for {value:.0f} us"),
+)
+
+
+def kept_up(load: Load) -> bool:
+    """Whether the machine kept up in a trial of this load: no rule is broken."""
+    return not any((getattr(load, key) or 0) > limit for key, limit, _ in _RULES)
+
+
+def overloads(loads: Sequence[Load]) -> list[str]:
     """One reason at most for a rule: in how many trials it was broken, and the worst of them."""
-    broken = [(getattr(load, key), load) for load in loads if (getattr(load, key) or 0) > limit]
-    if not broken:
-        return []
-    value, load = max(broken, key=lambda item: float(item[0]))
-    worst = text.format(value=value, limit=limit, who=load.worst_thread, switch=load.busiest_switch)
-    return [f"in {len(broken)} of {len(loads)} trials {worst}"]
+    reasons = []
+    for key, limit, text in _RULES:
+        broken = [(getattr(load, key), load) for load in loads if (getattr(load, key) or 0) > limit]
+        if broken:
+            value, load = max(broken, key=lambda item: float(item[0]))
+            worst = text.format(value=value, limit=limit, who=load.worst_thread, switch=load.busiest_switch)
+            reasons.append(f"in {len(broken)} of {len(loads)} trials {worst}")
+    return reasons

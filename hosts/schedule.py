@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 LOGGER = logging.getLogger(__name__)
 MOST_NICE = -20
@@ -37,23 +35,6 @@ def take_cpu(cpu: int | None, *, realtime: bool = True) -> str | None:
         refused += ", nor a higher one than others have"
     LOGGER.warning("%s: expect longer stalls", refused)
     return f"{refused}: expect longer stalls"
-
-
-@contextmanager
-def before_others() -> Iterator[None]:
-    """Has the calling thread run before ordinary processes within the ``with``, where that is allowed.
-
-    For one that has little to do, but at its time. Threads and processes that it starts do not inherit it.
-    """
-    try:
-        os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(1))
-    except PermissionError:
-        yield
-        return
-    try:
-        yield
-    finally:
-        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
 
 
 def stand_back() -> None:

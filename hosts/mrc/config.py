@@ -135,10 +135,6 @@ class MrcConfig:
     sack_coalesce: int = 16
     """SACK triggers that one SACK may answer when the responder is read out in batches; 1 answers each alone.
     """
-    sack_gap_packets: int = 0
-    """A SACK is due, too, at each of this many arrivals in a row while a packet before them is missing: news
-    of a loss need not wait for the threshold. Not among the triggers that the specification names, hence off;
-    pays where paths keep the order, and costs SACKs where they do not."""
     imm_waits_for_earlier: bool = True
     """Deliver a WRITE_IMM only after all earlier writes of its QP are placed, as RDMA programs expect.
 
@@ -198,10 +194,8 @@ class MrcConfig:
             raise ValueError("max_wimm, port_status_attempts and endpoint_timeout_ns must be positive")
         if self.port_bps < 0:
             raise ValueError(f"port_bps must not be negative, but {self.port_bps}")
-        if not 1 <= self.rate_quantum_bytes <= self.rate_burst_bytes or self.sack_gap_packets < 0:
-            raise ValueError(
-                "rate_quantum_bytes must be from 1 to rate_burst_bytes, sack_gap_packets not negative"
-            )
+        if not 1 <= self.rate_quantum_bytes <= self.rate_burst_bytes:
+            raise ValueError("rate_quantum_bytes must be from 1 to rate_burst_bytes")
         if self.congestion not in ("fixed", "nscc", "rate"):
             raise ValueError(f"congestion must be fixed, nscc or rate, not {self.congestion}")
 

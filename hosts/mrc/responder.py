@@ -127,8 +127,6 @@ class Responder:
         self._pkey = config.pkey
         self._threshold = config.sack_threshold_bytes
         self._coalesce = config.sack_coalesce
-        self._gap_packets = config.sack_gap_packets
-        self._since_gap = 0
         """Arrivals in a row with one missing before them."""
         # Set by connect().
         self.evs: EvSet
@@ -263,12 +261,6 @@ class Responder:
                 self._finish(ev, port)
         since = self._since_sack + (length if length > 1024 else 1024)
         due = since >= self._threshold or ce
-        if bitmap.bits:
-            if self._since_gap < self._gap_packets:
-                self._since_gap += 1
-                due = True
-        elif self._since_gap:
-            self._since_gap = 0
         if last & _ASKED:
             due = True
             if psn > self._asked:

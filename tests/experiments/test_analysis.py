@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from experiments.faults import FaultRecord
 from experiments.pcap import parse_pcap
 from experiments.report import examine
 from experiments.trace import NEVER, Trace, build_trace, unwrap
+from experiments.validity import Load
 from tests.experiments.synthetic_run import OFFSET_NS, ONE_WAY_NS, RTT_NS, Story, Wire, tell
 from topologies import Fabric, InputError
 from topologies import Path as NetworkPath
@@ -77,6 +80,30 @@ def test_a_whole_run_gives_the_answers_that_it_was_made_from(story: Story, told:
     assert evidence.validity.valid
     sent = len(np.unique(evidence.trace.sent.psn))
     assert sum(trial.bytes_delivered for trial in evidence.trials) == sent * 1000
+
+
+@pytest.mark.parametrize(("wanted", "left"), [(10, 10), (11, 12), (None, 12)])
+def test_trials_of_an_overloaded_machine_are_set_aside_where_enough_are_left(
+    told: Path, lab: Fabric, tmp_path: Path, wanted: int | None, left: int
+) -> None:
+    directory = tmp_path / "run"
+    shutil.copytree(told, directory)
+    quiet = Load(10**8, 0.4, 0.0, 0.01, 10**6, "sender", 0, 0.1)
+    loads = [replace(quiet, steal=0.2) if i in (3, 7) else quiet for i in range(12)]
+    recording = json.loads((directory / "recording.json").read_text())
+    recording["loads"] = [load.to_dict() for load in loads]
+    (directory / "recording.json").write_text(json.dumps(recording))
+    evidence = examine(directory, lab, "h0", "h6", wanted=wanted)
+    assert len(evidence.trials) == len(evidence.validity.loads) == left
+    told_of = [*evidence.validity.reasons, *evidence.validity.notes]
+    assert ["hypervisor took 20%" in text for text in told_of] == [True]
+    if left == 10:
+        assert evidence.validity.valid
+        assert [trial.index for trial in evidence.set_aside] == [3, 7]
+        assert {3, 7}.isdisjoint(trial.index for trial in evidence.trials)
+    else:
+        assert not evidence.validity.valid
+        assert evidence.set_aside == ()
 
 
 def test_errors_add_up_from_their_parts(told: Path, lab: Fabric) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,12 +14,15 @@ from controller.faults import Moment
 from experiments import trials
 from experiments.scenario import Scenario, load_scenario
 from experiments.trials import Trials
+from experiments.validity import Load
 from switches.bmv2.target import Bmv2Target
 from switches.deaths import Death
 from topologies import load_fabric
 
 SWITCH = "p0-t1-0"
 DEATH = Death(f"switch {SWITCH}", 5, 6)
+QUIET = Load(10**8, 0.4, 0.0, 0.01, 10**6, "sender", 0, 0.1)
+STOLEN = replace(QUIET, steal=0.2)
 
 
 class Target(Bmv2Target):
@@ -71,10 +75,38 @@ def test_every_record_has_its_load(
         fabric=load_fabric("tiny"), target=Target(), faults=Faults(iter(fails)), revive=lambda _name: 1
     )
     watch: Any = SimpleNamespace(wait=lambda _s: deaths.pop(0), add=lambda *_: None)
-    recorder: Any = SimpleNamespace(mark=lambda: marks.append(1), watch=lambda _pids: None)
+    recorder: Any = SimpleNamespace(
+        mark=lambda: marks.append(1), watch=lambda _pids: None, last_load=lambda: QUIET
+    )
     sender: Any = SimpleNamespace(ask=lambda *_a, **_k: {"holds": True})
     made = Trials(lab, scenario, "h0", "h3", sender, recorder, watch)
     made.run(lambda _number: None)
     assert [r.where for r in made.records].count(SWITCH) == 1
     assert len(made.failures) == 1
+    assert len(marks) - 1 == len(made.records)
+
+
+@pytest.mark.parametrize(
+    ("loads", "places"),
+    [
+        ([QUIET] * 3, "abc"),
+        ([QUIET, STOLEN, STOLEN, QUIET, QUIET], "abbbc"),
+        ([STOLEN] * 6, "aaaabc"),  # as many again as there are trials, then no more
+    ],
+)
+def test_a_trial_in_which_the_machine_did_not_keep_up_is_made_again(
+    scenario: Scenario, monkeypatch: pytest.MonkeyPatch, loads: list[Load], places: str
+) -> None:
+    monkeypatch.setattr(trials, "_places", lambda *_: tuple("abc"))
+    upcoming, steps, marks = iter(loads), list[int](), list[int]()
+    lab: Any = SimpleNamespace(
+        fabric=load_fabric("tiny"), target=Target(), faults=Faults(iter([False] * 6)), revive=lambda _name: 1
+    )
+    watch: Any = SimpleNamespace(wait=lambda _s: None, add=lambda *_: None)
+    recorder: Any = SimpleNamespace(mark=lambda: marks.append(1), last_load=lambda: next(upcoming))
+    sender: Any = SimpleNamespace(ask=lambda *_a, **_k: {"holds": True})
+    made = Trials(lab, scenario, "h0", "h3", sender, recorder, watch)
+    made.run(steps.append)
+    assert "".join(r.where for r in made.records) == places
+    assert steps == [1, 2, 3]
     assert len(marks) - 1 == len(made.records)

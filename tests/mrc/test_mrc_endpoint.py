@@ -187,24 +187,6 @@ def test_one_sack_answers_a_batch_of_at_most_the_coalescing_limit():
     assert [sacks(c) for c in (1, 4, 16, 32)] == [32, 8, 2, 1]
 
 
-def test_arrivals_with_one_missing_before_them_are_told_of_at_once_where_that_is_wanted():
-    def sacks(gap_packets, missing):
-        sim = Sim(seed=2, config=MrcConfig(sack_gap_packets=gap_packets, sack_threshold_bytes=1 << 20))
-        region = sim.ends[1].register_memory(bytearray(1 << 20))
-        sim.ends[0].post_write(sim.qpns[0], 1, bytes(12 * 4096), region.address, region.rkey)
-        told = []
-        for n, (port, frame) in enumerate(sim.ends[0].frames_to_send(sim.now_ns, None, 11)):
-            if n not in missing:
-                sim.ends[1].receive(port, frame, sim.now_ns)
-                told.append(len(sim.ends[1].frames_to_send(sim.now_ns, None, 100)))
-        return told
-
-    assert sacks(0, {2}) == [0] * 10
-    assert sacks(3, set()) == [0] * 11
-    assert sacks(3, {2}) == [0, 0, 1, 1, 1, 0, 0, 0, 0, 0]
-    assert sacks(3, {2, 5}) == [0, 0, 1, 1, 1, 0, 0, 0, 0]  # no more news while the first is missing
-
-
 def test_a_marked_ev_is_reported_once_while_it_waits():
     sim = Sim(seed=2)
     evs = sim.ends[0].qps[sim.qpns[0]].evs

@@ -28,10 +28,10 @@ from switches.ebpf.p4rt.running import Running
 from switches.ebpf.p4rt.schema import Schema
 from switches.ebpf.p4rt.status import Code, P4RuntimeError
 from switches.ebpf.p4rt.table_entries import TableEntries
-from switches.ebpf.p4rt.uninterrupted import uninterrupted
 from switches.ebpf.p4rt.value_set_entries import ValueSetEntries
 from switches.ebpf.queues import Shape
 from switches.ebpf.tc import TrafficControl, ifindex_of
+from switches.priority import ABOVE_AGENTS, before_others
 from switches.target import SwitchSpec
 
 FEW_CHANGES = 16
@@ -291,7 +291,7 @@ class Device:
             running.touch(changes[0])
         done: list[_Plan] = []
         # Not for long writes: those program a switch, and no one asks for their moment to the microsecond.
-        with uninterrupted() if len(changes) <= FEW_CHANGES else nullcontext():
+        with before_others(ABOVE_AGENTS) if len(changes) <= FEW_CHANGES else nullcontext():
             before = time.monotonic_ns()
             for i, plan in enumerate(plans):
                 if plan.error is not None:

@@ -30,11 +30,11 @@ from switches.ebpf.p4rt.digest_entries import digest_list
 from switches.ebpf.p4rt.packet_io import PACKET_IN, PACKET_OUT
 from switches.ebpf.p4rt.schema import bind
 from switches.ebpf.p4rt.status import DETAILS_KEY, Code, P4RuntimeError, batch_status, number
-from switches.ebpf.p4rt.uninterrupted import uninterrupted
 from switches.ebpf.power import power_handlers
 from switches.ebpf.qdiscs import QdiscMonitor, drop_queue, set_queue, shapes_of
 from switches.ebpf.tc import TrafficControl, ifindex_of
 from switches.errors import BadInputError, SwitchError
+from switches.priority import ABOVE_AGENTS, before_others
 from switches.target import SwitchSpec
 
 log = logging.getLogger(__name__)
@@ -279,7 +279,7 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
             devices = [self._device(i) for i in device_ids]
         except P4RuntimeError as exc:
             await context.abort(exc.code, exc.message)
-        with uninterrupted():
+        with before_others(ABOVE_AGENTS):
             before = time.monotonic_ns()
             for device in devices:
                 device.silence()

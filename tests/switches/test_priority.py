@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from hosts.schedule import before_others
+from switches.priority import before_others
 
 
 @pytest.mark.root
