@@ -25,11 +25,15 @@ class RingReader:
         self._mask = size - 1
         self._consumer = mmap.mmap(fd, page, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
         self._producer = mmap.mmap(fd, page + 2 * size, mmap.MAP_SHARED, mmap.PROT_READ, offset=page)
+        # The kernel reads and writes the positions meanwhile, so each is to be loaded and stored whole, as an
+        # item of a view is: struct.pack_into zeroes first, and behind a consumer at 0 the ring looks full.
+        self._taken = memoryview(self._consumer).cast("Q")
+        self._come = memoryview(self._producer).cast("Q")
 
     def records(self) -> Iterator[bytes]:
         """What has come since the last call. Does not wait."""
-        (at,) = struct.unpack_from("=Q", self._consumer)
-        while at < struct.unpack_from("=Q", self._producer)[0]:
+        at = self._taken[0]
+        while at < self._come[0]:
             start = mmap.PAGESIZE + (at & self._mask)
             (head,) = struct.unpack_from("=I", self._producer, start)
             if head & _BUSY:
@@ -38,14 +42,13 @@ class RingReader:
             if not head & _DISCARD:
                 yield self._producer[start + RECORD_HEADER : start + RECORD_HEADER + length]
             at += (length + RECORD_HEADER + 7) & ~7
-            struct.pack_into("=Q", self._consumer, 0, at)
+            self._taken[0] = at
 
     def pieces(self, record_bytes: int) -> Iterator[memoryview]:
         """What has come since the last call, where all records have one length: many at a time, as they lie
         in the ring, each with its header. ``record_bytes`` counts that in. A piece is valid until the next.
         """
-        (at,) = struct.unpack_from("=Q", self._consumer)
-        (end,) = struct.unpack_from("=Q", self._producer)
+        at, end = self._taken[0], self._come[0]
         start = mmap.PAGESIZE + (at & self._mask)
         with memoryview(self._producer) as memory, memory[start : start + end - at] as piece:
             heads = np.frombuffer(piece, np.uint8).reshape(-1, record_bytes)[:, :4].copy().view("<u4")[:, 0]
@@ -54,9 +57,11 @@ class RingReader:
             if whole:
                 with piece[: whole * record_bytes] as ready:
                     yield ready
-                struct.pack_into("=Q", self._consumer, 0, at + whole * record_bytes)
+                self._taken[0] = at + whole * record_bytes
 
     def close(self) -> None:
         """Give the memory back."""
+        self._taken.release()
+        self._come.release()
         self._consumer.close()
         self._producer.close()
