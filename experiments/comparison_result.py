@@ -128,6 +128,15 @@ def _transport(transport: Transport, repetitions: Sequence[Mapping[str, Any]]) -
             }
             for r in repetitions
         ],
+        "set_aside": [
+            {
+                "repetition": r["number"],
+                "reasons": list(aside["reasons"]),
+                "metrics": {name: _thinned(values) for name, values in aside["metrics"].items()},
+            }
+            for r in repetitions
+            for aside in r["set_aside"]
+        ],
         "series": [{"repetition": r["number"], **r["series"]} for r in repetitions],
         "links": [{"repetition": r["number"], **r["links"]} for r in repetitions if r["links"]["bytes"]],
         "faults": [

@@ -36,7 +36,7 @@ from experiments.recorder import Recorder, ear_at
 from experiments.routing import Reaction
 from experiments.traffic import busiest_link, bytes_sent
 from experiments.transports import Transport
-from experiments.validity import Load, Validity, judge, load_between, take_snapshot
+from experiments.validity import Load, Validity, judge, load_between, take_snapshot, taken_away
 from experiments.workloads import COLLECTIVES
 from hosts.remote import AgentError, RemoteAgent
 from switches.priority import before_others
@@ -56,7 +56,8 @@ MOST_LATE_NS = 50_000_000  # of a fault: a run with one that came later is not t
 class Repetition:
     """What one repetition found.
 
-    ``problem`` is what was wrong with the data, ``failure`` why it did not come to its end.
+    ``problem`` is what was wrong with the data, ``failure`` why it did not come to its end. ``set_aside`` has
+    what an attempt before this one found (``metrics``) and why that does not count (``reasons``).
     """
 
     number: int
@@ -74,6 +75,21 @@ class Repetition:
     bytes_delivered: int
     validity: Validity
     data: str
+    set_aside: tuple[Mapping[str, Any], ...] = ()
+
+
+def disturbed(repetition: Repetition) -> bool:
+    """Whether nothing but others' use of the CPUs speaks against a repetition's figures, and that does."""
+    ended = repetition.problem is None and repetition.failure is None
+    return ended and any(taken_away(load) for load in repetition.validity.loads)
+
+
+def in_place_of(first: Repetition, second: Repetition) -> Repetition:
+    """The second attempt at a repetition, which tells what the first one found and why it does not count."""
+    aside = {"reasons": first.validity.reasons, "metrics": first.metrics}
+    note = f"repetition {first.number} was made again: {'; '.join(first.validity.reasons)}"
+    validity = replace(second.validity, notes=(*second.validity.notes, note))
+    return replace(second, validity=validity, set_aside=(aside,))
 
 
 def fabric_for(comparison: Comparison, transport: Transport) -> Fabric:
@@ -424,4 +440,13 @@ def repetition_dict(repetition: Repetition) -> dict[str, Any]:
     return out
 
 
-__all__ = ["AgentError", "Repetition", "Session", "fabric_for", "metrics_of", "repetition_dict"]
+__all__ = [
+    "AgentError",
+    "Repetition",
+    "Session",
+    "disturbed",
+    "fabric_for",
+    "in_place_of",
+    "metrics_of",
+    "repetition_dict",
+]

@@ -253,6 +253,11 @@ def kept_up(load: Load) -> bool:
     return not any((getattr(load, key) or 0) > limit for key, limit, _ in _RULES)
 
 
+def taken_away(load: Load) -> bool:
+    """Whether others than this machine's processes took its CPUs: then the same again may go better."""
+    return (load.steal or 0) > MAX_STEAL or (load.throttled_us or 0) > MAX_THROTTLED
+
+
 def overloads(loads: Sequence[Load]) -> list[str]:
     """One reason at most for a rule: in how many trials it was broken, and the worst of them."""
     reasons = []

@@ -60,6 +60,7 @@ def repetition(number: int, whole_us: float) -> dict[str, Any]:
         "links": {"start_us": 0.0, "bin_us": 100_000.0, "bytes": {}},
         "faults": [fault],
         "fault_params": [{}],
+        "set_aside": [],
         "noticed": [Noticed(None, None, NO_ROUTING, NO_ROUTING).to_dict()],
     }
 
