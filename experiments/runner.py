@@ -28,7 +28,7 @@ Step = Callable[[int], None]
 PR_SET_PDEATHSIG = 1
 END_TIMEOUT_S = 60.0
 AGAIN_SHARE = 3
-"""Of so many repetitions one may be made again, where others had taken the CPUs: runs stay within their time."""
+"""Of so many repetitions one may be made again, where others had taken the CPUs: runs are to end in time."""
 
 
 class SessionError(RuntimeError):
