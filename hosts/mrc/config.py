@@ -156,7 +156,7 @@ class MrcConfig:
     """Ceiling of the reordering guard."""
     port_bps: int = 0
     """Rate of the slowest link on the way, as far as known; 0: unknown. Where a full packet takes long on it,
-    packets of one burst arrive that far apart: the guard is then three such times at least, its ceiling five
+    packets of one burst arrive that far apart: the guard is then six such times at least, its ceiling six
     times that, the longest wait for a tail probe six such times. The defaults suit 100 Mbit/s and more."""
     tail_probe_max_ns: int = 4_000_000
     """Longest wait before a tail probe."""

@@ -11,8 +11,8 @@ guard is
 
     min(max_reorder, widening * max(min_reorder, fraction * floor, factor * seen, factor * queueing))
 
-(on links that are known to be slow, `port_bps`, min_reorder is three packets' time on the link at least, and
-max_reorder five times that at least: packets of one burst, on links of different fill, are that far apart)
+(on links that are known to be slow, `port_bps`, min_reorder is six packets' time on the link at least, and
+max_reorder six times that at least: packets of one burst, on links of different fill, are that far apart)
 
 where `seen` is the furthest that a packet was overtaken and yet arrived, of late: it measures on the very
 axis the rule decides on. `queueing` stands for queues that grow before anything was overtaken: what makes a
@@ -81,6 +81,7 @@ class ReorderGuard:
         "_before_ns",
         "_config",
         "_max_ns",
+        "_memory_ns",
         "_min_ns",
         "_period_ns",
         "_recent_ns",
@@ -94,9 +95,12 @@ class ReorderGuard:
     _COLD_SAMPLES = 256
     _MEMORY_NS = 250_000_000
     """What was seen counts for this long at least and twice as long at most."""
-    _PACKET_TIMES = 3
-    _SPAN = 5
-    """The ceiling over the floor, where that comes from a slow link."""
+    _MEMORY_PACKETS = 512
+    """And for the time of so many packets on a slow link, where queues take as long to come and go."""
+    _PACKET_TIMES = 6
+    _SPAN = 6
+    """The ceiling over the floor, where that comes from a slow link: 36 packets of 4 KiB are what a queue
+    holds before it trims (16 frames of 9,000 bytes), and no packet is overtaken by more than that."""
 
     def __init__(self, config: MrcConfig, rtt: RttEstimator) -> None:
         self._config = config
@@ -104,6 +108,7 @@ class ReorderGuard:
         slow_ns = self._PACKET_TIMES * config.packet_time_ns()
         self._min_ns = max(config.min_reorder_ns, slow_ns)
         self._max_ns = max(config.max_reorder_ns, self._SPAN * slow_ns)
+        self._memory_ns = max(self._MEMORY_NS, self._MEMORY_PACKETS * config.packet_time_ns())
         self.widening = 1
         self._widened_ns = 0
         self._recent_ns = self._before_ns = 0
@@ -128,8 +133,8 @@ class ReorderGuard:
     def seen_ns(self, now_ns: int) -> int:
         """Return by how much a packet was overtaken of late and yet arrived, on the axis of send times."""
         passed = now_ns - self._period_ns
-        if passed > self._MEMORY_NS:
-            self._before_ns = self._recent_ns if passed <= 2 * self._MEMORY_NS else 0
+        if passed > self._memory_ns:
+            self._before_ns = self._recent_ns if passed <= 2 * self._memory_ns else 0
             self._recent_ns = 0
             self._period_ns = now_ns
         return max(self._recent_ns, self._before_ns)

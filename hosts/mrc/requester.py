@@ -586,7 +586,8 @@ class Requester:
         self.evs.on_acked(ev)
         if not tail and ev.probe_id == probe_id:
             self.evs.on_probe_answer(now_ns, ev, mark == _MARK_SKIP)
-        if sent_ns > self._newest_acked_ns:
+        # One that asks whether a path is well again meets no queue: what it overtakes is not lost.
+        if tail and sent_ns > self._newest_acked_ns:
             self._newest_acked_ns = sent_ns
         return rtt_ns
 

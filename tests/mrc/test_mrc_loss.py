@@ -74,9 +74,9 @@ def test_a_slow_link_lifts_floor_and_ceiling_of_the_guard():
     config = MrcConfig(mtu_bytes=862, port_bps=1_000_000)
     assert config.packet_time_ns() == 8_000_000
     guard = ReorderGuard(config, RttEstimator(1000))
-    assert guard.ns(0) == 24_000_000
+    assert guard.ns(0) == 48_000_000
     guard.on_overtaken(0, 1 << 40)
-    assert guard.ns(0) == 120_000_000
+    assert guard.ns(0) == 288_000_000
     fast = ReorderGuard(MrcConfig(port_bps=400_000_000_000), RttEstimator(1000))
     assert fast.ns(0) == 20_000, "where a packet takes next to no time all is as before"
     assert TailTimer(config, RttEstimator(1 << 40)).due_ns(0) == 48_000_000
@@ -340,6 +340,28 @@ def test_what_comes_with_a_probes_answer_was_not_overtaken_by_the_probe():
     hand.answer([probe], due + 40_000)
     assert len(hand.events(SendCompleted)) == 1
     assert hand.a.qp_counters(hand.qpn).guard_ns == 20_000
+
+
+def test_a_probe_of_a_retired_path_proves_nothing_about_others():
+    """Nothing queues where nothing is sent: its answer is back before what was sent earlier elsewhere."""
+    hand = Hand(initial_rtt_ns=1000, reorder_queueing_factor=0.0, reorder_rtt_fraction=0.0)
+    hand.post(2)
+    first = hand.send(1_000_000)
+    hand.answer(hand.send(1_100_000), 1_150_000)
+    (retired,) = hand.events(EvRetired)
+    hand.answer(hand.send(1_150_000), 1_200_000)  # what was lost, again
+    hand.post(1)
+    due = hand.a.qps[hand.qpn].requester.evs.next_probe_ns()
+    assert due is not None
+    data = hand.send(due - 500_000)
+    hand.a.handle_timer(due)
+    probes = [f for f in hand.send(due, limit=10) if f[1][BTH_OFFSET] == Opcode.PROBE_REQUEST]
+    probe = next(f for f in probes if frame_ev(f[1]) == retired.ev == frame_ev(first[0][1]))
+    hand.answer([probe], due + 50_000)
+    assert hand.events(PacketLost) == []
+    hand.answer(data, due + 100_000)
+    assert len(hand.events(SendCompleted)) == 1
+    assert hand.events(SpuriousLoss) == []
 
 
 def test_an_overtaken_packet_is_not_asked_about_while_later_packets_are_under_way():
