@@ -84,7 +84,9 @@ def test_a_stream_tells_when_it_noticed_and_left_a_fault_and_captures_it(
     wishes += ["--set", "workload.duration=1500 ms"]
     result = run(mrclab, tmp_path, STREAM, *wishes)
     mrc, oblivious, bfd = result["trials"]
-    assert 0 < mrc["detect_us"] <= mrc["whole_us"]
+    # A recovery that hides in the noise has the noise for whole_us, which may be less than detect_us.
+    assert 0 < mrc["detect_us"] < 1_000_000
+    assert 0 < mrc["whole_us"] < 1_000_000
     assert 0 <= mrc["switch_us"] < 1_000_000
     assert oblivious["detect_us"] is oblivious["switch_us"] is None
     assert oblivious["detect_reason"].startswith("not applicable: ")
