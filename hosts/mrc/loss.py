@@ -25,7 +25,8 @@ counted as lost turns out to have arrived, and halves again in quiet times.
 The rule needs something sent later, and nothing is after the last packets of a burst. A probe supplies it:
 
 * at once, when a packet is overtaken but by less than the guard, and nothing sent since could decide;
-* else 1.5 * srtt + guard after the last transmission, while anything is unacknowledged (the tail timer).
+* else 1.5 * srtt after the last transmission, and more than the guard, while anything is unacknowledged (the
+  tail timer): what was sent that long before the probe is lost if the probe is answered first.
 
 Its answer, with the bitmap, settles what was sent before it. Only when probes stay unanswered too does the
 ACK timer of the specification count down to the error.
@@ -165,7 +166,7 @@ class TailTimer:
     def due_ns(self, guard_ns: int) -> int:
         """Return when the next probe is due; each unanswered one doubles the wait."""
         srtt_ns = self._rtt.srtt_ns
-        wait = srtt_ns + (srtt_ns >> 1) + guard_ns << min(self.probes, 10)
+        wait = max(srtt_ns + (srtt_ns >> 1), guard_ns + 1) << min(self.probes, 10)
         return self.since_ns + min(wait, self._max_ns)
 
 

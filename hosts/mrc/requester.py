@@ -161,6 +161,8 @@ class Requester:
         self._msn = 0
         self._rqmsn = 0
         self._order: deque[SentPacket] = deque()
+        self._asked: Ev | None = None
+        """Of the last tail probe."""
         """Transmissions by time, some of them acknowledged or repeated meanwhile."""
         self._newest_acked_ns = -1
         self._late_ready = False
@@ -421,7 +423,7 @@ class Requester:
             if ev is not None and not ev.plane.up:
                 continue
             if ev is None:
-                ev = self.evs.pick_aside(free_ports, self._last_ev())
+                ev = self.evs.pick_aside(free_ports, self._suspect())
             elif free_ports is not None and ev.port not in free_ports:
                 ev = None
             if ev is None:
@@ -434,6 +436,7 @@ class Requester:
             self._probes[probe_id] = (ev, now_ns, tail)
             if tail:
                 self.tail.since_ns = now_ns
+                self._asked = ev
             else:
                 ev.probe_id = probe_id
             middle = BTH_STRUCT.pack(
@@ -449,8 +452,17 @@ class Requester:
             self._emit(ProbeSent(now_ns, self.qpn, ev.value, ev.port, probe_id, tail))
         return len(out) - start
 
-    def _last_ev(self) -> Ev | None:
-        return self._order[-1].ev if self._order else None
+    def _suspect(self) -> Ev | None:
+        """Return the EV that a tail probe had better not take: that of the probe before it, if nothing came
+        back since, else that of the newest packet that is still under way.
+        """
+        if self.tail.probes > 1:
+            return self._asked
+        current = self.board.current
+        for packet in reversed(self._order):
+            if current(packet.psn) is packet:
+                return packet.ev
+        return None
 
     # Acknowledgements
 

@@ -1,5 +1,7 @@
 """Loss inference and timers, to the nanosecond. Time is an argument: nothing sleeps."""
 
+from itertools import pairwise
+
 import pytest
 
 from hosts.mrc import MrcConfig
@@ -123,14 +125,17 @@ def test_tail_timer_doubles_up_to_its_ceiling():
     waits = []
     for timer.probes in range(4):
         waits.append(timer.due_ns(50_000) - 7)
-    assert waits == [200_000, 400_000, 800_000, 1_000_000]
+    assert waits == [150_000, 300_000, 600_000, 1_000_000]
+    timer.probes = 0
+    assert timer.due_ns(200_000) - 7 == 200_001, "sent later than the guard, or its answer proves nothing"
 
 
 class Hand:
     """A sender driven by hand: frames are taken and answered one by one, at times of our choosing."""
 
     def __init__(self, **options):
-        self.sim = Sim(seed=3, config=MrcConfig(sack_coalesce=1, **options))
+        shape = {key: options.pop(key) for key in ("planes", "paths") if key in options}
+        self.sim = Sim(seed=3, config=MrcConfig(sack_coalesce=1, **options), **shape)
         self.a, self.b = self.sim.ends
         self.qpn = self.sim.qpns[0]
         self.region = self.b.register_memory(bytearray(1 << 20))
@@ -201,25 +206,25 @@ def test_loss_retires_the_ev_at_once_and_the_packet_goes_on_another():
     assert [type(e) for e in hand.a.events()] == [Retransmitted]
 
 
-def test_tail_probe_comes_after_one_and_a_half_rtts_and_the_guard_and_repairs():
+def test_tail_probe_comes_after_one_and_a_half_rtts_and_repairs():
     hand = Hand(initial_rtt_ns=100_000, min_reorder_ns=50_000)
     hand.post(1)
     (sent,) = hand.send(1_000_000)
-    assert hand.a.next_timer() == 1_000_000 + 150_000 + 50_000
-    hand.a.handle_timer(1_199_999)
-    assert hand.send(1_199_999) == []
-    hand.a.handle_timer(1_200_000)
-    (probe,) = hand.send(1_200_000)
+    assert hand.a.next_timer() == 1_000_000 + 150_000
+    hand.a.handle_timer(1_149_999)
+    assert hand.send(1_149_999) == []
+    hand.a.handle_timer(1_150_000)
+    (probe,) = hand.send(1_150_000)
     assert probe[1][BTH_OFFSET] == Opcode.PROBE_REQUEST
     assert frame_ev(probe[1]) != frame_ev(sent[1])
     assert probe[0] != sent[0], "on another plane"
-    hand.answer([probe], 1_240_000)
+    hand.answer([probe], 1_190_000)
     (lost,) = hand.events(PacketLost)
     assert lost.reason is LossReason.PROBE
-    (again,) = hand.send(1_240_000)
+    (again,) = hand.send(1_190_000)
     assert is_data(again[1])
     assert frame_ev(again[1]) != frame_ev(sent[1])
-    hand.answer([again], 1_280_000)
+    hand.answer([again], 1_230_000)
     assert [e.status for e in hand.events(SendCompleted)] == [Status.SUCCESS]
 
 
@@ -325,6 +330,39 @@ def test_an_overtaken_packet_is_asked_about_at_once_when_nothing_under_way_can_t
     hand.answer([probe], 1_085_000)
     (lost,) = hand.events(PacketLost)
     assert (lost.ev, lost.reason) == (frame_ev(first[0][1]), LossReason.PROBE)
+
+
+def on_two_paths(**options):
+    """A sender with two paths in one plane, and what it put onto each of them at 1 ms."""
+    hand = Hand(planes=1, paths=2, initial_rtt_ns=100_000, **options)
+    hand.post(2)
+    return hand, *hand.send(1_000_000, limit=2)
+
+
+def test_a_tail_probe_shuns_the_path_of_what_is_still_under_way():
+    """Not that of the last packet sent, which may have arrived: then all probes went into the dead path."""
+    hand, lost, arrived = on_two_paths(min_reorder_ns=50_000, sack_threshold_bytes=1)
+    assert frame_ev(lost[1]) != frame_ev(arrived[1])
+    hand.answer([arrived], 1_050_000)
+    due = hand.a.next_timer()
+    hand.a.handle_timer(due)
+    (probe,) = hand.send(due)
+    assert frame_ev(probe[1]) == frame_ev(arrived[1])
+    hand.answer([probe], due + 50_000)
+    (packet,) = hand.events(PacketLost)
+    assert packet.ev == frame_ev(lost[1])
+
+
+def test_a_tail_probe_shuns_the_path_of_the_one_before_it():
+    hand, _, second = on_two_paths()
+    evs = []
+    for _ in range(6):
+        due = hand.a.next_timer()
+        hand.a.handle_timer(due)
+        evs += [frame_ev(frame) for _, frame in hand.send(due) if frame[BTH_OFFSET] == Opcode.PROBE_REQUEST]
+    assert evs[0] != frame_ev(second[1])
+    assert len(evs) >= 3
+    assert all(a != b for a, b in pairwise(evs))
 
 
 def test_what_comes_with_a_probes_answer_was_not_overtaken_by_the_probe():
