@@ -246,23 +246,29 @@ _RULES = (
     ("demand", MAX_DEMAND, "{switch} wanted a CPU {value:.0%} of the time (limit {limit:.0%})"),
     ("throttled_us", MAX_THROTTLED, "a cgroup quota stopped us for {value:.0f} us"),
 )
+_BY_OTHERS = ("steal", "throttled_us")
+
+
+def _broken(load: Load) -> list[str]:
+    """The keys of the rules that a load breaks."""
+    return [key for key, limit, _ in _RULES if (getattr(load, key) or 0) > limit]
 
 
 def kept_up(load: Load) -> bool:
     """Whether the machine kept up in a trial of this load: no rule is broken."""
-    return not any((getattr(load, key) or 0) > limit for key, limit, _ in _RULES)
+    return not _broken(load)
 
 
 def taken_away(load: Load) -> bool:
     """Whether others than this machine's processes took its CPUs: then the same again may go better."""
-    return (load.steal or 0) > MAX_STEAL or (load.throttled_us or 0) > MAX_THROTTLED
+    return any(key in _BY_OTHERS for key in _broken(load))
 
 
 def overloads(loads: Sequence[Load]) -> list[str]:
     """One reason at most for a rule: in how many trials it was broken, and the worst of them."""
     reasons = []
     for key, limit, text in _RULES:
-        broken = [(getattr(load, key), load) for load in loads if (getattr(load, key) or 0) > limit]
+        broken = [(getattr(load, key), load) for load in loads if key in _broken(load)]
         if broken:
             value, load = max(broken, key=lambda item: float(item[0]))
             worst = text.format(value=value, limit=limit, who=load.worst_thread, switch=load.busiest_switch)

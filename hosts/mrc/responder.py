@@ -127,7 +127,6 @@ class Responder:
         self._pkey = config.pkey
         self._threshold = config.sack_threshold_bytes
         self._coalesce = config.sack_coalesce
-        """Arrivals in a row with one missing before them."""
         # Set by connect().
         self.evs: EvSet
         self._remote_qpn = 0
