@@ -484,15 +484,18 @@ class EvSet:
             self._probe_stale = False
         return self._probe_due_ns
 
-    def due_probes(self, now_ns: int) -> Iterable[Ev]:
-        """Return EVs to probe now, and set their next times: an unanswered probe doubles the wait."""
+    def due_probes(self, now_ns: int, patience_ns: int) -> Iterable[Ev]:
+        """Return EVs to probe now, and set their next times: an unanswered probe doubles the wait.
+
+        A probe is unanswered after the wait, but not before `patience_ns`, which its answer may take.
+        """
         due = [ev for ev in self.bad if ev.probe_due_ns <= now_ns and ev.plane.up]
         self._probe_stale = True
         for ev in due:
             if ev.probe_id is not None:
                 ev.probes_passed = 0
                 ev.probe_wait_ns = min(2 * ev.probe_wait_ns, self._config.probe_interval_max_ns)
-            ev.probe_due_ns = now_ns + ev.probe_wait_ns
+            ev.probe_due_ns = now_ns + max(ev.probe_wait_ns, patience_ns)
         return due
 
     # Planes

@@ -57,6 +57,11 @@ class RttEstimator:
         """The least of the last 8 to 16 samples."""
         return min(self._last_floor_ns, self._next_floor_ns)
 
+    @property
+    def patience_ns(self) -> int:
+        """How long an answer may take: the smoothed RTT and four times its deviation [RFC 6298]."""
+        return self.srtt_ns + 4 * self.var_ns
+
     def sample(self, rtt_ns: int) -> None:
         """Take in one unambiguous measurement."""
         self.latest_ns = rtt_ns
@@ -164,10 +169,13 @@ class TailTimer:
         self.probes = 0
 
     def due_ns(self, guard_ns: int) -> int:
-        """Return when the next probe is due; each unanswered one doubles the wait."""
+        """Return when the next probe is due; each unanswered one doubles the wait, which has a ceiling.
+
+        That is never below the guard: a probe sent sooner could not prove a loss.
+        """
         srtt_ns = self._rtt.srtt_ns
         wait = max(srtt_ns + (srtt_ns >> 1), guard_ns + 1) << min(self.probes, 10)
-        return self.since_ns + min(wait, self._max_ns)
+        return self.since_ns + min(wait, max(self._max_ns, guard_ns + 1))
 
 
 class AckTimer:

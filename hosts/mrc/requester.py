@@ -709,7 +709,7 @@ class Requester:
         if self.error is not None:
             return
         if self.evs.bad:
-            for ev in self.evs.due_probes(now_ns):
+            for ev in self.evs.due_probes(now_ns, self.rtt.patience_ns):
                 if (ev, False) not in self._wanted_probes:
                     self._wanted_probes.append((ev, False))
         if not self._unanswered():

@@ -140,8 +140,8 @@ def test_probes_restore_after_enough_in_a_row():
     ev = evs.planes[0].active[0]
     evs.on_lost(0, ev, 1, RetireReason.LOSS)
     assert evs.next_probe_ns() == 1000
-    assert list(evs.due_probes(999)) == []
-    assert list(evs.due_probes(1000)) == [ev]
+    assert list(evs.due_probes(999, 0)) == []
+    assert list(evs.due_probes(1000, 0)) == [ev]
     evs.on_probe_answer(1100, ev, False)
     assert ev.state is B
     assert evs.next_probe_ns() == 2100
@@ -160,6 +160,17 @@ def test_a_marked_probe_may_restore_an_ev_to_skip_or_to_good(option, state):
     assert ev.state is state
 
 
+def test_a_probe_is_given_as_long_as_its_answer_may_take():
+    evs, _ = make(probe_interval_ns=1000, probe_interval_max_ns=4000)
+    ev = evs.planes[0].active[0]
+    evs.on_lost(0, ev, 1, RetireReason.LOSS)
+    assert list(evs.due_probes(1000, 90_000)) == [ev]
+    ev.probe_id = 1
+    assert evs.next_probe_ns() == 91_000
+    evs.on_probe_answer(81_000, ev, False)
+    assert evs.next_probe_ns() == 82_000
+
+
 def test_unanswered_probes_back_off_and_break_the_row():
     evs, _ = make(probe_interval_ns=1000, probe_interval_max_ns=4000)
     ev = evs.planes[0].active[0]
@@ -168,7 +179,7 @@ def test_unanswered_probes_back_off_and_break_the_row():
     for probe_id in range(5):
         due = evs.next_probe_ns()
         times.append(due)
-        assert list(evs.due_probes(due)) == [ev]
+        assert list(evs.due_probes(due, 0)) == [ev]
         ev.probe_id = probe_id
     assert times == [1000, 2000, 4000, 8000, 12000]
 

@@ -130,6 +130,13 @@ def test_tail_timer_doubles_up_to_its_ceiling():
     assert timer.due_ns(200_000) - 7 == 200_001, "sent later than the guard, or its answer proves nothing"
 
 
+def test_no_tail_probe_comes_before_the_guard_has_passed():
+    timer = TailTimer(MrcConfig(tail_probe_max_ns=1_000_000), RttEstimator(100_000))
+    assert timer.due_ns(3_000_000) == 3_000_001
+    timer.probes = 4
+    assert timer.due_ns(3_000_000) == 3_000_001
+
+
 class Hand:
     """A sender driven by hand: frames are taken and answered one by one, at times of our choosing."""
 

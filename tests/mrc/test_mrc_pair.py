@@ -196,6 +196,22 @@ def test_dead_path_leaves_no_packet_behind_and_comes_back_after_probes():
     assert len([e for e in sim.of(0, ProbeAnswered) if e.ev == dead]) == 2
 
 
+def test_a_path_comes_back_though_a_round_trip_is_longer_than_the_wait_between_probes():
+    bad = ev_value(1, 3)
+    wires = Network(delay_ns=40_000_000, jitter_ns=100_000)
+    config = MrcConfig(initial_rtt_ns=85_000_000, ack_timeout_exponent=18, tail_probe_max_ns=400_000_000)
+    sim = Sim(seed=21, config=config, network=wires)
+    lengths = [1 << 20] * 10
+    data, region = stream(sim, lengths)
+    sim.at(sim.now_ns + 100_000_000, lambda: sim.network.dead.add(bad))
+    sim.at(sim.now_ns + 200_000_000, lambda: sim.network.dead.discard(bad))
+    finish(sim, 10)
+    check(sim, lengths, data, region)
+    (retired,) = [e for e in sim.of(0, EvRetired) if e.ev == bad]
+    (restored,) = [e for e in sim.of(0, EvRestored) if e.ev == bad]
+    assert restored.t_ns - retired.t_ns < 5 * 2 * wires.delay_ns
+
+
 def test_dead_plane_costs_its_share_only():
     sim = Sim(seed=5, keep_frames=True)
     lengths = [1 << 20] * 3
