@@ -96,7 +96,7 @@ KINDS = _kinds(
     Kind(
         "delay",
         Place.LINK,
-        "makes the link longer, each way (needs the kernel's sch_netem)",
+        "makes the link longer, each way (bmv2: needs the kernel's sch_netem)",
         ("delay_ns",),
     ),
     Kind(

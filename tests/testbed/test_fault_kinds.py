@@ -13,10 +13,11 @@ import pytest
 
 from controller.faults import LinkFault
 from testbed import namespaces
-from testbed.doctor import doctor
 from testbed.errors import MachineError
 from testbed.fault_kinds import KINDS, Fault, Place, checked
 from testbed.lab import Lab
+from testbed.links import cables
+from testbed.long_wire import LongWire, WireEnd
 from testbed.names import Names
 from topologies import InputError, load_fabric
 
@@ -240,6 +241,23 @@ def _slower(bench: Bench) -> None:
     assert 0 < len(bench.wire.received(frames=400)) < 400
 
 
+DELAY_NS = 50_000_000
+
+
+def _later(bench: Bench) -> None:
+    home = Wire(bench.lab, "h2", "h0")
+    for wire in (bench.wire, home):
+        start = time.monotonic_ns()
+        frames = wire.received()
+        assert time.monotonic_ns() - start > DELAY_NS
+        assert frames == sorted(frames, key=lambda frame: frame[74:78])
+        assert len(frames) == FRAMES
+    home.close()
+    start = time.monotonic_ns()
+    assert len(bench.wire.received(t1=1)) == FRAMES
+    assert time.monotonic_ns() - start < DELAY_NS
+
+
 def _port_dead(bench: Bench) -> None:
     assert bench.wire.received() == bench.wire.received(t1=1) == []
     assert len(bench.wire.received(plane=1)) == FRAMES
@@ -263,6 +281,7 @@ EFFECTS: dict[str, tuple[Fault, Callable[[Bench], None]]] = {
     "corruption": (Fault("corruption", LINK), _corrupt),
     "rate": (Fault("rate", LINK, ratio=0.0001), _slower),
     "carrier": (Fault("carrier", LINK), _silent),
+    "delay": (Fault("delay", LINK, delay_ns=DELAY_NS), _later),
     "port-down": (Fault("port-down", PORT), _port_dead),
     "flap": (Fault("flap", LINK, period_ns=600_000_000, down_ns=300_000_000), _comes_and_goes),
     "switch-death": (Fault("switch-death", SPINE), _silent),
@@ -272,7 +291,7 @@ EFFECTS: dict[str, tuple[Fault, Callable[[Bench], None]]] = {
 
 
 @pytest.mark.root
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "delay"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_fault_has_its_effect_and_undoing_it_leaves_nothing(kind: str, bench_call: Body) -> None:
     fault, effect = EFFECTS[kind]
 
@@ -313,25 +332,56 @@ def test_one_direction_only(direction: str, there: int, back: int, bench_call: B
     bench_call(body)
 
 
-@pytest.mark.root
-def test_delay_is_refused_in_one_line_where_the_kernel_has_no_netem(
-    bench_call: Body,
-) -> None:
-    there = next(check.ok for check in doctor() if "netem" in check.name)
+def _host_link(lab: Lab) -> tuple[WireEnd, ...]:
+    cable = next(c for c in cables(lab.fabric, lab.network.names) if c.a.ifname == PORT)
+    return tuple(
+        WireEnd(end.namespace, end.ifname, cable.link.profile.mtu_bytes) for end in (cable.a, cable.b)
+    )
 
+
+@pytest.mark.root
+def test_a_link_of_a_host_is_made_longer_without_netem(bench_call: Body) -> None:
+    def body(bench: Bench) -> None:
+        home = Wire(bench.lab, "h2", "h0")
+        before = bench.condition()
+        wire = LongWire(_host_link(bench.lab), DELAY_NS)
+        for way in (bench.wire, home):
+            start = time.monotonic_ns()
+            assert len(way.received()) == FRAMES
+            assert time.monotonic_ns() - start > DELAY_NS
+        wire.close()
+        start = time.monotonic_ns()
+        assert len(bench.wire.received()) == FRAMES
+        assert time.monotonic_ns() - start < DELAY_NS
+        home.close()
+        assert bench.condition() == before
+
+    bench_call(body)
+
+
+@pytest.mark.root
+def test_a_longer_wire_whose_process_is_killed_leaves_nothing(bench_call: Body) -> None:
     def body(bench: Bench) -> None:
         before = bench.condition()
-        fault = Fault("delay", LINK, delay_ns=50_000_000)
-        if there:
-            bench.lab.faults.apply(fault)
-            start = time.monotonic()
-            assert len(bench.wire.received()) == FRAMES
-            assert time.monotonic() - start > 0.05
-            bench.lab.faults.undo(LINK)
-        else:
-            with pytest.raises(MachineError, match="no sch_netem") as refusal:
-                bench.lab.faults.apply(fault)
-            assert "\n" not in str(refusal.value)
+        wire = LongWire(_host_link(bench.lab), DELAY_NS)
+        wire.kill()
+        end = time.monotonic() + PATIENCE_S
+        while bench.condition() != before and time.monotonic() < end:
+            continue
+        assert bench.condition() == before
+        assert len(bench.wire.received()) == FRAMES
+
+    bench_call(body)
+
+
+@pytest.mark.root
+def test_a_wire_that_cannot_be_made_longer_is_refused_in_one_line(bench_call: Body) -> None:
+    def body(bench: Bench) -> None:
+        before = bench.condition()
+        end = _host_link(bench.lab)[0]
+        with pytest.raises(MachineError, match=r"no sch_netem.*boot Linux 6.6") as refusal:
+            LongWire((dataclasses.replace(end, ifname="nobody0"),), DELAY_NS)
+        assert "\n" not in str(refusal.value)
         assert bench.condition() == before
 
     bench_call(body)

@@ -1,0 +1,211 @@
+"""The process behind ``testbed.long_wire``: takes frames that come in at the ends of a link, and hands each
+in again when its time is over.
+
+For each end there is a veth pair, one half of it in a namespace of our own. Two small programs join it to
+the link: what comes in at the end goes out by the pair, to our packet socket; what we send comes in by the
+pair and from there at the end, marked, so that it is not led aside once more. Order is kept.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import socket
+import struct
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing
+from typing import Any
+
+from hosts.delay_line import DelayLine, Frame
+from hosts.ports import sharpen_timers
+from switches.ebpf import bpf
+from switches.errors import MachineError
+from switches.priority import before_others
+from testbed import namespaces, rtnetlink
+from testbed.links import GROUP
+from testbed.long_wire import WireEnd
+
+MARK = 0x6D726377
+_MARK_OFFSET = 8  # of struct __sk_buff
+_REDIRECT, _INGRESS = 23, 1  # bpf_redirect, BPF_F_INGRESS
+_NEXT = -1  # TCX_NEXT: go on as if the program were not there
+_FIRST_INDEX = 2_000_000
+_PACKET_IGNORE_OUTGOING, _SOL_PACKET, _ETH_P_ALL = 23, 263, 3
+_RCVBUF_FORCE, _RECEIVE_BYTES = 33, 16 << 20
+_BATCH, _ROOM_BYTES = 64, 65536
+STDIN, STDOUT = 0, 1
+
+
+def _insn(code: int, dst: int = 0, src: int = 0, off: int = 0, imm: int = 0) -> bytes:
+    return struct.pack("<BBhi", code, src << 4 | dst, off, imm)
+
+
+_LOAD_MARK = _insn(0x61, dst=2, src=1, off=_MARK_OFFSET)  # r2 = skb->mark
+_STORE_MARK = _insn(0x63, dst=1, src=2, off=_MARK_OFFSET)  # skb->mark = r2
+_EXIT = _insn(0x95)
+
+
+def _set(register: int, value: int) -> bytes:
+    return _insn(0xB7, dst=register, imm=value)
+
+
+def _redirect(ifindex: int, flags: int) -> bytes:
+    return _set(1, ifindex) + _set(2, flags) + _insn(0x85, imm=_REDIRECT) + _EXIT
+
+
+def lead_aside(ifindex: int) -> bytes:
+    """The program of a link's end: frames go out by ``ifindex``, but those that are marked stay."""
+    aside = _redirect(ifindex, 0)
+    skip = _insn(0x16, dst=2, off=len(aside) // 8, imm=MARK)  # if w2 == MARK
+    return _LOAD_MARK + skip + aside + _set(2, 0) + _STORE_MARK + _set(0, _NEXT) + _EXIT
+
+
+def hand_in(ifindex: int) -> bytes:
+    """The program of the pair's half beside that end: frames are marked and come in at ``ifindex``."""
+    return _set(2, MARK) + _STORE_MARK + _redirect(ifindex, _INGRESS)
+
+
+class Relay:
+    """The ends of one link. Raises OSError and MachineError; ``close`` leaves nothing behind."""
+
+    def __init__(self, ends: Sequence[WireEnd], delay_ns: int) -> None:
+        self._line = DelayLine(delay_ns)
+        self._room = memoryview(bytearray(_ROOM_BYTES))
+        self._programs: list[tuple[WireEnd, int, int]] = []
+        self._links: list[int] = []
+        self._sockets: list[socket.socket] = []
+        self._closing = ExitStack()
+        try:
+            self._build(ends)
+        except BaseException:
+            self._closing.close()
+            raise
+
+    def _build(self, ends: Sequence[WireEnd]) -> None:
+        for number, end in enumerate(ends):
+            index = self._pair(number, end)
+            with namespaces.inside(end.namespace):
+                here = socket.if_nametoindex(end.ifname)
+                self._closing.callback(
+                    os.close, bpf.attach_first(self._load(hand_in(here), "hand_in"), index)
+                )
+            self._programs.append((end, here, self._load(lead_aside(index), "lead_aside")))
+
+    def _load(self, code: bytes, name: str) -> int:
+        program = bpf.load_program(code, name)
+        self._closing.callback(os.close, program)
+        return program
+
+    def _pair(self, number: int, end: WireEnd) -> int:
+        """Lays the pair of an end and opens our half; returns the index of the other one."""
+        ours = _FIRST_INDEX + number
+        namespace = namespaces.open_fd(end.namespace)
+        try:
+            with namespaces.inside(end.namespace):
+                theirs = _FIRST_INDEX + socket.if_nametoindex(end.ifname)
+            common = {"mtu": end.mtu_bytes, "group": GROUP, "txqlen": 1000}
+            far = rtnetlink.interface(
+                theirs, ifname=f"late{theirs - _FIRST_INDEX}", net_ns_fd=namespace, **common
+            )
+            near = rtnetlink.interface(ours, ifname=f"line{number}", **common)
+
+            def make() -> None:
+                with rtnetlink.opened() as route:
+                    requests = [rtnetlink.veth(near, far), rtnetlink.up(ours)]
+                    rtnetlink.send(route, requests, "cannot make a longer wire")
+
+            def raise_theirs() -> None:
+                namespaces.enter(end.namespace)
+                with rtnetlink.opened() as route:
+                    rtnetlink.send(route, [rtnetlink.up(theirs)], "cannot make a longer wire")
+
+            namespaces.in_thread(make)
+            self._closing.callback(namespaces.in_thread, lambda: _delete(ours))
+            namespaces.in_thread(raise_theirs)
+        finally:
+            os.close(namespace)
+        listening = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
+        self._closing.callback(listening.close)
+        listening.setsockopt(_SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1)
+        listening.setsockopt(socket.SOL_SOCKET, _RCVBUF_FORCE, _RECEIVE_BYTES)
+        listening.bind((f"line{number}", _ETH_P_ALL))
+        self._sockets.append(listening)
+        return theirs
+
+    def attach(self) -> None:
+        """Makes the link longer. Raises OSError."""
+        for end, index, program in self._programs:
+            with namespaces.inside(end.namespace):
+                self._links.append(bpf.attach_first(program, index))
+
+    def detach(self) -> None:
+        """Makes the link as long as it was."""
+        while self._links:
+            os.close(self._links.pop())
+
+    def close(self) -> None:
+        """Takes all of it away. What is held is lost."""
+        self.detach()
+        self._closing.close()
+
+    def run(self, until: int) -> None:
+        """Holds frames until a descriptor is readable."""
+        fds = [listening.fileno() for listening in self._sockets]
+        while True:
+            due = self._line.next_ns()
+            timeout = None if due is None else max(0, due - time.monotonic_ns()) / 1e9
+            readable, _, _ = select.select([until, *fds], [], [], timeout)
+            if until in readable:
+                return
+            self._line.put(self._received(), time.monotonic_ns())
+            for number, frame in self._line.arrived(time.monotonic_ns()):
+                try:
+                    self._sockets[number].send(frame)
+                except OSError:  # no room, or the interface went: a wire tells nobody either
+                    continue
+
+    def _received(self) -> Iterator[Frame]:
+        for number, listening in enumerate(self._sockets):
+            for _ in range(_BATCH):
+                try:
+                    size = listening.recv_into(self._room)
+                except OSError:
+                    break
+                yield number, self._room[:size]
+
+
+def _delete(index: int) -> None:
+    with rtnetlink.opened() as route, rtnetlink.refusals("cannot take a longer wire away"):
+        route.link("del", index=index)
+
+
+def _tell(**said: Any) -> None:
+    os.write(STDOUT, json.dumps(said).encode() + b"\n")
+
+
+def main() -> None:
+    """Entry point of the process: the link is longer from its first line until its standard input ends."""
+    spec = json.loads(sys.argv[1])
+    namespaces.unshare()
+    sharpen_timers()
+    try:
+        with closing(Relay([WireEnd(**end) for end in spec["ends"]], spec["delay_ns"])) as relay:
+            before = time.monotonic_ns()
+            relay.attach()
+            _tell(before_ns=before, after_ns=time.monotonic_ns())
+            with before_others():
+                relay.run(STDIN)
+            before = time.monotonic_ns()
+            relay.detach()
+            after = time.monotonic_ns()
+    except (MachineError, OSError) as error:
+        _tell(problem=f"the kernel has no sch_netem, nor what can take its place ({error})")
+    else:
+        _tell(before_ns=before, after_ns=after)
+
+
+if __name__ == "__main__":
+    main()
