@@ -45,7 +45,7 @@ AFTER_KEY = "mrclab-t-after-ns"
 _MESSAGE_LIMIT = 64 << 20
 _ENTITIES_PER_MESSAGE = 512
 _FRAMES_AT_ONCE = 64  # of a CPU port, before other work has its turn
-_PACKETS_WAITING = 1024  # messages that wait for a client before packet-ins are lost
+_MESSAGES_WAITING = 1024  # messages that wait for a client before packet-ins and errors are lost
 _SCAN_S = 0.01  # between two looks for idle entries
 _REST_S = 0.1  # where no entry has a timeout
 
@@ -236,7 +236,7 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
                 continue
             packet = device.config.schema.packet_headers[PACKET_IN].read(frame)
             for client in primaries:
-                if packet is not None and client.waiting() < _PACKETS_WAITING:
+                if packet is not None and client.waiting() < _MESSAGES_WAITING:
                     client.send(p4r.StreamMessageResponse(packet=packet))
 
     def _packet_out(self, device_id: int, client: Client, packet: p4r.PacketOut) -> None:
@@ -501,7 +501,7 @@ class _Session:
                 except P4RuntimeError as exc:
                     error = p4r.StreamError(canonical_code=number(exc.code), message=exc.message)
                     error.packet_out.packet_out.CopyFrom(message.packet)
-                    self._queue.put_nowait(p4r.StreamMessageResponse(error=error))
+                    self._complain(error)
             case other:
                 if self._arbiter is None:
                     raise P4RuntimeError(Code.FAILED_PRECONDITION, "a stream begins with arbitration")
@@ -513,7 +513,12 @@ class _Session:
                     error.canonical_code = Code.INVALID_ARGUMENT.value[0]
                     error.message = f"no digest {message.digest_ack.digest_id}"
                     error.digest_list_ack.digest_list_ack.CopyFrom(message.digest_ack)
-                self._queue.put_nowait(p4r.StreamMessageResponse(error=error))
+                self._complain(error)
+
+    def _complain(self, error: p4r.StreamError) -> None:
+        """Put an error on the stream; one too many for a client that does not read them is not told."""
+        if self._client.waiting() < _MESSAGES_WAITING:
+            self._queue.put_nowait(p4r.StreamMessageResponse(error=error))
 
     def _acknowledge(self, ack: p4r.DigestListAck) -> bool:
         assert self._arbiter is not None
