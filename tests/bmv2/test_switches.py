@@ -13,6 +13,8 @@ from switches.bmv2.target import PCAP_VARIABLE, Bmv2Target
 from switches.deaths import DeathWatch
 from switches.errors import BadInputError, SwitchError
 from switches.target import SwitchSpec
+from testbed.doctor import doctor
+from testbed.errors import MachineError
 from testbed.fault_kinds import Fault
 from testbed.lab import Lab
 from testbed.names import Names
@@ -93,6 +95,26 @@ def test_a_killed_switch_is_noticed_started_and_programmed_again(tmp_path: Path)
             assert lab.controller.programmings["p0-t1-1"] == 1
             assert lab.controller.verify() == ()
             lab.faults.undo("p1-t0-0:p1-t1-0")
+
+    in_thread(body)
+
+
+def test_a_delay_takes_netem_and_is_refused_in_one_line_without(tmp_path: Path) -> None:
+    there = next(check.ok for check in doctor() if "netem" in check.name)
+    fault = Fault("delay", "p0-t0-0:p0-t1-0")
+
+    def body() -> None:
+        names = Names.of_prefix(f"t{os.urandom(3).hex()}")
+        with Lab.up(load_fabric("tiny"), "bmv2", tmp_path, names=names) as lab:
+            if there:
+                lab.faults.apply(fault)
+                lab.faults.undo(fault.where)
+                return
+            with pytest.raises(
+                MachineError, match=r"^the kernel has no sch_netem[^\n]*modprobe sch_netem\)$"
+            ):
+                lab.faults.apply(fault)
+            assert lab.faults.active == {}
 
     in_thread(body)
 
