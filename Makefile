@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup compile run-experiment test unit-test lint format types p4 bench clean distclean
+.PHONY: help setup compile run-experiment test unit-test lint format p4 bench clean distclean
 .PHONY: docker-build docker-run-experiment
 
 VENV := .venv
