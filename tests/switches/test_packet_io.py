@@ -259,14 +259,14 @@ import sys
 import p4runtime_sh.shell as sh
 address, info, program = sys.argv[1:]
 sh.setup(device_id=4, grpc_addr=address, election_id=(0, 1000), config=sh.FwdPipeConfig(info, program))
-group = sh.MulticastGroupEntry(7)
+group = sh.MulticastGroupEntry(9)
 group.add(510, 3)
 group.insert()
 out = sh.PacketOut()
 out.payload = bytes(range(80))
 for name in ("op", "rid", "port", "length", "type"):
     out.metadata[name] = "0"
-out.metadata["group"] = "7"
+out.metadata["group"] = "9"
 packets = []
 out.send()
 sh.PacketIn().sniff(lambda m: packets.append(m), timeout=3)
@@ -293,7 +293,8 @@ def test_the_shell_sends_and_receives(client: Client, model: Interpreter, tmp_pa
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
-    model.groups[7] = [(CPU, 3)]
-    ((_, want),) = model.run(CPU, KEY.pack(7, 0, 0, 0, 0, 0) + bytes(range(80)))
+    # A group that no one had before: a new pipeline leaves BMv2 the groups of the old one.
+    model.groups[9] = [(CPU, 3)]
+    ((_, want),) = model.run(CPU, KEY.pack(9, 0, 0, 0, 0, 0) + bytes(range(80)))
     values = [f"{value:0{2 + 2 * (value > 255)}x}" for value in KEY.unpack_from(want)]
     assert f"HEARD {' '.join(values)}  {want[KEY.size :].hex()}" in done.stdout
