@@ -145,12 +145,12 @@ class Delay(_Interface):
         self._wire: LongWire | None = None
         self._ended: tuple[int, int] | None = None
 
-    def _far(self, fault: Fault) -> links.Cable:
+    def _cable_of(self, fault: Fault) -> links.Cable:
         return self._cable(self._lab.fabric.link(*fault.where.split(":")))
 
     def apply(self, fault: Fault) -> Moment:
         """Makes the link longer."""
-        cable = self._far(fault)
+        cable = self._cable_of(fault)
         try:
             return Moment(*links.set_delay(cable, self._lab.network.names.fabric, fault.delay_ns), "testbed")
         except MachineError:
@@ -166,7 +166,8 @@ class Delay(_Interface):
         self.close()
         if self._ended is not None:
             return Moment(*self._ended, "testbed")
-        return Moment(*links.set_delay(self._far(fault), self._lab.network.names.fabric, None), "testbed")
+        cable = self._cable_of(fault)
+        return Moment(*links.set_delay(cable, self._lab.network.names.fabric, None), "testbed")
 
     def close(self) -> None:
         """Ends the process, if there is one, and with it the delay."""

@@ -20,7 +20,7 @@ from contextlib import ExitStack, closing
 from typing import Any
 
 from hosts.delay_line import DelayLine, Frame
-from hosts.ports import sharpen_timers
+from hosts.ports import RECEIVE_BUFFER_BYTES, SO_RCVBUFFORCE, SOL_PACKET, sharpen_timers
 from switches.ebpf import bpf
 from switches.errors import MachineError
 from switches.priority import before_others
@@ -33,8 +33,7 @@ _MARK_OFFSET = 8  # of struct __sk_buff
 _REDIRECT, _INGRESS = 23, 1  # bpf_redirect, BPF_F_INGRESS
 _NEXT = -1  # TCX_NEXT: go on as if the program were not there
 _FIRST_INDEX = 2_000_000
-_PACKET_IGNORE_OUTGOING, _SOL_PACKET, _ETH_P_ALL = 23, 263, 3
-_RCVBUF_FORCE, _RECEIVE_BYTES = 33, 16 << 20
+_PACKET_IGNORE_OUTGOING, _ETH_P_ALL = 23, 3
 _BATCH, _ROOM_BYTES = 64, 65536
 STDIN, STDOUT = 0, 1
 
@@ -129,8 +128,8 @@ class Relay:
             os.close(namespace)
         listening = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
         self._closing.callback(listening.close)
-        listening.setsockopt(_SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1)
-        listening.setsockopt(socket.SOL_SOCKET, _RCVBUF_FORCE, _RECEIVE_BYTES)
+        listening.setsockopt(SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1)
+        listening.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, RECEIVE_BUFFER_BYTES)
         listening.bind((f"line{number}", _ETH_P_ALL))
         self._sockets.append(listening)
         return theirs

@@ -34,7 +34,7 @@ def judge(result: Mapping[str, Any]) -> Verdict:
     checks: list[Check] = [
         at_least("B's links under MRC, after over before", moved(result, "mrc"), 1.3),
         about("B's links without EV health, after over before", moved(result, "oblivious"), 1.0, 0.15),
-        at_least("rate of both flows over what they ask for", ratio(both, asked), 0.85),
+        at_least("rate of both flows over what they ask for", ratio(both, asked), 0.9),
         at_most("packets of MRC taken for lost", losses, 5),
     ]
     return all_hold(checks)

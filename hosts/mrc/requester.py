@@ -161,9 +161,9 @@ class Requester:
         self._msn = 0
         self._rqmsn = 0
         self._order: deque[SentPacket] = deque()
+        """Transmissions by time, some of them acknowledged or repeated meanwhile."""
         self._asked: Ev | None = None
         """Of the last tail probe."""
-        """Transmissions by time, some of them acknowledged or repeated meanwhile."""
         self._newest_acked_ns = -1
         self._late_ready = False
         self._gap = False

@@ -32,8 +32,9 @@ def run(mrclab: Mrclab, out: Path, *words: str) -> dict[str, Any]:
 def test_link_kill_recovers_every_byte(mrclab: Mrclab, tmp_path: Path, machine: None) -> None:
     result = run(mrclab, tmp_path / "out", "--topology", "tiny", "--trials", "4", "--seed", "5")
     # On a machine with no CPU to spare trials are made again, and all of them count.
-    assert len(result["trials"]) >= 4
-    assert {trial["integrity"] for trial in result["trials"]} == {"ok"}
+    made = len(result["trials"])
+    assert made == 4 or (made > 4 and not result["valid"])
+    assert [trial["integrity"] for trial in result["trials"]] == ["ok"] * made
     assert result["bytes_delivered"] > 0
     assert result["target"] == "ebpf"
     recovered = [trial for trial in result["trials"] if trial["lost_packets"]]
