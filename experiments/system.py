@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hosts import compiled
+from hosts.schedule import may_keep_cpus_awake
 
 _PACKAGES = ("mrclab", "llvmlite", "numpy", "finsy", "grpcio")
 
@@ -33,6 +34,7 @@ def describe_system(p4_json: Path | None = None, extra: Mapping[str, Any] | None
         "distribution": _distribution(),
         "virtual": _virtual(),
         "clock_source": _read("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
+        "cpus_kept_awake": may_keep_cpus_awake(),
         "governor": _read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         "python": platform.python_version(),
         "mrc_core": compiled.describe(),

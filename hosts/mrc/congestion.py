@@ -101,6 +101,8 @@ class RateCap(CongestionControl):
     def __init__(self, cwnd_bytes: int, rate_bps: int, burst_bytes: int, quantum_bytes: int = 1) -> None:
         super().__init__(cwnd_bytes)
         self._quantum = (quantum_bytes - 1) * 8_000_000_000
+        self._bar = self._quantum
+        """What must be exceeded before anything goes out again."""
         self._used_up = False
         self.rate_bps = rate_bps
         self.burst_bytes = burst_bytes
@@ -122,7 +124,7 @@ class RateCap(CongestionControl):
 
     def _waits(self, now_ns: int) -> bool:
         self._fill(now_ns)
-        if self._used_up and self._tokens > self._quantum:
+        if self._used_up and self._tokens > self._bar:
             self._used_up = False
         return self._used_up
 
@@ -130,7 +132,7 @@ class RateCap(CongestionControl):
         """Return when the bucket holds a quantum again."""
         if not self._waits(now_ns):
             return None
-        return now_ns + (self._quantum - self._tokens) // self.rate_bps + 1
+        return now_ns + (self._bar - self._tokens) // self.rate_bps + 1
 
     def pause_ns(self, size: int) -> int:
         """Return how long the bucket needs, or no end where the window closes."""
@@ -144,6 +146,12 @@ class RateCap(CongestionControl):
         self._tokens -= size * 8_000_000_000
         if self._tokens <= 0:
             self._used_up = True
+            self._bar = self._quantum
+
+    def on_loss(self, now_ns: int, lost_bytes: int) -> None:
+        """Let the repair go out as soon as there are tokens for it: it does not wait for a quantum."""
+        super().on_loss(now_ns, lost_bytes)
+        self._bar = 0
 
 
 class NsccControl(CongestionControl):

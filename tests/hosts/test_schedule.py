@@ -1,6 +1,9 @@
 """What a NIC's process does where it may not run before everybody else."""
 
 import os
+import struct
+import subprocess
+import sys
 
 import pytest
 
@@ -42,3 +45,36 @@ def test_without_that_either_it_says_so(asked: list[object], monkeypatch: pytest
 def test_an_ordinary_process_asks_for_nothing(asked: list[object]) -> None:
     assert schedule.take_cpu(None, realtime=False) is None
     assert asked == []
+
+
+def wake_up_limit_us() -> int:
+    """What the kernel keeps to now, for all who ask."""
+    descriptor = os.open(schedule.WAKE_UP_LIMIT, os.O_RDONLY)
+    try:
+        return int(struct.unpack("=i", os.read(descriptor, 4))[0])
+    finally:
+        os.close(descriptor)
+
+
+def test_cpus_are_kept_awake_while_the_process_lives() -> None:
+    if not schedule.may_keep_cpus_awake():
+        pytest.skip(f"this machine has no {schedule.WAKE_UP_LIMIT} that we may write to")
+    before = wake_up_limit_us()
+    code = "from hosts.schedule import take_cpu; take_cpu(None); print('ready', flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as agent:
+        assert agent.stdin is not None
+        assert agent.stdout is not None
+        assert agent.stdout.readline() == "ready\n"
+        assert wake_up_limit_us() == 0
+        agent.stdin.write("\n")
+    assert wake_up_limit_us() == before
+
+
+def test_where_cpus_cannot_be_kept_awake_nothing_breaks(
+    asked: list[object], monkeypatch: pytest.MonkeyPatch, tmp_path: object
+) -> None:
+    monkeypatch.setattr(schedule, "WAKE_UP_LIMIT", f"{tmp_path}/none")
+    assert not schedule.may_keep_cpus_awake()
+    schedule.take_cpu(None)
