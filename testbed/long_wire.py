@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from dataclasses import asdict, dataclass
 from typing import IO, Any
 
@@ -43,28 +44,41 @@ class LongWire:
             start_new_session=True,
         )
         try:
-            self.since_ns = self._heard()
+            self.since_ns = self._begun()
             """CLOCK_MONOTONIC (ns) before it was made longer, and after."""
         except BaseException:
             self.kill()
             raise
 
+    @property
+    def pid(self) -> int:
+        """The process that holds the frames."""
+        return self._process.pid
+
     def _pipe(self, pipe: IO[str] | None) -> IO[str]:
         assert pipe is not None
         return pipe
 
-    def _heard(self) -> tuple[int, int]:
-        line = self._pipe(self._process.stdout).readline()
-        said: dict[str, Any] = json.loads(line or '{"problem": "the process that makes a link longer ended"}')
+    def _line(self) -> dict[str, Any]:
+        """What the process says next; empty where it has ended."""
+        said: dict[str, Any] = json.loads(self._pipe(self._process.stdout).readline() or "{}")
+        return said
+
+    def _begun(self) -> tuple[int, int]:
+        said = self._line() or {"problem": "the process that makes a link longer ended"}
         if "problem" in said:
             raise MachineError(said["problem"], MEND)
         return said["before_ns"], said["after_ns"]
 
     def close(self) -> tuple[int, int]:
-        """Makes it as long as it was; what it holds is lost. CLOCK_MONOTONIC (ns) before that and after."""
+        """Makes it as long as it was; what it holds is lost. CLOCK_MONOTONIC (ns) before that and after.
+
+        Where somebody ended the process it has been so since an unknown moment after it began.
+        """
         self._pipe(self._process.stdin).close()
         try:
-            return self._heard()
+            said = self._line()
+            return said.get("before_ns", self.since_ns[1]), said.get("after_ns", time.monotonic_ns())
         finally:
             self.kill()
 

@@ -12,16 +12,15 @@ import json
 import os
 import select
 import socket
-import struct
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from typing import Any
 
 from hosts.delay_line import DelayLine, Frame
 from hosts.ports import RECEIVE_BUFFER_BYTES, SO_RCVBUFFORCE, SOL_PACKET, sharpen_timers
-from switches.ebpf import bpf
+from switches.ebpf import bpf, insn
 from switches.errors import MachineError
 from switches.priority import before_others
 from testbed import namespaces, rtnetlink
@@ -30,7 +29,7 @@ from testbed.long_wire import WireEnd
 
 MARK = 0x6D726377
 _MARK_OFFSET = 8  # of struct __sk_buff
-_REDIRECT, _INGRESS = 23, 1  # bpf_redirect, BPF_F_INGRESS
+_INGRESS = 1  # BPF_F_INGRESS
 _NEXT = -1  # TCX_NEXT: go on as if the program were not there
 _FIRST_INDEX = 2_000_000
 _PACKET_IGNORE_OUTGOING, _ETH_P_ALL = 23, 3
@@ -38,33 +37,27 @@ _BATCH, _ROOM_BYTES = 64, 65536
 STDIN, STDOUT = 0, 1
 
 
-def _insn(code: int, dst: int = 0, src: int = 0, off: int = 0, imm: int = 0) -> bytes:
-    return struct.pack("<BBhi", code, src << 4 | dst, off, imm)
-
-
-_LOAD_MARK = _insn(0x61, dst=2, src=1, off=_MARK_OFFSET)  # r2 = skb->mark
-_STORE_MARK = _insn(0x63, dst=1, src=2, off=_MARK_OFFSET)  # skb->mark = r2
-_EXIT = _insn(0x95)
-
-
-def _set(register: int, value: int) -> bytes:
-    return _insn(0xB7, dst=register, imm=value)
+def _set_mark(value: int) -> bytes:
+    return insn.put(2, value) + insn.store_word(insn.CONTEXT, _MARK_OFFSET, 2)
 
 
 def _redirect(ifindex: int, flags: int) -> bytes:
-    return _set(1, ifindex) + _set(2, flags) + _insn(0x85, imm=_REDIRECT) + _EXIT
+    return insn.put(1, ifindex) + insn.put(2, flags) + insn.call(insn.REDIRECT) + insn.leave()
 
 
 def lead_aside(ifindex: int) -> bytes:
     """The program of a link's end: frames go out by ``ifindex``, but those that are marked stay."""
-    aside = _redirect(ifindex, 0)
-    skip = _insn(0x16, dst=2, off=len(aside) // 8, imm=MARK)  # if w2 == MARK
-    return _LOAD_MARK + skip + aside + _set(2, 0) + _STORE_MARK + _set(0, _NEXT) + _EXIT
+    return (
+        insn.load_word(2, insn.CONTEXT, _MARK_OFFSET)
+        + insn.unless_equal(2, MARK, _redirect(ifindex, 0))
+        + _set_mark(0)
+        + insn.leave(_NEXT)
+    )
 
 
 def hand_in(ifindex: int) -> bytes:
     """The program of the pair's half beside that end: frames are marked and come in at ``ifindex``."""
-    return _set(2, MARK) + _STORE_MARK + _redirect(ifindex, _INGRESS)
+    return _set_mark(MARK) + _redirect(ifindex, _INGRESS)
 
 
 class Relay:
@@ -85,31 +78,31 @@ class Relay:
 
     def _build(self, ends: Sequence[WireEnd]) -> None:
         for number, end in enumerate(ends):
-            index = self._pair(number, end)
             with namespaces.inside(end.namespace):
                 here = socket.if_nametoindex(end.ifname)
-                self._closing.callback(
-                    os.close, bpf.attach_first(self._load(hand_in(here), "hand_in"), index)
-                )
-            self._programs.append((end, here, self._load(lead_aside(index), "lead_aside")))
+            theirs = _FIRST_INDEX + here
+            self._lay_pair(number, end, theirs)
+            self._sockets.append(self._listening(number))
+            with namespaces.inside(end.namespace):
+                back = bpf.attach_first(self._load(hand_in(here), "hand_in"), theirs)
+            self._closing.callback(os.close, back)
+            self._programs.append((end, here, self._load(lead_aside(theirs), "lead_aside")))
 
     def _load(self, code: bytes, name: str) -> int:
         program = bpf.load_program(code, name)
         self._closing.callback(os.close, program)
         return program
 
-    def _pair(self, number: int, end: WireEnd) -> int:
-        """Lays the pair of an end and opens our half; returns the index of the other one."""
+    def _lay_pair(self, number: int, end: WireEnd, theirs: int) -> None:
+        """Lays the pair of an end: index ``theirs`` in its namespace, our half in ours."""
         ours = _FIRST_INDEX + number
         namespace = namespaces.open_fd(end.namespace)
         try:
-            with namespaces.inside(end.namespace):
-                theirs = _FIRST_INDEX + socket.if_nametoindex(end.ifname)
             common = {"mtu": end.mtu_bytes, "group": GROUP, "txqlen": 1000}
             far = rtnetlink.interface(
                 theirs, ifname=f"late{theirs - _FIRST_INDEX}", net_ns_fd=namespace, **common
             )
-            near = rtnetlink.interface(ours, ifname=f"line{number}", **common)
+            near = rtnetlink.interface(ours, ifname=_our_half(number), **common)
 
             def make() -> None:
                 with rtnetlink.opened() as route:
@@ -126,13 +119,15 @@ class Relay:
             namespaces.in_thread(raise_theirs)
         finally:
             os.close(namespace)
+
+    def _listening(self, number: int) -> socket.socket:
+        """Our half of a pair, open for all that comes to it."""
         listening = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
         self._closing.callback(listening.close)
         listening.setsockopt(SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1)
         listening.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, RECEIVE_BUFFER_BYTES)
-        listening.bind((f"line{number}", _ETH_P_ALL))
-        self._sockets.append(listening)
-        return theirs
+        listening.bind((_our_half(number), _ETH_P_ALL))
+        return listening
 
     def attach(self) -> None:
         """Makes the link longer. Raises OSError."""
@@ -176,6 +171,10 @@ class Relay:
                 yield number, self._room[:size]
 
 
+def _our_half(number: int) -> str:
+    return f"line{number}"
+
+
 def _delete(index: int) -> None:
     with rtnetlink.opened() as route, rtnetlink.refusals("cannot take a longer wire away"):
         route.link("del", index=index)
@@ -185,6 +184,12 @@ def _tell(**said: Any) -> None:
     os.write(STDOUT, json.dumps(said).encode() + b"\n")
 
 
+def _stamped(change: Callable[[], None]) -> dict[str, int]:
+    before = time.monotonic_ns()
+    change()
+    return {"before_ns": before, "after_ns": time.monotonic_ns()}
+
+
 def main() -> None:
     """Entry point of the process: the link is longer from its first line until its standard input ends."""
     spec = json.loads(sys.argv[1])
@@ -192,18 +197,14 @@ def main() -> None:
     sharpen_timers()
     try:
         with closing(Relay([WireEnd(**end) for end in spec["ends"]], spec["delay_ns"])) as relay:
-            before = time.monotonic_ns()
-            relay.attach()
-            _tell(before_ns=before, after_ns=time.monotonic_ns())
+            _tell(**_stamped(relay.attach))
             with before_others():
                 relay.run(STDIN)
-            before = time.monotonic_ns()
-            relay.detach()
-            after = time.monotonic_ns()
+            detached = _stamped(relay.detach)
     except (MachineError, OSError) as error:
         _tell(problem=f"the kernel has no sch_netem, nor what can take its place ({error})")
     else:
-        _tell(before_ns=before, after_ns=after)
+        _tell(**detached)
 
 
 if __name__ == "__main__":

@@ -11,12 +11,11 @@ would leave a dead link although no router knows of it.
 from __future__ import annotations
 
 import os
-import struct
 import time
 from collections.abc import Iterable, Mapping
 
 from controller.faults import Moment
-from switches.ebpf import bpf
+from switches.ebpf import bpf, insn
 from switches.ebpf.tc import TrafficControl, ifindex_of
 from testbed import links, namespaces
 from testbed.fault_kinds import Fault, checked, switches_at
@@ -24,20 +23,21 @@ from topologies import Fabric, InputError, Link, PortRef
 
 KINDS = ("blackhole", "loss", "carrier", "port-down", "switch-death", "plane-death")
 
-_EXIT = struct.pack("<BBhi", 0x95, 0, 0, 0)
-_FORGET_HASH = struct.pack("<BBhi", 0x85, 0, 0, 41)  # call bpf_set_hash_invalid, on the frame in r1
-_PASS = _FORGET_HASH + struct.pack("<BBhi", 0xB7, 0, 0, 0) + _EXIT  # r0 = TC_ACT_OK; exit
-_DROP = struct.pack("<BBhi", 0xB7, 0, 0, 2) + _EXIT  # r0 = TC_ACT_SHOT; exit
+_PASS = insn.call(insn.SET_HASH_INVALID) + insn.leave(0)  # of the frame in register 1; TC_ACT_OK
+_DROP = insn.leave(2)  # TC_ACT_SHOT
 
 
 def _lose(ratio: float) -> bytes:
     """A program that drops a share of the frames at random."""
-    keep = struct.pack("<BBhi", 0xBF, 0x16, 0, 0)  # r6 = r1, which a call does not leave alone
-    random = struct.pack("<BBhi", 0x85, 0, 0, 7)  # call bpf_get_prandom_u32
+    kept = 6  # a register that a call leaves alone
     threshold = min(round(ratio * 2**32), 2**32 - 1)
-    skip = struct.pack("<BBhI", 0x36, 0, 2, threshold)  # if w0 >= threshold: skip two instructions
-    back = struct.pack("<BBhi", 0xBF, 0x61, 0, 0)  # r1 = r6
-    return keep + random + skip + _DROP + back + _PASS
+    return (
+        insn.copy(kept, insn.CONTEXT)
+        + insn.call(insn.GET_PRANDOM_U32)
+        + insn.if_below(insn.RESULT, threshold, _DROP)
+        + insn.copy(insn.CONTEXT, kept)
+        + _PASS
+    )
 
 
 class FrrFaults:

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import signal
 import socket
 import subprocess
 import time
@@ -370,6 +371,19 @@ def test_a_longer_wire_whose_process_is_killed_leaves_nothing(bench_call: Body) 
             continue
         assert bench.condition() == before
         assert len(bench.wire.received()) == FRAMES
+
+    bench_call(body)
+
+
+@pytest.mark.root
+def test_a_longer_wire_whose_process_somebody_killed_can_be_undone(bench_call: Body) -> None:
+    def body(bench: Bench) -> None:
+        wire = LongWire(_host_link(bench.lab), DELAY_NS)
+        os.kill(wire.pid, signal.SIGKILL)
+        os.waitid(os.P_PID, wire.pid, os.WEXITED | os.WNOWAIT)
+        before_ns, after_ns = wire.close()
+        assert wire.since_ns[1] == before_ns < after_ns
+        assert bench.wire.soon()
 
     bench_call(body)
 

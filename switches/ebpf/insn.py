@@ -1,0 +1,60 @@
+"""BPF instructions by name, for programs of a dozen of them that no compiler is worth starting for.
+
+Each is eight bytes: opcode, destination and source register, offset, immediate [RFC 9669, section 3].
+"""
+
+from __future__ import annotations
+
+import struct
+
+INSN_BYTES = 8
+CONTEXT = 1
+"""The register that holds the frame at the start."""
+RESULT = 0
+"""The register of what a call and the program return."""
+GET_PRANDOM_U32, REDIRECT, SET_HASH_INVALID = 7, 23, 41
+"""Helpers, by their numbers in linux/bpf.h."""
+
+
+def _insn(code: int, dst: int = 0, src: int = 0, offset: int = 0, imm: int = 0) -> bytes:
+    return struct.pack("<BBhI", code, src << 4 | dst, offset, imm & 0xFFFFFFFF)
+
+
+def put(register: int, value: int) -> bytes:
+    """``register = value``, a signed number of 32 bits."""
+    return _insn(0xB7, register, imm=value)
+
+
+def copy(to: int, register: int) -> bytes:
+    """``to = register``."""
+    return _insn(0xBF, to, register)
+
+
+def load_word(to: int, base: int, offset: int) -> bytes:
+    """``to = *(u32 *)(base + offset)``."""
+    return _insn(0x61, to, base, offset)
+
+
+def store_word(base: int, offset: int, register: int) -> bytes:
+    """``*(u32 *)(base + offset) = register``."""
+    return _insn(0x63, base, register, offset)
+
+
+def unless_equal(register: int, value: int, body: bytes) -> bytes:
+    """``body`` where the register's lower half is another value."""
+    return _insn(0x16, register, offset=len(body) // INSN_BYTES, imm=value) + body
+
+
+def if_below(register: int, value: int, body: bytes) -> bytes:
+    """``body`` where the register's lower half, unsigned, is less than a value."""
+    return _insn(0x36, register, offset=len(body) // INSN_BYTES, imm=value) + body
+
+
+def call(helper: int) -> bytes:
+    """Calls a helper: it takes registers 1 to 5, which are lost, and answers in `RESULT`."""
+    return _insn(0x85, imm=helper)
+
+
+def leave(value: int | None = None) -> bytes:
+    """Ends the program, with a value or with what is in `RESULT` already."""
+    return (b"" if value is None else put(RESULT, value)) + _insn(0x95)
