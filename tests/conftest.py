@@ -2,10 +2,16 @@
 
 import os
 import shutil
+import signal
 
 import pytest
 
 from testbed.frr import DIRECTORY
+
+
+def pytest_configure() -> None:
+    """Has programs under test end at SIGINT even where a shell started us in the background, without it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
