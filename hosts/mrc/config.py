@@ -11,6 +11,9 @@ from hosts.mrc.wire import UDP_PORT
 _NSCC = NsccConfig()
 FRAME_OVERHEAD_BYTES = 138
 """Of a data packet: Ethernet to RETH and the ICRC."""
+QUEUE_BYTES = 24 * 9014
+"""What waits at most in front of a NIC on a slow link before payloads are cut off: 1.5 times 16 of the
+largest frames (`controller.queues`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +160,8 @@ class MrcConfig:
     port_bps: int = 0
     """Rate of the slowest link on the way, as far as known; 0: unknown. Where a full packet takes long on it,
     packets of one burst arrive that far apart: the guard is then six such times at least, its ceiling six
-    times that, the longest wait for a tail probe six such times. The defaults suit 100 Mbit/s and more."""
+    times that, the longest wait for a tail probe six such times; and NSCC does not quick adapt to delay that
+    a queue there may well cause. The defaults suit 100 Mbit/s and more."""
     tail_probe_max_ns: int = 4_000_000
     """Longest wait before a tail probe."""
     ack_timeout_exponent: int = 13
@@ -204,6 +208,10 @@ class MrcConfig:
         if not self.port_bps:
             return 0
         return (self.mtu_bytes + FRAME_OVERHEAD_BYTES) * 8 * 1_000_000_000 // self.port_bps
+
+    def queue_time_ns(self) -> int:
+        """Return how long a full queue in front of a link of `port_bps` makes a frame wait; 0: unknown."""
+        return QUEUE_BYTES * 8 * 1_000_000_000 // self.port_bps if self.port_bps else 0
 
     def active_evs(self) -> int:
         """Return how many EVs a QP sprays over, all planes together."""

@@ -195,7 +195,8 @@ class NsccControl(CongestionControl):
 def make_controller(config: MrcConfig) -> CongestionControl:
     """Return the controller that `config.congestion` names."""
     if config.congestion == "nscc":
-        return NsccControl(Nscc(config.nscc, config.mtu_bytes, trim=config.trim))
+        nscc = Nscc(config.nscc, config.mtu_bytes, trim=config.trim, queue_ns=config.queue_time_ns())
+        return NsccControl(nscc)
     if config.congestion == "rate":
         return RateCap(config.cwnd_bytes, config.rate_bps, config.rate_burst_bytes, config.rate_quantum_bytes)
     return FixedWindow(config.cwnd_bytes)

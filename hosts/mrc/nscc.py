@@ -64,7 +64,8 @@ class NsccConfig:
     qa_gate: int = 3
     """Quick adapt only while less than max_cwnd / 2^gate was delivered in its period."""
     qa_threshold_ns: int = 0
-    """Delay that calls for quick adapt without any loss; 0: 4 * target."""
+    """Delay that calls for quick adapt without any loss; 0: 4 * target, or what a full queue takes where that
+    is known and longer."""
 
     def __post_init__(self) -> None:
         if self.base_rtt_ns < 1 or self.link_bps < 1:
@@ -72,8 +73,13 @@ class NsccConfig:
         if not (self.gamma >= 0 and 0 < self.max_md_jump <= 1 and 0 < self.delay_weight <= 1):
             raise ValueError("nscc: max_md_jump and delay_weight must be in (0, 1], gamma not negative")
 
-    def resolve(self, mtu_bytes: int, *, trim: bool) -> NsccConfig:
-        """Return the same knobs with every derived value put in."""
+    def resolve(self, mtu_bytes: int, *, trim: bool, queue_ns: int = 0) -> NsccConfig:
+        """Return the same knobs with every derived value put in.
+
+        `queue_ns` is the delay of a full queue; 0: unknown. Quick adapt is for delay out of all proportion,
+        and UEC's queues, which trim at 1.5 base RTTs, never get as far as 4 targets. Deeper ones do, and then
+        delay alone would call for it again and again: who is slow just then would be kept slow.
+        """
         bdp = self.link_bps * self.base_rtt_ns / 8e9
         a = bdp / _REFERENCE_BDP_BYTES
         target = self.target_delay_ns or (self.base_rtt_ns * 3 // 4 if trim else self.base_rtt_ns)
@@ -88,17 +94,18 @@ class NsccConfig:
             eta=self.eta or 0.15 * mtu_bytes * a,
             adjust_bytes_threshold=self.adjust_bytes_threshold or 8 * mtu_bytes,
             adjust_period_ns=self.adjust_period_ns or self.base_rtt_ns,
-            qa_threshold_ns=self.qa_threshold_ns or 4 * target,
+            qa_threshold_ns=self.qa_threshold_ns or max(4 * target, queue_ns),
         )
 
 
 class Nscc:
     """The window of one destination."""
 
-    def __init__(self, config: NsccConfig, mtu_bytes: int, *, trim: bool) -> None:
+    def __init__(self, config: NsccConfig, mtu_bytes: int, *, trim: bool, queue_ns: int = 0) -> None:
         self._given = config
         self._trim = trim
-        self.config = config.resolve(mtu_bytes, trim=trim)
+        self._queue_ns = queue_ns
+        self.config = config.resolve(mtu_bytes, trim=trim, queue_ns=queue_ns)
         self._min_cwnd = mtu_bytes
         self._cwnd = float(self.config.max_cwnd_bytes)
         self.average_delay_ns = 0.0
@@ -128,7 +135,7 @@ class Nscc:
     def calibrate(self, base_rtt_ns: int) -> None:
         """Take another base RTT, a measured one, and all that is derived from it; the window begins anew."""
         self._given = replace(self._given, base_rtt_ns=base_rtt_ns)
-        self.config = self._given.resolve(self._min_cwnd, trim=self._trim)
+        self.config = self._given.resolve(self._min_cwnd, trim=self._trim, queue_ns=self._queue_ns)
         self._cwnd = float(self.config.max_cwnd_bytes)
 
     def _set(self, cwnd: float) -> None:

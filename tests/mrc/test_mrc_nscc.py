@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hosts.mrc import MrcConfig, RemotePaths
-from hosts.mrc.congestion import NsccControl, RateCap
+from hosts.mrc.congestion import NsccControl, RateCap, make_controller
 from hosts.mrc.events import SendCompleted, Status, WindowChanged
 from hosts.mrc.nscc import Nscc, NsccConfig
 from hosts.mrc.wire import BTH_OFFSET
@@ -48,6 +48,39 @@ def test_derived_knobs():
     assert (c.fi, c.fi_scale, c.eta) == (5 * 4096, 0.25, pytest.approx(0.15 * 4096))
     assert (c.adjust_bytes_threshold, c.adjust_period_ns, c.qa_threshold_ns) == (8 * 4096, 12_000, 36_000)
     assert NsccConfig(base_rtt_ns=12_000).resolve(4096, trim=False).target_delay_ns == 12_000
+
+
+def test_where_queues_are_deep_their_delay_alone_does_not_quick_adapt():
+    slow = MrcConfig(congestion="nscc", port_bps=25_000_000)
+    assert slow.queue_time_ns() == 24 * 9014 * 8 * 40  # 40 ns a bit
+    assert MrcConfig(congestion="nscc").queue_time_ns() == 0
+    control = make_controller(slow)
+    control.calibrate(5_000_000)
+    assert control.nscc.config.qa_threshold_ns == slow.queue_time_ns() > 4 * 3_750_000
+    given = MrcConfig(congestion="nscc", port_bps=25_000_000, nscc=NsccConfig(qa_threshold_ns=1))
+    assert make_controller(given).nscc.config.qa_threshold_ns == 1
+
+
+def test_who_is_slow_behind_a_deep_queue_is_not_kept_slow():
+    """Four senders into one NIC, without marks: three fill the queue, the fourth has a narrow window."""
+    base_ns, byte_ns = 5_600_000, 80  # 100 Mbit/s
+    config = MrcConfig(congestion="nscc", port_bps=25_000_000, nscc=NsccConfig(link_bps=100_000_000))
+    flows = [make_controller(config) for _ in range(4)]
+    for flow in flows:
+        flow.calibrate(base_ns)
+        flow.on_ack(0, 0, None, False)
+    flows[3].nscc._set(8_000)
+    flows[3].on_ack(0, 0, None, False)
+    now = 0
+    for _ in range(60):
+        rtt = max(base_ns, sum(flow.cwnd_bytes for flow in flows) * byte_ns)
+        for _ in range(8):  # a window is acknowledged in the course of a round trip
+            now += rtt // 8
+            for flow in flows:
+                part = flow.cwnd_bytes // 8
+                flow.on_sent(now, part)
+                flow.on_ack(now, part, rtt, False)
+    assert min(f.cwnd_bytes for f in flows) > 0.9 * max(f.cwnd_bytes for f in flows)
 
 
 def test_the_first_window_is_the_largest():
