@@ -7,6 +7,7 @@ MRC_SCHEDULES=10000 asks for a long run. A schedule that fails is printed, shrun
 import os
 from collections import Counter
 
+import pytest
 from hypothesis import given, settings
 
 from tests.mrc.schedule import ACTIONS, SCHEDULES, Action, Burst, Schedule, run
@@ -14,6 +15,7 @@ from tests.mrc.schedule import ACTIONS, SCHEDULES, Action, Burst, Schedule, run
 COUNT = int(os.environ.get("MRC_SCHEDULES", "60"))
 
 
+@pytest.mark.timeout(300 + COUNT // 5)
 @settings(max_examples=COUNT, deadline=None, print_blob=True)
 @given(schedule=SCHEDULES)
 def test_everything_arrives_once_and_in_order(schedule: Schedule) -> None:
