@@ -92,7 +92,7 @@ class RateCap(CongestionControl):
     """A token bucket towards a destination, inside a fixed window: never faster than `rate_bps` of payload.
 
     The bucket holds `burst_bytes` at most and may go below zero by the last packet of a burst. Once used up
-    it lets nothing through until `quantum_bytes` are in it.
+    it lets nothing through until `quantum_bytes` are in it, or anything once there is a loss to repair.
     """
 
     shared = True
@@ -129,7 +129,7 @@ class RateCap(CongestionControl):
         return self._used_up
 
     def next_send_ns(self, now_ns: int) -> int | None:
-        """Return when the bucket holds a quantum again."""
+        """Return when the bucket holds a quantum again, or after a loss anything."""
         if not self._waits(now_ns):
             return None
         return now_ns + (self._bar - self._tokens) // self.rate_bps + 1

@@ -4,6 +4,7 @@ import os
 import struct
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -11,8 +12,12 @@ from hosts import schedule
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """What is asked of a kernel that has no real-time share for us, as in a container's cgroup."""
+def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[object]:
+    """What is asked of a kernel that has no real-time share for us, as in a container's cgroup.
+
+    Nor does it let us keep CPUs awake: pytest's own process would do so for all tests to come.
+    """
+    monkeypatch.setattr(schedule, "WAKE_UP_LIMIT", tmp_path / "none")
     calls: list[object] = []
 
     def set_scheduler(pid: int, policy: int, param: os.sched_param) -> None:
@@ -72,9 +77,6 @@ def test_cpus_are_kept_awake_while_the_process_lives() -> None:
     assert wake_up_limit_us() == before
 
 
-def test_where_cpus_cannot_be_kept_awake_nothing_breaks(
-    asked: list[object], monkeypatch: pytest.MonkeyPatch, tmp_path: object
-) -> None:
-    monkeypatch.setattr(schedule, "WAKE_UP_LIMIT", f"{tmp_path}/none")
+def test_where_cpus_cannot_be_kept_awake_nothing_breaks(asked: list[object]) -> None:
     assert not schedule.may_keep_cpus_awake()
     schedule.take_cpu(None)

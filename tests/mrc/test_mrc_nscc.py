@@ -7,12 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from controller.queues import TICKS_PER_US, queue_setting
 from hosts.mrc import MrcConfig, RemotePaths
 from hosts.mrc.congestion import NsccControl, RateCap, make_controller
 from hosts.mrc.events import SendCompleted, Status, WindowChanged
 from hosts.mrc.nscc import Nscc, NsccConfig
 from hosts.mrc.wire import BTH_OFFSET
 from tests.mrc.sim import Network, Sim, is_data, remote_paths
+from topologies import LinkProfile
 
 MTU = 1000
 KNOBS = {
@@ -53,6 +55,8 @@ def test_derived_knobs():
 def test_where_queues_are_deep_their_delay_alone_does_not_quick_adapt():
     slow = MrcConfig(congestion="nscc", port_bps=25_000_000)
     assert slow.queue_time_ns() == 24 * 9014 * 8 * 40  # 40 ns a bit
+    switch = queue_setting(LinkProfile(rate_bps=25_000_000, delay_ns=0, mtu_bytes=9000), last_hop=True)
+    assert slow.queue_time_ns() == pytest.approx(switch.trim_from * 1000 / TICKS_PER_US, rel=1e-5)
     assert MrcConfig(congestion="nscc").queue_time_ns() == 0
     control = make_controller(slow)
     control.calibrate(5_000_000)
