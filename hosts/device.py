@@ -23,9 +23,7 @@ from topologies import Fabric
 
 Clock = Callable[[], int]
 
-# Frames taken in before answers go out, and handed out before frames are taken in again. A frame out costs
-# some 15 us, most of it the network itself, which runs in the sender's system call: longer batches would let
-# acknowledgements lie unread for longer than a round trip.
+# Frames taken in before answers go out, and sent before timers and what else there is have their turn.
 RECEIVE_BATCH = 64
 SEND_BATCH = 8
 
@@ -62,6 +60,8 @@ class Device:
         self._receiver_fd = self._receiver.fileno()
         self._by_fd = {port.fileno(): port for port in self.ports.values()}
         self._waiting: dict[int, deque[bytes]] = {plane: deque() for plane in self.ports}
+        self._busy: set[int] = set()
+        """Planes whose frames wait for the link."""
         sharpen_timers()
         self._note_carrier()
 
@@ -96,7 +96,7 @@ class Device:
 
     def blocked(self) -> list[int]:
         """Descriptors of ports whose link is busy while frames wait: ``turn`` when they are writable."""
-        return [self.ports[plane].fileno() for plane, queue in self._waiting.items() if queue]
+        return [self.ports[plane].fileno() for plane in self._busy]
 
     def now(self) -> int:
         """The device's clock, in nanoseconds."""
@@ -123,12 +123,8 @@ class Device:
         came = self._receiver_fd in readable
         if came:
             readable.remove(self._receiver_fd)
-        if self._wire is not None:
-            self._wire.put(self._receiver.received(RECEIVE_BATCH) if came else (), now)
-            for plane, frame in self._wire.arrived(now):
-                self.endpoint.receive(plane, frame, now)
-        elif came:
-            self._receiver.hand_over(RECEIVE_BATCH, self.endpoint.receive, now)
+        if came or self._wire is not None:
+            self._take_in()
         if self._carrier_fd in readable:
             readable.remove(self._carrier_fd)
             self._note_carrier()
@@ -146,14 +142,39 @@ class Device:
             pass
 
     def _send_batch(self) -> bool:
-        """Sends a batch; returns whether there was anything, so that there may be more."""
-        ports, waiting = self.ports, self._waiting
-        free = {plane for plane, queue in waiting.items() if not queue}
-        frames = self.endpoint.frames_to_send(self._clock(), free, SEND_BATCH)
-        for plane, frame in frames:
-            if waiting[plane] or not ports[plane].send(frame):
-                waiting[plane].append(frame)
-        return bool(frames)
+        """Sends a batch; returns whether its owner should not wait: there may be more to send, or to tell.
+
+        Frame by frame, for a frame costs some 15 us, most of it the network itself, which runs in the system
+        call that sends: each carries the time at which it left, and what came in meanwhile is read at once.
+        Frames of a batch built together would share a time, round trips grow by what is sent before and
+        after, and a loss within the batch could only be told by the next one.
+        """
+        endpoint, receiver, busy = self.endpoint, self._receiver, self._busy
+        took = False
+        for _ in range(SEND_BATCH):
+            free = [plane for plane in self.ports if plane not in busy] if busy else None
+            frames = endpoint.frames_to_send(self._clock(), free, 1)
+            if not frames:
+                return took
+            for plane, frame in frames:
+                if plane in busy or not self.ports[plane].send(frame):
+                    self._waiting[plane].append(frame)
+                    busy.add(plane)
+            if receiver.waiting():
+                took = True
+                self._take_in()
+        return True
+
+    def _take_in(self) -> None:
+        """Hands the core what came in."""
+        receive = self.endpoint.receive
+        if self._wire is None:
+            self._receiver.hand_over(RECEIVE_BATCH, receive, self._clock)
+            return
+        self._wire.put(self._receiver.received(RECEIVE_BATCH), self._clock())
+        now = self._clock()
+        for plane, frame in self._wire.arrived(now):
+            receive(plane, frame, now)
 
     def _wait(self, until_ns: int | None, others: Collection[int]) -> tuple[list[int], list[int]]:
         ends = [t for t in (until_ns, self.due_ns()) if t is not None]
@@ -167,6 +188,7 @@ class Device:
         for plane, up in self._carrier.changes().items():
             if not up:
                 self._waiting[plane].clear()
+                self._busy.discard(plane)
             self.endpoint.set_port_state(plane, up, self._clock())
 
     def drops(self) -> int:
@@ -177,3 +199,5 @@ class Device:
         queue = self._waiting[port.plane]
         while queue and port.send(queue[0]):
             queue.popleft()
+        if not queue:
+            self._busy.discard(port.plane)

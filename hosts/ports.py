@@ -5,8 +5,11 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import fcntl
 import socket
 import struct
+import termios
+from array import array
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -89,6 +92,7 @@ class Receiver:
     def __init__(self, macs: Mapping[bytes, int]) -> None:
         self._planes = dict(macs)
         self._frame = memoryview(bytearray(MAX_FRAME_BYTES))
+        self._pending = array("i", [0])
         self._socket = socket.socket(
             socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, socket.htons(ETH_P_IPV6)
         )
@@ -101,6 +105,11 @@ class Receiver:
     def close(self) -> None:
         """Closes the socket."""
         self._socket.close()
+
+    def waiting(self) -> bool:
+        """Whether a frame waits to be read. Cheap, where a read that finds nothing raises an exception."""
+        fcntl.ioctl(self._socket, termios.FIONREAD, self._pending)
+        return self._pending[0] > 0
 
     def received(self, limit: int) -> Iterator[tuple[int, memoryview]]:
         """Up to ``limit`` frames that have come in, each with its plane and valid until the next is taken.
@@ -115,8 +124,14 @@ class Receiver:
             if plane is not None:
                 yield plane, found
 
-    def hand_over(self, limit: int, take: Callable[[int, memoryview, int], None], now_ns: int) -> None:
-        """As `received`, but calls ``take(plane, frame, now_ns)`` for each: a packet's way has no detours."""
+    def hand_over(
+        self, limit: int, take: Callable[[int, memoryview, int], None], clock: Callable[[], int]
+    ) -> None:
+        """As `received`, but calls ``take(plane, frame, now_ns)`` for each: a packet's way has no detours.
+
+        Each is stamped when it is read: one that came in while others were taken in would seem to have come
+        before them, after a round trip that was never so short.
+        """
         planes = self._planes
         for _ in range(limit):
             found = self.next_frame()
@@ -124,7 +139,7 @@ class Receiver:
                 return
             plane = planes.get(bytes(found[:MAC_BYTES]))
             if plane is not None:
-                take(plane, found, now_ns)
+                take(plane, found, clock())
 
     def next_frame(self) -> memoryview | None:
         """The frame that came in next, whomever it is for; valid until the next is taken. None: no more."""

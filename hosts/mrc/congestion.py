@@ -92,7 +92,8 @@ class RateCap(CongestionControl):
     """A token bucket towards a destination, inside a fixed window: never faster than `rate_bps` of payload.
 
     The bucket holds `burst_bytes` at most and may go below zero by the last packet of a burst. Once used up
-    it lets nothing through until `quantum_bytes` are in it, or anything once there is a loss to repair.
+    it lets nothing through until `quantum_bytes` are in it, but for repairs: what was lost may go out again
+    at once, a burst of it at most, and what follows waits until the bucket has earned that, too.
     """
 
     shared = True
@@ -101,9 +102,10 @@ class RateCap(CongestionControl):
     def __init__(self, cwnd_bytes: int, rate_bps: int, burst_bytes: int, quantum_bytes: int = 1) -> None:
         super().__init__(cwnd_bytes)
         self._quantum = (quantum_bytes - 1) * 8_000_000_000
-        self._bar = self._quantum
-        """What must be exceeded before anything goes out again."""
+        """What must be exceeded before anything goes out of a bucket that was used up."""
         self._used_up = False
+        self._advance_bytes = 0
+        """What may be sent ahead of its tokens."""
         self.rate_bps = rate_bps
         self.burst_bytes = burst_bytes
         self._tokens = burst_bytes * 8_000_000_000
@@ -118,21 +120,20 @@ class RateCap(CongestionControl):
 
     def budget_bytes(self, now_ns: int) -> int:
         """Return the lesser of what window and bucket allow; a part of a byte counts as one."""
-        if self._waits(now_ns):
-            return min(0, self.cwnd_bytes - self.inflight_bytes)
-        return min(self.cwnd_bytes - self.inflight_bytes, -(-self._tokens // 8_000_000_000))
+        earned = 0 if self._waits(now_ns) else -(-self._tokens // 8_000_000_000)
+        return min(self.cwnd_bytes - self.inflight_bytes, max(earned, self._advance_bytes))
 
     def _waits(self, now_ns: int) -> bool:
         self._fill(now_ns)
-        if self._used_up and self._tokens > self._bar:
+        if self._used_up and self._tokens > self._quantum:
             self._used_up = False
         return self._used_up
 
     def next_send_ns(self, now_ns: int) -> int | None:
-        """Return when the bucket holds a quantum again, or after a loss anything."""
-        if not self._waits(now_ns):
+        """Return when the bucket holds a quantum again."""
+        if not self._waits(now_ns) or self._advance_bytes > 0:
             return None
-        return now_ns + (self._bar - self._tokens) // self.rate_bps + 1
+        return now_ns + (self._quantum - self._tokens) // self.rate_bps + 1
 
     def pause_ns(self, size: int) -> int:
         """Return how long the bucket needs, or no end where the window closes."""
@@ -144,14 +145,14 @@ class RateCap(CongestionControl):
         """Take the size out of the bucket."""
         super().on_sent(now_ns, size)
         self._tokens -= size * 8_000_000_000
+        self._advance_bytes = max(0, self._advance_bytes - size)
         if self._tokens <= 0:
             self._used_up = True
-            self._bar = self._quantum
 
     def on_loss(self, now_ns: int, lost_bytes: int) -> None:
-        """Let the repair go out as soon as there are tokens for it: it does not wait for a quantum."""
+        """Let the repair go out ahead of its tokens."""
         super().on_loss(now_ns, lost_bytes)
-        self._bar = 0
+        self._advance_bytes = min(self.burst_bytes, self._advance_bytes + lost_bytes)
 
 
 class NsccControl(CongestionControl):

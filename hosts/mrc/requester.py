@@ -168,6 +168,8 @@ class Requester:
         self._late_ready = False
         self._gap = False
         """The oldest packet in flight was overtaken, by too little to count."""
+        self._gap_due_ns = 0
+        """When to look at that again; 0 for never."""
         self._wanted_probes: deque[tuple[Ev | None, bool]] = deque()
         self._probes: dict[int, tuple[Ev, int, bool]] = {}
         self._probe_id = 0
@@ -697,6 +699,8 @@ class Requester:
         due = self.evs.next_probe_ns() if self.evs.bad else None
         if self._unanswered():
             first = min(self.tail.due_ns(self.guard.ns(now_ns)), self.ack_timer.due_ns())
+            if self._gap_due_ns:
+                first = min(first, self._gap_due_ns)
             due = first if due is None else min(due, first)
         if self.has_data():
             send = self.congestion.next_send_ns(now_ns)
@@ -714,6 +718,9 @@ class Requester:
                     self._wanted_probes.append((ev, False))
         if not self._unanswered():
             return
+        if self._gap_due_ns and now_ns >= self._gap_due_ns:
+            self._gap_due_ns = 0
+            self._gap = True
         tail_due = self.tail.due_ns(self.guard.ns(now_ns))
         ack_due = self.ack_timer.due_ns()
         if now_ns < tail_due and now_ns < ack_due:
@@ -755,15 +762,19 @@ class Requester:
         self._want_tail_probes(len(self.evs.planes))
 
     def _probe_gap(self, now_ns: int) -> None:
-        """Ask at once about a packet that was overtaken, if nothing under way will tell."""
+        """Ask about a packet that was overtaken, if nothing under way will tell: as soon as an answer can."""
+        self._gap_due_ns = 0
         order = self._order
         board = self.board
         while order and board.current(order[0].psn) is not order[0]:
             order.popleft()
         if order:
             decides = order[0].sent_ns + self.guard.ns(now_ns)
-            if order[0].sent_ns < self._newest_acked_ns and self.tail.since_ns <= decides < now_ns:
-                self._want_tail_probes(1)
+            if order[0].sent_ns < self._newest_acked_ns and self.tail.since_ns <= decides:
+                if decides < now_ns:
+                    self._want_tail_probes(1)
+                else:
+                    self._gap_due_ns = decides + 1
 
     def _want_tail_probes(self, count: int) -> None:
         # Ports that stay busy must not make a heap of probes.
@@ -798,6 +809,7 @@ class Requester:
         self._probes.clear()
         self._wanted_probes.clear()
         self._gap = False
+        self._gap_due_ns = 0
         self.withdraw()
         self.board.clear()
 

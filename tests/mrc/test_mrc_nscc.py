@@ -264,19 +264,30 @@ def test_a_rate_cap_wakes_its_sender_once_for_each_quantum():
     assert cap.budget_bytes(due) >= 401
 
 
-def test_a_repair_does_not_wait_for_a_quantum_but_for_tokens_alone():
-    # A byte per us again. After two packets of 400 B the bucket owes 300 B.
+def test_a_repair_goes_out_ahead_of_its_tokens_and_what_follows_pays_for_it():
+    # A byte per us again. After two packets of 400 B the bucket owes 300 B; at 200 us it still owes 100 B.
     cap = RateCap(cwnd_bytes=1 << 30, rate_bps=8_000_000, burst_bytes=500, quantum_bytes=401)
     cap.budget_bytes(0)
     for _ in range(2):
         cap.on_sent(0, 400)
+    assert cap.budget_bytes(200_000) <= 0
     cap.on_loss(200_000, 400)
-    due = cap.next_send_ns(200_000)
-    assert 300_000 < due <= 300_001
-    assert cap.budget_bytes(300_000) <= 0 < cap.budget_bytes(due)
-    cap.on_sent(due, 400)
-    # What comes after it waits for a quantum again: 400 us for the debt, 400 more.
-    assert 1_100_000 <= cap.next_send_ns(due) <= 1_101_001
+    assert cap.budget_bytes(200_000) == 400
+    assert cap.next_send_ns(200_000) is None
+    cap.on_sent(200_000, 400)
+    # 500 us for the debt, and the 400 more of a quantum.
+    assert cap.budget_bytes(200_000) <= 0
+    assert 1_100_000 <= cap.next_send_ns(200_000) <= 1_101_001
+
+
+def test_repairs_go_ahead_by_a_burst_at_most():
+    cap = RateCap(cwnd_bytes=1 << 30, rate_bps=8_000_000, burst_bytes=500)
+    cap.on_sent(0, 500)
+    for _ in range(5):
+        cap.on_loss(0, 400)
+    assert cap.budget_bytes(0) == 500
+    cap.on_sent(0, 400)
+    assert cap.budget_bytes(0) == 100
 
 
 def test_an_answer_is_asked_for_where_nothing_more_follows_within_a_round_trip():
