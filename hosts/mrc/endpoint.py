@@ -74,8 +74,8 @@ _PROBE: Final = int(Opcode.PROBE_REQUEST)
 _ACK: Final = int(Opcode.ACKNOWLEDGE)
 _ENDPOINT_OPS: Final = (int(Opcode.ENDPOINT_REQUEST), int(Opcode.ENDPOINT_RESPONSE))
 _TURN: Final = 16
-"""Frames a queue pair hands out before the next one has its turn: half of what a driver asks for at a time,
-since each turn costs the look at a queue pair that has left the caches, and an answer of its own.
+"""Frames a queue pair hands out before the next one has its turn, in one call or in several, since each turn
+costs the look at a queue pair that has left the caches, and an answer of its own.
 """
 _SHARED_TURN: Final = 8
 """The same where queue pairs share a window, so that none takes a narrow one whole."""
@@ -240,6 +240,8 @@ class Endpoint:
         self._next_qpn = 0x10 + self._rng.getrandbits(12)
         self._answering: deque[QueuePair] = deque()
         self._sending: deque[QueuePair] = deque()
+        self._turn_left = 0
+        """Frames the first of them may hand out before it goes to the end; 0 for a whole turn."""
         self._touched: list[QueuePair] = []
         self._timers: list[tuple[int, int, QueuePair]] = []
         """A heap; entries other than a QP's `timed_ns` are stale, and no QP is due before its entry."""
@@ -709,7 +711,9 @@ class Endpoint:
         while sending and len(out) < limit and blocked < len(sending):
             qp = sending.popleft()
             requester = qp.requester
-            room = min(_SHARED_TURN if requester.congestion.shared else _TURN, limit - len(out))
+            turn = self._turn_left or (_SHARED_TURN if requester.congestion.shared else _TURN)
+            self._turn_left = 0
+            room = min(turn, limit - len(out))
             if qp.parked:
                 count = requester.emit_probes(now_ns, out, room, free_ports)
             else:
@@ -722,7 +726,11 @@ class Endpoint:
                 qp.touched = True
                 self._touched.append(qp)
             if requester.wants_to_probe() if qp.parked else requester.wants_to_send(now_ns):
-                sending.append(qp)
+                if count == room < turn:
+                    sending.appendleft(qp)
+                    self._turn_left = turn - count
+                else:
+                    sending.append(qp)
                 if not blocked or free_ports is not None:
                     continue
                 # None of its planes is up: others may have some that are.

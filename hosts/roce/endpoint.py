@@ -117,6 +117,8 @@ class Endpoint:
         self._next_qpn = 0x10 + self._rng.getrandbits(12)
         self._answering: deque[QueuePair] = deque()
         self._sending: deque[QueuePair] = deque()
+        self._turn_left = 0
+        """Frames the first of them may hand out before it goes to the end; 0 for a whole turn."""
         self._timed: dict[int, QueuePair] = {}
         """QPs that may have a timer running."""
         self._reports = Reports()
@@ -343,10 +345,17 @@ class Endpoint:
                 blocked += 1
                 continue
             blocked = 0
-            qp.requester.emit_frames(now_ns, out, min(_TURN, limit - len(out)))
+            before, turn = len(out), self._turn_left or _TURN
+            self._turn_left = 0
+            qp.requester.emit_frames(now_ns, out, min(turn, limit - before))
             self._timed[qp.qpn] = qp
             if qp.requester.ready(now_ns):
-                sending.append(qp)
+                left = turn - (len(out) - before)
+                if len(out) == limit and left:
+                    sending.appendleft(qp)
+                    self._turn_left = left
+                else:
+                    sending.append(qp)
             else:
                 qp.queued = False
         for port, _ in out:
