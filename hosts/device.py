@@ -26,8 +26,8 @@ Clock = Callable[[], int]
 # Frames taken in before answers go out, and sent before timers and what else there is have their turn.
 RECEIVE_BATCH = 64
 SEND_BATCH = 8
-# Frames sent before what came in meanwhile is read. One costs some 15 us, most of it the network itself, which
-# runs in the system call that sends; reading after each costs a sender of full packets a fifth of its rate.
+# Frames sent before what came in meanwhile is read. One costs some 15 us, most of it the network, which runs
+# in the system call that sends; reading after each costs a sender of full packets a fifth of its rate.
 READ_AFTER = 4
 
 

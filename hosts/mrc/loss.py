@@ -24,7 +24,8 @@ counted as lost turns out to have arrived, and halves again in quiet times.
 
 The rule needs something sent later, and nothing is after the last packets of a burst. A probe supplies it:
 
-* at once, when a packet is overtaken but by less than the guard, and nothing sent since could decide;
+* when a packet is overtaken but by less than the guard, and nothing sent since could decide: as soon as the
+  guard has passed since the packet left;
 * else 1.5 * srtt after the last transmission, and more than the guard, while anything is unacknowledged (the
   tail timer): what was sent that long before the probe is lost if the probe is answered first.
 

@@ -1,5 +1,6 @@
 """Two NICs wired back to back, plane by plane, in namespaces of their own: real sockets, no switch."""
 
+import itertools
 import os
 import random
 import subprocess
@@ -8,9 +9,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
+from scapy.layers.l2 import Ether
 
 from hosts.device import Device
 from hosts.mrc import MrcConfig, Path, PlanePaths, PortAddress, RemotePaths
+from hosts.ports import Receiver
+from hosts.scapy_layers import TSETH
 from hosts.stream import StreamPlan, StreamReceiver, StreamSender
 from testbed.namespaces import inside
 
@@ -53,7 +57,8 @@ def ip(*words: str) -> None:
 
 
 @pytest.fixture
-def pair() -> Iterator[Pair]:
+def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
+    config: MrcConfig = getattr(request, "param", MrcConfig())
     names = tuple(f"t{os.getpid()}{end}" for end in "ab")
     try:
         for name in names:
@@ -72,7 +77,7 @@ def pair() -> Iterator[Pair]:
                     Device(
                         [address(host, plane) for plane in range(PLANES)],
                         [f"eth{plane}" for plane in range(PLANES)],
-                        MrcConfig(),
+                        config,
                         random.Random(host),
                     )
                 )
@@ -119,6 +124,32 @@ def test_a_stream_arrives_whole_over_every_plane(pair: Pair) -> None:
     assert sender.failed is None
     assert receiver.received == sender.posted >= 200
     assert all(port.counters.tx_frames > 100 for port in pair.sender.ports.values())
+
+
+@pytest.mark.parametrize("pair", [MrcConfig(timestamps=True)], indirect=True)
+def test_each_frame_of_a_batch_leaves_with_a_time_of_its_own(pair: Pair) -> None:
+    with inside(pair.namespaces[1]):
+        listener = Receiver({address(1, plane).mac: plane for plane in range(PLANES)})
+    region = pair.receiver.endpoint.register_memory(bytearray(1 << 16))
+    pair.sender.endpoint.post_write(pair.qpn, 1, bytes(6 * 4096), region.address, region.rkey)
+    pair.sender.turn(pair.sender.now())
+    packets = [Ether(bytes(frame)) for _, frame in listener.received(64)]
+    listener.close()
+    stamps = [packet[TSETH].tx_timestamp for packet in packets if TSETH in packet]
+    assert len(stamps) == len(set(stamps)) == 6, "to send a frame takes longer than the 128 ns of a stamp"
+
+
+def test_each_frame_is_stamped_when_it_is_read(pair: Pair) -> None:
+    with inside(pair.namespaces[1]):
+        listener = Receiver({address(1, plane).mac: plane for plane in range(PLANES)})
+    for plane in (0, 1, 0):
+        assert pair.sender.ports[plane].send(address(1, plane).mac + bytes(6) + b"\x86\xdd" + bytes(46))
+    assert listener.waiting()
+    read: list[tuple[int, int]] = []
+    listener.hand_over(64, lambda plane, _, now_ns: read.append((plane, now_ns)), itertools.count(5).__next__)
+    assert read == [(0, 5), (1, 6), (0, 7)]
+    assert not listener.waiting()
+    listener.close()
 
 
 def test_a_stream_survives_a_dead_plane(pair: Pair) -> None:

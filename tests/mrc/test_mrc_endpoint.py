@@ -1,5 +1,6 @@
 """One endpoint's edges: memory, windows, errors, whatever a port may bring in."""
 
+import itertools
 import random
 
 import pytest
@@ -254,6 +255,17 @@ def test_queue_pairs_take_turns():
         a.post_write(qpn, 1, bytes(1 << 18), region.address, region.rkey)
     targets = [frame[107:110] for _, frame in a.frames_to_send(sim.now_ns, None, 32)]
     assert targets.count(sim.qpns[1].to_bytes(3, "big")) == 16
+
+
+def test_a_turn_lasts_over_several_calls():
+    """Who asks frame by frame is to get no more changes of queue pair than who asks for many at once."""
+    sim = Sim(seed=2, qps=2)
+    a, b = sim.ends
+    region = b.register_memory(bytearray(1 << 20))
+    for qpn, _ in sim.connections:
+        a.post_write(qpn, 1, bytes(1 << 18), region.address, region.rkey)
+    targets = [frame[107:110] for _ in range(40) for _, frame in a.frames_to_send(sim.now_ns, None, 1)]
+    assert [len(list(run)) for _, run in itertools.groupby(targets)] == [16, 16, 8]
 
 
 def test_events_and_poll_cq_hand_each_completion_out_once():

@@ -339,6 +339,38 @@ def test_an_overtaken_packet_is_asked_about_at_once_when_nothing_under_way_can_t
     assert (lost.ev, lost.reason) == (frame_ev(first[0][1]), LossReason.PROBE)
 
 
+def test_an_overtaken_packet_is_asked_about_as_soon_as_an_answer_can_decide():
+    """What overtook it was acknowledged within the guard: the probe waits for the rest of that, no longer."""
+    hand = Hand(initial_rtt_ns=10_000, sack_threshold_bytes=1, reorder_queueing_factor=0.0)
+    hand.post(2)
+    first, second = hand.send(1_000_000), hand.send(1_005_000)
+    hand.answer(second, 1_015_000)
+    assert hand.send(1_015_000) == []
+    assert hand.a.next_timer() == 1_020_001, "the guard is 20 us; the tail timer comes 5 us later"
+    hand.a.handle_timer(1_020_001)
+    (probe,) = hand.send(1_020_001)
+    assert probe[1][BTH_OFFSET] == Opcode.PROBE_REQUEST
+    hand.answer([probe], 1_030_000)
+    (lost,) = hand.events(PacketLost)
+    assert (lost.ev, lost.reason) == (frame_ev(first[0][1]), LossReason.PROBE)
+
+
+def test_what_is_sent_meanwhile_takes_the_place_of_that_probe():
+    hand = Hand(initial_rtt_ns=10_000, sack_threshold_bytes=1, reorder_queueing_factor=0.0)
+    hand.post(2)
+    hand.send(1_000_000)
+    second = hand.send(1_005_000)
+    hand.answer(second, 1_015_000)
+    assert hand.send(1_015_000) == []
+    assert hand.a.next_timer() == 1_020_001
+    hand.post(1)
+    (third,) = hand.send(1_021_000)
+    assert third[1][BTH_OFFSET] != Opcode.PROBE_REQUEST
+    hand.a.handle_timer(1_021_000)
+    assert hand.send(1_021_000) == []
+    assert hand.events(ProbeSent) == []
+
+
 def on_two_paths(**options):
     """A sender with two paths in one plane, and what it put onto each of them at 1 ms."""
     hand = Hand(planes=1, paths=2, initial_rtt_ns=100_000, **options)

@@ -1,6 +1,7 @@
 """Two RoCEv2 endpoints over a network that does its worst: what must hold whatever happens."""
 
 import hashlib
+import itertools
 import os
 from itertools import pairwise
 
@@ -22,7 +23,7 @@ from hosts.mrc.events import (
 from hosts.roce import DcqcnConfig, Endpoint, RoceConfig
 from hosts.roce.connection import stripes
 from hosts.roce.routing import choose_path, choose_plane, flow_label, udp_source
-from tests.mrc.sim import Network, Sim, frame_psn, is_data, opcode, port_addresses, remote_paths
+from tests.mrc.sim import Network, Sim, bth_offset, frame_psn, is_data, opcode, port_addresses, remote_paths
 from tests.mrc.test_mrc_pair import finish, stream
 
 SCHEDULES = int(os.environ.get("MRC_SCHEDULES", "40"))
@@ -41,6 +42,19 @@ def roce(seed=1, network=None, keep_frames=False, **options):
         network=network,
         keep_frames=keep_frames,
     )
+
+
+def test_a_turn_lasts_over_several_calls():
+    sim = Sim(1, config=RoceConfig(), endpoint_class=Endpoint, qps=2)
+    a, b = sim.ends
+    region = b.register_memory(bytearray(1 << 20))
+    for qpn, _ in sim.connections:
+        a.post_write(qpn, 1, bytes(1 << 18), region.address, region.rkey)
+    asked = [a.frames_to_send(sim.now_ns, None, 1) for _ in range(20)]
+    assert [len(frames) for frames in asked] == [1] * 20
+    at = bth_offset(asked[0][0][1]) + 5
+    targets = [frame[at : at + 3] for ((_, frame),) in asked]
+    assert [len(list(run)) for _, run in itertools.groupby(targets)] == [8, 8, 4]
 
 
 def check(sim, lengths, data, region):
