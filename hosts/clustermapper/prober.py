@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import gc
-import os
 import select
 import socket
 import struct
@@ -24,6 +23,7 @@ from hosts.clustermapper.inference import Cleared, Deaf, Mapper, MapperConfig, M
 from hosts.clustermapper.probes import ID_OFFSET, MAGIC, PROBE_UDP_PORT, ProbePlan
 from hosts.ports import ETH_P_IPV6, SO_RCVBUFFORCE, sharpen_timers
 from hosts.socket_filter import attach_filter, udp_filter
+from switches.priority import before_others
 from topologies import Fabric
 
 Enter = Callable[[str], AbstractContextManager[None]]
@@ -89,10 +89,8 @@ class Prober:
         sharpen_timers()
         gc.collect()
         gc.freeze()
-        with Heartbeats() as hearts, contextlib.suppress(PermissionError):
-            with contextlib.suppress(PermissionError):
-                # As the agents of hosts do: a prober that waits for a CPU finds nothing out.
-                os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(1))
+        # Like the agents of hosts: a prober that waits for a CPU finds nothing out.
+        with Heartbeats() as hearts, before_others():
             self._loop(stop, hearts)
 
     def _loop(self, stop: Callable[[], bool], hearts: Heartbeats) -> None:

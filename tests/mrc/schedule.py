@@ -65,6 +65,8 @@ class Schedule:
     actions: tuple[Action, ...]
     network: dict[str, Any]
     config: dict[str, Any]
+    batch: int = 32
+    """Frames that an end is asked for at a time."""
 
 
 def _actions(sim: Sim, action: Action) -> tuple[Callable[[], None], Callable[[], None]]:
@@ -259,6 +261,7 @@ def run(schedule: Schedule) -> Sim:
         network=Network(**schedule.network),
         rng_class=NearWrap if schedule.wrap else random.Random,
         qps=schedule.connections,
+        batch=schedule.batch,
     )
     by_way: dict[tuple[int, int], list[Burst]] = defaultdict(list)
     for burst in sorted(schedule.bursts, key=lambda b: b.at_ns):
@@ -345,4 +348,5 @@ SCHEDULES = st.builds(
     actions=st.lists(SOME_ACTIONS, max_size=8).map(tuple),
     network=NETWORKS,
     config=CONFIGS,
+    batch=st.sampled_from((1, 32)),
 )

@@ -145,6 +145,7 @@ class Sim:
         rng_class: type[random.Random] = random.Random,
         qps: int = 1,
         endpoint_class: type[Any] = Endpoint,
+        batch: int = 32,
     ) -> None:
         self.now_ns = 1_000_000
         self.rng = random.Random(seed)
@@ -164,6 +165,8 @@ class Sim:
         self.events: list[list[Event]] = [[], []]
         self.sightings: list[Sighting] = []
         self.keep_frames = keep_frames
+        self.batch = batch
+        """Frames asked for at a time."""
         self.frames = 0
         self.unpredictable: Callable[[int, int, bytes], bool] | None = None
         """Extra drop rule: (source, port, frame) -> drop it."""
@@ -227,7 +230,7 @@ class Sim:
         for n, end in enumerate(self.ends):
             if self.now_ns < self.paused_until[n]:
                 continue
-            while batch := end.frames_to_send(self.now_ns):
+            while batch := end.frames_to_send(self.now_ns, None, self.batch):
                 for port, frame in batch:
                     self._transmit(n, port, frame)
             self.events[n].extend(end.events())
