@@ -20,7 +20,7 @@ HERE = Path(__file__).resolve().parent
 CANNOT = 3
 # The arguments that make each short.
 SHORT: dict[str, Sequence[str]] = {
-    "analysis": (),  # without the directory of a run it says how to get one
+    "analysis": ("--trials", "20"),
     "clustermapper": ("faults", "-n", "10"),
     "endpoint": ("--rounds", "2", "--qps", "100"),
     "lab_up": ("--topology", "tiny", "lab", "--runs", "2"),

@@ -1,8 +1,9 @@
 """What it takes to make sense of a recovery run: time and memory for the events of its captures and logs.
 
-    python benchmarks/analysis.py DIR...
+    python benchmarks/analysis.py [--trials N] [DIR...]
 
-Each DIR is the result directory of a `mrclab run link-kill`; a run of 200 trials has some millions of events.
+Each DIR is the result directory of a `mrclab run link-kill`; without one it makes a run of --trials, of which
+200 have some millions of events. That needs root.
 An event is a captured packet or a line of an endpoint's log. Each directory is analysed in a process of its
 own, so that its peak memory is its own; the time is that from reading the files to the finished trials.
 """
@@ -14,7 +15,9 @@ import json
 import resource
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -40,21 +43,17 @@ def analyse(directory: Path) -> dict[str, float]:
     return {"trials": len(evidence.trials), "events": packets + lines, "seconds": seconds, "peak_mib": peak}
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("directories", nargs="*", type=Path, metavar="DIR")
-    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
-    args = parser.parse_args()
-    if args.one:
-        print(json.dumps(analyse(args.directories[0])))
-        return 0
-    if not args.directories:
-        print("analysis: give the directory of a finished run: mrclab run link-kill --trials 200 --out DIR")
-        return 0
+def make_run(trials: int, directory: Path) -> int:
+    """Runs link-kill into a directory that is not there yet; returns the exit code."""
+    command = [sys.executable, "-m", "mrclab", "run", "link-kill", "--trials", str(trials)]
+    command += ["--out", str(directory)]
+    return subprocess.run(command, check=False, stdout=subprocess.DEVNULL).returncode
+
+
+def report(directories: Sequence[Path]) -> None:
+    """Analyses runs and prints a row for each."""
     table = Table("run", "trials", "events", "s", "s per million events", "peak MiB")
-    for directory in args.directories:
+    for directory in directories:
         command = [sys.executable, __file__, "--one", str(directory)]
         found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
         table.add_row(
@@ -66,7 +65,28 @@ def main() -> int:
             f"{found['peak_mib']:.0f}",
         )
     Console().print(table)
-    return 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("directories", nargs="*", type=Path, metavar="DIR")
+    parser.add_argument("--trials", type=int, default=200, help="of the run to make where no DIR is given")
+    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.one:
+        print(json.dumps(analyse(args.directories[0])))
+        return 0
+    if args.directories:
+        report(args.directories)
+        return 0
+    with tempfile.TemporaryDirectory() as temporary:
+        run = Path(temporary) / "link-kill"
+        code = make_run(args.trials, run)
+        if code == 0:
+            report([run])
+        return code
 
 
 if __name__ == "__main__":
