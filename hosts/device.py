@@ -62,9 +62,8 @@ class Device:
         self._wire = DelayLine(propagation_ns) if propagation_ns else None
         self._receiver_fd = self._receiver.fileno()
         self._by_fd = {port.fileno(): port for port in self.ports.values()}
-        self._waiting: dict[int, deque[bytes]] = {plane: deque() for plane in self.ports}
-        self._busy: set[int] = set()
-        """Planes whose frames wait for the link."""
+        self._waiting: dict[int, deque[bytes]] = {}
+        """Frames that wait for their link, by plane; no plane without any is in it."""
         sharpen_timers()
         self._note_carrier()
 
@@ -99,7 +98,7 @@ class Device:
 
     def blocked(self) -> list[int]:
         """Descriptors of ports whose link is busy while frames wait: ``turn`` when they are writable."""
-        return [self.ports[plane].fileno() for plane in self._busy]
+        return [self.ports[plane].fileno() for plane in self._waiting]
 
     def now(self) -> int:
         """The device's clock, in nanoseconds."""
@@ -151,17 +150,16 @@ class Device:
         trips would grow by what is sent before and after, and no loss could be told by a later frame of the
         same batch.
         """
-        endpoint, receiver, busy = self.endpoint, self._receiver, self._busy
+        endpoint, receiver, waiting = self.endpoint, self._receiver, self._waiting
         took = False
         for number in range(1, SEND_BATCH + 1):
-            free = [plane for plane in self.ports if plane not in busy] if busy else None
+            free = [plane for plane in self.ports if plane not in waiting] if waiting else None
             frames = endpoint.frames_to_send(self._clock(), free, 1)
             if not frames:
                 return took
             for plane, frame in frames:
-                if plane in busy or not self.ports[plane].send(frame):
-                    self._waiting[plane].append(frame)
-                    busy.add(plane)
+                if plane in waiting or not self.ports[plane].send(frame):
+                    waiting.setdefault(plane, deque()).append(frame)
             if number % READ_AFTER == 0 and receiver.waiting():
                 took = True
                 self._take_in()
@@ -189,8 +187,7 @@ class Device:
         """Tells the core which ports went down or came back; it takes their EVs off and tells the peers."""
         for plane, up in self._carrier.changes().items():
             if not up:
-                self._waiting[plane].clear()
-                self._busy.discard(plane)
+                self._waiting.pop(plane, None)
             self.endpoint.set_port_state(plane, up, self._clock())
 
     def drops(self) -> int:
@@ -198,8 +195,8 @@ class Device:
         return self._receiver.drops()
 
     def _resume(self, port: TransmitPort) -> None:
-        queue = self._waiting[port.plane]
+        queue = self._waiting.get(port.plane)  # none where the port lost its link in this very turn
         while queue and port.send(queue[0]):
             queue.popleft()
         if not queue:
-            self._busy.discard(port.plane)
+            self._waiting.pop(port.plane, None)
