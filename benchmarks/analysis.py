@@ -26,9 +26,9 @@ from rich.table import Table
 
 def analyse(directory: Path) -> dict[str, float]:
     """Analyses a run; returns events, seconds and the peak of this process's memory in MiB."""
-    from experiments.pcap import read_pcap
-    from experiments.report import examine
-    from experiments.scenario import ends_of
+    from experiments.measure.pcap import read_pcap
+    from experiments.report.examine import examine
+    from experiments.spec.scenario import ends_of
     from topologies import load_fabric
 
     result = json.loads((directory / "result.json").read_text())

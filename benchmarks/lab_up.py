@@ -17,9 +17,9 @@ import sys
 import time
 from pathlib import Path
 
+from linux.namespaces import Identity, Markers
 from testbed import processes
 from testbed.names import PREFIX_VARIABLE, Names
-from testbed.namespaces import Identity, Markers
 from testbed.state import markers_dir
 
 MIB = 1 << 20

@@ -34,8 +34,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT)]
 
 from benchmarks.kit.paced_sender import PacedSender  # noqa: E402
-from tests.switches.merge import OVERHEAD, TRIMMABLE, Merge  # noqa: E402
-from tests.switches.switch_kit import JSON, P4INFO, Namespace, mrc_frame, read_p4info, sid  # noqa: E402
+from tests.support.merge import OVERHEAD, TRIMMABLE, Merge  # noqa: E402
+from tests.support.switch_kit import JSON, P4INFO, Namespace, mrc_frame, read_p4info, sid  # noqa: E402
 from topologies import LinkProfile  # noqa: E402
 
 RATES_MBPS = (10, 50, 100, 200, 500, 1000, 2000)

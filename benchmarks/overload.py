@@ -3,7 +3,7 @@
     python benchmarks/overload.py [--rates 20,100,1000] [--overloads 2,4,10] [--seconds 2] [--json]
 
 Needs root. One ebpf switch in a namespace of its own, two ports into one, programmed as the controller would
-and shaped as the testbed does (`tests/switches/merge.py`); MRC frames with 4096 bytes of payload. Per rate:
+and shaped as the testbed does (`tests/support/merge.py`); MRC frames with 4096 bytes of payload. Per rate:
 
 * marks: frames are sent so that each finds a queue of a depth drawn between the two thresholds. Which that
   was follows from when it was sent. What RED says to these depths and the share that was marked have to agree
@@ -40,9 +40,9 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT)]
 
 from benchmarks.kit.paced_sender import PacedSender  # noqa: E402
-from hosts.socket_filter import attach_filter  # noqa: E402
-from tests.switches.merge import CONTROL, OVERHEAD, TRIMMABLE, Merge, marks_between  # noqa: E402
-from tests.switches.switch_kit import JSON, P4INFO, Namespace, mrc_frame, read_p4info, sid  # noqa: E402
+from linux.socket_filter import attach_filter  # noqa: E402
+from tests.support.merge import CONTROL, OVERHEAD, TRIMMABLE, Merge, marks_between  # noqa: E402
+from tests.support.switch_kit import JSON, P4INFO, Namespace, mrc_frame, read_p4info, sid  # noqa: E402
 from topologies import LinkProfile  # noqa: E402
 
 MTU, PAYLOAD = 4300, 4096

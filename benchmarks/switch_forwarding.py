@@ -27,7 +27,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests/switches")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests/support")]
 
 from switch_kit import (  # noqa: E402
     JSON,
@@ -42,12 +42,12 @@ from switch_kit import (  # noqa: E402
     sid,
 )
 
-from switches.ebpf import bpf  # noqa: E402
+from linux import bpf  # noqa: E402
+from linux.traffic_control import ifindex_of  # noqa: E402
 from switches.ebpf.compiled import compile_json  # noqa: E402
 from switches.ebpf.datapath import Datapath, SharedMaps  # noqa: E402
 from switches.ebpf.plan import TableLayout  # noqa: E402
 from switches.ebpf.target import EbpfTarget  # noqa: E402
-from switches.ebpf.tc import ifindex_of  # noqa: E402
 from switches.target import SwitchSpec  # noqa: E402
 
 

@@ -50,7 +50,7 @@ from benchmarks.kit.bare_switch import (  # noqa: E402
 )
 from benchmarks.kit.results import bound, head, machine, row  # noqa: E402
 from switches.target import select_target  # noqa: E402
-from tests.switches.switch_kit import (  # noqa: E402
+from tests.support.switch_kit import (  # noqa: E402
     JSON,
     P4INFO,
     Client,

@@ -33,7 +33,7 @@ from finsy.proto import p4r  # noqa: E402
 
 from benchmarks.kit.bare_switch import PROGRAMS, Blaster, P4Switch, namespace, p4_switch, trial  # noqa: E402
 from benchmarks.kit.results import bound, head, machine, row  # noqa: E402
-from tests.switches.switch_kit import (  # noqa: E402
+from tests.support.switch_kit import (  # noqa: E402
     Client,
     Names,
     Namespace,

@@ -19,16 +19,16 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests/switches"), str(ROOT / "benchmarks")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests/support"), str(ROOT / "benchmarks")]
 
 from switch_forwarding import QUEUES, set_queue  # noqa: E402
 from switch_kit import JSON, Namespace, ipv6_frame, ipv6_packet, list_frame, mrc_frame, sid, srh  # noqa: E402
 
-from switches.ebpf import bpf  # noqa: E402
+from linux import bpf  # noqa: E402
+from linux.traffic_control import ifindex_of  # noqa: E402
 from switches.ebpf.compiled import compile_json  # noqa: E402
 from switches.ebpf.datapath import Datapath, SharedMaps  # noqa: E402
 from switches.ebpf.plan import TableLayout  # noqa: E402
-from switches.ebpf.tc import ifindex_of  # noqa: E402
 
 FIRST, QUEUED = (
     "b271480",

@@ -23,7 +23,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from testbed import links, namespaces, state
+from linux import namespaces
+from testbed import links, state
 from testbed.names import Names
 from testbed.network import FabricNetwork
 from topologies import load_fabric

@@ -21,7 +21,8 @@ from typing import Any
 import finsy as fy
 
 from controller.reading import read_all
-from topologies import Fabric, InputError, Switch
+from linux.errors import InputError
+from topologies import Fabric, Switch
 
 ROUTE = "route"
 WAYS = "ways"

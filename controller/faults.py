@@ -22,8 +22,9 @@ from finsy.proto import p4r, p4r_grpc, rpc_status
 from controller.directions import Direction
 from controller.pipeline import Pipeline, shipped_pipeline
 from controller.queues import BYTE_TIME_ONE, TICKS_PER_US, byte_time
+from linux.errors import InputError
 from switches.target import RunningSwitch
-from topologies import Fabric, InputError, LinkProfile
+from topologies import Fabric, LinkProfile
 
 FaultKind = Literal["blackhole", "loss", "corruption", "rate"]
 FAULT_KINDS: tuple[FaultKind, ...] = ("blackhole", "loss", "corruption", "rate")

@@ -11,7 +11,7 @@ import grpc
 from finsy.proto import p4r, p4r_grpc, rpc_status
 
 from exercises.runtime import Runtime, read_runtime
-from switches.errors import SwitchError
+from linux.errors import SwitchError
 
 TIMEOUT_S = 60.0
 _DETAILS = "grpc-status-details-bin"  # P4Runtime specification, section 12.3: an outcome per update

@@ -14,12 +14,12 @@ from typing import Any
 
 from exercises.runtime import read_runtime
 from exercises.topology import End, Link, Topology
-from switches.errors import SwitchError
+from linux import namespaces, offloads, rtnetlink
+from linux.errors import MachineError, SwitchError
 from switches.processes import Process, environment, inside, python, stop_all
 from switches.target import BMV2_PROGRAM
-from testbed import namespaces, offloads, rtnetlink, state
+from testbed import state
 from testbed.clean import remove
-from testbed.errors import MachineError
 from testbed.names import RUN_VARIABLE, Names
 from testbed.network import refuse_second
 from testbed.processes import Process as Owner

@@ -48,9 +48,9 @@ from hosts.mrc.congestion import RateCap
 from hosts.mrc.events import Event, EvRestored, SendCompleted
 from hosts.rounds import Connection, Rounds
 from hosts.routes import remote_paths
-from hosts.schedule import take_cpu
 from hosts.stream import RemoteRegion, StreamPlan, StreamReceiver, StreamSender
 from hosts.transports import DEFAULT, make_config
+from linux.scheduling import take_cpu
 from topologies import Fabric, build_fabric
 
 

@@ -22,7 +22,7 @@ from typing import IO, Any, get_type_hints
 
 from hosts.mrc import events, qlog
 from hosts.mrc.events import Event, ReceiveCompleted, SendCompleted
-from hosts.schedule import stand_back
+from linux.scheduling import stand_back
 
 BUFFER_EVENTS = 1 << 16
 BATCH_EVENTS = 32

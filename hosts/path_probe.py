@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Self
 
 from hosts.ports import ETH_P_IPV6
-from hosts.socket_filter import attach_filter, udp_filter
+from linux.socket_filter import attach_filter, udp_filter
 from topologies import Fabric
 
 PATH_PROBE_UDP_PORT = 4799

@@ -35,9 +35,9 @@ from hosts.commands import Answer, serve
 from hosts.device import Device
 from hosts.mrc.events import Event, ReceiveCompleted, SendCompleted, Status
 from hosts.routes import remote_paths
-from hosts.schedule import take_cpu
 from hosts.stream import RemoteRegion
 from hosts.transports import make_config
+from linux.scheduling import take_cpu
 from topologies import Fabric, build_fabric
 
 

@@ -11,9 +11,8 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 
+from linux.errors import BadInputError, InputError, MachineError
 from mrclab.logs import set_up_logging
-from switches.errors import BadInputError, MachineError
-from topologies import InputError
 
 BAD_INPUT, MACHINE_LACKS, FAILED, INTERRUPTED = 2, 3, 1, 130
 TARGETS = ("auto", "ebpf", "bmv2")

@@ -10,11 +10,10 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from switches.errors import MachineError
+from linux.errors import InputError, MachineError
 from testbed import state
 from testbed.clustermapper import denylist_file, probe
 from testbed.names import Names
-from topologies import InputError
 from topologies.yamlfile import Value
 
 MIN_INTERVAL_NS = 100_000

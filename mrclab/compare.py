@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from experiments.compare import load_result, render_comparison
-from experiments.comparison_result import SCHEMA as COMPARISON
-from experiments.effects import render_effects
-from experiments.result import SCHEMA as RECOVERY
-from topologies import InputError
+from experiments.measure.effects import render_effects
+from experiments.report.compare import load_result, render_comparison
+from experiments.report.comparison_result import SCHEMA as COMPARISON
+from experiments.report.result import SCHEMA as RECOVERY
+from linux.errors import InputError
 
 
 def compare(a: str, others: Sequence[str]) -> int:

@@ -8,10 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from switches.errors import MachineError
+from linux.errors import InputError, MachineError
 from testbed import state
 from testbed.names import Names
-from topologies import InputError
 
 TIMEOUT_S = 60.0
 

@@ -19,13 +19,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from linux.errors import BadInputError, InputError, MachineError
 from mrclab.control import control_socket
 from mrclab.logs import set_up_logging
-from switches.errors import BadInputError, MachineError
 from testbed.fault_kinds import Fault
 from testbed.lab import Lab
 from testbed.names import Names
-from topologies import InputError, load_fabric
+from topologies import load_fabric
 
 LOGGER = logging.getLogger(__name__)
 REQUEST_BYTES = 1 << 16

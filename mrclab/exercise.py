@@ -9,9 +9,9 @@ from pathlib import Path
 
 from exercises.network import Exercise, Plan, running
 from exercises.topology import find_topology, read_topology
+from linux.errors import MachineError
 from switches.target import select_target
 from testbed.doctor import require_machine
-from testbed.errors import MachineError
 
 
 def exercise(directory: Path, topology: Path | None, build: Path | None, target: str) -> int:

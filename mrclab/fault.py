@@ -10,10 +10,10 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from linux.errors import InputError
 from mrclab.control import ask
 from testbed.fault_kinds import KINDS, Fault, flag
 from testbed.names import Names
-from topologies import InputError
 from topologies.yamlfile import Value
 
 # Of the options of a fault, those that are not times are text or numbers as they come.

@@ -12,8 +12,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from switches.errors import MachineError
-from topologies import InputError
+from linux.errors import InputError, MachineError
 
 Say = Callable[[str], None]
 Step = Callable[[int], None]

@@ -13,11 +13,10 @@ from hosts.clustermapper.denylist import Denylist
 from hosts.mrc import MrcConfig
 from hosts.perf_client import BandwidthResult, LatencyResult, PerfPair
 from hosts.transports import TRANSPORTS
-from switches.errors import MachineError
+from linux.errors import InputError, MachineError
 from testbed.clustermapper import denylist_file
 from testbed.network import FabricNetwork
 from testbed.topology_text import topology_text
-from topologies import InputError
 from topologies.yamlfile import Value
 
 MAX_SIZE = 1 << 30

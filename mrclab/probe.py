@@ -12,10 +12,11 @@ from rich.console import Console
 from rich.table import Table
 
 from hosts.path_probe import Echo, PathProber, ProbedPath, probed_paths, since_previous_us
-from switches.errors import MachineError
-from testbed import namespaces, state
+from linux import namespaces
+from linux.errors import InputError, MachineError
+from testbed import state
 from testbed.names import Names
-from topologies import Fabric, InputError
+from topologies import Fabric
 
 MAX_COUNT = 100_000
 

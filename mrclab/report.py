@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from experiments.page.write import write_index, write_report
+from experiments.report.page.write import write_index, write_report
 
 INDEX = "index.html"
 

@@ -6,14 +6,15 @@ import argparse
 
 from rich.console import Console
 
-from experiments.comparison import is_comparison
-from experiments.scenario import load_scenario
+from experiments.spec.comparison import is_comparison
+from experiments.spec.scenario import load_scenario
+from linux.errors import InputError
 from mrclab.output import directory, progress, removed_if_refused, repeat
 from mrclab.run_comparison import run_comparison
 from mrclab.run_figures import FIGURES, run_figures
 from switches.target import select_target
 from testbed.doctor import require_machine
-from topologies import InputError, load_fabric
+from topologies import load_fabric
 
 
 def run(args: argparse.Namespace) -> int:
@@ -37,8 +38,8 @@ def run(args: argparse.Namespace) -> int:
     select_target(scenario.target)
     require_machine()
     # Only now: gRPC and the plots take half a second to import, and bad input need not wait for it.
-    from experiments.link_kill import run_link_kill
-    from experiments.table import print_result
+    from experiments.report.table import print_result
+    from experiments.run.link_kill import run_link_kill
 
     out = directory(args.out, scenario.name)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
-from experiments.comparison import Comparison, load_comparison
+from experiments.spec.comparison import Comparison, load_comparison
 from mrclab.output import directory, progress, removed_if_refused, repeat
 from switches.target import select_target
 from testbed.doctor import require_machine
@@ -27,7 +27,7 @@ def run_comparison(args: argparse.Namespace) -> int:
     )
     comparison.check_against(comparison.fabric())
     # Only now: it takes numpy, and bad input need not wait for that.
-    from experiments.plan import plan_text
+    from experiments.spec.plan import plan_text
 
     plan = plan_text(comparison)
     if args.dry_run:
@@ -48,13 +48,13 @@ def compare_transports(
     ``command`` is what asks for the same again.
     """
     from controller.pipeline import shipped_pipeline
-    from experiments.comparison_result import comparison_result
-    from experiments.comparison_table import render_comparison_result
     from experiments.figures.verdict import judge
-    from experiments.page.write import write_report
-    from experiments.result import save_result
-    from experiments.runner import run_sessions
-    from experiments.system import describe_system
+    from experiments.report.comparison_result import comparison_result
+    from experiments.report.comparison_table import render_comparison_result
+    from experiments.report.page.write import write_report
+    from experiments.report.result import save_result
+    from experiments.run.runner import run_sessions
+    from experiments.run.system import describe_system
 
     fabric = comparison.fabric()
     console.print(f"[bold]{comparison.name}[/bold] on {fabric.name}: {comparison.description}")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from experiments.comparison import Comparison, load_comparison
+from experiments.spec.comparison import Comparison, load_comparison
 from mrclab.output import directory, repeat
 from mrclab.run_comparison import compare_transports
 from switches.target import select_target
@@ -51,7 +51,7 @@ def run_figures(args: argparse.Namespace) -> int:
 
 
 def _run_all(scenarios: list[Comparison], out: Path, console: Console, args: argparse.Namespace) -> int:
-    from experiments.page.write import write_index
+    from experiments.report.page.write import write_index
 
     done: list[Path] = []
     failed: list[str] = []

@@ -9,15 +9,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+from linux.errors import InputError, MachineError
 from mrclab.control import ask
-from switches.errors import MachineError
 from switches.target import select_target
 from testbed import clean as cleaning
 from testbed import state
 from testbed.doctor import require_machine
 from testbed.names import Names
 from testbed.network import attach
-from topologies import InputError, load_fabric
+from topologies import load_fabric
 
 DOWN_TIMEOUT_S = 60.0
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+from linux.errors import InputError, MachineError
 from mrclab.control import ask
 from mrclab.shell_environment import ShellEnvironmentError, shell_python
-from switches.errors import MachineError
 from switches.processes import inside
 from testbed.names import Names
-from topologies import InputError
 
 LAUNCHER = Path(__file__).with_name("shell_launcher.py")
 

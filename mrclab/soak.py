@@ -10,7 +10,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from experiments.soak_plan import load_soak
+from experiments.spec.soak_plan import load_soak
 from mrclab.output import asked_for, directory, removed_if_refused
 from switches.target import select_target
 from testbed.doctor import require_machine
@@ -33,7 +33,7 @@ def soak(args: argparse.Namespace) -> int:
     plan.streams(fabric)
     select_target(plan.target)
     require_machine()
-    from experiments.soak import run_soak
+    from experiments.run.soak import run_soak
 
     out = directory(args.out, plan.name)
     console = Console(soft_wrap=True)

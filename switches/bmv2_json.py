@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import PurePath
 from typing import Any
 
-from switches.errors import BadInputError, UnsupportedError
+from linux.errors import BadInputError, UnsupportedError
 
 
 @dataclass(frozen=True)

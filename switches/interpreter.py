@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from linux.errors import UnsupportedError
 from switches.bmv2_json import (
     Action,
     ActionCall,
@@ -36,7 +37,6 @@ from switches.bmv2_json import (
     UnionStackField,
     UnionStackHeader,
 )
-from switches.errors import UnsupportedError
 from switches.hashes import HASHES
 
 DROP = 511

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import IO
 
-from switches.errors import BadInputError, MachineError, SwitchError
+from linux.errors import BadInputError, MachineError, SwitchError
 from switches.target import NETNS_DIR
 
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import grpc
 from finsy.proto import p4r, p4r_grpc
 
-from switches.errors import SwitchError
+from linux.errors import SwitchError
 
 
 def wait_ready(addresses: Sequence[str], timeout: float) -> None:

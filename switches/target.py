@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from switches.errors import BadInputError
+from linux.errors import BadInputError
 
 NETNS_DIR = Path("/run/netns")
 BMV2_PROGRAM = "simple_switch_grpc"

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
-from testbed import namespaces, processes, state
+from linux import namespaces
+from linux.namespaces import Markers
+from testbed import processes, state
 from testbed.names import Names
-from testbed.namespaces import Markers
 from testbed.processes import Process
 
 KEEPER_GRACE_S = 15.0  # it may have processes of its own to wait for

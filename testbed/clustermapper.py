@@ -17,7 +17,8 @@ from typing import Any, Self
 
 from hosts.clustermapper.denylist import Denylist
 from hosts.clustermapper.prober import Prober
-from testbed import namespaces, state
+from linux import namespaces
+from testbed import state
 from testbed.names import Names
 from testbed.network import FabricNetwork
 

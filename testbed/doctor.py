@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from testbed import namespaces
-from testbed.errors import MachineError
+from linux import namespaces
+from linux.errors import MachineError
 from testbed.frr import DIRECTORY as FRR
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def _kernel() -> Check:
 def _kernel_checks() -> list[Check]:
     """Everything that has to be tried with root, inside one namespace without a name, which ends with its
     thread."""
-    from testbed import rtnetlink
+    from linux import rtnetlink
 
     def work() -> list[Check]:
         _unshare()

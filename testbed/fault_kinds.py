@@ -10,7 +10,8 @@ from dataclasses import dataclass, fields
 from enum import Enum
 
 from controller.directions import DIRECTIONS, Direction
-from topologies import Fabric, InputError
+from linux.errors import InputError
+from topologies import Fabric
 
 MIN_PERIOD_NS = 10_000_000
 

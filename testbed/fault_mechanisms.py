@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, cast
 
 from controller.faults import FaultInjector, FaultKind, LinkFault, Moment
+from linux.errors import InputError, MachineError
 from testbed import links
-from testbed.errors import MachineError
 from testbed.fault_kinds import Fault, switches_at
 from testbed.long_wire import LongWire, WireEnd
-from topologies import InputError, Link
+from topologies import Link
 
 if TYPE_CHECKING:
     from testbed.lab import Lab

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from controller.faults import FaultInjector, Moment
+from linux.errors import InputError
 from testbed.fault_kinds import KINDS, Fault, Place, checked, switches_at
 from testbed.fault_mechanisms import (
     Carrier,
@@ -24,7 +25,7 @@ from testbed.fault_mechanisms import (
     Tables,
     Transition,
 )
-from topologies import Fabric, InputError
+from topologies import Fabric
 
 if TYPE_CHECKING:
     from testbed.lab import Lab

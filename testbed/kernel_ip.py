@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pyroute2 import IPRoute
 
-from testbed import namespaces, rtnetlink
+from linux import namespaces, rtnetlink
 from topologies import Fabric, NicPort
 
 PLANE_PREFIX_LEN = 64

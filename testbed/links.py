@@ -14,11 +14,11 @@ from typing import Any
 from pyroute2 import IPRoute
 
 from controller.queues import bytes_of, queue_setting
-from testbed import namespaces, offloads, rtnetlink
-from testbed.errors import MachineError
+from linux import namespaces, offloads, rtnetlink
+from linux.errors import InputError, MachineError
+from linux.rtnetlink import Request
 from testbed.names import Names
-from testbed.rtnetlink import Request
-from topologies import Fabric, InputError, Link, LinkProfile
+from topologies import Fabric, Link, LinkProfile
 
 # Interfaces get indexes of our choosing, so that nothing has to be looked up. They start well above those
 # that the kernel itself gives to the tunnel devices of a new namespace.

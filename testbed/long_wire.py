@@ -14,7 +14,7 @@ import time
 from dataclasses import asdict, dataclass
 from typing import IO, Any
 
-from testbed.errors import MachineError
+from linux.errors import MachineError
 
 MEND = "modprobe sch_netem, or boot Linux 6.6 or later"
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from pyroute2 import MPTCP
 
-from testbed import namespaces, rtnetlink
+from linux import namespaces, rtnetlink
 from topologies import Fabric
 
 _SIGNAL = 1  # MPTCP_PM_ADDR_FLAG_SIGNAL: announce the address to peers, which then open a subflow to it

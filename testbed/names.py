@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from topologies import Fabric, InputError
+from linux.errors import InputError
+from topologies import Fabric
 
 RUN_VARIABLE = "MRCLAB_RUN"
 PREFIX_VARIABLE = "MRCLAB_PREFIX"

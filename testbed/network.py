@@ -13,15 +13,16 @@ from dataclasses import replace
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
-from testbed import namespaces, state
+from linux import namespaces
+from linux.errors import InputError, MachineError
+from linux.namespaces import Markers
+from testbed import state
 from testbed.clean import Removed, end_keepers, remove, removed_on_error
 from testbed.doctor import require_machine
-from testbed.errors import MachineError
 from testbed.names import RUN_VARIABLE, Names, switch_ports
-from testbed.namespaces import Markers
 from testbed.processes import Process
 from testbed.state import State
-from topologies import Fabric, InputError
+from topologies import Fabric
 
 if TYPE_CHECKING:
     from testbed.nodes import FabricMininet

@@ -11,8 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from linux.namespaces import Identity
 from testbed.names import RUN_VARIABLE, Names
-from testbed.namespaces import Identity
 
 GRACE_S = 2.0
 EXEC_TRIES = 20

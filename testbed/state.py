@@ -13,12 +13,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from testbed import namespaces
-from testbed.errors import MachineError
+from linux import namespaces
+from linux.errors import InputError, MachineError
+from linux.namespaces import Markers
 from testbed.names import Names
-from testbed.namespaces import Markers
 from testbed.processes import Process
-from topologies import Fabric, InputError, build_fabric
+from topologies import Fabric, build_fabric
 
 SCHEMA = 1
 DIRECTORY_MODE = 0o711  # programs of the testbed that are not root may pass through, but not look around

@@ -20,10 +20,10 @@ from typing import Any
 
 from hosts.delay_line import DelayLine, Frame
 from hosts.ports import RECEIVE_BUFFER_BYTES, SO_RCVBUFFORCE, SOL_PACKET, sharpen_timers
-from switches.ebpf import bpf, insn
-from switches.errors import MachineError
-from switches.priority import before_others
-from testbed import namespaces, rtnetlink
+from linux import bpf, namespaces, rtnetlink
+from linux import bpf_insn as insn
+from linux.errors import MachineError
+from linux.scheduling import before_others
 from testbed.links import GROUP
 from testbed.long_wire import WireEnd
 

@@ -10,11 +10,11 @@ import pytest
 
 from benchmarks.__main__ import HERE, SHORT
 from benchmarks.kit.bare_switch import MACS, NEXT, OWN, PROGRAMS, hand_written, namespace
+from linux import bpf
+from linux.traffic_control import ifindex_of
 from switches.bmv2_json import read_program
-from switches.ebpf import bpf
-from switches.ebpf.tc import ifindex_of
 from switches.interpreter import Interpreter, Prefix, Rule
-from tests.switches.switch_kit import ipv6_frame, sid
+from tests.support.switch_kit import ipv6_frame, sid
 
 ROOT = Path(__file__).resolve().parents[1]
 REDIRECT, SHOT = 7, 2

@@ -5,7 +5,6 @@ A pure model: a short YAML file becomes an immutable :class:`Fabric`, and everyt
 """
 
 from topologies.build import build_fabric
-from topologies.errors import InputError
 from topologies.model import Fabric, Host, Link, LinkProfile, NicPort, Path, PortRef, Switch, SwitchPort
 from topologies.shipped import load_fabric, shipped_topologies
 from topologies.usid import UsidPlan
@@ -13,7 +12,6 @@ from topologies.usid import UsidPlan
 __all__ = [
     "Fabric",
     "Host",
-    "InputError",
     "Link",
     "LinkProfile",
     "NicPort",

@@ -20,7 +20,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from ipaddress import AddressValueError, IPv6Address, IPv6Network, NetmaskValueError
 
-from topologies.errors import InputError
+from linux.errors import InputError
 from topologies.model import (
     Fabric,
     Host,

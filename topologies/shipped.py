@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
+from linux.errors import InputError
 from topologies.build import build_fabric
-from topologies.errors import InputError
 from topologies.model import Fabric
 
 

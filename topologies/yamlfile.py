@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import yaml
 
-from topologies.errors import InputError
+from linux.errors import InputError
 
 T = TypeVar("T")
 

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.kit.blaster import Blaster
-from switches.ebpf import bpf
+from linux import bpf
+from linux.bpf_types import MapSpec, MapType
+from linux.traffic_control import TrafficControl, ifindex_of
 from switches.ebpf.elf import section
-from switches.ebpf.plan import MapSpec, MapType
 from switches.ebpf.program import SECTION
-from switches.ebpf.tc import TrafficControl, ifindex_of
 from switches.ebpf.worker import compile_ir
 from switches.target import SwitchSpec, select_target
-from tests.switches.switch_kit import Client, Namespace, forwarded, read_p4info, sid
+from tests.support.switch_kit import Client, Namespace, forwarded, read_p4info, sid
 
 PROGRAMS = Path(__file__).resolve().parents[1] / "programs"
 OWN, NEXT = 1, 2  # the uSIDs of the switch, and of what is behind port 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.resources import files
 
-from topologies import InputError
+from linux.errors import InputError
 
 _NOT_FIGURES = ("__init__.py", "verdict.py", "listing.py")
 

@@ -11,7 +11,8 @@ from typing import Any
 from hosts.clustermapper.inference import Verdict
 from hosts.endpoint import Endpoint
 from hosts.mrc import Endpoint as MrcEndpoint
-from topologies import Fabric, InputError
+from linux.errors import InputError
+from topologies import Fabric
 
 SCHEMA = 1
 

@@ -36,7 +36,7 @@ from hosts.collectives.job import Job, Times, as_int64
 from hosts.collectives.jobs import make_job
 from hosts.collectives.transports import open_channels
 from hosts.commands import Answer, serve
-from hosts.schedule import take_cpu
+from linux.scheduling import take_cpu
 from topologies import build_fabric
 
 LOGGER = logging.getLogger(__name__)

@@ -1,7 +1,7 @@
 """From a transport's kind and options to open channels, in the host's namespace.
 
 A transport is added here, by one line in ``CONTEXTS`` (one with verbs) or ``OPENERS``. What each takes as
-``options`` is a mapping in JSON's types, from a scenario; experiments/transports.py has the named
+``options`` is a mapping in JSON's types, from a scenario; experiments/spec/transports.py has the named
 combinations that scenarios compare.
 """
 

@@ -15,7 +15,7 @@ class DcqcnConfig:
     Rates follow the link, but not in the paper's proportion, which is 40 Mb/s of 40 Gb/s. On a link of 1 Gb/s
     a timer step is not 70 packets long but two, so that nearly every packet that is marked cuts the rate, and
     a thousandth of the link per step does not win it back. Where one queue pair shares a marking bottleneck
-    with ACKs (tests/roce), a fiftieth fills it to 87 % in the first 160 ms, a thousandth to 79 %.
+    with ACKs (tests/hosts/roce), a fiftieth fills it to 87 % in the first 160 ms, a thousandth to 79 %.
     """
 
     line_rate_bps: int = 1_000_000_000

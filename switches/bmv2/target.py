@@ -14,9 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from linux.errors import BadInputError, SwitchError
+from linux.process_deaths import wait_exiting
 from switches.bmv2.thrift import ThriftError, set_queue_depth, set_queue_rate
-from switches.deaths import wait_exiting
-from switches.errors import BadInputError, SwitchError
 from switches.processes import Process, environment, first_to_end, inside, python, stop_all
 from switches.target import BMV2_PROGRAM, NETNS_DIR, RunningSwitch, SwitchSpec
 

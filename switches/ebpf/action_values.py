@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from linux.errors import UnsupportedError
 from switches.bmv2_json import Action, Source
 from switches.ebpf.plan import VALUE_HEADER, WIDEST, ActionLayout, ParamSlot, round8
-from switches.errors import UnsupportedError
 
 
 def layout_action(action: Action, number: int, where: Source) -> ActionLayout:

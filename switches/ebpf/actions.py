@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeGuard
 
+from linux.errors import UnsupportedError
 from switches.bmv2_json import Action, Const, Expr, FieldRef, Name, Op, Primitive, Source
 from switches.ebpf.expr import Evaluator, computed_index
 from switches.ebpf.hash_gen import HashWriter
@@ -14,7 +15,6 @@ from switches.ebpf.llvm import Helper, Value, const
 from switches.ebpf.meters import execute_meter
 from switches.ebpf.plan import DROP_PORT
 from switches.ebpf.unit import Unit
-from switches.errors import UnsupportedError
 
 # Register primitives, and which argument names the array.
 _REGISTER = {"register_read": 1, "register_write": 0}

@@ -11,12 +11,12 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Any
 
+from linux.bpf_types import MapSpec, MapType
+from linux.errors import UnsupportedError
 from switches.bmv2_json import Program
 from switches.ebpf.layout import SESSION_MASK, TRAILER, Layout, program_again
 from switches.ebpf.llvm import Asm, Helper, MapPool, Value, const
-from switches.ebpf.plan import MapSpec, MapType
 from switches.ebpf.unit import Again, Unit
-from switches.errors import UnsupportedError
 
 ROUNDS = 256  # how often a frame, or what became of it, begins anew
 MARK = 8  # offset in struct __sk_buff of linux/bpf.h

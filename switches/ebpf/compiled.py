@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
+from linux.bpf import map_marks
+from linux.errors import UnsupportedError
 from switches.bmv2_json import Program, read_program
-from switches.ebpf.bpf import map_marks
 from switches.ebpf.elf import section
 from switches.ebpf.marks import SECTION as MARKS
 from switches.ebpf.marks import largest, place_at, places_of, split
@@ -14,7 +15,6 @@ from switches.ebpf.plan import Plan
 from switches.ebpf.program import SECTION, translate
 from switches.ebpf.stack import LIMIT_BYTES, beyond
 from switches.ebpf.worker import TooLargeError, compile_ir
-from switches.errors import UnsupportedError
 
 MAPS = 64  # that a program can name, MAX_USED_MAPS of the kernel
 

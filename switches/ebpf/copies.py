@@ -13,13 +13,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+from linux.bpf_types import MapSpec, MapType
 from switches.bmv2_json import NOWHERE, FieldRef
 from switches.ebpf.again import cut_to, session_of
 from switches.ebpf.deparse import valid_bytes
 from switches.ebpf.expr import Machine
 from switches.ebpf.layout import Layout
 from switches.ebpf.llvm import I32, Asm, Helper, MapPool, Value, const
-from switches.ebpf.plan import MapSpec, MapType
 from switches.ebpf.replication import COPIES, COPY, HEADER, SESSION, replication_map
 from switches.ebpf.unit import STANDARD, Unit
 

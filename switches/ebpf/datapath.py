@@ -7,16 +7,17 @@ import secrets
 import struct
 from collections.abc import Mapping
 
+from linux import bpf
+from linux.bpf import Map
+from linux.bpf_types import MapSpec
+from linux.errors import UnsupportedError
+from linux.traffic_control import TrafficControl, ifindex_of
 from switches.bmv2_json import Program
-from switches.ebpf import bpf
 from switches.ebpf.actions import loops
-from switches.ebpf.bpf import Map
 from switches.ebpf.compiled import Compiled
 from switches.ebpf.marks import place_at, split
-from switches.ebpf.plan import COUNTER_BYTES, MapSpec, RegisterLayout, counter_chunk
+from switches.ebpf.plan import COUNTER_BYTES, RegisterLayout, counter_chunk
 from switches.ebpf.queues import Shape
-from switches.ebpf.tc import TrafficControl, ifindex_of
-from switches.errors import UnsupportedError
 
 # What the verifier says of a loop that goes on for too long, or for all that it knows for ever.
 _TOO_MUCH = ("too large", "too complex")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from linux.errors import UnsupportedError
 from switches.bmv2_json import DigestList, FieldRef, Program, Source
 from switches.ebpf.layout import CHUNK
 from switches.ebpf.llvm import Helper, const
 from switches.ebpf.plan import DIGEST_HEADER, DigestLayout, round8
 from switches.ebpf.unit import Unit
-from switches.errors import UnsupportedError
 
 
 def layout_digest(program: Program, digest: DigestList) -> DigestLayout:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from linux.errors import UnsupportedError
 from switches.bmv2_json import (
     BoolConst,
     Const,
@@ -27,7 +28,6 @@ from switches.ebpf.layout import Layout, VarbitSlot
 from switches.ebpf.llvm import Asm, Value, const
 from switches.ebpf.plan import WIDEST
 from switches.ebpf.ranges import Interval
-from switches.errors import UnsupportedError
 
 _COMPARE = {"==", "!=", "<", "<=", ">", ">="}
 _LOGIC = {"and", "or", "not", "d2b", "valid", "valid_union"}

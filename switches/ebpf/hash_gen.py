@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from linux.bpf_types import MapSpec, MapType
+from linux.errors import UnsupportedError
 from switches.bmv2_json import Bits, Calculation, FieldRef, Name, Program
 from switches.ebpf.llvm import I64, Value, const
 from switches.ebpf.payload import payload_sum
-from switches.ebpf.plan import MapSpec, MapType
 from switches.ebpf.unit import Unit
-from switches.errors import UnsupportedError
 from switches.hashes import CRCS, HASHES, Crc
 
 _CHUNK = 48  # bits taken at a time; with up to seven left over they fit a register

@@ -13,18 +13,15 @@ from typing import Any
 
 from llvmlite import ir
 
+from linux.bpf_types import MAP_MARK, PSEUDO_MAP_FD, PSEUDO_MAP_VALUE, MapSpec
 from switches.bmv2_json import NOWHERE, Source
 from switches.ebpf.marks import PlaceMarks
-from switches.ebpf.plan import MapSpec
 
 I8, I32, I64 = (ir.IntType(w) for w in (8, 32, 64))
 PTR = ir.PointerType()
 Value = Any  # llvmlite carries no types
 
 # The fd of map i in an instruction until the loader puts the real one in its place.
-MAP_MARK = 0x4D50_0000
-PSEUDO_MAP_FD = 1
-PSEUDO_MAP_VALUE = 2
 _AT_ONCE = 512  # bytes of zeros; of more than 1,024 LLVM would make a call to memset(), which is not there
 
 

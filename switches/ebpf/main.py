@@ -19,9 +19,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from linux.errors import BadInputError, SwitchError
 from switches.ebpf.qdiscs import MOST_FRAMES_PER_SECOND
 from switches.ebpf.queues import SLOTS
-from switches.errors import BadInputError, SwitchError
 from switches.target import SwitchSpec
 
 READY = "READY"

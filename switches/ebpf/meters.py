@@ -7,6 +7,8 @@ the first only. A cell that is not configured lets everything pass as green.
 
 from __future__ import annotations
 
+from linux.bpf_types import MapSpec, MapType
+from linux.errors import UnsupportedError
 from switches.bmv2_json import FieldRef, MeterArray, Source
 from switches.ebpf.llvm import Helper, MapPool, Value, const
 from switches.ebpf.plan import (
@@ -20,13 +22,10 @@ from switches.ebpf.plan import (
     METER_REST,
     METER_SIZE,
     METER_TOKENS,
-    MapSpec,
-    MapType,
     MeterLayout,
     counter_map,
 )
 from switches.ebpf.unit import Unit
-from switches.errors import UnsupportedError
 
 GREEN, YELLOW, RED = 0, 1, 2
 _SECOND = 10**9

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from linux.errors import UnsupportedError
 from switches.bmv2_json import (
     NOWHERE,
     Const,
@@ -33,7 +34,6 @@ from switches.ebpf.places import At, endless, follow_parser
 from switches.ebpf.plan import WIDEST
 from switches.ebpf.unit import Unit
 from switches.ebpf.value_sets import find_member
-from switches.errors import UnsupportedError
 
 STATE_LIMIT = 256  # written states
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, replace
 
+from linux.errors import UnsupportedError
 from switches.bmv2_json import Const, Expr, Name, Primitive, Program, UnionStackHeader
-from switches.errors import UnsupportedError
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import IntEnum
+
+from linux.bpf_types import MapSpec, MapType
 
 # A per-CPU allocation of the kernel is at most 32 KiB, so counters come in chunks of this many cells.
 COUNTER_CHUNK = 1024
@@ -24,40 +25,6 @@ TUPLES = 128  # different masks of such a table; the verifier follows every one 
 TUPLE_HEADER = (
     8  # before a tuple's mask its priority and number, before a masked key its number, 32 bits each
 )
-
-
-class MapType(IntEnum):
-    """The map types used here, by their number in bpf(2)."""
-
-    HASH = 1
-    ARRAY = 2
-    PROG_ARRAY = 3
-    PERCPU_ARRAY = 6
-    LPM_TRIE = 11
-    RINGBUF = 27
-
-
-NO_PREALLOC, MMAPABLE = 1, 1 << 10
-
-
-@dataclass(frozen=True)
-class MapSpec:
-    """A map to create.
-
-    A `shared` one is created once for all switches that run the program. The value of one with `lock` is a
-    bpf_spin_lock, which the kernel wants described by BTF. `initial` is what element 0 of an array holds at
-    first, where that is not zeros.
-    """
-
-    name: str
-    type: MapType
-    key_size: int
-    value_size: int
-    max_entries: int
-    flags: int = 0
-    shared: bool = False
-    lock: bool = False  # also with more behind the lock: then it can be updated under it
-    initial: bytes | None = None
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,11 @@ import ctypes
 import os
 import sys
 
-from switches.ebpf import bpf
-from switches.ebpf.insn import leave
-from switches.ebpf.plan import NO_PREALLOC, MapSpec, MapType
-from switches.ebpf.tc import TrafficControl
-from switches.errors import MachineError, SwitchError
+from linux import bpf
+from linux.bpf_insn import leave
+from linux.bpf_types import NO_PREALLOC, MapSpec, MapType
+from linux.errors import MachineError, SwitchError
+from linux.traffic_control import TrafficControl
 
 _RETURN_OK = leave(0)
 _LOOPBACK = 1

@@ -7,6 +7,8 @@ from typing import Any
 
 from llvmlite import ir
 
+from linux.bpf_types import MMAPABLE, NO_PREALLOC, MapSpec, MapType
+from linux.errors import UnsupportedError
 from switches.bmv2_json import (
     ActionCall,
     Conditional,
@@ -62,16 +64,12 @@ from switches.ebpf.meters import layout_meter
 from switches.ebpf.parser_gen import ParserWriter
 from switches.ebpf.plan import (
     DROP_PORT,
-    MMAPABLE,
-    NO_PREALLOC,
     PORTS,
     QDISC_CLASS,
     RING_SIZE,
     TUPLE_HEADER,
     WIDEST,
     CounterLayout,
-    MapSpec,
-    MapType,
     Plan,
     RegisterLayout,
     counter_map,
@@ -82,7 +80,6 @@ from switches.ebpf.selectors import layout_profile
 from switches.ebpf.tables import TableWriter, layout_table
 from switches.ebpf.unit import STANDARD, Again, Unit, key_cell
 from switches.ebpf.value_sets import layout_value_set
-from switches.errors import UnsupportedError
 
 SECTION = "classifier"
 SHOT = 2  # TC_ACT_SHOT

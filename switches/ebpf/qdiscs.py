@@ -12,9 +12,9 @@ import struct
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
+from linux.errors import BadInputError
+from linux.traffic_control import TrafficControl, attribute, attributes
 from switches.ebpf.queues import Shape
-from switches.ebpf.tc import TrafficControl, attribute, attributes
-from switches.errors import BadInputError
 
 _NEWQDISC, _DELQDISC, _GETQDISC, _NEWCLASS, _DELCLASS, _GETCLASS = 36, 37, 38, 40, 41, 42
 _CREATE, _EXCL = 0x400, 0x200

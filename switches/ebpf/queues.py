@@ -11,10 +11,11 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
+from linux.bpf_types import NO_PREALLOC, MapSpec, MapType
 from switches.bmv2_json import FieldRef, Program
 from switches.ebpf.layout import Layout
 from switches.ebpf.llvm import Helper, MapPool, Value, const
-from switches.ebpf.plan import NO_PREALLOC, PORTS, MapSpec, MapType
+from switches.ebpf.plan import PORTS
 from switches.ebpf.unit import STANDARD, Unit
 
 # What a queue tells. The moment of egress is when a frame leaves its queue.

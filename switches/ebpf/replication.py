@@ -13,9 +13,9 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from linux.bpf_types import NO_PREALLOC, MapSpec, MapType
 from switches.ebpf.changes import Transaction
 from switches.ebpf.entries import ExistsError, NotThereError
-from switches.ebpf.plan import NO_PREALLOC, MapSpec, MapType
 
 COPIES = 256  # of one group or session
 HEADER, COPY = 16, 8

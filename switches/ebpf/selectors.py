@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
+from linux.bpf_types import NO_PREALLOC, MapSpec, MapType
+from linux.errors import UnsupportedError
 from switches.bmv2_json import Action, ActionProfile, Program
 from switches.ebpf.action_values import layout_action, value_size_of
 from switches.ebpf.hash_gen import HashWriter
 from switches.ebpf.llvm import I32, Helper, MapPool, Value, const
-from switches.ebpf.plan import (
-    GROUP_LIMIT,
-    NO_PREALLOC,
-    TO_GROUP,
-    VALUE_HEADER,
-    MapSpec,
-    MapType,
-    ProfileLayout,
-    round8,
-)
+from switches.ebpf.plan import GROUP_LIMIT, TO_GROUP, VALUE_HEADER, ProfileLayout, round8
 from switches.ebpf.unit import Unit
-from switches.errors import UnsupportedError
 
 _DEFAULT_SIZE = 1024  # where the program gives none
 

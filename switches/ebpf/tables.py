@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from linux.bpf_types import NO_PREALLOC, MapSpec, MapType
+from linux.errors import UnsupportedError
 from switches.bmv2_json import FieldRef, KeyField, Program, Table
 from switches.ebpf.action_values import layout_action, value_size_of
 from switches.ebpf.actions import ActionWriter
@@ -12,7 +14,6 @@ from switches.ebpf.expr import Evaluator
 from switches.ebpf.llvm import I64, Helper, MapPool, Value, const
 from switches.ebpf.meters import execute_meter, layout_meter
 from switches.ebpf.plan import (
-    NO_PREALLOC,
     REFERENCE_SIZE,
     SCAN_LIMIT,
     TUPLE_HEADER,
@@ -20,8 +21,6 @@ from switches.ebpf.plan import (
     WIDEST,
     ActionLayout,
     KeySlot,
-    MapSpec,
-    MapType,
     ProfileLayout,
     TableLayout,
     counter_map,
@@ -31,7 +30,6 @@ from switches.ebpf.plan import (
 from switches.ebpf.selectors import SelectorWriter
 from switches.ebpf.tuple_gen import search_tuples
 from switches.ebpf.unit import Unit
-from switches.errors import UnsupportedError
 
 _PREALLOCATE = 64 << 10  # bytes of entries up to which a table is allocated whole
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import grpc
 
+from linux.errors import BadInputError, MachineError, SwitchError
 from switches.ebpf.main import READY
 from switches.ebpf.power import switch_power
-from switches.errors import BadInputError, MachineError, SwitchError
 from switches.processes import Process, environment, inside, python
 from switches.target import RunningSwitch, SwitchSpec
 

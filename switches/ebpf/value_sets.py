@@ -11,12 +11,13 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from linux.bpf_types import NO_PREALLOC, MapSpec, MapType
+from linux.errors import UnsupportedError
 from switches.bmv2_json import Expr, FieldRef, Lookahead, Program, StackField, UnionStackField, ValueSet
 from switches.ebpf.changes import Transaction
 from switches.ebpf.llvm import I64, Helper, MapPool, Value, const
-from switches.ebpf.plan import NO_PREALLOC, SCAN_LIMIT, KeySlot, MapSpec, MapType, ValueSetLayout, round8
+from switches.ebpf.plan import SCAN_LIMIT, KeySlot, ValueSetLayout, round8
 from switches.ebpf.unit import Unit
-from switches.errors import UnsupportedError
 
 _USED = 8  # bytes before the fields of a member: whether there is one
 _PLACES = 3  # of each field: its mask, then the lowest and the highest value under it

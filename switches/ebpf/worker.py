@@ -9,7 +9,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from switches.errors import SwitchError
+from linux.errors import SwitchError
 
 CPU = "v3"
 # Without this, unaligned fields of a map value are read byte by byte.

@@ -13,8 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from switches.errors import SwitchError
-from testbed.errors import MachineError
+from linux.errors import MachineError, SwitchError
 from testbed.frr import DIRECTORY
 from testbed.frr.config import bfdd_conf, bgpd_conf, zebra_conf
 from testbed.frr.plan import Router, Timers

@@ -14,8 +14,9 @@ from typing import Any
 
 from pyroute2.netlink.rtnl import RTMGRP_IPV6_ROUTE
 
-from switches.errors import SwitchError
-from testbed import kernel_ip, namespaces, rtnetlink, state
+from linux import namespaces, rtnetlink
+from linux.errors import SwitchError
+from testbed import kernel_ip, state
 from testbed.frr.daemons import Daemons, find_daemons
 from testbed.frr.faults import FrrFaults
 from testbed.frr.plan import Router, Timers, expected_routes, plan

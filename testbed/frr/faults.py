@@ -15,11 +15,13 @@ import time
 from collections.abc import Iterable, Mapping
 
 from controller.faults import Moment
-from switches.ebpf import bpf, insn
-from switches.ebpf.tc import TrafficControl, ifindex_of
-from testbed import links, namespaces
+from linux import bpf, namespaces
+from linux import bpf_insn as insn
+from linux.errors import InputError
+from linux.traffic_control import TrafficControl, ifindex_of
+from testbed import links
 from testbed.fault_kinds import Fault, checked, switches_at
-from topologies import Fabric, InputError, Link, PortRef
+from topologies import Fabric, Link, PortRef
 
 KINDS = ("blackhole", "loss", "carrier", "port-down", "switch-death", "plane-death")
 

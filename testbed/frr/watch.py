@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from pyroute2.netlink.rtnl import RTMGRP_IPV6_ROUTE
 
-from testbed import namespaces
+from linux import namespaces
 
 
 class RouteWatch:

@@ -10,7 +10,7 @@ from typing import Any
 
 import jsonschema
 
-from experiments.result import result_schema
+from experiments.report.result import result_schema
 from testbed.names import RUN_VARIABLE
 from tests.end_to_end.conftest import Mrclab
 

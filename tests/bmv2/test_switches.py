@@ -9,17 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from linux.errors import BadInputError, MachineError, SwitchError
+from linux.namespaces import in_thread
+from linux.process_deaths import DeathWatch
 from switches.bmv2.target import PCAP_VARIABLE, Bmv2Target
-from switches.deaths import DeathWatch
-from switches.errors import BadInputError, SwitchError
 from switches.target import SwitchSpec
 from testbed.doctor import doctor
-from testbed.errors import MachineError
 from testbed.fault_kinds import Fault
 from testbed.lab import Lab
 from testbed.names import Names
-from testbed.namespaces import in_thread
-from tests.switches.switch_kit import Namespace
+from tests.support.switch_kit import Namespace
 from topologies import load_fabric
 
 

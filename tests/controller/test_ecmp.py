@@ -6,9 +6,10 @@ import pytest
 
 from controller.ecmp import Group, Routing, host_address, read_routing, routing_of, updates
 from controller.fabric import FabricController
+from linux.errors import InputError
 from switches.target import RunningSwitch
 from tests.controller.test_fabric_controller import PATIENCE_S, free_port, switch_process
-from topologies import InputError, build_fabric
+from topologies import build_fabric
 
 THREE_RACKS = "name: three\nplanes: 2\nt0: 3\nt1: 2\nhosts: 6\n"
 FABRIC = build_fabric(THREE_RACKS, "three.yaml")

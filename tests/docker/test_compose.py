@@ -15,13 +15,13 @@ from typing import Any
 import jsonschema
 import pytest
 
-from experiments.result import result_schema
+from experiments.report.result import result_schema
 from testbed.names import DEFAULT_PREFIX
 from tests.end_to_end.test_shell import SCRIPT
+from tests.support.paths import ROOT
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow]
 
-ROOT = Path(__file__).resolve().parents[2]
 IMAGE = "mrclab:latest"
 TIMEOUT_S = 300
 OWNER = 1234

@@ -41,7 +41,7 @@ def run(mrclab: Mrclab, tmp_path: Path, text: str) -> dict[str, Any]:
 def test_a_megabyte_arrives_equal_over_ecmp(mrclab: Mrclab, tmp_path: Path, machine: None) -> None:
     """An all-reduce of 1 MiB over 4 ranks, checked to the bit by each, with every baseline in turn."""
     names = mrclab.names
-    words = ["-m", "tests.end_to_end.baselines_fabric", names.prefix, str(names.state_dir), str(tmp_path)]
+    words = ["-m", "tests.support.baselines_fabric", names.prefix, str(names.state_dir), str(tmp_path)]
     done = subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)

@@ -11,7 +11,7 @@ import jsonschema
 import numpy as np
 import pytest
 
-from experiments.comparison_result import comparison_schema
+from experiments.report.comparison_result import comparison_schema
 from tests.end_to_end.conftest import Mrclab
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]

@@ -10,7 +10,7 @@ import pytest
 
 from hosts.stream import StreamPlan
 from testbed.network import FabricNetwork
-from tests.end_to_end.agents import incast, incast_network
+from tests.support.agents import incast, incast_network
 
 pytestmark = [pytest.mark.root]
 

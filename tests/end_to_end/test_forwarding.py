@@ -10,7 +10,7 @@ from scapy.layers.inet import UDP
 from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import Ether
 
-from testbed.namespaces import inside
+from linux.namespaces import inside
 from tests.end_to_end.conftest import Up
 from topologies import Path
 

@@ -11,9 +11,9 @@ from typing import Any
 import jsonschema
 import pytest
 
-from experiments.pcap import read_pcap
-from experiments.result import result_schema
-from experiments.scenario import load_scenario
+from experiments.measure.pcap import read_pcap
+from experiments.report.result import result_schema
+from experiments.spec.scenario import load_scenario
 from tests.end_to_end.conftest import Mrclab
 from topologies import load_fabric
 

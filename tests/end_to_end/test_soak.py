@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from experiments.events import load_events
-from experiments.soak import soak_schema
+from experiments.measure.events import load_events
+from experiments.run.soak import soak_schema
 from tests.end_to_end.conftest import Mrclab
-from tests.experiments.json_schema import violations
+from tests.support.json_schema import violations
 
 pytestmark = [pytest.mark.root]
 

@@ -11,8 +11,8 @@ from finsy.proto import p4i, p4r
 
 from exercises.runtime import octets, read_p4info, read_runtime, updates
 from exercises.topology import End, find_topology, read_topology
-from switches.errors import BadInputError
-from tests.switches.switch_kit import DATA
+from linux.errors import BadInputError
+from tests.support.switch_kit import DATA
 
 HERE = Path(__file__).parent
 TUNNEL = HERE / "tunnel"

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments.faults import choose_links, fabric_links_between
-from tests.experiments.synthetic_run import Story, tell
+from experiments.measure.faults import choose_links, fabric_links_between
+from tests.support.synthetic_run import Story, tell
 from topologies import Fabric, load_fabric
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from experiments.figures.verdict import Check, Verdict, judge, rates_mbps
-from topologies import InputError
+from linux.errors import InputError
 
 BIN_US = 5000
 Rate = Callable[[float], float]

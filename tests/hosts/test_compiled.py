@@ -14,9 +14,8 @@ import pytest
 from hosts import compiled
 from hosts.mrc import Endpoint
 from hosts.mrc.congestion import CongestionControl
-from tests.mrc.sim import port_addresses, remote_paths
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support.mrc_sim import port_addresses, remote_paths
+from tests.support.paths import ROOT
 
 
 def python(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -137,5 +136,5 @@ def test_the_core_passes_its_tests_in_the_other_mode_too():
             pytest.fail("the core was not compiled")
         pytest.skip("the core is not compiled: 'make compile'")
     other = "1" if compiled.in_use() else ""
-    done = python("-m", "pytest", "-q", "-x", "tests/mrc", MRCLAB_PURE=other)
+    done = python("-m", "pytest", "-q", "-x", "tests/hosts/mrc", MRCLAB_PURE=other)
     assert done.returncode == 0, done.stdout[-3000:]

@@ -16,7 +16,7 @@ from hosts.mrc import MrcConfig, Path, PlanePaths, PortAddress, RemotePaths
 from hosts.ports import Receiver
 from hosts.scapy_layers import TSETH
 from hosts.stream import StreamPlan, StreamReceiver, StreamSender
-from testbed.namespaces import inside
+from linux.namespaces import inside
 
 pytestmark = pytest.mark.root
 

@@ -28,7 +28,7 @@ from hosts.scapy_layers import (
     ev_of,
     underlay,
 )
-from tests.tools.mrc_packets import DSCP, EV, Packet, every_packet, frame_of
+from tests.support.mrc_packets import DSCP, EV, Packet, every_packet, frame_of
 
 BITS = {n: st.integers(0, (1 << n) - 1) for n in (1, 2, 4, 7, 8, 15, 16, 24, 32, 64)}
 SIGNED16 = st.integers(-(1 << 15), (1 << 15) - 1)

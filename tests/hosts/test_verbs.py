@@ -13,12 +13,13 @@ from pathlib import Path
 import pytest
 
 from hosts.verbs import CompletionQueue, Context, MemoryRegion, Opcode, QpState, QueuePair, Status
-from testbed.namespaces import inside
+from linux.namespaces import inside
 from tests.end_to_end.conftest import Up, tiny  # noqa: F401
+from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.root
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "api.md"
+DOCUMENT = ROOT / "docs" / "api.md"
 SIZE = 1 << 20
 DEADLINE_S = 20
 

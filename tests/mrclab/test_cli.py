@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.privilege import AS_NOBODY
+from tests.support.privilege import AS_NOBODY
 
 BAD_TOPOLOGY = "name: bad\nplanes: 1\nt0: 2\nt1: 0\nhosts: 2\n"
 
@@ -86,7 +86,7 @@ def test_the_version_is_that_of_the_package(tmp_path: Path) -> None:
 
 
 def test_result_schema_is_json() -> None:
-    from experiments.result import result_schema
+    from experiments.report.result import result_schema
 
     assert json.loads(json.dumps(result_schema()))["type"] == "object"
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from finsy.proto import p4i
 
-from tests.switches.switch_kit import JSON, P4INFO, Namespace, read_p4info
+from tests.support.switch_kit import JSON, P4INFO, Namespace, read_p4info
 
 TARGETS = ["ebpf", pytest.param("bmv2", marks=[pytest.mark.bmv2, pytest.mark.slow])]
 """The choices of a test that runs on each target."""

@@ -14,12 +14,11 @@ import grpc
 import pytest
 from finsy.proto import p4r
 
+from linux.errors import UnsupportedError
 from switches.bmv2_json import read_program
 from switches.ebpf.program import translate
-from switches.errors import UnsupportedError
 from switches.interpreter import CloneSession, Interpreter
-from tests.switches.conftest import TARGETS
-from tests.switches.switch_kit import (
+from tests.support.switch_kit import (
     DATA,
     Client,
     Names,
@@ -29,6 +28,7 @@ from tests.switches.switch_kit import (
     receive,
     three_ports,
 )
+from tests.switches.conftest import TARGETS
 from tests.switches.test_multicast import compare_copies
 
 PROGRAM = DATA / "again.json"

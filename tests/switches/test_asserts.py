@@ -10,7 +10,7 @@ import pytest
 from switches.bmv2_json import read_program
 from switches.ebpf.replication import Replica, Replication
 from switches.interpreter import Interpreter
-from tests.switches.switch_kit import DATA, receive
+from tests.support.switch_kit import DATA, receive
 from tests.switches.test_differential import Bench, bench_of
 
 PROGRAM = DATA / "asserts.json"

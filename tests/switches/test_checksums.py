@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from switches.bmv2_json import read_program
 from switches.hashes import HASHES
 from switches.interpreter import Interpreter
-from tests.switches.conftest import TARGETS
-from tests.switches.switch_kit import (
+from tests.support.switch_kit import (
     DATA,
     Namespace,
     compare_frames,
     read_p4info,
     three_ports,
 )
+from tests.switches.conftest import TARGETS
 from tests.switches.test_differential import EXAMPLES, Bench, bench_of
 
 PROGRAM = DATA / "checksums.json"

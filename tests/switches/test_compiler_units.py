@@ -11,19 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from linux.bpf import relocate
+from linux.bpf_types import MAP_MARK
+from linux.errors import BadInputError, SwitchError, UnsupportedError
 from switches.bmv2_json import Const, FieldRef, Op, Param, read_program
 from switches.ebpf import ranges
-from switches.ebpf.bpf import relocate
 from switches.ebpf.elf import section
 from switches.ebpf.layout import make_layout, slot_size
-from switches.ebpf.llvm import MAP_MARK
 from switches.ebpf.p4rt.devconfig import json_of
 from switches.ebpf.plan import counter_chunk, counter_map
 from switches.ebpf.program import SECTION, translate
 from switches.ebpf.ranges import Interval, interval
 from switches.ebpf.worker import CompilerError, compile_ir
-from switches.errors import BadInputError, SwitchError, UnsupportedError
-from tests.switches.switch_kit import DATA, JSON
+from tests.support.switch_kit import DATA, JSON
 
 
 def raw(name: str = "arith") -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-from tests.switches.switch_kit import ROOT
+from tests.support.switch_kit import ROOT
 
 _, _, REST = (ROOT / "docs/ebpf-target.md").read_text().partition("| construct |")
 TABLE = REST.partition("\n\n")[0]

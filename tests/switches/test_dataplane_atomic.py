@@ -10,7 +10,7 @@ import grpc
 import pytest
 from finsy.proto import p4i, p4r
 
-from tests.switches.switch_kit import (
+from tests.support.switch_kit import (
     DATA,
     Client,
     Names,

@@ -13,16 +13,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from linux import bpf
+from linux.traffic_control import ifindex_of
 from switches.bmv2_json import read_program
-from switches.ebpf import bpf
 from switches.ebpf.changes import Transaction
 from switches.ebpf.compiled import Compiled, compile_json
 from switches.ebpf.datapath import Datapath, SharedMaps
 from switches.ebpf.entries import Action, Entry, full_mask
 from switches.ebpf.p4rt.running import Running
-from switches.ebpf.tc import ifindex_of
 from switches.interpreter import Between, Exact, Interpreter, Masked, Prefix, Rule
-from tests.switches.switch_kit import DATA, JSON, Namespace, ipv6_frame, sid
+from tests.support.switch_kit import DATA, JSON, Namespace, ipv6_frame, sid
 
 pytestmark = pytest.mark.root
 REDIRECT, SHOT = 7, 2

@@ -12,8 +12,7 @@ from finsy.proto import p4r
 from switches.bmv2_json import read_program
 from switches.ebpf.digests import DigestConfig, DigestQueue
 from switches.interpreter import Interpreter
-from tests.switches.conftest import TARGETS
-from tests.switches.switch_kit import (
+from tests.support.switch_kit import (
     DATA,
     Client,
     Namespace,
@@ -22,6 +21,7 @@ from tests.switches.switch_kit import (
     read_p4info,
     three_ports,
 )
+from tests.switches.conftest import TARGETS
 
 Code = grpc.StatusCode
 INFO = read_p4info(DATA / "digests.p4info.txtpb")

@@ -11,8 +11,7 @@ import pytest
 
 from switches.bmv2_json import read_program
 from switches.interpreter import Interpreter, Prefix, Profile, Rule
-from tests.switches.conftest import TARGETS
-from tests.switches.switch_kit import (
+from tests.support.switch_kit import (
     JSON,
     P4INFO,
     Namespace,
@@ -22,6 +21,7 @@ from tests.switches.switch_kit import (
     sid,
     three_ports,
 )
+from tests.switches.conftest import TARGETS
 from tests.switches.test_selectors import Switch, change, put_in
 
 ROUTE, WAYS, SEND = "MrcIngress.ecmp.route", "MrcIngress.ecmp.ways", "MrcIngress.ecmp.send_to"

@@ -13,7 +13,7 @@ from switches.ebpf.changes import Transaction
 from switches.ebpf.replication import Replica, Replication, ReplicationState, encode_replication
 from switches.ebpf.target import EbpfTarget
 from switches.target import SwitchSpec
-from tests.switches.switch_kit import (
+from tests.support.switch_kit import (
     DATA,
     Client,
     Namespace,

@@ -22,12 +22,12 @@ import pytest
 from finsy.proto import p4i, p4r
 from google.protobuf.descriptor import FieldDescriptor
 
-from switches.ebpf import bpf
+from linux import bpf
 from switches.ebpf.target import EbpfTarget
 from switches.interpreter import CloneSession
 from switches.target import SwitchSpec
-from tests.switches.kernel_watch import KernelLog, locked_memory, programs, taint
-from tests.switches.switch_kit import DATA, Client, Namespace, forwarded, read_p4info
+from tests.support.kernel_watch import KernelLog, locked_memory, programs, taint
+from tests.support.switch_kit import DATA, Client, Namespace, forwarded, read_p4info
 from tests.switches.test_again import frame as frame_again
 from tests.switches.test_again import session_update
 from tests.switches.test_packet_io import frame as frame_multicast

@@ -17,10 +17,9 @@ from ipaddress import IPv6Address
 import pytest
 from finsy.proto import p4r
 
+from linux.offloads import opened, switch_off
 from switches.target import SwitchSpec, select_target
-from testbed.offloads import opened, switch_off
-from tests.switches.conftest import TARGETS
-from tests.switches.switch_kit import (
+from tests.support.switch_kit import (
     JSON,
     MY_SID,
     NEXT_HOP,
@@ -33,6 +32,7 @@ from tests.switches.switch_kit import (
     ip,
     read_p4info,
 )
+from tests.switches.conftest import TARGETS
 
 pytestmark = [pytest.mark.root]
 

@@ -15,16 +15,16 @@ from google.protobuf import text_format
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from linux.errors import UnsupportedError
 from switches.bmv2_json import read_program
 from switches.ebpf.compiled import compile_json
 from switches.ebpf.datapath import Datapath, SharedMaps
 from switches.ebpf.places import endless, follow_parser
 from switches.ebpf.program import translate
 from switches.ebpf.value_sets import Ends, ValueSetState, encode_members
-from switches.errors import UnsupportedError
 from switches.interpreter import Between, Exact, Interpreter, Key, Masked, Prefix, Rule
-from tests.switches.handmade import assign, do, extract, field, if_, named, number, op, program, state
-from tests.switches.switch_kit import DATA, Namespace, error_codes, receive, three_ports
+from tests.support.handmade import assign, do, extract, field, if_, named, number, op, program, state
+from tests.support.switch_kit import DATA, Namespace, error_codes, receive, three_ports
 from tests.switches.test_differential import Bench, bench_of, words
 
 Code = grpc.StatusCode

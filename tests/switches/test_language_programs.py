@@ -14,8 +14,8 @@ from switches.bmv2_json import read_program
 from switches.ebpf.value_sets import Ends
 from switches.hashes import HASHES
 from switches.interpreter import Exact, Interpreter, Rule
+from tests.support.switch_kit import DATA, Namespace, compare_frames, read_p4info, three_ports
 from tests.switches.conftest import TARGETS
-from tests.switches.switch_kit import DATA, Namespace, compare_frames, read_p4info, three_ports
 from tests.switches.test_differential import Bench, bench_of
 
 pytestmark = pytest.mark.root

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from finsy.proto import p4r
 
+from tests.support.switch_kit import DATA, Namespace, read_p4info, receive, three_ports
 from tests.switches.conftest import TARGETS
-from tests.switches.switch_kit import DATA, Namespace, read_p4info, receive, three_ports
 
 pytestmark = pytest.mark.root
 INGRESS_CLONE = 1  # PKT_INSTANCE_TYPE_INGRESS_CLONE of v1model

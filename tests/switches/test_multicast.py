@@ -12,8 +12,7 @@ from finsy.proto import p4r
 
 from switches.bmv2_json import read_program
 from switches.interpreter import Interpreter
-from tests.switches.conftest import TARGETS
-from tests.switches.switch_kit import (
+from tests.support.switch_kit import (
     DATA,
     Client,
     Names,
@@ -22,6 +21,7 @@ from tests.switches.switch_kit import (
     receive,
     three_ports,
 )
+from tests.switches.conftest import TARGETS
 
 PROGRAM = DATA / "multicast.json"
 # A copy for each of four instances, on two ports: each port gets them by instance.

@@ -11,8 +11,8 @@ import pytest
 from finsy.proto import p4i
 
 from controller.queues import TRIMMED_DSCP
-from tests.switches.merge import CONTROL, OVERHEAD, TRIMMABLE, TRIMMED_BYTES, Merge, PortModel, marks_between
-from tests.switches.switch_kit import JSON, Namespace, mrc_frame, receive, sid
+from tests.support.merge import CONTROL, OVERHEAD, TRIMMABLE, TRIMMED_BYTES, Merge, PortModel, marks_between
+from tests.support.switch_kit import JSON, Namespace, mrc_frame, receive, sid
 from topologies import LinkProfile
 
 pytestmark = pytest.mark.root

@@ -16,7 +16,7 @@ from switches.ebpf.p4rt.schema import Schema, TableSchema, bind
 from switches.ebpf.p4rt.status import Code, P4RuntimeError, batch_status
 from switches.ebpf.p4rt.values import decode, encode
 from switches.ebpf.program import translate
-from tests.switches.switch_kit import DATA, JSON, P4INFO, Names, read_p4info
+from tests.support.switch_kit import DATA, JSON, P4INFO, Names, read_p4info
 
 
 @given(width=st.integers(1, 128), data=st.data())

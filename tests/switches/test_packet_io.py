@@ -19,8 +19,8 @@ from switches.bmv2_json import read_program
 from switches.ebpf.p4rt.packet_io import ControllerHeader, controller_headers
 from switches.ebpf.p4rt.status import P4RuntimeError
 from switches.interpreter import Interpreter
+from tests.support.switch_kit import DATA, Client, Namespace, read_p4info, receive, three_ports
 from tests.switches.conftest import TARGETS
-from tests.switches.switch_kit import DATA, Client, Namespace, read_p4info, receive, three_ports
 
 Code = grpc.StatusCode
 CPU = 510

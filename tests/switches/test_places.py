@@ -7,7 +7,7 @@ from typing import Any
 
 from switches.bmv2_json import read_program
 from switches.ebpf.places import find_places
-from tests.switches.switch_kit import JSON
+from tests.support.switch_kit import JSON
 
 
 def test_each_header_of_the_switch_program_has_its_places() -> None:

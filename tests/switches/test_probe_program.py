@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from linux import bpf
 from switches.bmv2_json import read_program
-from switches.ebpf import bpf
 from switches.interpreter import Exact, Interpreter, Prefix, Rule
-from tests.switches.switch_kit import JSON, probe_frame, records_at, sid, without_times
+from tests.support.switch_kit import JSON, probe_frame, records_at, sid, without_times
 from tests.switches.test_differential import Bench, bench_of
 
 HOP, PROBE = "MrcIngress.micro_segment", "MrcIngress.probe"

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from linux import bpf
+from linux.traffic_control import TrafficControl
 from switches.bmv2_json import read_program
-from switches.ebpf import bpf
-from switches.ebpf.tc import TrafficControl
 from switches.interpreter import Exact, Interpreter, Prefix, Rule
-from tests.switches.switch_kit import JSON, Namespace, ipv6_frame, mrc_frame, sid
+from tests.support.switch_kit import JSON, Namespace, ipv6_frame, mrc_frame, sid
 from tests.switches.test_differential import Bench, bench_of
 
 QUEUE, MARKS = "MrcIngress.port_queue", "MrcIngress.ecn_mark"

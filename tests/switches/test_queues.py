@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 from finsy.proto import p4r
 
+from linux.errors import BadInputError
+from linux.traffic_control import TrafficControl, ifindex_of
 from switches.ebpf.main import parse, port_queues
 from switches.ebpf.qdiscs import shapes_of
 from switches.ebpf.queues import Shape
-from switches.ebpf.tc import TrafficControl, ifindex_of
-from switches.errors import BadInputError
 from switches.target import SwitchSpec
+from tests.support.switch_kit import DATA, ROOT, Client, Namespace, read_p4info, receive, three_ports
 from tests.switches.conftest import TARGETS
-from tests.switches.switch_kit import DATA, ROOT, Client, Namespace, read_p4info, receive, three_ports
 
 pytestmark = pytest.mark.root
 SIZE = 500

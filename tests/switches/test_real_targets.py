@@ -14,8 +14,7 @@ import pytest
 
 from switches.bmv2_json import read_program
 from switches.interpreter import Between, Exact, Interpreter, Masked, Prefix, Rule
-from tests.switches.conftest import TARGETS
-from tests.switches.switch_kit import (
+from tests.support.switch_kit import (
     DATA,
     JSON,
     P4INFO,
@@ -34,6 +33,7 @@ from tests.switches.switch_kit import (
     three_ports,
     without_times,
 )
+from tests.switches.conftest import TARGETS
 
 pytestmark = [pytest.mark.root]
 

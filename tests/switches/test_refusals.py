@@ -10,19 +10,19 @@ from typing import Any
 
 import pytest
 
+from linux import bpf
+from linux.bpf import RefusedError
+from linux.errors import UnsupportedError
 from switches.bmv2_json import Primitive
-from switches.ebpf import bpf
 from switches.ebpf.actions import ActionWriter
-from switches.ebpf.bpf import RefusedError
 from switches.ebpf.compiled import compile_json
 from switches.ebpf.datapath import Datapath, SharedMaps
 from switches.ebpf.expr import Evaluator
 from switches.ebpf.llvm import PTR, const
 from switches.ebpf.marks import place_at, places_of
 from switches.ebpf.parser_gen import ParserWriter
-from switches.errors import UnsupportedError
-from tests.switches.handmade import assign, do, extract, field, if_, named, number, op, program, state
-from tests.switches.switch_kit import DATA
+from tests.support.handmade import assign, do, extract, field, if_, named, number, op, program, state
+from tests.support.switch_kit import DATA
 
 
 def wild_store(writer: Any) -> None:

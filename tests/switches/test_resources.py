@@ -11,11 +11,10 @@ import grpc
 import pytest
 from finsy.proto import p4r
 
+from linux import bpf
 from switches.bmv2_json import read_program
-from switches.ebpf import bpf
 from switches.interpreter import Exact, Interpreter, Meter, Rule
-from tests.switches.conftest import TARGETS
-from tests.switches.switch_kit import (
+from tests.support.switch_kit import (
     DATA,
     Client,
     Names,
@@ -29,6 +28,7 @@ from tests.switches.switch_kit import (
     receive,
     three_ports,
 )
+from tests.switches.conftest import TARGETS
 from tests.switches.test_differential import Bench, bench_of
 
 pytestmark = [pytest.mark.root]

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from switches.interpreter import Prefix, Rule
-from tests.switches.switch_kit import BLOCK, JSON, ipv6_packet, list_frame, sid, srh
+from tests.support.switch_kit import BLOCK, JSON, ipv6_packet, list_frame, sid, srh
 from tests.switches.test_differential import Bench, bench_of
 
 CONTROL = "MrcIngress.micro_segment"

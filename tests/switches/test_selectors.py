@@ -23,8 +23,7 @@ from switches.ebpf.plan import ActionLayout, ProfileLayout
 from switches.ebpf.profiles import InUseError, ProfileState, Share
 from switches.hashes import HASHES
 from switches.interpreter import Exact, Interpreter, Masked, Prefix, Profile, Rule
-from tests.switches.conftest import TARGETS
-from tests.switches.switch_kit import (
+from tests.support.switch_kit import (
     DATA,
     Client,
     Names,
@@ -39,6 +38,7 @@ from tests.switches.switch_kit import (
     receive,
     three_ports,
 )
+from tests.switches.conftest import TARGETS
 from tests.switches.test_differential import EXAMPLES, Bench, bench_of
 
 Code = grpc.StatusCode

@@ -15,14 +15,14 @@ from pathlib import Path
 import pytest
 from finsy.proto import p4i, p4r
 
+from linux.errors import BadInputError, SwitchError
 from switches.bmv2.target import BMV2_PROGRAM, Bmv2Target
 from switches.ebpf.main import loopback, parse, read_specs
 from switches.ebpf.target import EbpfTarget
-from switches.errors import BadInputError, SwitchError
 from switches.processes import Process, inside, python
 from switches.target import SwitchSpec, SwitchTarget, select_target
-from tests.privilege import AS_NOBODY
-from tests.switches.switch_kit import (
+from tests.support.privilege import AS_NOBODY
+from tests.support.switch_kit import (
     DST,
     JSON,
     MY_SID,

@@ -16,7 +16,7 @@ from switches.ebpf.plan import TUPLES
 from switches.ebpf.program import translate
 from switches.ebpf.tuple_space import prefixes
 from switches.interpreter import Between, Exact, Masked, Prefix, Rule
-from tests.switches.switch_kit import DATA
+from tests.support.switch_kit import DATA
 from tests.switches.test_differential import Bench, bench_of
 
 

@@ -13,7 +13,7 @@ from finsy.proto import p4i, p4r
 
 from switches.ebpf.target import EbpfTarget
 from switches.target import SwitchSpec
-from tests.switches.switch_kit import (
+from tests.support.switch_kit import (
     DATA,
     DST,
     IN_FAULT,

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from testbed import namespaces, processes
+from linux import namespaces
+from testbed import processes
 from testbed.clean import clean
 from testbed.names import Names
 from topologies import Fabric, load_fabric

@@ -4,13 +4,13 @@ import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
+from linux.errors import MachineError
 from testbed import doctor as checks
 from testbed.doctor import Check, doctor, report, require_machine
-from testbed.errors import MachineError
+from tests.support.paths import ROOT
 
 
 def test_a_report_has_a_line_for_each_check_and_a_verdict() -> None:
@@ -81,7 +81,7 @@ def test_root_without_its_powers_is_told_what_to_give() -> None:
         pytest.skip("needs setpriv (util-linux)")
     code = "from testbed.doctor import require_machine; require_machine()"
     drop = ["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin"]
-    root = Path(__file__).parents[2]
+    root = ROOT
     told = subprocess.run([*drop, sys.executable, "-c", code], capture_output=True, text=True, cwd=root)
     assert told.returncode == 1
     assert "may not make network namespaces" in told.stderr.splitlines()[-1]

@@ -13,14 +13,14 @@ import grpc
 import pytest
 
 from controller.faults import LinkFault
-from testbed import namespaces
-from testbed.errors import MachineError
+from linux import namespaces
+from linux.errors import InputError, MachineError
 from testbed.fault_kinds import KINDS, Fault, Place, checked
 from testbed.lab import Lab
 from testbed.links import cables
 from testbed.long_wire import LongWire, WireEnd
 from testbed.names import Names
-from topologies import InputError, load_fabric
+from topologies import load_fabric
 
 TINY = load_fabric("tiny")
 LINK, SPINE, PORT, PLANE = "p0-t0-0:p0-t1-0", "p0-t1-0", "h0-eth0", "p0"

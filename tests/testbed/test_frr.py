@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from testbed import namespaces, rtnetlink
+from linux import namespaces, rtnetlink
+from linux.errors import MachineError
 from testbed.clean import clean
-from testbed.errors import MachineError
 from testbed.fault_kinds import Fault
 from testbed.frr.daemons import DaemonError, find_daemons
 from testbed.frr.fabric import FrrFabric, NotConvergedError, ways

@@ -13,9 +13,10 @@ from itertools import pairwise
 
 import pytest
 
-from testbed import links, namespaces, offloads
+from linux import namespaces, offloads
+from linux.errors import MachineError
+from testbed import links
 from testbed.doctor import doctor
-from testbed.errors import MachineError
 from testbed.links import Cable, cables
 from testbed.names import Names
 from testbed.network import FabricNetwork

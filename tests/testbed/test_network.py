@@ -14,24 +14,27 @@ from pathlib import Path
 
 import pytest
 
-from testbed import namespaces, state
+from linux import namespaces
+from linux.errors import InputError
+from testbed import state
 from testbed.clean import Removed, clean
 from testbed.names import Names
 from testbed.network import FabricNetwork, attach
 from testbed.processes import Process
+from tests.support.paths import ROOT
 from tests.testbed.conftest import leftovers
-from topologies import Fabric, InputError, load_fabric
+from topologies import Fabric, load_fabric
 
 pytestmark = pytest.mark.root
 
-RUNNER = Path(__file__).with_name("runner.py")
+RUNNER = ROOT / "tests" / "support" / "network_runner.py"
 NET_OF_SELF = [sys.executable, "-c", "import os; print(os.stat('/proc/self/ns/net').st_ino)"]
 
 
 @contextmanager
 def _runner(names: Names, *how: str) -> Iterator[subprocess.Popen[str]]:
     argv = [sys.executable, str(RUNNER), names.prefix, str(names.state_dir), *how]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=environment) as process:
         try:
             assert process.stdout is not None

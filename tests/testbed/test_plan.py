@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyroute2.netlink.rtnl.tcmsg import tcmsg
 
-from testbed import rtnetlink
+from linux import rtnetlink
 from testbed.links import FIRST_INDEX, cables, shape_of
 from testbed.names import Names
 from testbed.nodes import FabricTopo

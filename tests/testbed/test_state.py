@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from linux.errors import InputError, MachineError
 from testbed import state
-from testbed.errors import MachineError
 from testbed.names import Names
 from testbed.processes import Process
 from testbed.state import State
 from testbed.topology_text import topology_text
-from topologies import Fabric, InputError
+from topologies import Fabric
 
 NOBODY = Process(2**22 + 1, 1)  # above the largest pid there can be
 

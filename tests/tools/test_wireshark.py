@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from hosts.mrc import wire
-from tests.tools.mrc_packets import (
+from tests.support.mrc_packets import (
     DSCP,
     EV,
     LINKTYPE_ETHERNET,
@@ -16,7 +16,7 @@ from tests.tools.mrc_packets import (
     frame_of,
     write_pcap,
 )
-from tests.tools.tshark import fields_of, registered_fields, require_tshark, tshark
+from tests.support.tshark import fields_of, registered_fields, require_tshark, tshark
 
 CHECK_ICRC = ("-o", "mrc.icrc:Every packet (slow)")
 ALWAYS: dict[str, int | str | bool] = {"mrc.ev": EV, "mrc.ev.plane": 3, "mrc.ev.uplink": 5}

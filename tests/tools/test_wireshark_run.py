@@ -9,9 +9,9 @@ import pytest
 
 from hosts.mrc import wire
 from hosts.stream import StreamPlan
-from tests.end_to_end.agents import Incast, incast, incast_network
 from tests.end_to_end.conftest import Up, tiny  # noqa: F401
-from tests.tools.tshark import fields_of, registered_fields, require_tshark, tshark
+from tests.support.agents import Incast, incast, incast_network
+from tests.support.tshark import fields_of, registered_fields, require_tshark, tshark
 
 pytestmark = pytest.mark.root
 

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from topologies import Fabric, InputError, build_fabric, load_fabric, shipped_topologies
+from linux.errors import InputError
+from topologies import Fabric, build_fabric, load_fabric, shipped_topologies
 from topologies.model import ev_fields
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from switches.errors import BadInputError
+from linux.errors import BadInputError
 
 _DEVICE_DATA = 3  # field of p4.tmp.P4DeviceConfig, as the p4lang tutorials send it
 

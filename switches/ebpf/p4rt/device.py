@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 
 from finsy.proto import p4r
 
+from linux.scheduling import ABOVE_AGENTS, before_others
+from linux.traffic_control import TrafficControl, ifindex_of
 from switches.ebpf.changes import Transaction
 from switches.ebpf.compiled import Compiled
 from switches.ebpf.datapath import Datapath, SharedMaps
@@ -30,8 +32,6 @@ from switches.ebpf.p4rt.status import Code, P4RuntimeError
 from switches.ebpf.p4rt.table_entries import TableEntries
 from switches.ebpf.p4rt.value_set_entries import ValueSetEntries
 from switches.ebpf.queues import Shape
-from switches.ebpf.tc import TrafficControl, ifindex_of
-from switches.priority import ABOVE_AGENTS, before_others
 from switches.target import SwitchSpec
 
 FEW_CHANGES = 16

@@ -7,7 +7,8 @@ import struct
 import time
 from collections.abc import Callable, Sequence
 
-from switches.ebpf.bpf import ANY, LOCK
+from linux.bpf import ANY, LOCK
+from linux.ring_buffer import RingReader
 from switches.ebpf.changes import Change, Transaction
 from switches.ebpf.compiled import Compiled
 from switches.ebpf.datapath import Datapath
@@ -19,7 +20,6 @@ from switches.ebpf.p4rt.status import Code, P4RuntimeError
 from switches.ebpf.plan import DROP_PORT, RING_SIZE
 from switches.ebpf.profiles import ProfileState
 from switches.ebpf.replication import SESSION, ReplicationState
-from switches.ebpf.ring import RingReader
 from switches.ebpf.value_sets import ValueSetState
 
 

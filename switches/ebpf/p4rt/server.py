@@ -19,10 +19,13 @@ import grpc
 import grpc.aio
 from finsy.proto import p4r, p4r_grpc
 
+from linux.errors import BadInputError, SwitchError
+from linux.link_monitor import LinkMonitor
+from linux.scheduling import ABOVE_AGENTS, before_others
+from linux.traffic_control import TrafficControl, ifindex_of
 from switches.ebpf.compiled import Compiled, compile_json
 from switches.ebpf.cpu_port import CpuPort
 from switches.ebpf.datapath import SharedMaps
-from switches.ebpf.links import LinkMonitor
 from switches.ebpf.p4rt.arbitration import Arbiter, Client
 from switches.ebpf.p4rt.devconfig import json_of
 from switches.ebpf.p4rt.device import Config, Device
@@ -32,9 +35,6 @@ from switches.ebpf.p4rt.schema import bind
 from switches.ebpf.p4rt.status import DETAILS_KEY, Code, P4RuntimeError, batch_status, number
 from switches.ebpf.power import power_handlers
 from switches.ebpf.qdiscs import QdiscMonitor, drop_queue, set_queue, shapes_of
-from switches.ebpf.tc import TrafficControl, ifindex_of
-from switches.errors import BadInputError, SwitchError
-from switches.priority import ABOVE_AGENTS, before_others
 from switches.target import SwitchSpec
 
 log = logging.getLogger(__name__)

@@ -1,0 +1,98 @@
+"""What was broken and when: the fault log, and the seeded choice of links to break."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path as FilePath
+from typing import Any
+
+from linux.errors import InputError
+from topologies import Fabric, Path
+
+
+@dataclass(frozen=True, slots=True)
+class FaultRecord:
+    """One fault as it was made: all four stamps are CLOCK_MONOTONIC ns, each pair around one call.
+
+    ``where`` names a link (``p0-t0-0:p0-t1-2``), a switch, a NIC's port (``h0-eth1``) or a plane (``p0``).
+    ``direction`` is ``both``, or of a link ``up`` (away from the hosts) or ``down``. A fault that was never
+    healed has no restore stamps.
+    """
+
+    kind: str
+    where: str
+    t_before_ns: int
+    t_after_ns: int
+    restore_before_ns: int | None = None
+    restore_after_ns: int | None = None
+    direction: str = "both"
+
+    @property
+    def middle_ns(self) -> int:
+        """The moment that times are counted from."""
+        return (self.t_before_ns + self.t_after_ns) // 2
+
+    @property
+    def half_width_ns(self) -> int:
+        """How far the true moment can be from the middle (rounded up)."""
+        return (self.t_after_ns - self.t_before_ns + 1) // 2
+
+    def breaks(self, path: Path) -> bool:
+        """Whether data on this path meets the fault."""
+        ends = (f"{node}-eth{path.plane}" for node in (path.nodes[0], path.nodes[-1]))
+        if self.where in (*path.nodes, *ends, f"p{path.plane}"):
+            return True
+        if self.where not in path.links:
+            return False
+        if self.direction == "both":
+            return True
+        a = self.where.split(":")[0]  # the lower end comes first in a link's name
+        up = path.nodes[path.links.index(self.where)] == a
+        return up == (self.direction == "up")
+
+    def to_dict(self) -> dict[str, Any]:
+        """As it goes into faults.json and into a trial's ``fault``."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> FaultRecord:
+        """The inverse of ``to_dict``. Raises KeyError or TypeError on something else."""
+        return cls(**data)
+
+
+def save_faults(path: FilePath | str, faults: Sequence[FaultRecord]) -> None:
+    """Writes the fault log."""
+    text = json.dumps([fault.to_dict() for fault in faults], indent=2)
+    FilePath(path).write_text(text + "\n", encoding="utf-8")
+
+
+def load_faults(path: FilePath | str) -> tuple[FaultRecord, ...]:
+    """Reads a fault log. Raises InputError on anything else."""
+    try:
+        entries = json.loads(FilePath(path).read_text(encoding="utf-8"))
+        return tuple(FaultRecord.from_dict(entry) for entry in entries)
+    except (OSError, ValueError, TypeError) as error:
+        raise InputError(f"not a fault log: {error}", where=str(path)) from None
+
+
+def fabric_links_between(fabric: Fabric, src: str, dst: str) -> tuple[str, ...]:
+    """The T0-T1 links on any path from one host to the other, in the fabric's order."""
+    on_path = {link for path in fabric.paths(src, dst) for link in path.links}
+    return tuple(link.name for link in fabric.links if link.kind == "fabric" and link.name in on_path)
+
+
+def choose_links(links: Sequence[str], trials: int, seed: int) -> tuple[str, ...]:
+    """Which link each trial breaks: a seeded shuffle, again when all have been used.
+
+    Raises ValueError where there is no link to choose from.
+    """
+    if not links:
+        raise ValueError("no T0-T1 link lies between the two hosts: put them in different racks")
+    chooser = random.Random(seed)
+    chosen: list[str] = []
+    while len(chosen) < trials:
+        chosen += chooser.sample(list(links), len(links))
+    return tuple(chosen[:trials])

@@ -1,0 +1,179 @@
+"""From the samples of all ranks to the metrics of a repetition. Pure: arrays in, numbers out.
+
+A metric is a name with its unit as suffix and the values of one repetition: one value, or one for each
+operation, step, fault or message. Times are CLOCK_MONOTONIC ns before they become metrics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from experiments.spec.placement import Placement
+
+Ints = npt.NDArray[np.int64]
+RankSamples = Sequence[Mapping[str, Ints]]
+Metrics = dict[str, list[float]]
+
+BUS_FACTOR = {
+    "all-reduce": lambda n: 2 * (n - 1) / n,
+    "all-gather": lambda n: (n - 1) / n,
+    "all-to-all": lambda n: (n - 1) / n,
+}
+"""Bus bandwidth over algorithm bandwidth, as nccl-tests defines both (its doc/PERFORMANCE.md)."""
+
+BASELINE_NS = 500_000_000
+"""How far before a fault a flow's usual latency is looked at."""
+CALM_NS = 20_000_000
+"""A flow is whole again when for so long no message was late."""
+MIN_BASELINE = 20
+
+
+def size_text(size_bytes: int) -> str:
+    """``1 MiB``, ``64 KiB``, ``100 B``: as metrics have it in their names."""
+    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if size_bytes >= scale and size_bytes % scale == 0:
+            return f"{size_bytes // scale}{unit}"
+    return f"{size_bytes}B"
+
+
+def collective_metrics(kind: str, ranks: RankSamples) -> Metrics:
+    """``time_us``, ``algbw_gbps`` and ``busbw_gbps`` by size: an operation lasts until its last rank is done,
+    from when its first rank left the barrier."""
+    n = len(ranks)
+    found: Metrics = {}
+    sizes, starts, ends = (np.array([r[key] for r in ranks]) for key in ("bytes", "start_ns", "end_ns"))
+    for size in dict.fromkeys(sizes[0].tolist()) if sizes.size else ():
+        chosen = sizes[0] == size
+        took = (ends[:, chosen].max(axis=0) - starts[:, chosen].min(axis=0)).astype(np.float64)
+        algbw = size * 8 / took
+        label = size_text(size)
+        found[f"time_us@{label}"] = (took / 1e3).tolist()
+        found[f"algbw_gbps@{label}"] = algbw.tolist()
+        found[f"busbw_gbps@{label}"] = (algbw * BUS_FACTOR[kind](n)).tolist()
+    return found
+
+
+def training_metrics(ranks: RankSamples, compute_ns: int) -> Metrics:
+    """``step_us`` from the first rank's start to the last one's end, ``comm_us`` the part behind computing,
+    and ``stalled_us``: by how much a step's communication exceeds the usual (the median)."""
+    starts, computed, ends = (np.array([r[k] for r in ranks]) for k in ("start_ns", "computed_ns", "end_ns"))
+    if not starts.size:
+        return {}
+    step = (ends.max(axis=0) - starts.min(axis=0)) / 1e3
+    comm = (ends.max(axis=0) - computed.max(axis=0)) / 1e3
+    stalled = np.maximum(0, comm - np.median(comm))
+    return {
+        "step_us": step.tolist(),
+        "comm_us": comm.tolist(),
+        "stalled_us": stalled.tolist(),
+        "stalled_share": [float(stalled.sum() / step.sum())],
+        "busy_share": [float(compute_ns / 1e3 / np.mean(step))],
+    }
+
+
+def request_metrics(ranks: RankSamples, measure_ns: int) -> Metrics:
+    """``latency_us`` of every request sent after the warm-up."""
+    sent, answered = ranks[0]["sent_ns"], ranks[0]["answered_ns"]
+    sent = sent[: len(answered)]
+    took = (answered - sent)[sent >= measure_ns]
+    return {"latency_us": (took / 1e3).tolist()}
+
+
+def flow_times(number: int, placement: Placement, ranks: RankSamples) -> tuple[Ints, Ints]:
+    """When each message of a flow was posted and when it arrived; -1 where it did not."""
+    src, dst = placement.pairs[number]
+    posted = ranks[src][f"flow{number}_posted_ns"]
+    numbers, arrived = ranks[dst][f"flow{number}_numbers"], ranks[dst][f"flow{number}_arrived_ns"]
+    times = np.full(max(len(posted), int(numbers.max(initial=-1)) + 1), -1, np.int64)
+    times[numbers] = arrived
+    return posted, times[: len(posted)]
+
+
+def flow_metrics(
+    placement: Placement, ranks: RankSamples, measure_ns: int, faults_ns: Sequence[int]
+) -> Metrics:
+    """``goodput_mbps`` in all and ``flow_mbps`` of each, ``latency_us``; and for every fault the worst flow's
+    ``gap_us`` (longest between two arrivals) and ``whole_us`` (until its last late message is here)."""
+    end_ns = measure_ns + (placement.length_ns or 0)
+    seconds = (end_ns - measure_ns) / 1e9
+    rates, latencies = [], []
+    per_fault: dict[int, list[tuple[float, float, float]]] = {i: [] for i in range(len(faults_ns))}
+    for number, flow in enumerate(placement.params["flows"]):
+        posted, arrived = flow_times(number, placement, ranks)
+        here = arrived >= 0
+        counted = here & (arrived >= measure_ns) & (arrived < end_ns)
+        rates.append(float(counted.sum() * flow["message_bytes"] * 8 / seconds / 1e6))
+        latencies.append((arrived - posted)[counted] / 1e3)
+        for i, fault_ns in enumerate(faults_ns):
+            stop = faults_ns[i + 1] if i + 1 < len(faults_ns) else int(arrived.max(initial=end_ns))
+            per_fault[i].append(recovery(posted, arrived, fault_ns, stop))
+    found: Metrics = {
+        "goodput_mbps": [sum(rates)],
+        "flow_mbps": rates,
+        "latency_us": np.concatenate(latencies).tolist() if latencies else [],
+    }
+    if faults_ns:
+        worst = [max(values, key=lambda v: v[1]) for values in per_fault.values()]
+        found["gap_us"] = [max(v[0] for v in values) for values in per_fault.values()]
+        found["whole_us"] = [w[1] for w in worst]
+        found["since_hit_us"] = [w[2] for w in worst]
+    return found
+
+
+def recovery(posted: Ints, arrived: Ints, fault_ns: int, stop_ns: int) -> tuple[float, float, float]:
+    """Of one flow and one fault, in microseconds: longest gap, whole, and whole since its first hit message.
+
+    A message is late when it took longer than any in the half second before the fault (of those, the
+    slowest in a thousand is left out). What is late within 20 ms of the fault or of another late one
+    belongs to the fault; ``whole`` is when the last of these arrived. Where none was late, it is what a
+    message may usually take: a recovery that hides in the noise took no longer than that. A message that
+    never arrived counts until ``stop_ns``, which is then a lower bound.
+    """
+    came = np.where(arrived >= 0, arrived, stop_ns)
+    latency = came - posted
+    before = (arrived >= 0) & (arrived < fault_ns) & (arrived >= fault_ns - BASELINE_NS)
+    usual = float(np.percentile(latency[before], 99.9)) if before.sum() >= MIN_BASELINE else 0.0
+    around = np.sort(arrived[(arrived >= fault_ns - CALM_NS) & (arrived < stop_ns)])
+    edges = np.concatenate(([fault_ns], around[around >= fault_ns], [stop_ns]))
+    gap = float(np.diff(edges).max(initial=0)) / 1e3
+    open_or_later = (came >= fault_ns) & (posted < stop_ns)
+    late = open_or_later & (latency > usual)
+    order = np.argsort(came[late], kind="stable")
+    ends, begins = came[late][order], posted[late][order]
+    whole, hit = fault_ns, None
+    for end, begin in zip(ends.tolist(), begins.tolist(), strict=True):
+        if begin > whole + CALM_NS:
+            break
+        whole = max(whole, end)
+        hit = begin if hit is None else min(hit, begin)
+    if hit is None:
+        return gap, usual / 1e3, usual / 1e3
+    return gap, (whole - fault_ns) / 1e3, (whole - max(hit, fault_ns)) / 1e3
+
+
+def delivered_series(
+    ranks: RankSamples, measure_ns: int, begin_ns: int, end_ns: int, bin_ns: int
+) -> dict[str, Any]:
+    """Bytes delivered to all ranks, and packets that they took for lost, in each bin from ``begin_ns`` on.
+
+    ``start_us`` is relative to the measurement's start. Between two samples of a rank its bytes are taken as
+    coming evenly.
+    """
+    edges = np.arange(begin_ns, max(end_ns, begin_ns + bin_ns) + 1, bin_ns)
+    total = np.zeros(len(edges))
+    lost = np.zeros(len(edges) - 1, dtype=np.int64)
+    for rank in ranks:
+        times, delivered = rank["series_t_ns"], rank["series_bytes"]
+        if len(times):
+            total += np.interp(edges, times, delivered)
+        lost += np.histogram(rank.get("event_lost_ns", ()), edges)[0]
+    return {
+        "start_us": (begin_ns - measure_ns) / 1e3,
+        "bin_us": bin_ns / 1e3,
+        "bytes": np.diff(total).round().astype(int).tolist(),
+        "lost": lost.tolist(),
+    }

@@ -1,0 +1,57 @@
+"""One page over many runs: what each shows, and whether it came out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from experiments.report.page.render import render
+from experiments.report.page.shared import judgement
+from experiments.report.table import us
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A run in the index: ``link`` leads to its page, relative to the index."""
+
+    link: str
+    name: str
+    finished: str
+    claim: str
+    found: str
+    verdict: str
+    colour: str
+    paper: str
+    where: str
+    valid: bool
+
+
+def row_of(result: Mapping[str, Any], link: str) -> Row:
+    """A run's row, from its result.json."""
+    judged = judgement(result)
+    return Row(
+        link=link,
+        name=result["scenario"],
+        finished=result["finished"][:16].replace("T", " "),
+        claim=result.get("claim") or result.get("parameters", {}).get("description", ""),
+        found=judged.found or _recovery(result),
+        verdict=judged.verdict or "not judged",
+        colour=judged.colour,
+        paper=judged.paper,
+        where=f"{result['topology']}, {result['target']}",
+        valid=bool(result["valid"]),
+    )
+
+
+def _recovery(result: Mapping[str, Any]) -> str:
+    whole = result.get("summary", {}).get("whole_us")
+    if not whole or not whole["n"]:
+        return ""
+    return f"whole after {us(whole['p50'])} µs in the median, {us(whole['max'])} µs at worst, n {whole['n']}"
+
+
+def index_page(rows: Sequence[Row], heading: str) -> str:
+    """The page."""
+    context = {"rows": [asdict(row) for row in rows], "heading": heading, "doubtful": False}
+    return render("index.html", context)

@@ -1,0 +1,30 @@
+"""Templates to HTML: whatever comes from a run is escaped, but for pictures that we drew."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+
+@cache
+def _environment() -> Environment:
+    return Environment(
+        loader=PackageLoader("experiments.report.page"),
+        autoescape=lambda name: name is None or name.endswith(".html"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+    )
+
+
+def render(template: str, context: Mapping[str, Any]) -> str:
+    """The template filled in. Raises jinja2.UndefinedError where the context lacks a name."""
+    return _environment().get_template(template).render(context)
+
+
+def drawn(svg: str | None) -> Markup | None:
+    """Marks a picture of ours as not to be escaped."""
+    return None if svg is None else Markup(svg)

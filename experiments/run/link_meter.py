@@ -1,0 +1,70 @@
+"""What links carry over time, read off the switches' own counters while a measurement goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+from linux.errors import InputError
+from topologies import Fabric
+
+PERIOD_NS = 100_000_000
+
+
+def metered(fabric: Fabric, pattern: str) -> tuple[str, ...]:
+    """The T0-T1 links whose names fit a pattern; none for no pattern. Raises InputError where none does."""
+    if not pattern:
+        return ()
+    fabric_links = [link.name for link in fabric.links if link.kind == "fabric"]
+    found = tuple(name for name in fabric_links if fnmatchcase(name, pattern))
+    if not found:
+        raise InputError(
+            f"measure.links: '{pattern}' matches none of {fabric.name}, as {fabric_links[0]} would"
+        )
+    return found
+
+
+class LinkMeter:
+    """Reads counters every 100 ms; ``read`` has the bytes sent by every interface so far, by its name."""
+
+    def __init__(
+        self, fabric: Fabric, links: Sequence[str], read: Callable[[], Mapping[str, int]], begin_ns: int
+    ) -> None:
+        ends = {name: fabric.link(*name.split(":")) for name in links}
+        self._ports = {name: (link.a.ifname, link.b.ifname) for name, link in ends.items()}
+        self._read = read
+        self._begin_ns = begin_ns
+        self._times: list[int] = []
+        self._bytes: dict[str, list[int]] = {name: [] for name in links}
+        self.next_ns: int | None = begin_ns if links else None
+        """When the next reading is due."""
+
+    def act(self, clock: Callable[[], int]) -> None:
+        """Takes a reading where one is due."""
+        if self.next_ns is None or clock() < self.next_ns:
+            return
+        before = clock()
+        counters = self._read()
+        after = clock()
+        self._times.append((before + after) // 2)
+        for name, ports in self._ports.items():
+            self._bytes[name].append(sum(counters.get(port, 0) for port in ports))
+        self.next_ns += PERIOD_NS * max(1, -(-(after - self.next_ns) // PERIOD_NS))
+
+    def series(self, measure_ns: int) -> dict[str, Any]:
+        """The bytes that each link carried, both ways together, in each bin from its first reading on.
+
+        ``start_us`` is relative to ``measure_ns``. Between two readings bytes are taken as coming evenly.
+        """
+        last_ns = self._times[-1] if self._times else self._begin_ns
+        import numpy as np  # scenarios are checked without it
+
+        edges = np.arange(self._begin_ns, last_ns + 1, PERIOD_NS)
+        carried = {
+            name: np.diff(np.interp(edges, self._times, counts)).round().astype(int).tolist()
+            for name, counts in self._bytes.items()
+            if counts
+        }
+        start_us = (self._begin_ns - measure_ns) / 1e3
+        return {"start_us": start_us, "bin_us": PERIOD_NS / 1e3, "bytes": carried}

@@ -1,0 +1,121 @@
+"""What machine and what software made a result: without it a number means nothing elsewhere."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from hosts import compiled
+from linux.scheduling import may_keep_cpus_awake
+
+_PACKAGES = ("mrclab", "llvmlite", "numpy", "finsy", "grpcio")
+
+
+def describe_system(p4_json: Path | None = None, extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The machine and the software, as `result.json` has it under ``system``.
+
+    What cannot be found out is None. ``p4_json`` is the compiled switch program, told by its SHA-256;
+    ``extra`` is laid over the rest (the version of the target, say).
+    """
+    description: dict[str, Any] = {
+        "cpu_model": _cpu_model(),
+        "cpus": os.cpu_count(),
+        "cpus_usable": len(os.sched_getaffinity(0)),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "machine": platform.machine(),
+        "kernel": platform.release(),
+        "distribution": _distribution(),
+        "virtual": _virtual(),
+        "clock_source": _read("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
+        "cpus_kept_awake": may_keep_cpus_awake(),
+        "governor": _read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        "python": platform.python_version(),
+        "mrc_core": compiled.describe(),
+        "packages": {name: _version(name) for name in _PACKAGES},
+        "git": _git(Path(__file__).resolve().parent),
+        "p4_json_sha256": _sha256(p4_json),
+        "tcpdump": _first_line(["tcpdump", "--version"]),
+    }
+    return description | dict(extra or {})
+
+
+def _read(path: str) -> str | None:
+    try:
+        return Path(path).read_text(encoding="utf-8").strip() or None
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def _field(text: str | None, *keys: str) -> str | None:
+    for line in (text or "").splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() in keys:
+            return value.strip()
+    return None
+
+
+def _cpu_model() -> str | None:
+    # arm64 has no model name there, only numbers of implementer and part
+    return _field(_read("/proc/cpuinfo"), "model name", "Model", "Processor") or platform.processor() or None
+
+
+def _virtual() -> bool | None:
+    """Whether a hypervisor runs us, by the CPU's own word; None where its kind of CPU has none."""
+    flags = _field(_read("/proc/cpuinfo"), "flags")
+    return None if flags is None else "hypervisor" in flags.split()
+
+
+def _distribution() -> str | None:
+    try:
+        return platform.freedesktop_os_release().get("PRETTY_NAME")
+    except OSError:
+        return None
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _sha256(path: Path | None) -> str | None:
+    if path is None or not path.is_file():
+        return None
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _run(command: list[str]) -> str | None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return (done.stdout or done.stderr) if done.returncode == 0 else None
+
+
+def _first_line(command: list[str]) -> str | None:
+    text = (_run(command) or "").strip()
+    return text.splitlines()[0] if text else None
+
+
+def _git(directory: Path) -> dict[str, Any] | None:
+    """Commit and whether tracked files differ from it; None outside a work tree."""
+    git = ["git", "-c", "safe.directory=*", "-C", str(directory)]
+    commit = _first_line([*git, "rev-parse", "HEAD"])
+    if commit is None:
+        return None
+    changes = _run([*git, "status", "--porcelain", "--untracked-files=no"])
+    return {"commit": commit, "dirty": bool((changes or "").strip())}
+
+
+if __name__ == "__main__":
+    import json
+
+    json.dump(describe_system(), sys.stdout, indent=2)

@@ -1,0 +1,245 @@
+"""The recorder's ears where the kernel can be programmed: a program of our own at the NIC's tc hooks.
+
+For every IPv6 frame that leaves or enters an interface it writes one record of fixed size, with the time and
+the frame's first bytes, into a ring buffer; every now and then a thread carries these over into a file, many
+at a time, and at the end they become a pcap file like tcpdump's. That takes a small part of what a packet
+socket costs, and nobody has to wake up for it: a tap keeps up where tcpdump would lose packets and take the
+CPU that the endpoints need. The stamps are CLOCK_MONOTONIC's own.
+
+Nothing here asks the endpoints: a tap sees what the kernel hands to the NIC, and what comes out of it.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import tempfile
+import threading
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+
+from experiments.measure.pcap import LINKTYPE_LINUX_SLL2, SLL2_OUTGOING, file_header
+from experiments.run.capture import CaptureCounts
+from linux import bpf, namespaces
+from linux.bpf import Map
+from linux.bpf_types import MMAPABLE, MapSpec, MapType
+from linux.ring_buffer import RECORD_HEADER, RingReader
+from linux.traffic_control import TrafficControl, ifindex_of
+from switches.ebpf.elf import section
+from switches.ebpf.llvm import I8, I32, I64, PTR, Asm, Helper, const
+from switches.ebpf.worker import compile_ir
+
+RING_BYTES = 64 << 20  # four seconds of 75,000 packets/s, should a busy machine let nobody carry them over
+DRAIN_S = 0.1
+ETHERNET = 14
+# What is kept of a frame, at most: headers up to RETH and immediate, or a whole SACK, behind a segment list
+# of two. The kernel copies constant lengths only, so a shorter frame is kept up to the next of these.
+KEPT = (176, 160, 144, 128, 112, 96, 80, 64)
+
+_HEAD = np.dtype([("t_ns", "<u8"), ("ifindex", "<u4"), ("wire", "<u4"), ("kept", "<u4"), ("outgoing", "<u4")])
+_RECORD = np.dtype([("ring", f"V{RECORD_HEADER}"), ("head", _HEAD), ("frame", "u1", (KEPT[0],))])
+_DATA_BYTES = _HEAD.itemsize + KEPT[0]
+_LOST = struct.Struct("=Q")
+_CHUNK = 1 << 16
+_SECTION = "classifier"
+_CONTINUE = -1  # TC_ACT_UNSPEC: go on as if the program were not there
+_LEN, _PROTOCOL, _IFINDEX = 0, 16, 40  # struct __sk_buff
+_IPV6 = 0xDD86  # in network order
+_NO_WAKEUP = 1
+_RING, _LOST_MAP = range(2)
+_ETH_P_IPV6, _ARPHRD_ETHER = 0x86DD, 1
+
+
+@cache
+def _program(outgoing: bool) -> bytes:
+    """The program of one direction, with marks where its maps go. Raises CompilerError."""
+    module = ir.Module(name="tap")
+    module.triple = "bpfel"
+    function = ir.Function(module, ir.FunctionType(I32, [PTR]), "tap")
+    function.section = _SECTION
+    asm = Asm(module, function)
+    b, ctx = asm.b, function.args[0]
+    memory = b.alloca(ir.ArrayType(I8, _DATA_BYTES))
+    memory.align = 8
+    record = b.inttoptr(b.ptrtoint(memory, I64), PTR)  # of no type, as all addresses here
+    length, protocol, ifindex = (asm.load(asm.at(ctx, at), 32, 4) for at in (_LEN, _PROTOCOL, _IFINDEX))
+    ours, done, write, lost = (asm.block(name) for name in ("ours", "done", "write", "lost"))
+    b.cbranch(b.icmp_unsigned("==", protocol, const(32, _IPV6)), ours, done)
+    asm.enter(done)
+    b.ret(const(32, _CONTINUE))
+    asm.enter(ours)
+    for at in range(0, _DATA_BYTES, 8):
+        asm.store(const(64, 0), asm.at(record, at), 8)
+    asm.store(asm.helper(Helper.KTIME_GET_NS), asm.at(record, 0), 8)
+    for at, value in ((8, ifindex), (12, length), (20, const(32, int(outgoing)))):
+        asm.store(value, asm.at(record, at), 4)
+    for size in KEPT:
+        long, short, read = (asm.block(f"{name}.{size}") for name in ("long", "short", "read"))
+        b.cbranch(b.icmp_unsigned(">=", length, const(32, size)), long, short)
+        asm.enter(long)
+        frame = asm.at(record, _HEAD.itemsize)
+        failed = asm.helper(Helper.SKB_LOAD_BYTES, ctx, const(64, 0), frame, const(64, size))
+        b.cbranch(b.icmp_unsigned("==", failed, const(64, 0)), read, done)
+        asm.enter(read)
+        asm.store(const(32, size), asm.at(record, 16), 4)
+        b.branch(write)
+        asm.enter(short)
+    b.branch(done)
+    asm.enter(write)
+    args = (asm.map_ptr(_RING), record, const(64, _DATA_BYTES), const(64, _NO_WAKEUP))
+    full = asm.helper(Helper.RINGBUF_OUTPUT, *args)
+    b.cbranch(b.icmp_unsigned("==", full, const(64, 0)), done, lost)
+    asm.enter(lost)
+    b.atomic_rmw("add", asm.map_value(_LOST_MAP), const(64, 1), "monotonic")
+    b.branch(done)
+    return section(compile_ir(str(module)), _SECTION)
+
+
+@dataclass(frozen=True, slots=True)
+class TapEar:
+    """Where a tap listens: interfaces of a network namespace, given by its name.
+
+    Stamps are CLOCK_MONOTONIC's; in the file they are moved by ``offset_ns``, so that they look like times of
+    day. Ears of one recording have one offset.
+    """
+
+    namespace: str
+    interfaces: tuple[str, ...]
+    offset_ns: int
+
+    def start(self, file: Path) -> Tap:
+        """Begins to record. Raises MachineError and SwitchError where the kernel does not let us."""
+        return Tap(file, self.namespace, self.interfaces, self.offset_ns)
+
+
+class Tap:
+    """A running tap. Made by `TapEar.start`; packets are being recorded as soon as it exists."""
+
+    def __init__(self, file: Path, namespace: str, interfaces: Sequence[str], offset_ns: int) -> None:
+        self.file = file
+        self._offset_ns = offset_ns
+        self._namespace = namespace
+        self._attached: list[int] = []
+        self._taken = 0
+        self._end = threading.Event()
+        self._carrying = threading.Lock()
+        with ExitStack() as stack:
+            ring = Map(MapSpec("tap_ring", MapType.RINGBUF, 0, 0, RING_BYTES))
+            stack.callback(ring.close)
+            self._lost = Map(MapSpec("tap_lost", MapType.ARRAY, 4, 8, 1, MMAPABLE))
+            stack.callback(self._lost.close)
+            self._ring = RingReader(ring.fd, RING_BYTES)
+            stack.callback(self._ring.close)
+            self._raw = stack.enter_context(tempfile.TemporaryFile(dir=file.parent))
+            fds = [
+                bpf.load_program(bpf.relocate(_program(out), [ring.fd, self._lost.fd]), "tap")
+                for out in (0, 1)
+            ]
+            for fd in fds:
+                stack.callback(os.close, fd)
+            stack.callback(self._detach)
+            namespaces.in_thread(lambda: self._attach(interfaces, fds))
+            self._closing = stack.pop_all()
+        self._thread = threading.Thread(target=self._drain, name="tap", daemon=True)
+        self._thread.start()
+
+    @property
+    def offset_ns(self) -> int | None:
+        """What the file's stamps are ahead of CLOCK_MONOTONIC."""
+        return self._offset_ns
+
+    def _attach(self, interfaces: Sequence[str], fds: Sequence[int]) -> None:
+        namespaces.enter(self._namespace)
+        with TrafficControl() as tc:
+            for name in interfaces:
+                ifindex = ifindex_of(name)
+                tc.add_clsact(ifindex)
+                self._attached.append(ifindex)
+                for egress, fd in enumerate(fds):
+                    tc.add_filter(ifindex, fd, "tap", egress=bool(egress))
+
+    def _detach(self) -> None:
+        def work() -> None:
+            namespaces.enter(self._namespace)
+            with TrafficControl() as tc:
+                while self._attached:
+                    tc.remove_clsact(self._attached.pop())
+
+        if self._attached:
+            namespaces.in_thread(work)
+
+    def _drain(self) -> None:
+        while not self._end.wait(DRAIN_S):
+            self.carry()
+
+    def carry(self) -> None:
+        """Carries over into the file what the ring holds now."""
+        with self._carrying:
+            self._carry()
+
+    def _carry(self) -> None:
+        for piece in self._ring.pieces(_RECORD.itemsize):
+            self._raw.write(piece)
+            self._taken += len(piece) // _RECORD.itemsize
+
+    def stop(self) -> CaptureCounts:
+        """Ends it, writes the file, and says what was seen."""
+        self._detach()
+        self._halt()
+        try:
+            self.carry()
+            (lost,) = _LOST.unpack_from(self._lost.memory())
+            self._raw.seek(0)
+            with self.file.open("wb") as out:
+                out.write(file_header(KEPT[0], LINKTYPE_LINUX_SLL2))
+                while raw := self._raw.read(_CHUNK * _RECORD.itemsize):
+                    out.write(_pcap_records(np.frombuffer(raw, _RECORD), self._offset_ns))
+        finally:
+            self._closing.close()
+        return CaptureCounts(self._taken, self._taken + lost, lost)
+
+    def kill(self) -> None:
+        """Ends it and forgets what it saw, for when the run has failed anyway. Harmless when it has ended."""
+        self._halt()
+        self._closing.close()
+
+    def _halt(self) -> None:
+        self._end.set()
+        self._thread.join()
+
+
+def _pcap_records(records: np.ndarray[Any, np.dtype[np.void]], offset_ns: int) -> bytes:
+    """Records of the ring as those of a pcap file of link type LINUX_SLL2."""
+    head, frame = records["head"], records["frame"]
+    stamps = head["t_ns"].astype(np.int64) + offset_ns
+    layout = np.dtype(
+        [
+            *((name, "<u4") for name in ("s", "ns", "kept", "wire")),
+            ("protocol", ">u2"),
+            ("reserved", ">u2"),
+            ("ifindex", ">u4"),
+            ("hardware", ">u2"),
+            ("kind", "u1"),
+            ("address_bytes", "u1"),
+            ("address", "u1", (8,)),
+            ("packet", "u1", (KEPT[0] - ETHERNET,)),
+        ]
+    )
+    rows = np.zeros(len(records), layout)
+    rows["s"], rows["ns"] = stamps // 10**9, stamps % 10**9
+    link = 20 - ETHERNET  # bytes of SLL2's header, less those of Ethernet's
+    rows["kept"], rows["wire"] = head["kept"] + link, head["wire"] + link
+    rows["protocol"], rows["ifindex"], rows["hardware"] = _ETH_P_IPV6, head["ifindex"], _ARPHRD_ETHER
+    rows["kind"] = np.where(head["outgoing"] != 0, SLL2_OUTGOING, 0)
+    rows["address_bytes"], rows["address"][:, :6] = 6, frame[:, 6:12]
+    rows["packet"] = frame[:, ETHERNET:]
+    flat = rows.view(np.uint8).reshape(len(rows), layout.itemsize)
+    used = np.arange(layout.itemsize) < (16 + rows["kept"])[:, None]
+    return flat[used].tobytes()

@@ -1,0 +1,1 @@
+"""What an experiment does: scenarios read from YAML and checked, before anything is touched."""

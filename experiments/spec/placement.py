@@ -1,0 +1,172 @@
+"""From a workload to ranks on hosts: who takes part, what each does, and which links that can touch. Pure."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from experiments.spec.workloads import COLLECTIVES
+from hosts.collectives.flows import Flow
+from linux.errors import InputError
+from topologies import Fabric
+
+AUTO = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """``hosts`` are the ranks' hosts in order; the rest is what ``hosts.collectives.jobs`` is told."""
+
+    hosts: tuple[str, ...]
+    job: str
+    params: Mapping[str, Any]
+    pairs: tuple[tuple[int, int], ...]
+    """The ranks that send to one another."""
+    length_ns: int | None
+    """How long the measurement goes on; None: until it is done."""
+
+    def links_used(self, fabric: Fabric) -> frozenset[str]:
+        """The links on any path that data of a pair can take."""
+        used: set[str] = set()
+        for a, b in {(self.hosts[a], self.hosts[b]) for a, b in self.pairs}:
+            for path in fabric.paths(a, b) if a != b else ():
+                used.update(path.links)
+        return frozenset(used)
+
+    def ranks_by_host(self) -> dict[str, list[int]]:
+        """The ranks of each host that takes part, in order."""
+        found: dict[str, list[int]] = {}
+        for rank, host in enumerate(self.hosts):
+            found.setdefault(host, []).append(rank)
+        return found
+
+
+def place(kind: str, params: Mapping[str, Any], fabric: Fabric, seed: int) -> Placement:
+    """Places a workload on a fabric. Raises InputError where the fabric is too small for it."""
+    if kind in (*COLLECTIVES, "training"):
+        # Neighbours on a ring of ranks share a host as far as they can, and the ring enters each host once.
+        seats = tuple(host for host in in_turns(fabric) for _ in range(params["ranks_per_host"]))
+        hosts = seats[: params["ranks"] or None]
+        pairs = tuple((a, b) for a in range(len(hosts)) for b in range(len(hosts)) if a != b)
+        rest = {key: value for key, value in params.items() if key not in ("ranks", "ranks_per_host")}
+        return Placement(hosts, kind, rest, pairs, None)
+    if kind == "request-response":
+        hosts = _ends(params, fabric)
+        rest = {key: params[key] for key in ("message_bytes", "response_bytes", "duration_ns")}
+        return Placement(hosts, kind, {**rest, "seed": seed}, ((0, 1), (1, 0)), params["duration_ns"])
+    hosts, pairs = _flows(kind, params, fabric, seed)
+    second = kind == "join"
+    flows = [
+        asdict(
+            Flow(
+                src=a,
+                dst=b,
+                message_bytes=params["message_bytes"],
+                depth=params["depth"],
+                rate_bps=params["second_rate_bps"] if second and number else params["rate_bps"],
+                duration_ns=params["duration_ns"],
+                seed=seed + number,
+                after_ns=params["second_at_ns"] if second and number else None,
+            )
+        )
+        for number, (a, b) in enumerate(pairs)
+    ]
+    return Placement(hosts, "flows", {"flows": flows}, pairs, params["duration_ns"])
+
+
+def in_turns(fabric: Fabric) -> tuple[str, ...]:
+    """All hosts, the first of each rack, then the second of each: neighbours are in different racks."""
+    racks: dict[int, list[str]] = {}
+    for host in fabric.hosts:
+        racks.setdefault(host.rack, []).append(host.name)
+    longest = max(len(names) for names in racks.values())
+    return tuple(names[i] for i in range(longest) for names in racks.values() if i < len(names))
+
+
+def _ends(params: Mapping[str, Any], fabric: Fabric) -> tuple[str, str]:
+    first = min(host.rack for host in fabric.hosts)
+    last = max(host.rack for host in fabric.hosts)
+    src = params["src"] if params["src"] != AUTO else _first_of(fabric, first, ())
+    dst = params["dst"] if params["dst"] != AUTO else _first_of(fabric, last, (src,))
+    if src == dst:
+        raise InputError(f"workload.src and workload.dst are both {src}")
+    return src, dst
+
+
+def _first_of(fabric: Fabric, rack: int, but: tuple[str, ...]) -> str:
+    return next(host.name for host in fabric.hosts if host.rack == rack and host.name not in but)
+
+
+def _flows(
+    kind: str, params: Mapping[str, Any], fabric: Fabric, seed: int
+) -> tuple[tuple[str, ...], tuple[tuple[int, int], ...]]:
+    if kind == "stream":
+        return _ends(params, fabric), ((0, 1),)
+    if kind == "bidirectional":
+        return _ends(params, fabric), ((0, 1), (1, 0))
+    if kind == "join":
+        return _join(params, fabric), ((0, 1), (2, 3))
+    if kind == "permutation":
+        hosts = in_turns(fabric)[: params["ranks"] or None]
+        return hosts, tuple(_derangement(len(hosts), fabric, hosts, seed))
+    return _incast(params, fabric)
+
+
+def _join(params: Mapping[str, Any], fabric: Fabric) -> tuple[str, ...]:
+    """The ends of the first flow and of the second: four hosts."""
+    first = _ends(params, fabric)
+    names = [host.name for host in fabric.hosts]
+    for key in ("second_src", "second_dst"):
+        if params[key] not in names:
+            raise InputError(f"workload.{key}: {fabric.name} has no host '{params[key]}'")
+    hosts = (*first, params["second_src"], params["second_dst"])
+    if len(set(hosts)) < len(hosts):
+        raise InputError(f"workload: two flows have four ends, not {', '.join(hosts)}")
+    return hosts
+
+
+def _derangement(size: int, fabric: Fabric, hosts: tuple[str, ...], seed: int) -> list[tuple[int, int]]:
+    """Everybody sends to one and receives from one, in another rack as far as that can be had."""
+    chooser = random.Random(seed)
+    best: list[int] = []
+    fewest = size + 1
+    for _ in range(1000):
+        order = chooser.sample(range(size), size)
+        same = sum(1 for i, j in enumerate(order) if fabric.host(hosts[i]).rack == fabric.host(hosts[j]).rack)
+        if any(i == j for i, j in enumerate(order)):
+            same += size
+        if same < fewest:
+            best, fewest = order, same
+        if fewest == 0:
+            break
+    if any(i == j for i, j in enumerate(best)):  # by chance alone; a rotation always works
+        best = [(i + 1) % size for i in range(size)]
+    return list(enumerate(best))
+
+
+def _incast(params: Mapping[str, Any], fabric: Fabric) -> tuple[tuple[str, ...], tuple[tuple[int, int], ...]]:
+    names = in_turns(fabric)
+    dst = params["dst"] if params["dst"] != AUTO else _first_of(fabric, max(h.rack for h in fabric.hosts), ())
+    rack = fabric.host(dst).rack
+    others = [name for name in names if name != dst]
+    # From other racks first: an incast through the fabric is what the paper shows.
+    others.sort(key=lambda name: fabric.host(name).rack == rack)
+    victim_to = next((name for name in others if fabric.host(name).rack == rack), None)
+    if params["victim"]:
+        if victim_to is None:
+            raise InputError(f"workload.victim: {dst} is alone in its rack, so there is nobody to send to")
+        others.remove(victim_to)
+        if len(others) < 2:
+            raise InputError(f"workload.victim: {fabric.name} has too few hosts for one more flow")
+        victim_from = others.pop()
+    count = params["senders"] or len(others)
+    if count > len(others):
+        raise InputError(f"workload.senders: {count} of {len(others)} hosts that can send to {dst}")
+    hosts = [dst, *others[:count]]
+    pairs = [(i, 0) for i in range(1, len(hosts))]
+    if params["victim"] and victim_to is not None:
+        hosts += [victim_from, victim_to]
+        pairs.append((len(hosts) - 2, len(hosts) - 1))
+    return tuple(hosts), tuple(pairs)

@@ -1,0 +1,245 @@
+"""Named network namespaces: made, entered and removed without a process of their own.
+
+A named namespace outlives its creator, and removing it takes along every interface, qdisc and tc program in
+it. Before a namespace gets its name, a marker with its identity is written to the state directory: only a
+namespace whose identity a marker holds is ever removed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from linux.errors import InputError, MachineError
+
+T = TypeVar("T")
+
+NETNS_DIR = Path("/var/run/netns")  # where iproute2 looks for names
+CLONE_NEWNET = 0x40000000
+MS_BIND, MS_REC, MS_SHARED = 1 << 12, 1 << 14, 1 << 20
+MNT_DETACH = 2
+PERMISSION = "run it as root with CAP_SYS_ADMIN and CAP_NET_ADMIN (docker run --privileged)"
+LO_INDEX = 1
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _check(result: int, what: str) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        if number in (errno.EPERM, errno.EACCES):
+            raise MachineError(f"{what}: {os.strerror(number)}", PERMISSION)
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Which namespace it is, whatever its name: device and inode of the kernel's nsfs."""
+
+    device: int
+    inode: int
+
+    def __str__(self) -> str:
+        return f"{self.device}:{self.inode}"
+
+
+def own_identity() -> Identity:
+    """The namespace that the calling thread is in."""
+    return _identity(Path("/proc/thread-self/ns/net"))
+
+
+def _identity(path: Path) -> Identity:
+    stat = path.stat()
+    return Identity(stat.st_dev, stat.st_ino)
+
+
+def identity(name: str) -> Identity | None:
+    """The namespace of that name, or None where there is none."""
+    try:
+        return _identity(NETNS_DIR / name)
+    except OSError:
+        return None
+
+
+def exists(name: str) -> bool:
+    """Whether a namespace of that name is there (a bare file under its name is none)."""
+    found = identity(name)
+    return found is not None and found.device == own_identity().device
+
+
+def in_thread(work: Callable[[], T]) -> T:
+    """Runs something in a thread that then ends, so that it may change namespaces as it likes."""
+    results: list[T] = []
+    errors: list[BaseException] = []
+
+    def body() -> None:
+        try:
+            results.append(work())
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=body, name="mrclab-namespace")
+    thread.start()
+    thread.join()
+    if errors:
+        raise errors[0]
+    return results[0]
+
+
+def enter(name: str) -> None:
+    """Moves the calling thread, and what it will start, into a namespace.
+
+    Raises FileNotFoundError, OSError.
+    """
+    fd = os.open(NETNS_DIR / name, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        _check(_libc.setns(fd, CLONE_NEWNET), f"cannot enter namespace {name}")
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def inside(name: str) -> Iterator[None]:
+    """Has the calling thread in a namespace for the length of a ``with``; other threads stay where they are.
+
+    Sockets opened and processes started within belong to that namespace for good.
+    """
+    back = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        enter(name)
+        try:
+            yield
+        finally:
+            _check(_libc.setns(back, CLONE_NEWNET), "cannot return from a namespace")
+    finally:
+        os.close(back)
+
+
+def unshare() -> None:
+    """Moves the calling thread into a new namespace without a name, which ends with it."""
+    _check(_libc.unshare(CLONE_NEWNET), "cannot make a namespace")
+
+
+def open_fd(name: str) -> int:
+    """An open descriptor of a namespace; the caller closes it."""
+    return os.open(NETNS_DIR / name, os.O_RDONLY | os.O_CLOEXEC)
+
+
+def _share_directory() -> None:
+    """Makes the directory of names as iproute2 does, so that other mount namespaces see new names too."""
+    NETNS_DIR.mkdir(mode=0o755, parents=True, exist_ok=True)
+    directory = os.fsencode(NETNS_DIR)
+    fd = os.open(NETNS_DIR, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        if _libc.mount(b"", directory, b"none", MS_SHARED | MS_REC, None) == 0:
+            return
+        _check(_libc.mount(directory, directory, b"none", MS_BIND | MS_REC, None), f"cannot bind {NETNS_DIR}")
+        _check(_libc.mount(b"", directory, b"none", MS_SHARED | MS_REC, None), f"cannot share {NETNS_DIR}")
+    finally:
+        os.close(fd)
+
+
+def _quiet() -> None:
+    """No IPv6 of the kernel's own, so that no neighbour discovery or MLD runs among our frames."""
+    from linux import rtnetlink
+
+    for scope in ("all", "default"):
+        with suppress(FileNotFoundError):  # a kernel without IPv6
+            Path(f"/proc/sys/net/ipv6/conf/{scope}/disable_ipv6").write_text("1")
+    with rtnetlink.opened() as route, rtnetlink.refusals("cannot bring up lo"):
+        route.link("set", index=LO_INDEX, state="up")
+
+
+class Markers:
+    """The namespaces that are ours: a directory with a file for each, holding its identity."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def names(self) -> list[str]:
+        """The marked names, whether or not the namespaces are still there."""
+        try:
+            return sorted(path.name for path in self.directory.iterdir())
+        except FileNotFoundError:
+            return []
+
+    def write(self, name: str, which: Identity) -> None:
+        """Marks a namespace as ours, before it gets its name."""
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (self.directory / name).write_text(f"{which}\n")
+
+    def remove(self, name: str) -> None:
+        """Forgets a name."""
+        (self.directory / name).unlink(missing_ok=True)
+
+    def ours(self, name: str) -> bool:
+        """Whether what has that name now is what we made, or what was left of making it."""
+        try:
+            marked = (self.directory / name).read_text().strip()
+        except OSError:
+            return False
+        found = identity(name)
+        if found is None:
+            return False
+        if str(found) == marked:
+            return True
+        # A creator that was killed between making the file and mounting on it leaves an empty, bare file.
+        path = NETNS_DIR / name
+        return found.device != own_identity().device and path.is_file() and path.stat().st_size == 0
+
+    def identities(self) -> dict[Identity, str]:
+        """The namespaces that are there and ours."""
+        found = {}
+        for name in self.names():
+            which = identity(name)
+            if which is not None and self.ours(name):
+                found[which] = name
+        return found
+
+
+def create(name: str, markers: Markers) -> None:
+    """Makes a namespace with its loopback up and IPv6 off, and marks it as ours.
+
+    Raises InputError where the name is taken, MachineError where we may not, OSError where the kernel
+    refuses.
+    """
+    path = NETNS_DIR / name
+    if path.exists():
+        raise InputError(
+            f"a network namespace '{name}' is there already and is not a testbed's: delete or rename it"
+        )
+    _share_directory()
+
+    def make() -> None:
+        unshare()
+        markers.write(name, own_identity())
+        os.close(os.open(path, os.O_RDONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o444))
+        source, target = b"/proc/thread-self/ns/net", os.fsencode(path)
+        _check(_libc.mount(source, target, b"none", MS_BIND, None), f"cannot name namespace {name}")
+        _quiet()
+
+    in_thread(make)
+
+
+def delete(name: str, markers: Markers) -> bool:
+    """Removes a namespace of ours and its marker; the kernel takes it apart once nothing runs in it.
+
+    Returns whether there was one. A namespace of that name that is not ours stays.
+    """
+    ours = markers.ours(name)
+    if ours:
+        path = os.fsencode(NETNS_DIR / name)
+        if _libc.umount2(path, MNT_DETACH) != 0 and ctypes.get_errno() not in (errno.EINVAL, errno.ENOENT):
+            _check(-1, f"cannot remove namespace {name}")
+        (NETNS_DIR / name).unlink(missing_ok=True)
+    markers.remove(name)
+    return ours

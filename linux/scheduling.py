@@ -1,0 +1,97 @@
+"""How a NIC's process gets at a CPU: agents and ``mrclab perf`` alike, or their figures would differ."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+LOGGER = logging.getLogger(__name__)
+MOST_NICE = -20
+WAKE_UP_LIMIT = Path("/dev/cpu_dma_latency")
+"""Whoever holds it open says how many microseconds a CPU may take to wake up [kernel, pm_qos_interface]."""
+
+
+def may_keep_cpus_awake() -> bool:
+    """Whether this machine lets us ask for that."""
+    try:
+        os.close(os.open(WAKE_UP_LIMIT, os.O_WRONLY))
+    except OSError:
+        return False
+    return True
+
+
+def keep_cpus_awake() -> None:
+    """Has idle CPUs look out for work rather than halt, as long as this process lives.
+
+    A NIC does not doze off between two packets. To end a halted CPU's sleep takes an interrupt from another
+    one, which in a virtual machine costs both of them as much as several packets do. Where the machine does
+    not let us ask, nothing changes.
+    """
+    with contextlib.suppress(OSError):
+        # Not to be closed: the kernel keeps to it while the descriptor is open. No child inherits it.
+        os.write(os.open(WAKE_UP_LIMIT, os.O_WRONLY), struct.pack("=i", 0))
+
+
+def take_cpu(cpu: int | None, *, realtime: bool = True) -> str | None:
+    """Has this process run on one CPU (None: on any) and, with ``realtime``, before everybody else.
+
+    A NIC does not queue for a CPU, nor wait for one to wake up (`keep_cpus_awake`). The kernel keeps a part
+    of each second for everybody else, and children start as ordinary processes. Not everybody may have
+    real-time priority: in a container whose cgroup has no real-time share (cgroup v1 with RT_GROUP_SCHED)
+    not even root. Then the process gets the largest share of the CPU that there is, nice -20. Returns what
+    was refused, None where nothing was.
+    """
+    if cpu is not None:
+        os.sched_setaffinity(0, {cpu})
+    if not realtime:
+        return None
+    keep_cpus_awake()
+    try:
+        os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(1))
+        return None
+    except PermissionError:
+        refused = "no real-time priority here"
+    try:
+        # SCHED_RESET_ON_FORK: no child inherits it.
+        os.sched_setscheduler(0, os.SCHED_OTHER | os.SCHED_RESET_ON_FORK, os.sched_param(0))
+        os.setpriority(os.PRIO_PROCESS, 0, MOST_NICE)
+        refused += f", agents run at nice {MOST_NICE} instead"
+    except PermissionError:
+        refused += ", nor a higher one than others have"
+    LOGGER.warning("%s: expect longer stalls", refused)
+    return f"{refused}: expect longer stalls"
+
+
+def stand_back() -> None:
+    """Has this process run on any CPU, and only when nobody else wants it."""
+    os.sched_setaffinity(0, range(os.cpu_count() or 1))
+    os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    os.setpriority(os.PRIO_PROCESS, 0, 19)
+
+
+LIKE_AGENTS = 1
+"""The real-time priority that the hosts' agents have (`linux.scheduling`)."""
+ABOVE_AGENTS = 2
+
+
+@contextmanager
+def before_others(priority: int = LIKE_AGENTS) -> Iterator[None]:
+    """Has the calling thread run before ordinary processes within the ``with``, where that is allowed.
+
+    For one that has little to do, but at its time, or (``ABOVE_AGENTS``) that must not lose the CPU for a few
+    microseconds: whoever else wants it waits. Threads and processes that it starts do not inherit it.
+    """
+    try:
+        os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(priority))
+    except PermissionError:
+        yield
+        return
+    try:
+        yield
+    finally:
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))

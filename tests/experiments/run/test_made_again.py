@@ -1,0 +1,59 @@
+"""A repetition from which others took the CPUs: which is made again, and what becomes of its figures."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from experiments.measure.validity import Load, judge
+from experiments.run.session import Repetition, disturbed, in_place_of
+
+QUIET = Load(10**10, 0.6, 0.01, 0.01, 10**6, "rank 0", 0, 0.1)
+STOLEN = replace(QUIET, steal=0.09)
+BUSY = replace(QUIET, busy=0.99)
+THROTTLED = replace(QUIET, throttled_us=5)
+
+
+def repetition(load: Load, whole_us: float = 1.0) -> Repetition:
+    return Repetition(
+        number=2,
+        metrics={"whole_us": [whole_us]},
+        series={},
+        links={},
+        faults=(),
+        fault_params=(),
+        noticed=(),
+        measure_ns=0,
+        end_ns=1,
+        problem=None,
+        failure=None,
+        counters={},
+        bytes_delivered=0,
+        validity=judge([load]),
+        data="",
+    )
+
+
+@pytest.mark.parametrize(
+    ("load", "again"), [(QUIET, False), (STOLEN, True), (THROTTLED, True), (BUSY, False)]
+)
+def test_only_what_others_took_is_worth_another_attempt(load: Load, again: bool) -> None:
+    """Ranks that saturate the CPUs by themselves would do so again."""
+    assert disturbed(repetition(load)) is again
+
+
+@pytest.mark.parametrize("key", ["problem", "failure"])
+def test_what_went_wrong_is_not_tried_again(key: str) -> None:
+    found = repetition(STOLEN)
+    assert not disturbed(replace(found, **{key: "byte 3 of message 7"}))
+
+
+def test_the_second_attempt_counts_and_tells_of_the_first() -> None:
+    found = in_place_of(repetition(STOLEN, 900.0), repetition(QUIET, 5.0))
+    assert found.metrics == {"whole_us": [5.0]}
+    assert found.validity.valid
+    assert ["repetition 2 was made again" in note and "9%" in note for note in found.validity.notes] == [True]
+    (aside,) = found.set_aside
+    assert aside["metrics"] == {"whole_us": [900.0]}
+    assert "hypervisor" in aside["reasons"][0]

@@ -1,0 +1,44 @@
+"""A death is noticed when a process stops to run, and told once."""
+
+import subprocess
+import sys
+import time
+
+from linux.process_deaths import DeathWatch, wait_exiting
+
+
+def sleeper() -> "subprocess.Popen[bytes]":
+    return subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+
+
+def test_a_death_is_told_once_with_its_moment() -> None:
+    with sleeper() as one, sleeper() as other, DeathWatch({"one": one.pid, "other": other.pid}) as watch:
+        assert watch.wait(0.02) is None
+        before = time.monotonic_ns()
+        one.kill()
+        assert wait_exiting(one.pid, 5)
+        after = time.monotonic_ns()
+        death = watch.wait(5)
+        assert death is not None
+        assert death.name == "one"
+        assert death.t_before_ns <= after
+        assert death.t_after_ns >= before
+        assert death.t_before_ns < death.t_after_ns
+        assert watch.wait(0.02) is None
+        other.kill()
+
+
+def test_what_was_started_later_can_be_watched_too() -> None:
+    with sleeper() as late, DeathWatch({}) as watch:
+        watch.add("late", late.pid)
+        late.communicate(b"\n")
+        death = watch.wait(5)
+        assert death is not None
+        assert death.name == "late"
+
+
+def test_a_process_that_goes_on_is_not_taken_for_dead() -> None:
+    with sleeper() as alive:
+        assert not wait_exiting(alive.pid, 0.02)
+        alive.kill()
+        assert wait_exiting(alive.pid, 5)

@@ -1,0 +1,82 @@
+"""What a NIC's process does where it may not run before everybody else."""
+
+import os
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from linux import scheduling as schedule
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[object]:
+    """What is asked of a kernel that has no real-time share for us, as in a container's cgroup.
+
+    Nor does it let us keep CPUs awake: pytest's own process would do so for all tests to come.
+    """
+    monkeypatch.setattr(schedule, "WAKE_UP_LIMIT", tmp_path / "none")
+    calls: list[object] = []
+
+    def set_scheduler(pid: int, policy: int, param: os.sched_param) -> None:
+        if policy & ~os.SCHED_RESET_ON_FORK == os.SCHED_RR:
+            raise PermissionError(1, "Operation not permitted")
+        calls.append(policy)
+
+    monkeypatch.setattr(os, "sched_setscheduler", set_scheduler)
+    monkeypatch.setattr(os, "setpriority", lambda *args: calls.append(args))
+    return calls
+
+
+def test_without_real_time_it_takes_the_largest_share(asked: list[object]) -> None:
+    refused = schedule.take_cpu(None)
+    assert refused is not None
+    assert "nice -20 instead" in refused
+    assert asked == [os.SCHED_OTHER | os.SCHED_RESET_ON_FORK, (os.PRIO_PROCESS, 0, -20)]
+
+
+def test_without_that_either_it_says_so(asked: list[object], monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "setpriority", refuse)
+    refused = schedule.take_cpu(None)
+    assert refused is not None
+    assert "nor a higher one" in refused
+
+
+def test_an_ordinary_process_asks_for_nothing(asked: list[object]) -> None:
+    assert schedule.take_cpu(None, realtime=False) is None
+    assert asked == []
+
+
+def wake_up_limit_us() -> int:
+    """What the kernel keeps to now, for all who ask."""
+    descriptor = os.open(schedule.WAKE_UP_LIMIT, os.O_RDONLY)
+    try:
+        return int(struct.unpack("=i", os.read(descriptor, 4))[0])
+    finally:
+        os.close(descriptor)
+
+
+def test_cpus_are_kept_awake_while_the_process_lives() -> None:
+    if not schedule.may_keep_cpus_awake():
+        pytest.skip(f"this machine has no {schedule.WAKE_UP_LIMIT} that we may write to")
+    before = wake_up_limit_us()
+    code = "from linux.scheduling import take_cpu; take_cpu(None); print('ready', flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as agent:
+        assert agent.stdin is not None
+        assert agent.stdout is not None
+        assert agent.stdout.readline() == "ready\n"
+        assert wake_up_limit_us() == 0
+        agent.stdin.write("\n")
+    assert wake_up_limit_us() == before
+
+
+def test_where_cpus_cannot_be_kept_awake_nothing_breaks(asked: list[object]) -> None:
+    assert not schedule.may_keep_cpus_awake()
+    schedule.take_cpu(None)

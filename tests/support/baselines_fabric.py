@@ -1,0 +1,48 @@
+"""A process with one ECMP fabric on which every baseline moves a megabyte: PREFIX STATE_DIR OUT.
+
+Of its own, because a process can only ever work on one fabric. Prints a JSON object: counters by name.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from testbed import kernel_ip
+from testbed.lab import Lab
+from testbed.mptcp import announce_ports
+from testbed.names import Names
+from tests.support.live_ranks import run_ranks
+from topologies import load_fabric
+
+PLAIN = {"encapsulation": "plain"}
+BEFORE: dict[str, dict[str, Any]] = {
+    "rocev2": {"kind": "rocev2", "options": PLAIN},
+    "rocev2-16qp": {"kind": "rocev2", "options": {**PLAIN, "qps": 16}},
+}
+WITH_KERNEL: dict[str, dict[str, Any]] = {
+    "tcp": {"kind": "tcp", "options": {}},
+    "tcp-3": {"kind": "tcp", "options": {"streams": 3}},
+    "mptcp": {"kind": "mptcp", "options": {}},
+}
+
+
+def main(prefix: str, state_dir: str, out: str) -> None:
+    fabric = load_fabric("tiny")
+    hosts = [host.name for host in fabric.hosts]
+    found: dict[str, dict[str, int]] = {}
+    with Lab.up(fabric, "ebpf", Path(out), names=Names(prefix, Path(state_dir))) as lab:
+        lab.controller.install_ecmp()
+        for name, transport in BEFORE.items():
+            found[name] = run_ranks(lab.network, hosts, transport, Path(out))
+        kernel_ip.address_hosts(fabric, lab.network.places)
+        announce_ports(fabric, lab.network.places)
+        for name, transport in WITH_KERNEL.items():
+            found[name] = run_ranks(lab.network, hosts, transport, Path(out))
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

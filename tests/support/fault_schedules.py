@@ -1,0 +1,352 @@
+"""Random schedules of traffic and faults for two endpoints in memory, and what must hold after any of them.
+
+A `Schedule` is a value: what Hypothesis prints for one that fails (shrunk) can be pasted into a test and run
+again, and everything in it follows from its seed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from hypothesis import strategies as st
+
+from hosts.mrc import EvState, MrcConfig
+from hosts.mrc.events import EvReplaced, QpError, ReceiveCompleted, Retransmitted, SendCompleted, Status
+from hosts.mrc.wire import NackReason
+from tests.support.mrc_sim import Network, Sim, ev_value
+
+PLANES, PATHS = 3, 5
+PATIENCE_NS = 120_000_000_000
+
+
+class NearWrap(random.Random):
+    """Makes every QP start 100 PSNs before the wrap."""
+
+    def getrandbits(self, k: int) -> int:
+        return (1 << 24) - 100 if k == 24 else super().getrandbits(k)
+
+
+@dataclass(frozen=True)
+class Burst:
+    """Messages posted at once on a connection, from one end: lengths, and which have an immediate."""
+
+    at_ns: int
+    connection: int
+    source: int
+    messages: tuple[tuple[int, bool], ...]
+
+
+@dataclass(frozen=True)
+class Action:
+    """Something that happens to the network or an end for a while; see `_actions`."""
+
+    kind: str
+    at_ns: int
+    lasts_ns: int
+    end: int = 0
+    plane: int = 0
+    path: int = 0
+    amount: int = 0
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """All of a run."""
+
+    seed: int
+    connections: int
+    wrap: bool
+    bursts: tuple[Burst, ...]
+    actions: tuple[Action, ...]
+    network: dict[str, Any]
+    config: dict[str, Any]
+    batch: int = 32
+    """Frames that an end is asked for at a time."""
+
+
+def _actions(sim: Sim, action: Action) -> tuple[Callable[[], None], Callable[[], None]]:
+    """What an action does when it begins and when it ends."""
+    net, end, ev = sim.network, sim.ends[action.end], ev_value(action.plane, action.path)
+    every = [pair[action.end] for pair in sim.connections]
+
+    def port(up: bool) -> None:
+        (net.dead_planes.discard if up else net.dead_planes.add)(action.plane)
+        end.set_port_state(action.plane, up, sim.now_ns)
+
+    def refuse(reason: NackReason | None) -> None:
+        for qpn in every:
+            end.set_refusal(qpn, reason)
+
+    def window(mpr: int) -> None:
+        if end.config.dynamic_mpr:
+            for qpn in every:
+                end.set_mpr(qpn, min(mpr, end.config.mpr))
+
+    def penalty(amount: int, restore: bool) -> None:
+        for qpn in every:
+            end.set_receiver_penalty(qpn, amount, restore=restore)
+
+    def ask() -> None:
+        known = [counters.ev for counters in end.ev_counters(every[0])]
+        end.probe_ev(every[0], known[action.amount % len(known)], sim.now_ns)
+
+    def stall() -> None:
+        sim.paused_until[action.end] = max(sim.paused_until[action.end], sim.now_ns + action.lasts_ns)
+
+    reasons = (NackReason.NO_BITMAP, NackReason.NO_PKT_BUFFER, NackReason.NO_RESOURCE)
+    return {
+        "path dead": (lambda: net.dead.add(ev), lambda: net.dead.discard(ev)),
+        "plane dead": (
+            lambda: net.dead_planes.add(action.plane),
+            lambda: net.dead_planes.discard(action.plane),
+        ),
+        "port down": (lambda: port(False), lambda: port(True)),
+        "delay": (
+            lambda: net.path_delay_ns.__setitem__(ev, action.amount),
+            lambda: void(net.path_delay_ns.pop(ev, None)),
+        ),
+        "rate": (
+            lambda: net.path_rate_bps.__setitem__(ev, 20_000_000),
+            lambda: void(net.path_rate_bps.pop(ev, None)),
+        ),
+        "stall": (stall, lambda: None),
+        "refuse": (lambda: refuse(reasons[action.amount % 3]), lambda: refuse(None)),
+        "deny": (lambda: end.deny([ev], sim.now_ns), lambda: end.allow([ev], sim.now_ns)),
+        "narrow": (lambda: window(128), lambda: window(256)),
+        "penalty": (lambda: penalty(action.amount % 128, False), lambda: penalty(0, True)),
+        "ask": (ask, lambda: None),
+    }[action.kind]
+
+
+def void(_: object) -> None:
+    """Throws a value away."""
+
+
+ACTIONS = (
+    "path dead",
+    "plane dead",
+    "port down",
+    "delay",
+    "rate",
+    "stall",
+    "refuse",
+    "deny",
+    "narrow",
+    "penalty",
+    "ask",
+)
+
+
+def _install(sim: Sim, actions: tuple[Action, ...]) -> None:
+    """Has the actions happen; where two of the same overlap, the first begins and the last ends it."""
+    held: Counter[tuple[object, ...]] = Counter()
+    start = sim.now_ns
+    for action in actions:
+        begin, finish = _actions(sim, action)
+        where = {"plane dead": (action.plane,), "stall": (action.end,)}.get(
+            action.kind, (action.end, action.plane, action.path)
+        )
+        if action.kind in ("refuse", "narrow", "penalty"):
+            where = (action.end,)
+        elif action.kind == "port down":
+            where = (action.end, action.plane)
+        elif action.kind in ("path dead", "delay", "rate"):
+            where = (action.plane, action.path)
+        key = (action.kind, *where)
+
+        def on(key: tuple[object, ...] = key, begin: Callable[[], None] = begin) -> None:
+            held[key] += 1
+            if held[key] == 1:
+                begin()
+
+        def off(key: tuple[object, ...] = key, finish: Callable[[], None] = finish) -> None:
+            held[key] -= 1
+            if not held[key]:
+                finish()
+
+        sim.at(start + action.at_ns, on)
+        sim.at(start + action.at_ns + action.lasts_ns, off)
+
+
+class Transfer:
+    """All that one end writes over one connection, and what must have come of it."""
+
+    def __init__(self, sim: Sim, connection: int, source: int, bursts: list[Burst]) -> None:
+        self._sim, self._source = sim, source
+        self._pair = sim.connections[connection]
+        self.messages = [message for burst in bursts for message in burst.messages]
+        self._data = sim.rng.randbytes(sum(length for length, _ in self.messages))
+        self._region = sim.ends[1 - source].register_memory(bytearray(len(self._data)))
+        self._looked_at = self._completed = 0
+        number = offset = 0
+        for burst in bursts:
+            sim.at(sim.now_ns + burst.at_ns, self._poster(number, offset, burst))
+            number += len(burst.messages)
+            offset += sum(length for length, _ in burst.messages)
+
+    def _poster(self, number: int, offset: int, burst: Burst) -> Callable[[], None]:
+        def post() -> None:
+            at = offset
+            for n, (length, immediate) in enumerate(burst.messages, number):
+                self._sim.ends[self._source].post_write(
+                    self._pair[self._source],
+                    n,
+                    memoryview(self._data)[at : at + length],
+                    self._region.address + at,
+                    self._region.rkey,
+                    imm=n if immediate else None,
+                )
+                at += length
+
+        return post
+
+    def _of(self, end: int, kind: type[Any]) -> list[Any]:
+        return [e for e in self._sim.of(end, kind) if e.qpn == self._pair[end]]
+
+    def done(self) -> bool:
+        """Whether every message has completed. Asked at each step, it looks at no event twice."""
+        events, qpn = self._sim.events[self._source], self._pair[self._source]
+        for at in range(self._looked_at, len(events)):
+            event = events[at]
+            self._completed += isinstance(event, SendCompleted) and event.qpn == qpn
+        self._looked_at = len(events)
+        return self._completed >= len(self.messages)
+
+    def check(self) -> None:
+        """What must hold after any run without a QP error."""
+        sim, sender, receiver = self._sim, self._source, 1 - self._source
+        completed = [(e.wr_id, e.status, e.length_bytes) for e in self._of(sender, SendCompleted)]
+        assert completed == [(n, Status.SUCCESS, length) for n, (length, _) in enumerate(self.messages)]
+        expected = [(n, length) for n, (length, immediate) in enumerate(self.messages) if immediate]
+        got = self._of(receiver, ReceiveCompleted)
+        assert [(e.imm, e.length_bytes) for e in got] == expected
+        assert [e.rqmsn for e in got] == [n & 0xFFFF for n in range(len(expected))]
+        assert hashlib.sha256(self._region.view).digest() == hashlib.sha256(self._data).digest()
+        theirs = sim.ends[receiver].qp_counters(self._pair[receiver])
+        assert theirs.bytes_placed == len(self._data), "every byte was placed once, none twice"
+        mine = sim.ends[sender].qp_counters(self._pair[sender])
+        assert mine.inflight_bytes == 0
+        assert mine.bytes_acked <= len(self._data)
+
+
+def check_evs(sim: Sim, end: int, qpn: int, *, may_repeat: bool) -> None:
+    """The invariants of EVs: replacements of the same plane, retransmissions elsewhere, equal planes."""
+    for event in (e for e in sim.of(end, Retransmitted) if e.qpn == qpn):
+        assert may_repeat or event.old_ev != event.new_ev
+    for event in (e for e in sim.of(end, EvReplaced) if e.qpn == qpn):
+        assert event.ev >> 16 == event.new_ev >> 16
+    active = sim.ends[end].active_per_plane(qpn)
+    states = defaultdict(list)
+    for ev in sim.ends[end].ev_counters(qpn):
+        states[ev.plane].append(ev.state)
+    up = {p.plane for p in sim.ends[end].plane_counters(qpn) if p.local_up and p.peer_up}
+    serving = [
+        n for plane, n in active.items() if plane in up and any(s <= EvState.SKIP for s in states[plane])
+    ]
+    assert not serving or max(serving) - min(serving) <= 1
+
+
+def run(schedule: Schedule) -> Sim:
+    """Runs a schedule and checks it; returns what there is to see."""
+    sim = Sim(
+        seed=schedule.seed,
+        planes=PLANES,
+        paths=PATHS,
+        config=MrcConfig(max_active_evs=12, exponential_retries=25, **schedule.config),
+        network=Network(**schedule.network),
+        rng_class=NearWrap if schedule.wrap else random.Random,
+        qps=schedule.connections,
+        batch=schedule.batch,
+    )
+    by_way: dict[tuple[int, int], list[Burst]] = defaultdict(list)
+    for burst in sorted(schedule.bursts, key=lambda b: b.at_ns):
+        by_way[burst.connection % schedule.connections, burst.source].append(burst)
+    transfers = [Transfer(sim, *way, bursts) for way, bursts in by_way.items()]
+    _install(sim, schedule.actions)
+    end_ns = sim.now_ns + max([a.at_ns + a.lasts_ns for a in schedule.actions], default=0)
+    sim.run(PATIENCE_NS, until=lambda: all(t.done() for t in transfers))
+    sim.run(max(0, end_ns - sim.now_ns) + 50_000_000)
+    assert not sim.of(0, QpError) + sim.of(1, QpError)
+    for transfer in transfers:
+        transfer.check()
+    # With ports or planes gone a single path may be all there is.
+    lonely = any(a.kind in ("port down", "plane dead", "deny") for a in schedule.actions)
+    for pair in sim.connections:
+        for end in (0, 1):
+            check_evs(sim, end, pair[end], may_repeat=lonely)
+    return sim
+
+
+SMALL = st.sampled_from([0.0, 0.0, 0.01, 0.05, 0.15])
+LENGTHS = st.sampled_from([0, 1, 3, 4, 100, 4095, 4096, 4097, 8192, 20_000, 70_001])
+
+NETWORKS = st.fixed_dictionaries(
+    {
+        "loss": SMALL,
+        "duplicate": SMALL,
+        "corrupt": SMALL,
+        "ce": SMALL,
+        "trim": SMALL,
+        "trim_last_hop": SMALL,
+        "control_loss": SMALL,
+        "jitter_ns": st.sampled_from([0, 5_000, 60_000, 300_000]),
+        "port_rate_bps": st.sampled_from([0, 0, 200_000_000]),
+    }
+)
+CONFIGS = st.fixed_dictionaries(
+    {
+        "congestion": st.sampled_from(["fixed", "fixed", "nscc", "rate"]),
+        "rate_bps": st.sampled_from([50_000_000, 1_000_000_000]),
+        "cwnd_bytes": st.sampled_from([4096, 10 * 4096, 64 * 4096]),
+        "spare_evs_per_plane": st.integers(0, 2),
+        "sack_coalesce": st.sampled_from([1, 4, 16]),
+        "timestamps": st.booleans(),
+        "trim": st.booleans(),
+        "imm_waits_for_earlier": st.booleans(),
+        "transport_ack": st.booleans(),
+        "dynamic_mpr": st.booleans(),
+        "reverse_evs": st.sampled_from(["mirror", "set"]),
+        "max_wimm": st.sampled_from([1, 4, 32]),
+        "mpr": st.sampled_from([128, 1024]),
+        "skip_ns": st.sampled_from([0, 50_000]),
+        "ev_min_active": st.sampled_from([0, 3]),
+        "always_skip_after": st.sampled_from([0, 3]),
+        "sack_threshold_bytes": st.sampled_from([1, 8192, 40_000]),
+        "oor_nack": st.booleans(),
+        "probe_interval_ns": st.sampled_from([500_000, 10_000_000]),
+    }
+)
+TIMES = st.one_of(st.just(0), st.integers(0, 2_000_000), st.integers(0, 40_000_000))
+BURSTS = st.builds(
+    Burst,
+    at_ns=TIMES,
+    connection=st.integers(0, 2),
+    source=st.integers(0, 1),
+    messages=st.lists(st.tuples(LENGTHS, st.booleans()), min_size=1, max_size=20).map(tuple),
+)
+SOME_ACTIONS = st.builds(
+    Action,
+    kind=st.sampled_from(ACTIONS),
+    at_ns=TIMES,
+    lasts_ns=st.sampled_from([20_000, 300_000, 3_000_000, 30_000_000, 200_000_000]),
+    end=st.integers(0, 1),
+    plane=st.integers(0, PLANES - 1),
+    path=st.integers(0, PATHS - 1),
+    amount=st.integers(0, 1_000_000),
+)
+SCHEDULES = st.builds(
+    Schedule,
+    seed=st.integers(0, 1 << 32),
+    connections=st.integers(1, 3),
+    wrap=st.booleans(),
+    bursts=st.lists(BURSTS, min_size=1, max_size=6).map(tuple),
+    actions=st.lists(SOME_ACTIONS, max_size=8).map(tuple),
+    network=NETWORKS,
+    config=CONFIGS,
+    batch=st.sampled_from((1, 32)),
+)

@@ -1,0 +1,291 @@
+"""Captures and logs made up byte by byte, so that every answer is known to the nanosecond."""
+
+from __future__ import annotations
+
+import json
+import random
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path as FilePath
+
+from experiments.measure.events import Event, EventLog
+from experiments.measure.faults import FaultRecord, save_faults
+from experiments.run.clock import OffsetSample
+from hosts.mrc import qlog
+from topologies import Fabric, Path
+
+# realtime - monotonic of the made-up machine: some day in 2026, with odd digits so that rounding would show
+OFFSET_NS = 1_793_000_000_123_456_789
+ONE_WAY_NS = 40_000
+SACK_NS = 1_000  # from a packet's arrival to its SACK
+RTT_NS = 2 * ONE_WAY_NS + SACK_NS
+PAYLOAD = 1000
+QP = 0x11
+
+WRITE_ONLY_IMM, SACK, PROBE = 0xCB, 0xDC, 0xDE
+
+
+def ipv6(
+    src: int, dst: int, body: bytes, *, next_header: int, flow: int = 0, dscp: int = 0, ecn: int = 0
+) -> bytes:
+    word = 6 << 28 | dscp << 22 | ecn << 20 | flow
+    return struct.pack("!IHBB", word, len(body), next_header, 64) + src.to_bytes(16) + dst.to_bytes(16) + body
+
+
+@dataclass(frozen=True)
+class Mrc:
+    """One MRC packet. ``outer`` None leaves out the outer header; ``trim`` cuts the payload off."""
+
+    opcode: int = WRITE_ONLY_IMM
+    psn: int = 0
+    ev: int = 0xC000
+    rtx: bool = False
+    payload: int = PAYLOAD
+    outer: int | None = None
+    src: int = 1
+    dst: int = 2
+    qp: int = QP
+    dport: int = 4791
+    stamped: bool = False
+    trim: bool = False
+    dscp: int = 0
+    ecn: int = 0
+    echo_ev: int = 0
+    cack: int = 0
+    ack_offset: int = 0
+    probe_reply: bool = False
+    srh: bytes = b""
+
+    def frame(self) -> bytes:
+        """From the first IPv6 header on."""
+        flags = self.rtx << 29 | self.stamped << 28 | self.psn
+        body = struct.pack("!BBHII", self.opcode, 0, 0xFFFF, self.qp, flags)
+        if 0xC6 <= self.opcode <= 0xCB:
+            body += bytes(4) + bytes(4 * self.stamped) + struct.pack("!QII", 0x1000, 7, self.payload)
+            if self.opcode in (0xC9, 0xCB):
+                body += bytes(4)
+            body += bytes(self.payload)
+        elif self.opcode == SACK:
+            body += struct.pack(
+                "!BBhIII", 0, 2 * self.probe_reply, self.ack_offset, self.echo_ev, 0, self.cack
+            )
+            body += bytes(20)
+        body += bytes(4)  # ICRC
+        udp = struct.pack("!HHHH", self.ev & 0xFFFF, self.dport, 8 + len(body), 0) + body
+        packet = ipv6(
+            self.src, self.dst, udp, next_header=17, flow=self.ev >> 16, dscp=self.dscp, ecn=self.ecn
+        )
+        if self.outer is not None:
+            packet = ipv6(
+                self.src,
+                self.outer,
+                self.srh + packet,
+                next_header=43 if self.srh else 41,
+                dscp=self.dscp,
+                ecn=self.ecn,
+            )
+        return packet[: len(packet) - self.payload - 4] if self.trim else packet
+
+
+@dataclass(frozen=True)
+class Record:
+    """A packet as a capture sees it: monotonic time, and whether it went out or came in."""
+
+    t_ns: int
+    packet: Mrc
+    outgoing: bool
+    ifindex: int = 2
+
+    def sll2(self) -> bytes:
+        kind = 4 if self.outgoing else 0
+        return struct.pack("!HHIHBB8s", 0x86DD, 0, self.ifindex, 1, kind, 6, bytes(8)) + self.packet.frame()
+
+
+def pcap(
+    records: Iterable[Record], *, snaplen: int = 192, offset_ns: int = OFFSET_NS, order: str = "<"
+) -> bytes:
+    """The bytes of a capture with nanoseconds and LINUX_SLL2, stamps in realtime."""
+    out = [struct.pack(order + "IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, snaplen, 276)]
+    for record in records:
+        frame = record.sll2()
+        seconds, ns = divmod(record.t_ns + offset_ns, 10**9)
+        out += [
+            struct.pack(order + "IIII", seconds, ns, min(len(frame), snaplen), len(frame)),
+            frame[:snaplen],
+        ]
+    return b"".join(out)
+
+
+def ends(fabric: Fabric, path: Path) -> tuple[int, int]:
+    """The inner addresses, source and destination, of what travels a path."""
+    src, dst = fabric.host(path.src), fabric.host(path.dst)
+    return int(src.ports[path.plane].address), int(dst.ports[path.plane].address)
+
+
+@dataclass
+class Wire:
+    """What two captures see of packets that the test sends one by one."""
+
+    fabric: Fabric
+    sender: list[Record] = field(default_factory=list)
+    receiver: list[Record] = field(default_factory=list)
+
+    def send(
+        self,
+        t_ns: int,
+        psn: int,
+        path: Path,
+        *,
+        rtx: bool = False,
+        arrives_ns: int | None = -1,
+        trim: bool = False,
+        sack: bool = True,
+        qp: int = QP,
+        ev: int | None = None,
+    ) -> None:
+        """Sends data; ``arrives_ns`` defaults to one way later, None loses it."""
+        src, dst = ends(self.fabric, path)
+        ev = path.ev if ev is None else ev
+        packet = Mrc(psn=psn % (1 << 24), ev=ev, rtx=rtx, outer=int(path.outer_dst), src=src, dst=dst, qp=qp)
+        self.sender.append(Record(t_ns, packet, outgoing=True))
+        if arrives_ns is None:
+            return
+        arrives = t_ns + ONE_WAY_NS if arrives_ns == -1 else arrives_ns
+        left = self.fabric.plan.container([path.segments[-1]])
+        there = Mrc(**{**packet.__dict__, "outer": int(left), "trim": trim})
+        self.receiver.append(Record(arrives, there, outgoing=False))
+        if sack:
+            back = Mrc(
+                opcode=SACK, ev=ev, outer=1, src=dst, dst=src, qp=QP + 1, echo_ev=ev,
+                cack=(psn - 3) % (1 << 24), ack_offset=3,
+            )  # fmt: skip
+            self.receiver.append(Record(arrives + SACK_NS, back, outgoing=True))
+            self.sender.append(Record(arrives + SACK_NS + ONE_WAY_NS, back, outgoing=False))
+
+    def captures(self) -> tuple[bytes, bytes]:
+        """Both files, in order of time."""
+        sender, receiver = (sorted(side, key=lambda r: r.t_ns) for side in (self.sender, self.receiver))
+        return pcap(sender), pcap(receiver)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the analysis must find for one fault, in ns since the middle of its interval."""
+
+    detect: int
+    switch: int
+    whole: int
+    lost: int
+
+
+def log_text(events: Iterable[Event], reference_ns: int = 1_000) -> str:
+    """An event log as agents leave it. Names that the protocol does not know have the category ``new``."""
+    lines = [qlog.header("test", "h0", reference_ns)]
+    for event in events:
+        words = "".join(f"_{c.lower()}" if c.isupper() else c for c in event.name).lstrip("_")
+        time_ms = (event.t_ns - reference_ns) / 1e6
+        lines.append({"time": time_ms, "name": f"mrc:new:{words}", "data": dict(event.fields)})
+    return "".join(json.dumps(line) + "\n" for line in lines)
+
+
+@dataclass(frozen=True)
+class Story:
+    """A whole run, made up, and what is true of it."""
+
+    wire: Wire
+    events: EventLog
+    receiver_events: EventLog
+    faults: tuple[FaultRecord, ...]
+    answers: tuple[Answer, ...]
+    offsets: tuple[OffsetSample, ...]
+
+    def save(self, directory: FilePath) -> None:
+        """Writes the run's directory as the recorder, the agents and the runner leave it."""
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, data in zip(("sender", "receiver"), self.wire.captures(), strict=True):
+            (directory / f"{name}.pcap").write_bytes(data)
+        for name, log in (("sender", self.events), ("receiver", self.receiver_events)):
+            (directory / f"{name}.jsonl").write_text(log_text(log.events))
+        save_faults(directory / "faults.json", self.faults)
+        recording = {
+            "captures": {n: {"captured": 1, "received": 1, "dropped": 0} for n in ("sender", "receiver")},
+            "clock_offsets": [sample.to_dict() for sample in self.offsets],
+            "loads": [],
+        }
+        (directory / "recording.json").write_text(json.dumps(recording))
+
+
+def tell(
+    fabric: Fabric,
+    links: Sequence[str],
+    *,
+    interval_ns: int = 100_000,
+    hold_ns: int = 100_000_000,
+    period_ns: int = 260_000_000,
+    start_ns: int = 5_000_000_000,
+    reaction_ns: int = 220_000,
+    first_psn: int = (1 << 24) - 500,
+    seed: int = 7,
+) -> Story:
+    """A paced spray between the first and the last rack, each link cut and healed in turn.
+
+    The sender finds out ``reaction_ns`` after the first packet that was lost, retires the EV, and sends what
+    was lost again at once, 2 us apart, on other paths; a probe brings the EV back 30 ms after the repair.
+    """
+    chooser = random.Random(seed)
+    src = fabric.hosts[0].name
+    dst = next(host.name for host in fabric.hosts if host.rack == fabric.hosts[-1].rack)
+    paths = fabric.paths(src, dst)
+    wire, events, done = Wire(fabric), [], []
+    faults = []
+    for i, link in enumerate(links):
+        cut = start_ns + 100_000_000 + i * period_ns
+        heal = cut + hold_ns
+        faults.append(FaultRecord("blackhole", link, cut, cut + 4_000, heal, heal + 4_000))
+    state: dict[int, list[tuple[int, int]]] = {i: [] for i in range(len(faults))}
+    detected: dict[int, int] = {}
+    switched: dict[int, int] = {}
+    whole: dict[int, int] = {}
+    psn, t = first_psn, start_ns
+    end = faults[-1].t_before_ns + period_ns
+    while t < end:
+        for i, fault in enumerate(faults):
+            if i in detected or not state[i] or t < state[i][0][0] + reaction_ns:
+                continue
+            detected[i] = moment = state[i][0][0] + reaction_ns
+            for path in paths:
+                if fault.breaks(path):
+                    events.append(
+                        Event(moment, "EvRetired", {"ev": path.ev, "plane": path.plane, "reason": "loss"})
+                    )
+                    healed = fault.restore_after_ns + 30_000_000
+                    events.append(Event(healed, "EvRestored", {"ev": path.ev, "plane": path.plane}))
+            others = [path for path in paths if not fault.breaks(path)]
+            for k, (_, lost) in enumerate(state[i]):
+                again = moment + 2_000 * (k + 1)
+                path = chooser.choice(others)
+                wire.send(again, lost, path, rtx=True)
+                events.append(Event(again, "Retransmitted", {"psn": lost % (1 << 24), "new_ev": path.ev}))
+                whole[i] = again + ONE_WAY_NS
+        out = [f for i, f in enumerate(faults) if i in detected and t < f.restore_after_ns + 30_000_000]
+        path = chooser.choice([path for path in paths if not any(f.breaks(path) for f in out)])
+        hit = next(
+            (i for i, f in enumerate(faults) if f.breaks(path) and f.t_before_ns <= t < f.restore_after_ns),
+            None,
+        )
+        if hit is None:
+            wire.send(t, psn, path)
+            done.append(Event(t + ONE_WAY_NS, "ReceiveCompleted", {"wr_id": psn}))
+        else:
+            state[hit].append((t, psn))
+            switched[hit] = t
+            wire.send(t, psn, path, arrives_ns=None)
+        psn += 1
+        t += interval_ns
+    answers = tuple(
+        Answer(detected[i] - f.middle_ns, switched[i] - f.middle_ns, whole[i] - f.middle_ns, len(state[i]))
+        for i, f in enumerate(faults)
+    )
+    offsets = (OffsetSample(start_ns, OFFSET_NS, 30), OffsetSample(end, OFFSET_NS, 30))
+    return Story(wire, EventLog.of_events(events), EventLog.of_events(done), tuple(faults), answers, offsets)
