@@ -68,9 +68,9 @@ class Run:
 def throughput_run(network: FabricNetwork, qps: int, depth: int, window: int) -> Run:
     """Writes of 64 KiB over that many queue pairs."""
     with pair(network, qps, window) as ends:
-        before = ends.ends[0].ask("idle")
+        before = ends.ends[0].call("idle")
         result = ends.bandwidth(MESSAGE, MESSAGES // qps, depth)
-        after = ends.ends[0].ask("idle")
+        after = ends.ends[0].call("idle")
     packets = result.iterations * PACKETS
     return Run(
         packets / result.seconds,

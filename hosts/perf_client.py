@@ -127,7 +127,7 @@ class PerfPair:
                 self.ends.append(
                     RemoteAgent(host, spawn(host), stderr=subprocess.DEVNULL, module="hosts.perf")
                 )
-                self.ends[-1].tell(
+                self.ends[-1].send(
                     "open",
                     topology_yaml=topology[0],
                     topology=topology[1],
@@ -139,11 +139,11 @@ class PerfPair:
                     bytes=region_bytes,
                     cpu=cpus[number % len(cpus)] if pin else None,
                 )
-            opened = [end.hear(READY_TIMEOUT_S) for end in self.ends]
+            opened = [end.receive(READY_TIMEOUT_S) for end in self.ends]
             for end, peer in zip(self.ends, reversed(opened), strict=True):
-                end.ask("connect", peer=peer, denied=sorted(denied))
+                end.call("connect", peer=peer, denied=sorted(denied))
             if calibrate:
-                self.base_rtt_ns = max(int(end.ask("calibrate")["base_rtt_ns"]) for end in self.ends)
+                self.base_rtt_ns = max(int(end.call("calibrate")["base_rtt_ns"]) for end in self.ends)
         except BaseException:
             self.close()
             raise
@@ -176,16 +176,16 @@ class PerfPair:
         """
         active = self.ends if both_ways else self.ends[:1]
         for end in active:
-            end.tell("write_bw", size=size, iterations=iterations, depth=depth, duration_s=duration_s)
-        return bandwidth_result(size, [end.hear(None)["completed_ns"] for end in active])
+            end.send("write_bw", size=size, iterations=iterations, depth=depth, duration_s=duration_s)
+        return bandwidth_result(size, [end.receive(None)["completed_ns"] for end in active])
 
     def ping_pong(self, size: int, iterations: int, warm_up: int) -> LatencyResult:
         """Half the time of a write and the write that answers it: one way, as perftest tells it."""
-        self.ends[1].ask("pong", size=size)
-        self.ends[0].tell("ping", size=size, iterations=iterations, warm_up=warm_up)
-        return latency_result(size, self.ends[0].hear(None)["durations_ns"], 2)
+        self.ends[1].call("pong", size=size)
+        self.ends[0].send("ping", size=size, iterations=iterations, warm_up=warm_up)
+        return latency_result(size, self.ends[0].receive(None)["durations_ns"], 2)
 
     def completion(self, size: int, iterations: int, warm_up: int) -> LatencyResult:
         """From the post of a write to its completion: there, and the acknowledgement back."""
-        self.ends[0].tell("write_lat", size=size, iterations=iterations, warm_up=warm_up)
-        return latency_result(size, self.ends[0].hear(None)["durations_ns"], 1)
+        self.ends[0].send("write_lat", size=size, iterations=iterations, warm_up=warm_up)
+        return latency_result(size, self.ends[0].receive(None)["durations_ns"], 1)

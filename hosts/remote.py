@@ -64,13 +64,13 @@ class RemoteAgent:
             self._process.kill()
             self._process.wait()
 
-    def tell(self, do: str, **arguments: Any) -> None:
-        """Gives a command; ``hear`` has its answer, also where the agent is gone."""
+    def send(self, do: str, **arguments: Any) -> None:
+        """Gives a command; ``receive`` returns its answer, also where the agent is gone."""
         with suppress(OSError):
             self._socket.settimeout(TIMEOUT_S)
             self._socket.sendall(json.dumps({"do": do, **arguments}).encode() + b"\n")
 
-    def hear(self, timeout_s: float | None = TIMEOUT_S) -> dict[str, Any]:
+    def receive(self, timeout_s: float | None = TIMEOUT_S) -> dict[str, Any]:
         """Waits for the answer to the oldest command, without end where ``timeout_s`` is None.
 
         Raises AgentError where there is none, or a refusal.
@@ -89,7 +89,7 @@ class RemoteAgent:
             raise AgentError(f"the agent on {self.host}: {answer['error']}")
         return answer
 
-    def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
+    def call(self, do: str, **arguments: Any) -> dict[str, Any]:
         """Gives a command and returns the answer. Raises AgentError where the agent cannot, or is gone."""
-        self.tell(do, **arguments)
-        return self.hear()
+        self.send(do, **arguments)
+        return self.receive()

@@ -18,9 +18,11 @@ Say = Callable[[str], None]
 Step = Callable[[int], None]
 
 
-def directory(wish: str | None, scenario: str) -> Path:
+def directory(out_option: str | None, scenario: str) -> Path:
     """The run's directory, which must not hold another run. Raises InputError."""
-    out = Path(wish) if wish else Path("results") / scenario / datetime.now().strftime("%Y%m%d-%H%M%S")
+    out = (
+        Path(out_option) if out_option else Path("results") / scenario / datetime.now().strftime("%Y%m%d-%H%M%S")
+    )
     try:
         out.mkdir(parents=True, exist_ok=True)
         if any(out.iterdir()):

@@ -134,24 +134,24 @@ def _measure(lab: Lab, scenario: Scenario, src: str, dst: str, out: Path, step: 
         )
         refused = _connect(sender, receiver, lab.fabric, scenario)
         for name, agent in ((SENDER, sender), (RECEIVER, receiver)):
-            agent.ask("log", path=str((out / f"{name}.jsonl").resolve()))
+            agent.call("log", path=str((out / f"{name}.jsonl").resolve()))
         pids = {"sender": sender.pid, "receiver": receiver.pid}
         if lab.target.name == "bmv2":  # the ebpf target's process only programs; the kernel forwards
             pids |= _by_switch(lab)
         with Recorder(out, _ears(lab, src, dst), pids) as recorder:
-            sender.ask("start")
+            sender.call("start")
             let_pass(scenario.warmup_ns)
             rate_bps = _settle_on_a_rate(sender, pids, scenario.workload)
             with DeathWatch(_by_switch(lab)) as watch:
                 trials = Trials(lab, scenario, src, dst, sender, recorder, watch)
                 trials.run(step)
-                sender.ask("stop")
-                sender.ask("wait", what="drained", timeout_s=DRAIN_TIMEOUT_S)
+                sender.call("stop")
+                sender.call("wait", what="drained", timeout_s=DRAIN_TIMEOUT_S)
                 trials.look_back()
-            states = sender.ask("status"), receiver.ask("status")
+            states = sender.call("status"), receiver.call("status")
         save_faults(out / "faults.json", trials.records)
         for name, agent in ((SENDER, sender), (RECEIVER, receiver)):
-            if lost := agent.ask("end_log")["lost"]:
+            if lost := agent.call("end_log")["lost"]:
                 trials.failures.append(f"event log: {lost} events of the {name} are missing")
         return Outcome(*states, rate_bps, (*refused, *trials.notes), tuple(trials.failures))
 
@@ -181,7 +181,7 @@ def _connect(sender: RemoteAgent, receiver: RemoteAgent, fabric: Fabric, scenari
     # A CPU each: the kernel would wake the receiver on the CPU where the sender still forwards for it.
     cpus = sorted(os.sched_getaffinity(0))
     opened = {
-        agent.host: agent.ask(
+        agent.host: agent.call(
             "open",
             topology=fabric.name,
             topology_yaml=text,
@@ -192,10 +192,10 @@ def _connect(sender: RemoteAgent, receiver: RemoteAgent, fabric: Fabric, scenari
         )
         for number, agent in enumerate((sender, receiver))
     }
-    remote = receiver.ask("receive", plan=plan)
-    sender.ask("send", plan=plan, remote=remote)
+    remote = receiver.call("receive", plan=plan)
+    sender.call("send", plan=plan, remote=remote)
     for agent, peer in ((receiver, sender), (sender, receiver)):
-        agent.ask("connect", peer=peer.host, attributes=opened[peer.host]["qps"][0])
+        agent.call("connect", peer=peer.host, attributes=opened[peer.host]["qps"][0])
     return sorted({answer["refused"] for answer in opened.values() if answer["refused"]})
 
 
@@ -224,12 +224,12 @@ def _settle_on_a_rate(sender: RemoteAgent, pids: Mapping[str, int], workload: Wo
         took_ns = after.t_ns - before.t_ns
         made_bps = packets * workload.payload_bytes * 8 * 10**9 // took_ns
         rate_bps = fitting_rate(made_bps, busiest_share(before, after), workload)
-        sender.ask("pace", rate_bps=rate_bps)
+        sender.call("pace", rate_bps=rate_bps)
     return rate_bps
 
 
 def _sent(sender: RemoteAgent) -> int:
-    return int(sender.ask("status")["counters"]["sent"])
+    return int(sender.call("status")["counters"]["sent"])
 
 
 def fitting_rate(made_bps: int, busy: float, workload: Workload) -> int:

@@ -161,7 +161,7 @@ class Session:
         cpus = sorted(os.sched_getaffinity(0))
         here = placement.ranks_by_host()
         for number, process in enumerate(processes):
-            process.tell(
+            process.send(
                 "open",
                 topology=self._lab.fabric.name,
                 topology_yaml=text,
@@ -254,7 +254,7 @@ class Session:
         measurement's start to its end, and that end."""
         start_ns, measure_ns = times
         for process in processes:
-            process.tell("run", start_ns=start_ns, measure_ns=measure_ns)
+            process.send("run", start_ns=start_ns, measure_ns=measure_ns)
         self._find_busiest(injector, used, measure_ns)
         _until(measure_ns)
         before = take_snapshot(pids)
@@ -315,7 +315,7 @@ class Session:
             meter.act(time.monotonic_ns)
             for number, process in list(left.items()):
                 if process in ready:
-                    ended[number] = process.hear()
+                    ended[number] = process.receive()
                     del left[number]
                     if ended[number]["problem"] is not None or ended[number]["failure"] is not None:
                         return ended
@@ -331,10 +331,10 @@ class Session:
         for number, process in enumerate(processes):
             if number in ended:
                 continue
-            process.tell("stop")
-            answers.append(process.hear())
+            process.send("stop")
+            answers.append(process.receive())
             if "stopped" not in answers[-1]:  # it came to its end just now, and answered that first
-                process.hear()
+                process.receive()
         problems = [answer["problem"] for answer in answers if answer.get("problem") is not None]
         failures = [answer["failure"] for answer in answers if answer.get("failure") is not None]
         return problems[0] if problems else None, failures[0] if failures else None
@@ -351,14 +351,14 @@ class Session:
         parts = {r: data / f".{self._data_name(number)}-rank{r}.npz" for ranks in here for r in ranks}
         logs = (self._out / "logs").resolve()
         for process, ranks in zip(processes, here, strict=True):
-            process.tell(
+            process.send(
                 "save",
                 paths=[str(parts[r].resolve()) for r in ranks],
                 logs=[str(logs / f"{self._data_name(number)}-rank{r}.jsonl") for r in ranks],
             )
         counters: dict[str, int] = {}
         for process in processes:
-            for name, count in process.hear(OPEN_TIMEOUT_S)["counters"].items():
+            for name, count in process.receive(OPEN_TIMEOUT_S)["counters"].items():
                 counters[name] = counters.get(name, 0) + count
         samples: list[Mapping[str, Any]] = []
         for part in (parts[r] for r in sorted(parts)):
@@ -377,13 +377,13 @@ def connect(processes: Sequence[RemoteAgent], timeout_s: float) -> None:
 
     Raises AgentError where one does not answer.
     """
-    heard = [process.hear(timeout_s)["attributes"] for process in processes]
+    heard = [process.receive(timeout_s)["attributes"] for process in processes]
     told: dict[str, Mapping[str, Any]] = {rank: peers for each in heard for rank, peers in each.items()}
     for process, ranks in zip(processes, heard, strict=True):
         theirs = {rank: {peer: told[peer][rank] for peer in told[rank]} for rank in ranks}
-        process.tell("connect", attributes=theirs)
+        process.send("connect", attributes=theirs)
     for process in processes:
-        process.hear(timeout_s)
+        process.receive(timeout_s)
 
 
 def _ranks_text(ranks: Sequence[int]) -> str:

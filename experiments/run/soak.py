@@ -208,7 +208,7 @@ class Soak:
             "exponential_retries": NEVER_ENDING,
         }
         for number, agent in enumerate(self._agents.values()):
-            agent.tell(
+            agent.send(
                 "open",
                 topology=self._lab.fabric.name,
                 topology_yaml=text,
@@ -219,22 +219,22 @@ class Soak:
                 realtime=False,
                 qps=peers * self._plan.qps,
             )
-        attributes = {host: agent.hear()["qps"] for host, agent in self._agents.items()}
+        attributes = {host: agent.receive()["qps"] for host, agent in self._agents.items()}
         for host, agent in self._agents.items():
             path = (self._out / f"{host}.jsonl").resolve()
-            agent.ask("log", path=str(path), completions=False, keep_bytes=LOG_BYTES)
+            agent.call("log", path=str(path), completions=False, keep_bytes=LOG_BYTES)
         for stream in (watched.stream for watched in self.watched):
             plan, (near, far) = asdict(stream.plan), stream.qps
-            remote = self._agents[stream.dst].ask("receive", qp=far, plan=plan)
-            self._agents[stream.src].ask("send", qp=near, plan=plan, remote=remote)
+            remote = self._agents[stream.dst].call("receive", qp=far, plan=plan)
+            self._agents[stream.src].call("send", qp=near, plan=plan, remote=remote)
         for stream in (watched.stream for watched in self.watched):
             near, far = stream.qps
             peer = {"peer": stream.dst, "attributes": attributes[stream.dst][far]}
-            self._agents[stream.src].ask("connect", qp=near, **peer)
+            self._agents[stream.src].call("connect", qp=near, **peer)
 
     def _traffic(self, maker: FaultMaker) -> None:
         for agent in self._agents.values():
-            agent.ask("start")
+            agent.call("start")
         self._started = time.monotonic()
         length_ns = self._plan.duration_ns
         planned = random_faults(self._lab.fabric, self._hosts, self._plan.faults, self._plan.seed, length_ns)
@@ -292,8 +292,8 @@ class Soak:
             (near, far), before = watched.stream.qps, watched.sender.get("completed")
             ends = []
             for host, qp in ((watched.stream.src, near), (watched.stream.dst, far)):
-                self._agents[host].tell("status", qp=qp)
-                ends.append(self._agents[host].hear(ANSWER_S))
+                self._agents[host].send("status", qp=qp)
+                ends.append(self._agents[host].receive(ANSWER_S))
                 self.drops[host].update(socket=ends[-1]["socket_drops"])
                 self.drops[host]["frames"] = ends[-1]["frame_drops"]
             watched.sender, watched.receiver = ends
@@ -305,10 +305,10 @@ class Soak:
 
     def _end(self) -> None:
         for agent in self._agents.values():
-            agent.ask("stop")
+            agent.call("stop")
         for agent in self._agents.values():
-            agent.tell("wait", what="drained", timeout_s=DRAIN_S)
-        drained = {host: agent.hear(DRAIN_S + 30)["holds"] for host, agent in self._agents.items()}
+            agent.send("wait", what="drained", timeout_s=DRAIN_S)
+        drained = {host: agent.receive(DRAIN_S + 30)["holds"] for host, agent in self._agents.items()}
         self._ask_states(time.monotonic() - self._started)
         for watched in self.watched:
             problem = watched.check_end()
@@ -317,11 +317,11 @@ class Soak:
         if not all(drained.values()):
             raise SoakFailedError(f"not drained: {', '.join(h for h, done in drained.items() if not done)}")
         for host, agent in self._agents.items():
-            for number, problem in enumerate(agent.ask("verify")["problems"]):
+            for number, problem in enumerate(agent.call("verify")["problems"]):
                 if problem is not None:
                     raise SoakFailedError(f"{host} qp {number}: {problem}")
         for agent in self._agents.values():
-            self.log_events_lost += agent.ask("end_log")["lost"]
+            self.log_events_lost += agent.call("end_log")["lost"]
         for host in self._hosts:
             growth = self.memory[host].growth_bytes
             if growth is not None and growth > GROWTH_BYTES:

@@ -167,7 +167,7 @@ class Trials:
             self._recorder.watch({SWITCH_PREFIX + switch: pid})
 
     def _settle(self, number: int) -> None:
-        restored = self._sender.ask("wait", what="restored", timeout_s=RESTORE_TIMEOUT_S)["holds"]
+        restored = self._sender.call("wait", what="restored", timeout_s=RESTORE_TIMEOUT_S)["holds"]
         if not restored:
             self.notes.append(f"trial {number}: not every path came back within {RESTORE_TIMEOUT_S:g} s")
         death = self._watch.wait(self._scenario.settle_ns / 1e9)

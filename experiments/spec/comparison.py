@@ -16,7 +16,7 @@ from experiments.figures.listing import require_figure
 from experiments.run.link_meter import metered
 from experiments.spec.fault_schedule import FAULT_KEYS, FaultSpec, check_places
 from experiments.spec.keys import Key, keys_schema, read_keys
-from experiments.spec.overlay import merge, parse_wishes
+from experiments.spec.overlay import merge, parse_overrides
 from experiments.spec.scenario import SCENARIOS, TARGETS, Target
 from experiments.spec.transports import NAMED, ROUTINGS, Transport
 from experiments.spec.workloads import WORKLOADS
@@ -158,20 +158,22 @@ def load_comparison(
     seed: int | None = None,
     settings: Sequence[str] = (),
 ) -> Comparison:
-    """The scenario of a shipped name or of a file, with the command line's wishes on top.
+    """The scenario of a shipped name or of a file, with the command line's overrides on top.
 
     Raises InputError.
     """
     text, where = SCENARIOS.text(name_or_file)
-    wishes = parse_wishes(settings, topology=topology, target=target, repetitions=repetitions, seed=seed)
-    return parse_comparison(text, where, wishes)
+    overrides = parse_overrides(
+        settings, topology=topology, target=target, repetitions=repetitions, seed=seed
+    )
+    return parse_comparison(text, where, overrides)
 
 
-def parse_comparison(text: str, where: str, wishes: Sequence[YamlMap] = ()) -> Comparison:
-    """The scenario of a YAML text; ``wishes`` are laid over it, the last one on top. Raises InputError."""
+def parse_comparison(text: str, where: str, overrides: Sequence[YamlMap] = ()) -> Comparison:
+    """The scenario of a YAML text; ``overrides`` are laid over it, the last one on top. Raises InputError."""
     doc = parse_yaml(text, where)
-    for wish in wishes:
-        doc = merge(doc, wish)
+    for override in overrides:
+        doc = merge(doc, override)
     also = ("topology", "transports", "workload", "faults", "measure")
     top = read_keys(doc, TOP_KEYS, "a scenario", also)
     if top["figure"]:

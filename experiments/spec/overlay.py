@@ -1,4 +1,4 @@
-"""Laying one YAML mapping over another: the command line's wishes over a scenario, a part over the whole."""
+"""Laying one YAML mapping over another: the command line's overrides over a scenario, a part over the whole."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ def merge(base: YamlMap, over: YamlMap) -> YamlMap:
     return YamlMap(merged, base.where, base.line)
 
 
-def parse_wishes(settings: Sequence[str], **options: str | int | None) -> list[YamlMap]:
+def parse_overrides(settings: Sequence[str], **options: str | int | None) -> list[YamlMap]:
     """The KEY=VALUE of ``--set`` and then the options given by name, in the order in which they apply."""
-    wishes = [parse_setting(setting) for setting in settings]
-    for key, wish in options.items():
-        if wish is not None:
-            wishes.append(nest((key,), Value(wish, f"--{key}", None)))
-    return wishes
+    overrides = [parse_setting(setting) for setting in settings]
+    for key, override in options.items():
+        if override is not None:
+            overrides.append(nest((key,), Value(override, f"--{key}", None)))
+    return overrides

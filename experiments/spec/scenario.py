@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from controller.directions import DIRECTIONS, Direction
-from experiments.spec.overlay import merge, parse_wishes
+from experiments.spec.overlay import merge, parse_overrides
 from hosts.messages import OVERHEAD_BYTES
 from hosts.stream import MAX_MESSAGE_BYTES
 from linux.errors import InputError
@@ -168,34 +168,34 @@ def load_scenario(
     seed: int | None = None,
     settings: Sequence[str] = (),
 ) -> Scenario:
-    """The scenario of a shipped name or of a YAML file, with the command line's wishes on top.
+    """The scenario of a shipped name or of a YAML file, with the command line's overrides on top.
 
     ``settings`` are the KEY=VALUE of ``--set``. What is asked for directly (``topology`` to ``seed``) wins
     over them, they win over the part for the target, that over the part for the topology, and that over the
     rest of the file. Raises InputError.
     """
     text, where = SCENARIOS.text(name_or_file)
-    wishes = parse_wishes(settings, topology=topology, target=target, trials=trials, seed=seed)
-    return parse_scenario(text, where, wishes)
+    overrides = parse_overrides(settings, topology=topology, target=target, trials=trials, seed=seed)
+    return parse_scenario(text, where, overrides)
 
 
-def parse_scenario(text: str, where: str, wishes: Sequence[YamlMap] = ()) -> Scenario:
-    """The scenario of a YAML text; ``wishes`` are laid over it, the last one on top. Raises InputError."""
+def parse_scenario(text: str, where: str, overrides: Sequence[YamlMap] = ()) -> Scenario:
+    """The scenario of a YAML text; ``overrides`` are laid over it, the last one on top. Raises InputError."""
     doc = parse_yaml(text, where)
     base = YamlMap({key: value for key, value in doc.items() if key not in _VARIANTS}, where, doc.line)
     _known_keys(base)
     topology = base.require("topology", "a scenario")
     target = base.get("target", Value(AUTO, where, None))
-    for wish in wishes:
-        _known_keys(wish)
-        topology = wish.get("topology", topology)
-        target = wish.get("target", target)
+    for override in overrides:
+        _known_keys(override)
+        topology = override.get("topology", topology)
+        target = override.get("target", target)
     base = _vary(doc, base, "topologies", (topology.data, Path(str(topology.data)).stem))
     if "targets" in doc:
         _known_targets(doc["targets"])
         base = _vary(doc, base, "targets", (target_name(_choice(target, "target", TARGETS)),))
-    for wish in wishes:
-        base = merge(base, wish)
+    for override in overrides:
+        base = merge(base, override)
     return _scenario(base)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from experiments.spec.fault_schedule import PlannedFault
 from experiments.spec.keys import Key, read_keys
-from experiments.spec.overlay import merge, parse_wishes
+from experiments.spec.overlay import merge, parse_overrides
 from hosts.messages import OVERHEAD_BYTES
 from hosts.stream import MAX_MESSAGE_BYTES, StreamPlan
 from linux.errors import InputError
@@ -145,8 +145,8 @@ def load_soak(name_or_file: str, settings: Sequence[str] = (), **options: str | 
     """
     text, where = SOAKS.text(name_or_file)
     doc = parse_yaml(text, where)
-    for wish in parse_wishes(settings, **options):
-        doc = merge(doc, wish)
+    for override in parse_overrides(settings, **options):
+        doc = merge(doc, override)
     return _plan(doc)
 
 

@@ -78,7 +78,7 @@ class CongestionControl:
         self.inflight_bytes -= size
 
     def on_receiver(self, now_ns: int, penalty: int, restore: bool, rcvd_bytes: int) -> None:
-        """CC_STATE of a SACK: the receiver wishes the window narrower by penalty/128 of `rcvd_bytes`."""
+        """CC_STATE of a SACK: the receiver wants the window smaller by penalty/128 of `rcvd_bytes`."""
 
     def calibrate(self, base_rtt_ns: int) -> None:
         """The RTT of the idle network was measured, for controls that know queues by their delay."""

@@ -77,13 +77,13 @@ class Queue:
     depth_packets: int
 
 
-def _pcap_directory(wish: str) -> Path:
+def _pcap_directory(override: str) -> Path:
     """The directory of that name, made where it is missing: BMv2 ends at once without it."""
-    directory = Path(wish).resolve()
+    directory = Path(override).resolve()
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise BadInputError(f"{PCAP_VARIABLE}: cannot use '{wish}': {error.strerror}") from None
+        raise BadInputError(f"{PCAP_VARIABLE}: cannot use '{override}': {error.strerror}") from None
     return directory
 
 

@@ -511,14 +511,14 @@ class ActionWriter:
         return b.urem(draw, span)
 
     def _truncate(self, e: Evaluator, p: Primitive) -> None:
-        """Ask for the frame to be cut behind the deparser; of several wishes the shortest counts."""
+        """Ask for the frame to be cut behind the deparser; of several overrides the shortest counts."""
         asm, b = self.asm, self.asm.b
         cell = asm.at(self.u.machine.scratch, self.u.layout.cut)
-        before, wish = asm.load(cell, 32, 4), b.add(e.value(p.args[0], 32), const(32, 1))
-        # One less and unsigned, 0 (no wish yet) is the largest number.
+        before, override = asm.load(cell, 32, 4), b.add(e.value(p.args[0], 32), const(32, 1))
+        # One less and unsigned, 0 (no override yet) is the largest number.
         one = const(32, 1)
-        shorter = b.icmp_unsigned("<", b.sub(wish, one), b.sub(before, one))
-        asm.store(b.select(shorter, wish, before), cell, 4)
+        shorter = b.icmp_unsigned("<", b.sub(override, one), b.sub(before, one))
+        asm.store(b.select(shorter, override, before), cell, 4)
 
     def _clone(self, e: Evaluator, p: Primitive) -> None:
         """Ask for a clone. As in BMv2 it is made when the control ends, and of several the last counts."""

@@ -220,7 +220,7 @@ def class_of(u: Unit) -> Value:
     return _cell(u, _FIELDS)
 
 
-def wish(u: Unit, at: int) -> Value:
+def override(u: Unit, at: int) -> Value:
     """What an action has asked for: one of the cells `clone`, `resubmit`, `recirculate` of the layout."""
     return u.asm.load(u.asm.at(u.machine.scratch, at), 32, 4)
 
@@ -235,7 +235,7 @@ def keep_wish(u: Unit) -> Value:
 def clone_if_asked(u: Unit, why: Why) -> None:
     """At the end of ingress or egress: send a clone, if one was asked for."""
     asm, b, layout = u.asm, u.asm.b, u.layout
-    asked = wish(u, layout.clone)
+    asked = override(u, layout.clone)
     send, done = asm.block("clone.send"), asm.block("clone.done")
     b.cbranch(b.icmp_unsigned("==", asked, const(32, 0)), done, send)
     asm.enter(send)
@@ -250,7 +250,7 @@ def clone_if_asked(u: Unit, why: Why) -> None:
 def resubmit_if_asked(u: Unit) -> None:
     """At the end of ingress: let the frame begin anew, if that was asked for."""
     asm, b = u.asm, u.asm.b
-    fields = wish(u, u.layout.resubmit)
+    fields = override(u, u.layout.resubmit)
     send, done = asm.block("resubmit.send"), asm.block("resubmit.done")
     b.cbranch(b.icmp_unsigned("==", fields, const(32, 0)), done, send)
     asm.enter(send)
@@ -264,7 +264,7 @@ def recirculate_if_asked(u: Unit, length: Value, after: Any) -> None:
     A copy goes on in the block `after`, a frame itself, without one, ends there.
     """
     asm, b = u.asm, u.asm.b
-    fields = wish(u, u.layout.recirculate)
+    fields = override(u, u.layout.recirculate)
     send, done = asm.block("recirculate.send"), asm.block("recirculate.done")
     b.cbranch(b.icmp_unsigned("==", fields, const(32, 0)), done, send)
     asm.enter(send)

@@ -80,9 +80,9 @@ def test_a_stream_tells_when_it_noticed_and_left_a_fault_and_captures_it(
     transports = "transports={mrc: , oblivious: , bfd: {use: ecmp+controller, detection: 60 ms}}"
     # A busy link on the way of a single flow, so that all three meet the fault.
     faults = "faults=[{kind: blackhole, where: busiest, at: 300 ms, duration: 1 s}]"
-    wishes = ["--trials", "1", "--set", transports, "--set", faults, "--set", "measure.capture=true"]
-    wishes += ["--set", "workload.duration=1500 ms"]
-    result = run(mrclab, tmp_path, STREAM, *wishes)
+    overrides = ["--trials", "1", "--set", transports, "--set", faults, "--set", "measure.capture=true"]
+    overrides += ["--set", "workload.duration=1500 ms"]
+    result = run(mrclab, tmp_path, STREAM, *overrides)
     mrc, oblivious, bfd = result["trials"]
     # A recovery that hides in the noise has the noise for whole_us, which may be less than detect_us.
     assert 0 < mrc["detect_us"] < 1_000_000

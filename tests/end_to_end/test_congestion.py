@@ -31,12 +31,12 @@ def run(network: FabricNetwork, config: dict[str, Any]) -> Seen:
     with incast(network, ("h0", "h1"), "h2", config, PLAN) as both:
         both.calibrate()
         for agent in both.senders.values():
-            agent.ask("start")
+            agent.call("start")
         srtt, left = 0, set(both.senders)
         while left:
             # A status takes a while to come on a busy machine: nothing here depends on when.
             for host, agent in both.senders.items():
-                status = agent.ask("status")
+                status = agent.call("status")
                 assert status["failed"] is None
                 srtt = max(srtt, status["counters"]["srtt_ns"])
                 if status["completed"] >= MESSAGES:

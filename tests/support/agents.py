@@ -39,16 +39,16 @@ class Incast:
 
     def calibrate(self) -> int:
         """Has all senders measure their base RTT; returns the largest, in ns."""
-        return max(int(agent.ask("calibrate")["base_rtt_ns"]) for agent in self.senders.values())
+        return max(int(agent.call("calibrate")["base_rtt_ns"]) for agent in self.senders.values())
 
     def stop(self, timeout_s: float) -> list[dict[str, Any]]:
         """Ends the streams and returns what the sink says of each, once all is delivered."""
         for agent in self.senders.values():
-            agent.ask("stop")
+            agent.call("stop")
         for agent in self.senders.values():
-            agent.tell("wait", what="drained", timeout_s=timeout_s)
-        assert all(agent.hear(2 * timeout_s)["holds"] for agent in self.senders.values())
-        return [self.sink.ask("status", qp=qp) for qp in range(len(self.senders))]
+            agent.send("wait", what="drained", timeout_s=timeout_s)
+        assert all(agent.receive(2 * timeout_s)["holds"] for agent in self.senders.values())
+        return [self.sink.call("status", qp=qp) for qp in range(len(self.senders))]
 
 
 @contextmanager
@@ -62,7 +62,7 @@ def incast(
         opened = {}
         for host in (*senders, sink):
             agents[host] = RemoteAgent(host, partial(network.spawn, host))
-            opened[host] = agents[host].ask(
+            opened[host] = agents[host].call(
                 "open",
                 topology=network.fabric.name,
                 topology_yaml=text,
@@ -74,10 +74,10 @@ def incast(
                 qps=len(senders) if host == sink else 1,
             )["qps"]
         for qp, host in enumerate(senders):
-            remote = agents[sink].ask("receive", qp=qp, plan=asdict(plan))
-            agents[host].ask("send", plan=asdict(plan), remote=remote)
-            agents[sink].ask("connect", qp=qp, peer=host, attributes=opened[host][0])
-            agents[host].ask("connect", peer=sink, attributes=opened[sink][qp])
+            remote = agents[sink].call("receive", qp=qp, plan=asdict(plan))
+            agents[host].call("send", plan=asdict(plan), remote=remote)
+            agents[sink].call("connect", qp=qp, peer=host, attributes=opened[host][0])
+            agents[host].call("connect", peer=sink, attributes=opened[sink][qp])
         yield Incast({host: agents[host] for host in senders}, agents[sink])
     finally:
         for agent in agents.values():

@@ -37,7 +37,7 @@ def run_ranks(
             for host in hosts
         ]
         for number, rank in enumerate(ranks):
-            rank.tell(
+            rank.send(
                 "open",
                 topology=fabric.name,
                 topology_yaml=topology_text(fabric),
@@ -54,14 +54,14 @@ def run_ranks(
         connect(ranks, timeout_s)
         start_ns = time.monotonic_ns() + LEAD_NS
         for rank in ranks:
-            rank.tell("run", start_ns=start_ns, measure_ns=start_ns)
+            rank.send("run", start_ns=start_ns, measure_ns=start_ns)
         for rank in ranks:
-            answer = rank.hear(timeout_s)
+            answer = rank.receive(timeout_s)
             assert answer["problem"] is None, answer
             assert answer["failure"] is None, answer
         counters: dict[str, int] = {}
         for number, rank in enumerate(ranks):
-            saved = rank.ask("save", paths=[str(out / f"{number}.npz")], logs=[str(out / f"{number}.jsonl")])
+            saved = rank.call("save", paths=[str(out / f"{number}.npz")], logs=[str(out / f"{number}.jsonl")])
             for name, count in saved["counters"].items():
                 counters[name] = counters.get(name, 0) + count
     return counters

@@ -86,7 +86,7 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> Path:
             with incast(network, ("h0", "h1"), "h2", config, plan) as both:
                 both.calibrate()
                 for agent in both.senders.values():
-                    agent.ask("start")
+                    agent.call("start")
                 more(both, MESSAGES)
                 mrclab.ok("fault", "blackhole", "p0-t0-0:p0-t1-0")
                 more(both, MESSAGES)
@@ -106,8 +106,8 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def more(both: Incast, messages: int) -> None:
     """Waits until every sender has had so many more messages acknowledged."""
     for agent in both.senders.values():
-        goal = agent.ask("status")["completed"] + messages
-        while (status := agent.ask("status"))["completed"] < goal:
+        goal = agent.call("status")["completed"] + messages
+        while (status := agent.call("status"))["completed"] < goal:
             assert status["failed"] is None
 
 

@@ -78,7 +78,7 @@ def test_every_record_has_its_load(
     recorder: Any = SimpleNamespace(
         mark=lambda: marks.append(1), watch=lambda _pids: None, last_load=lambda: QUIET
     )
-    sender: Any = SimpleNamespace(ask=lambda *_a, **_k: {"holds": True})
+    sender: Any = SimpleNamespace(call=lambda *_a, **_k: {"holds": True})
     made = Trials(lab, scenario, "h0", "h3", sender, recorder, watch)
     made.run(lambda _number: None)
     assert [r.where for r in made.records].count(SWITCH) == 1
@@ -104,7 +104,7 @@ def test_a_trial_in_which_the_machine_did_not_keep_up_is_made_again(
     )
     watch: Any = SimpleNamespace(wait=lambda _s: None, add=lambda *_: None)
     recorder: Any = SimpleNamespace(mark=lambda: marks.append(1), last_load=lambda: next(upcoming))
-    sender: Any = SimpleNamespace(ask=lambda *_a, **_k: {"holds": True})
+    sender: Any = SimpleNamespace(call=lambda *_a, **_k: {"holds": True})
     made = Trials(lab, scenario, "h0", "h3", sender, recorder, watch)
     made.run(steps.append)
     assert "".join(r.where for r in made.records) == places

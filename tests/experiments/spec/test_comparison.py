@@ -15,7 +15,7 @@ from experiments.spec.comparison import (
     scenario_schema,
     schema_path,
 )
-from experiments.spec.overlay import parse_wishes
+from experiments.spec.overlay import parse_overrides
 from experiments.spec.placement import place
 from experiments.spec.plan import plan_text
 from experiments.spec.scenario import shipped_scenarios
@@ -53,7 +53,7 @@ seed: 4
 
 
 def parse(text: str, *sets: str) -> Comparison:
-    return parse_comparison(text, "file.yaml", parse_wishes(sets))
+    return parse_comparison(text, "file.yaml", parse_overrides(sets))
 
 
 def test_a_short_one_has_defaults() -> None:
