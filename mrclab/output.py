@@ -20,9 +20,8 @@ Step = Callable[[int], None]
 
 def directory(out_option: str | None, scenario: str) -> Path:
     """The run's directory, which must not hold another run. Raises InputError."""
-    out = (
-        Path(out_option) if out_option else Path("results") / scenario / datetime.now().strftime("%Y%m%d-%H%M%S")
-    )
+    default = Path("results") / scenario / datetime.now().strftime("%Y%m%d-%H%M%S")
+    out = Path(out_option) if out_option else default
     try:
         out.mkdir(parents=True, exist_ok=True)
         if any(out.iterdir()):

@@ -1,4 +1,4 @@
-"""Laying one YAML mapping over another: the command line's overrides over a scenario, a part over the whole."""
+"""Lay one YAML mapping over another: the command line's overrides over a scenario, a part over the whole."""
 
 from __future__ import annotations
 
