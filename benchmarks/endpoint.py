@@ -31,7 +31,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).res
 from raw_loop import FROM, TO, round_trips, running_fabric, throughput  # noqa: E402
 
 from benchmarks.kit.results import head, machine, row  # noqa: E402
-from hosts.perf_client import PerfPair  # noqa: E402
+from hosts.perf.client import PerfPair  # noqa: E402
 from testbed.network import FabricNetwork  # noqa: E402
 from testbed.topology_text import topology_text  # noqa: E402
 

@@ -38,17 +38,17 @@ from pathlib import Path
 from typing import Any
 
 from hosts.attributes import attributes_from_dict, attributes_to_dict
-from hosts.base_rtt import calibrate
 from hosts.clustermapper.denylist import apply_denylist
 from hosts.commands import Answer, serve
-from hosts.device import Device
 from hosts.eventlog import EventLog
 from hosts.mrc import EvState
 from hosts.mrc.congestion import RateCap
 from hosts.mrc.events import Event, EvRestored, SendCompleted
-from hosts.rounds import Connection, Rounds
-from hosts.routes import remote_paths
-from hosts.stream import RemoteRegion, StreamPlan, StreamReceiver, StreamSender
+from hosts.nic.base_rtt import calibrate
+from hosts.nic.device import Device
+from hosts.nic.routes import remote_paths
+from hosts.streams.rounds import Connection, Rounds
+from hosts.streams.stream import RemoteRegion, StreamPlan, StreamReceiver, StreamSender
 from hosts.transports import DEFAULT, make_config
 from linux.scheduling import take_cpu
 from topologies import Fabric, build_fabric

@@ -23,7 +23,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 PURE_VARIABLE = "MRCLAB_PURE"
-HOSTS, CORE = "hosts", "hosts.mrc"
+CORE, NIC, STREAMS = "hosts.mrc", "hosts.nic", "hosts.streams"
 MODULES = (
     "config",
     "congestion",
@@ -45,8 +45,12 @@ MODULES = (
     "wire",
 )
 """All of the core that a packet meets. The names of files of `hosts/mrc`."""
-DRIVERS = ("delay_line", "device", "ports", "rounds", "stream")
-"""What it meets between the core and the network. The names of files of `hosts`."""
+COMPILED = {
+    CORE: MODULES,
+    NIC: ("delay_line", "device", "ports"),
+    STREAMS: ("rounds", "stream"),
+}
+"""The packages with compiled modules, and the names of those modules."""
 KEPT = 4
 """Builds of older sources that stay, so that going back and forth between branches compiles nothing anew."""
 _SOURCE = Path(__file__).parent
@@ -75,7 +79,7 @@ def directory() -> Path:
 
 def sources() -> list[str]:
     """The files that are compiled, below `hosts`."""
-    return [f"mrc/{name}.py" for name in MODULES] + [f"{name}.py" for name in DRIVERS]
+    return [f"{package.partition('.')[2]}/{name}.py" for package, names in COMPILED.items() for name in names]
 
 
 def _builds() -> Path:
@@ -140,12 +144,12 @@ def build() -> Path:
 
 def _compile(folder: Path) -> Path:
     # A copy, so that an edit during the build does not end up under the hash of what was there before.
-    for package in (HOSTS, CORE):
+    for package in ("hosts", *COMPILED):
         folder.joinpath(*package.split(".")).mkdir()
         folder.joinpath(*package.split("."), "__init__.py").touch()
     for file in sources():
-        shutil.copy(_SOURCE / file, folder / HOSTS / file)
-    files = [f"{HOSTS}/{file}" for file in sources()]
+        shutil.copy(_SOURCE / file, folder / "hosts" / file)
+    files = [f"hosts/{file}" for file in sources()]
     done = subprocess.run(
         [sys.executable, "-c", _RECIPE, "made", *files],
         cwd=folder,

@@ -1,7 +1,7 @@
 """What drives a transport asks of it: the verbs that `hosts.mrc.Endpoint` and `hosts.roce.Endpoint` share.
 
 Take a frame in, hand frames out, say when to be woken, be woken, tell what came about: whatever fulfils this
-runs under real sockets (`hosts.device`), the verbs API, the agent, perf, and the tests' network in memory.
+runs under real sockets (`hosts.nic.device`), the verbs API, the agent, perf, and in the tests.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The core's options as whoever runs an experiment writes them: a mapping in JSON's types.
 
 ``nscc`` is a mapping of its own. What NSCC must know of the network is filled in from the topology where it
-is not given: how fast the NIC is, and the RTT of the idle network, which ``hosts.base_rtt`` finds out better
-once a queue pair is connected.
+is not given: how fast the NIC is, and the RTT of the idle network, which ``hosts.nic.base_rtt`` finds out
+better once a queue pair is connected.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from hosts.ports import ETH_P_IPV6
+from hosts.nic.ports import ETH_P_IPV6
 from linux.socket_filter import attach_filter, udp_filter
 from topologies import Fabric
 

@@ -21,10 +21,10 @@ from types import TracebackType
 from typing import Any
 
 from hosts.attributes import attributes_from_dict, attributes_to_dict
-from hosts.device import Device
 from hosts.mrc import Access, MemoryRegion, MrcConfig
 from hosts.mrc.events import Event, QpError, ReceiveCompleted, SendCompleted, Status
-from hosts.routes import remote_paths
+from hosts.nic.device import Device
+from hosts.nic.routes import remote_paths
 from hosts.transports import Config
 from topologies import Fabric
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from hosts.clustermapper.denylist import Denylist
 from hosts.mrc import MrcConfig
-from hosts.perf_client import BandwidthResult, LatencyResult, PerfPair
+from hosts.perf.client import BandwidthResult, LatencyResult, PerfPair
 from hosts.transports import TRANSPORTS
 from linux.errors import InputError, MachineError
 from testbed.clustermapper import denylist_file

@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from typing import Any
 
-from hosts.delay_line import DelayLine, Frame
-from hosts.ports import RECEIVE_BUFFER_BYTES, SO_RCVBUFFORCE, SOL_PACKET, sharpen_timers
+from hosts.nic.delay_line import DelayLine, Frame
+from hosts.nic.ports import RECEIVE_BUFFER_BYTES, SO_RCVBUFFORCE, SOL_PACKET, sharpen_timers
 from linux import bpf, namespaces, rtnetlink
 from linux import bpf_insn as insn
 from linux.errors import MachineError

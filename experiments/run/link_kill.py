@@ -29,7 +29,7 @@ from experiments.run.tap import TapEar
 from experiments.run.trials import Trials, let_pass
 from experiments.spec.scenario import Scenario, Workload
 from hosts.remote import RemoteAgent
-from hosts.stream import StreamPlan
+from hosts.streams.stream import StreamPlan
 from linux.process_deaths import DeathWatch
 from switches.bmv2.target import Bmv2Target
 from testbed.lab import Lab

@@ -1,7 +1,7 @@
 """The soak: streams in all directions while links and ports break at random, and not a byte may be missing.
 
-Each stream numbers and hashes its messages and knows what memory must hold (hosts.stream). At the end every
-message must have completed once at both ends, in order; the responders must have placed exactly as many
+Each stream numbers and hashes its messages and knows what memory must hold (hosts.streams.stream). At the end
+every message must have completed once at both ends, in order; the responders must have placed exactly as many
 bytes as were posted, so none twice; and the receivers' whole memory must be as the messages left it.
 """
 

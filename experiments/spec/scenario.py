@@ -15,8 +15,8 @@ from typing import Any, Literal, cast
 
 from controller.directions import DIRECTIONS, Direction
 from experiments.spec.overlay import merge, parse_overrides
-from hosts.messages import OVERHEAD_BYTES
-from hosts.stream import MAX_MESSAGE_BYTES
+from hosts.streams.messages import OVERHEAD_BYTES
+from hosts.streams.stream import MAX_MESSAGE_BYTES
 from linux.errors import InputError
 from switches.target import target_name
 from topologies import Fabric

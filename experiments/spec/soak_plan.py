@@ -11,8 +11,8 @@ from typing import Any
 from experiments.spec.fault_schedule import PlannedFault
 from experiments.spec.keys import Key, read_keys
 from experiments.spec.overlay import merge, parse_overrides
-from hosts.messages import OVERHEAD_BYTES
-from hosts.stream import MAX_MESSAGE_BYTES, StreamPlan
+from hosts.streams.messages import OVERHEAD_BYTES
+from hosts.streams.stream import MAX_MESSAGE_BYTES, StreamPlan
 from linux.errors import InputError
 from topologies import Fabric
 from topologies.shipped import Shipped

@@ -21,7 +21,7 @@ from typing import Any
 from hosts.clustermapper.heartbeat import Heartbeats
 from hosts.clustermapper.inference import Cleared, Deaf, Mapper, MapperConfig, MapperEvent, Verdict
 from hosts.clustermapper.probes import ID_OFFSET, MAGIC, PROBE_UDP_PORT, ProbePlan
-from hosts.ports import ETH_P_IPV6, SO_RCVBUFFORCE, sharpen_timers
+from hosts.nic.ports import ETH_P_IPV6, SO_RCVBUFFORCE, sharpen_timers
 from linux.scheduling import before_others
 from linux.socket_filter import attach_filter, udp_filter
 from topologies import Fabric

@@ -1,6 +1,6 @@
 """Flows: self-checking messages from one rank to another, paced or as fast as a window allows.
 
-Every message holds its number and a hash and is checked where it arrives (hosts.messages). Sender and
+Every message holds its number and a hash and is checked where it arrives (hosts.streams.messages). Sender and
 receiver stamp each message on the clock that all hosts share, so latency needs no echo.
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 from hosts.collectives.channel import TAG_BITS, Arrived, ChannelEvent, Done
 from hosts.collectives.communicator import Communicator, Steps, Wait
 from hosts.collectives.job import Samples, Times, as_int64
-from hosts.messages import MessageFactory
+from hosts.streams.messages import MessageFactory
 
 FLOW_BITS = 8
 NUMBER_BITS = TAG_BITS - FLOW_BITS

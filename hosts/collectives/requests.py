@@ -8,7 +8,7 @@ from typing import Any
 
 from hosts.collectives.communicator import Communicator, Steps, Wait
 from hosts.collectives.job import Samples, Times, as_int64
-from hosts.messages import MessageFactory
+from hosts.streams.messages import MessageFactory
 
 DATA = 0
 END = (1 << 26) - 1  # the tag that says: no more requests

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hosts.stream import StreamPlan
+from hosts.streams.stream import StreamPlan
 from testbed.network import FabricNetwork
 from tests.support.agents import incast, incast_network
 

@@ -33,7 +33,8 @@ def python(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
 def apart(tmp_path, monkeypatch):
     """Sources and builds of this test's own."""
     source = tmp_path / "hosts"
-    (source / "mrc").mkdir(parents=True)
+    for package in compiled.COMPILED:
+        (tmp_path / Path(*package.split("."))).mkdir(parents=True)
     for file in compiled.sources():
         shutil.copy(ROOT / "hosts" / file, source / file)
     monkeypatch.setattr(compiled, "_SOURCE", source)
@@ -44,14 +45,16 @@ def apart(tmp_path, monkeypatch):
 
 def fake_build() -> Path:
     target = compiled.directory()
-    (target / "hosts" / "mrc").mkdir(parents=True)
+    for package in compiled.COMPILED:
+        (target / Path(*package.split("."))).mkdir(parents=True)
     return target
 
 
 def test_the_compiled_drivers_are_what_agents_run():
     if not compiled.in_use():
         pytest.skip("the core is not compiled: 'make compile'")
-    say = "import hosts.device, hosts.rounds; print(hosts.device.__file__, hosts.rounds.__file__)"
+    imports = "from hosts.nic import device; from hosts.streams import rounds"
+    say = f"{imports}; print(device.__file__, rounds.__file__)"
     assert all(not name.endswith(".py") for name in python("-c", say).stdout.split())
 
 
@@ -62,13 +65,11 @@ def test_what_is_compiled_is_all_of_the_core_that_a_packet_meets():
 
 def test_a_build_is_used_until_its_source_changes(apart):
     target = fake_build()
-    path = ["source"]
-    compiled.prefer(path, compiled.CORE)
-    assert path == [str(target / "hosts" / "mrc"), "source"]
-    path = ["source"]
-    compiled.prefer(path, compiled.HOSTS)
-    assert path == [str(target / "hosts"), "source"]
-    for edited in ("device.py", "mrc/psn.py"):
+    for package in compiled.COMPILED:
+        path = ["source"]
+        compiled.prefer(path, package)
+        assert path == [str(target / Path(*package.split("."))), "source"]
+    for edited in ("nic/device.py", "mrc/psn.py"):
         text = (apart / edited).read_text()
         (apart / edited).write_text(text + "# edited\n")
         path = ["source"]

@@ -9,9 +9,9 @@ from hosts.attributes import attributes_from_dict, attributes_to_dict
 from hosts.collectives.transports import CONTEXTS, OPENERS, open_channels
 from hosts.mrc import Endpoint as MrcEndpoint
 from hosts.mrc import MrcConfig
+from hosts.nic.routes import nic_addresses
 from hosts.roce import DcqcnConfig, RoceConfig
 from hosts.roce import Endpoint as RoceEndpoint
-from hosts.routes import nic_addresses
 from hosts.transports import TRANSPORTS, make_config, make_endpoint
 from topologies import load_fabric
 

@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from hosts.ports import ETH_P_IPV6
+from hosts.nic.ports import ETH_P_IPV6
 from linux.socket_filter import attach_filter, udp_filter
 from tests.support.switch_kit import Namespace, ipv6_frame, probe_frame, receive
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hosts.remote import RemoteAgent
-from hosts.stream import StreamPlan
+from hosts.streams.stream import StreamPlan
 from testbed.names import Names
 from testbed.network import FabricNetwork
 from testbed.topology_text import topology_text

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hosts.mrc import wire
-from hosts.stream import StreamPlan
+from hosts.streams.stream import StreamPlan
 from tests.end_to_end.conftest import Up, tiny  # noqa: F401
 from tests.support.agents import Incast, incast, incast_network
 from tests.support.tshark import fields_of, registered_fields, require_tshark, tshark

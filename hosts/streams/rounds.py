@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Protocol
 
-from hosts.device import Device
 from hosts.mrc.events import Event
-from hosts.stream import StreamReceiver, StreamSender
+from hosts.nic.device import Device
+from hosts.streams.stream import StreamReceiver, StreamSender
 
 ROUNDS = 256
 """At most so many in a row, before whoever drives them sees to its own affairs."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from hosts.device import Device
 from hosts.mrc import Endpoint
 from hosts.mrc.events import EvProbed
+from hosts.nic.device import Device
 from hosts.options import wire_time_ns
 from topologies import Fabric
 

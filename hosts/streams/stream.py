@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hosts.device import Device
-from hosts.messages import MessageFactory
 from hosts.mrc.events import Event, ReceiveCompleted, SendCompleted, Status
 from hosts.mrc.memory import Access, MemoryRegion
+from hosts.nic.device import Device
+from hosts.streams.messages import MessageFactory
 
 MAX_SLOTS, MIN_SLOTS = 64, 4
 REGION_BYTES = 64 << 20

@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from hosts.perf import Bandwidth, PerfError
-from hosts.perf_client import bandwidth_result, latency_result, percentile
+from hosts.perf.client import bandwidth_result, latency_result, percentile
+from hosts.perf.jobs import Bandwidth, PerfError
 from mrclab import cli
 from mrclab.perf import ALL_SIZES, BW_HEADER, LAT_HEADER
 from tests.end_to_end.conftest import Up, tiny  # noqa: F401

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import pytest
 from scapy.layers.l2 import Ether
 
-from hosts.device import Device
 from hosts.mrc import MrcConfig, Path, PlanePaths, PortAddress, RemotePaths
-from hosts.ports import Receiver
+from hosts.nic.device import Device
+from hosts.nic.ports import Receiver
 from hosts.scapy_layers import TSETH
-from hosts.stream import StreamPlan, StreamReceiver, StreamSender
+from hosts.streams.stream import StreamPlan, StreamReceiver, StreamSender
 from linux.namespaces import inside
 
 pytestmark = pytest.mark.root

@@ -1,0 +1,1 @@
+"""The measurements of ``mrclab perf``: a process on each of two hosts, and their client."""
