@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -19,7 +19,7 @@ class FaultRecord:
 
     ``where`` names a link (``p0-t0-0:p0-t1-2``), a switch, a NIC's port (``h0-eth1``) or a plane (``p0``).
     ``direction`` is ``both``, or of a link ``up`` (away from the hosts) or ``down``. A fault that was never
-    healed has no restore stamps.
+    healed has no restore stamps. ``params`` are those of its kind, such as the ``ratio`` of a loss.
     """
 
     kind: str
@@ -29,6 +29,7 @@ class FaultRecord:
     restore_before_ns: int | None = None
     restore_after_ns: int | None = None
     direction: str = "both"
+    params: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def middle_ns(self) -> int:

@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from experiments.measure.evidence import RouteChange
 from experiments.measure.faults import FaultRecord
 from experiments.spec.transports import Transport
 from topologies import Fabric
@@ -27,13 +28,6 @@ STILL_USED = "a path that the fault broke was still in use when it was mended"
 NO_CHANGE = "no route changed while the fault lasted"
 
 Ints = npt.NDArray[np.int64]
-
-
-class RouteChange(NamedTuple):
-    """Routes that changed: when that was decided, and when every switch concerned had them."""
-
-    noticed_ns: int
-    done_ns: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from experiments.measure.clock import ClockMap
 from experiments.measure.pcap import Opcode, Packets
-from experiments.run.clock import ClockMap
 from topologies import Path
 
 IntArray = npt.NDArray[np.int64]

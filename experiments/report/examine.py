@@ -6,21 +6,19 @@ The directory holds ``sender.pcap``, ``receiver.pcap``, ``recording.json`` (the 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from experiments.measure.analysis import Trial, analyse
+from experiments.measure.clock import STEP_NS
 from experiments.measure.events import EventLog, load_events
 from experiments.measure.faults import FaultRecord, load_faults
 from experiments.measure.pcap import Packets, read_pcap
+from experiments.measure.recording import Recording, load_recording
 from experiments.measure.trace import Trace, build_trace
 from experiments.measure.validity import Load, Validity, judge, kept_up, overloads
-from experiments.run.clock import STEP_NS
-from experiments.run.recorder import RECEIVER, SENDER, Recording
-from linux.errors import InputError
+from experiments.run.recorder import RECEIVER, SENDER
 from topologies import Fabric
 
 # A failed check that makes the times themselves doubtful, and what to say then.
@@ -85,15 +83,6 @@ def _overloaded(recording: Recording, trials: Sequence[Trial], wanted: int | Non
         return []
     over = [i for i, load in enumerate(recording.loads) if not kept_up(load)]
     return over if len(trials) - len(over) >= wanted else []
-
-
-def load_recording(path: Path) -> Recording:
-    """Reads recording.json. Raises InputError."""
-    try:
-        data: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return Recording.from_dict(data)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"not a recording: {error}", where=str(path)) from None
 
 
 def _validity(

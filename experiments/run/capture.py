@@ -9,8 +9,9 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from experiments.measure.recording import CaptureCounts
 
 SNAPLEN = 192  # SLL2 20, outer and inner IPv6 80, UDP 8, BTH to RETH 36, and room for an SRH
 BUFFER_KIB = 32 * 1024  # of the ring shared with the kernel: a second of 150k packets/s
@@ -31,22 +32,13 @@ class CaptureError(RuntimeError):
     """tcpdump could not be started or did not end as it should; the message carries its own words."""
 
 
-@dataclass(frozen=True, slots=True)
-class CaptureCounts:
-    """What tcpdump said when it ended. A packet ``dropped`` was seen by the kernel and is not in the file."""
-
-    captured: int
-    received: int
-    dropped: int
-
-    @classmethod
-    def parse(cls, stderr: str) -> CaptureCounts:
-        """From tcpdump's closing lines. Raises CaptureError where they are missing."""
-        found = {name: int(count) for count, name in _COUNT.findall(stderr)}
-        if "captured" not in found:
-            raise CaptureError(f"tcpdump gave no counts: {_complaint(stderr)}")
-        dropped = found.get("dropped by kernel", 0) + found.get("dropped by interface", 0)
-        return cls(found["captured"], found.get("received by filter", 0), dropped)
+def parse_counts(stderr: str) -> CaptureCounts:
+    """Return the counts in tcpdump's closing lines. Raises CaptureError where they are missing."""
+    found = {name: int(count) for count, name in _COUNT.findall(stderr)}
+    if "captured" not in found:
+        raise CaptureError(f"tcpdump gave no counts: {_complaint(stderr)}")
+    dropped = found.get("dropped by kernel", 0) + found.get("dropped by interface", 0)
+    return CaptureCounts(found["captured"], found.get("received by filter", 0), dropped)
 
 
 def _complaint(text: str) -> str:
@@ -135,7 +127,7 @@ class Capture:
         except subprocess.TimeoutExpired:
             self.kill()
             raise CaptureError(f"tcpdump did not end within {_STOP_TIMEOUT_S:g} s of SIGINT") from None
-        return CaptureCounts.parse((self._heard + (rest or b"")).decode(errors="replace"))
+        return parse_counts((self._heard + (rest or b"")).decode(errors="replace"))
 
     def _drain(self) -> None:
         """Waits until tcpdump has taken out of the ring what was there when this was called.

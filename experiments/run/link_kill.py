@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from controller.pipeline import shipped_pipeline
+from experiments.measure.clock import measure_offset
 from experiments.measure.faults import save_faults
 from experiments.measure.validity import SWITCH_PREFIX, busiest_share, take_snapshot
 from experiments.report.examine import examine
@@ -22,7 +23,6 @@ from experiments.report.page.write import write_report
 from experiments.report.plots import draw_all
 from experiments.report.result import Run, result_of, save_result
 from experiments.report.spread_plots import draw_spreads
-from experiments.run.clock import measure_offset
 from experiments.run.recorder import RECEIVER, SENDER, Listens, Recorder, ear_at
 from experiments.run.system import describe_system
 from experiments.run.tap import TapEar

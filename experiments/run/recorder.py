@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 
+from experiments.measure.clock import OffsetSample, measure_offset
+from experiments.measure.recording import CaptureCounts, Recording
 from experiments.measure.validity import Load, Snapshot, load_between, take_snapshot
-from experiments.run.capture import Capture, CaptureCounts, Spawn
-from experiments.run.clock import ClockMap, OffsetSample, measure_offset
+from experiments.run.capture import Capture, Spawn
 from testbed.network import FabricNetwork
 
 SENDER, RECEIVER = "sender", "receiver"
@@ -69,45 +70,6 @@ def ear_at(network: FabricNetwork, host: str) -> Ear:
         return network.spawn(host, command, stdin=nothing, stdout=nothing, stderr=pipe)
 
     return Ear(spawn=spawn)
-
-
-@dataclass(frozen=True)
-class Recording:
-    """What is recorded besides the packets: drop counts, clock offsets, and loads by trial."""
-
-    counts: Mapping[str, CaptureCounts]
-    offsets: tuple[OffsetSample, ...]
-    loads: tuple[Load, ...]
-
-    @property
-    def clock(self) -> ClockMap:
-        """From the captures' clock to CLOCK_MONOTONIC."""
-        return ClockMap.of(self.offsets)
-
-    @property
-    def drops(self) -> dict[str, int]:
-        """Packets that each capture lost."""
-        return {name: counts.dropped for name, counts in self.counts.items()}
-
-    def to_dict(self) -> dict[str, Any]:
-        """As it goes into recording.json."""
-        return {
-            "captures": {
-                name: {"captured": c.captured, "received": c.received, "dropped": c.dropped}
-                for name, c in self.counts.items()
-            },
-            "clock_offsets": [sample.to_dict() for sample in self.offsets],
-            "loads": [load.to_dict() for load in self.loads],
-        }
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Recording:
-        """The inverse of ``to_dict``."""
-        return cls(
-            counts={name: CaptureCounts(**entry) for name, entry in data["captures"].items()},
-            offsets=tuple(OffsetSample.from_dict(entry) for entry in data["clock_offsets"]),
-            loads=tuple(Load(**entry) for entry in data["loads"]),
-        )
 
 
 class Recorder:

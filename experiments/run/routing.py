@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from controller.detection import Detection, DetectionSchedule
 from controller.thread import ControllerThread
-from experiments.measure.noticed import RouteChange
+from experiments.measure.evidence import RouteChange
 from experiments.run.fabrics import RunningFabric
 from experiments.spec.fault_schedule import PlannedFault
 from experiments.spec.transports import Transport

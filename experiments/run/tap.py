@@ -26,7 +26,7 @@ import numpy as np
 from llvmlite import ir
 
 from experiments.measure.pcap import LINKTYPE_LINUX_SLL2, SLL2_OUTGOING, file_header
-from experiments.run.capture import CaptureCounts
+from experiments.measure.recording import CaptureCounts
 from linux import bpf, namespaces
 from linux.bpf import Map
 from linux.bpf_types import MMAPABLE, MapSpec, MapType

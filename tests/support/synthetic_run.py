@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 
+from experiments.measure.clock import OffsetSample
 from experiments.measure.events import Event, EventLog
 from experiments.measure.faults import FaultRecord, save_faults
-from experiments.run.clock import OffsetSample
 from hosts.mrc import qlog
 from topologies import Fabric, Path
 

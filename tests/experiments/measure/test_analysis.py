@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.measure.analysis import CAPTURE_STAMP_NS, EVENT_STAMP_NS, Check, Trial, analyse
+from experiments.measure.clock import ClockMap, OffsetSample
 from experiments.measure.events import Event, EventLog
 from experiments.measure.faults import FaultRecord
 from experiments.measure.pcap import parse_pcap
 from experiments.measure.trace import NEVER, Trace, build_trace, unwrap
 from experiments.measure.validity import Load
 from experiments.report.examine import examine
-from experiments.run.clock import ClockMap, OffsetSample
 from linux.errors import InputError
 from tests.support.synthetic_run import OFFSET_NS, ONE_WAY_NS, RTT_NS, Story, Wire, tell
 from topologies import Fabric

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from experiments.measure.clock import ClockMap
 from experiments.measure.pcap import read_pcap
+from experiments.measure.recording import CaptureCounts
 from experiments.report.examine import load_recording
-from experiments.run.capture import Capture, CaptureCounts, CaptureError, tcpdump_command
-from experiments.run.clock import ClockMap
+from experiments.run.capture import Capture, CaptureError, parse_counts, tcpdump_command
 from experiments.run.recorder import Ear, Recorder
 from tests.support.synthetic_run import Mrc
 
@@ -154,10 +155,10 @@ def test_counts_are_read_from_tcpdump_s_last_words() -> None:
     text = (
         "listening on any\n12 packets captured\n15 packets received by filter\n1 packet dropped by kernel\n"
     )
-    assert CaptureCounts.parse(text) == CaptureCounts(12, 15, 1)
-    assert CaptureCounts.parse(text + "2 packets dropped by interface\n").dropped == 3
+    assert parse_counts(text) == CaptureCounts(12, 15, 1)
+    assert parse_counts(text + "2 packets dropped by interface\n").dropped == 3
     with pytest.raises(CaptureError, match="no counts: it said nothing"):
-        CaptureCounts.parse("")
+        parse_counts("")
 
 
 def test_the_command_asks_for_nanoseconds_and_whole_headers(tmp_path: Path) -> None:

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from experiments.measure.clock import measure_offset
 from experiments.measure.pcap import read_pcap
 from experiments.report.examine import load_recording
-from experiments.run.clock import measure_offset
 from experiments.run.recorder import Recorder
 from experiments.run.tap import TapEar
 from tests.experiments.run.test_capture import SENDER

@@ -1,0 +1,85 @@
+"""What one repetition of a scenario left behind: the input of every measurement, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from experiments.measure.faults import FaultRecord
+from experiments.measure.recording import Recording
+from experiments.measure.validity import Load
+from experiments.spec.transports import Transport
+from topologies import Fabric
+
+Sample = Mapping[str, npt.NDArray[np.int64]]
+
+
+class RouteChange(NamedTuple):
+    """One change of routes: when it was decided, and when every switch concerned had it (monotonic ns)."""
+
+    noticed_ns: int
+    done_ns: int
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """All that a repetition left. Times are CLOCK_MONOTONIC ns, but for the captures' own stamps.
+
+    A rank or an agent is known by its index into ``hosts``; a host may occur more than once.
+    """
+
+    transport: Transport
+    number: int
+    """Of the repetition, from 0."""
+    seed: int
+    fabric: Fabric
+    hosts: tuple[str, ...]
+    pairs: tuple[tuple[int, int], ...]
+    """Who sends data to whom. Of a workload of flows, flow i is pair i."""
+    workload: Mapping[str, Any]
+    """``kind`` and parameters in JSON types, units in the names: ``parameters.workload`` of the result."""
+    measure_ns: int
+    end_ns: int
+    length_ns: int | None = None
+    """How long the measurement was to last; None: until the work was done."""
+    series_ns: int = 1_000_000
+    """The width of the bins of the delivered series."""
+    warmup_ns: int = 0
+    flow_bytes: tuple[int, ...] = ()
+    """Bytes of a message of each flow, where the workload is made of flows."""
+    faults: tuple[FaultRecord, ...] = ()
+    """In order of time."""
+    captures: Mapping[str, Path] = field(default_factory=dict)
+    """Host to pcap file; empty where nothing was captured."""
+    recording: Recording | None = None
+    event_logs: Mapping[str, Path] = field(default_factory=dict)
+    """Host to event log (docs/event-log.md); ranks have none and put their events into ``samples``."""
+    samples: tuple[Sample, ...] = ()
+    """Of each rank; empty where agents carried the workload."""
+    route_changes: tuple[RouteChange, ...] = ()
+    loads: tuple[Load, ...] = ()
+    """Of the whole repetition (one entry), or of each fault in sequence (as many as ``faults``)."""
+    wanted: int | None = None
+    """How many faults in sequence were asked for. More were made where the machine did not keep up: those are
+    set aside, and the others count."""
+    links: Mapping[str, Any] = field(default_factory=dict)
+    """Of the link meter: ``start_us``, ``bin_us``, and ``bytes`` by link."""
+    counters: Mapping[str, int] = field(default_factory=dict)
+    bytes_delivered: int = 0
+    problem: str | None = None
+    """What was wrong with the data; None: nothing."""
+    failure: str | None = None
+    """Why the repetition did not come to its end; None: it did."""
+    notes: tuple[str, ...] = ()
+    """What a reader should know."""
+    failures: tuple[str, ...] = ()
+    """Why the figures are not to be trusted, as far as the run itself found out."""
+    data: str | None = None
+    """The repetition's directory, relative to that of the result."""
+    details: Mapping[str, Any] = field(default_factory=dict)
+    """More in JSON types, which goes into the result as it is: streams, memory, totals."""

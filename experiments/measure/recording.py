@@ -1,0 +1,70 @@
+"""What a recorder notes besides the packets: drop counts, clock offsets, and the machine's load by trial."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from experiments.measure.clock import ClockMap, OffsetSample
+from experiments.measure.validity import Load
+from linux.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureCounts:
+    """The counts of one capture. A packet ``dropped`` was seen by the kernel and is not in the file."""
+
+    captured: int
+    received: int
+    dropped: int
+
+
+@dataclass(frozen=True)
+class Recording:
+    """The counts of every capture by its name, measured clock offsets, and loads (one a trial)."""
+
+    counts: Mapping[str, CaptureCounts]
+    offsets: tuple[OffsetSample, ...]
+    loads: tuple[Load, ...]
+
+    @property
+    def clock(self) -> ClockMap:
+        """The map from the captures' clock to CLOCK_MONOTONIC."""
+        return ClockMap.of(self.offsets)
+
+    @property
+    def drops(self) -> dict[str, int]:
+        """Packets that each capture lost."""
+        return {name: counts.dropped for name, counts in self.counts.items()}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the contents of recording.json."""
+        return {
+            "captures": {
+                name: {"captured": c.captured, "received": c.received, "dropped": c.dropped}
+                for name, c in self.counts.items()
+            },
+            "clock_offsets": [sample.to_dict() for sample in self.offsets],
+            "loads": [load.to_dict() for load in self.loads],
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Recording:
+        """Return the recording that ``to_dict`` described."""
+        return cls(
+            counts={name: CaptureCounts(**entry) for name, entry in data["captures"].items()},
+            offsets=tuple(OffsetSample.from_dict(entry) for entry in data["clock_offsets"]),
+            loads=tuple(Load(**entry) for entry in data["loads"]),
+        )
+
+
+def load_recording(path: Path) -> Recording:
+    """Read recording.json. Raises InputError."""
+    try:
+        data: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return Recording.from_dict(data)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"not a recording: {error}", where=str(path)) from None
