@@ -1,0 +1,60 @@
+"""Rates, times and sizes as people write them: "200 Mbit/s", "150 us", "64 KiB"."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+RATE_PATTERN = r"^\s*(\d+(?:\.\d+)?)\s*([kKmMgG]?)(?:bit|bps|b)(?:/s|ps)?\s*$"
+TIME_PATTERN = r"^\s*(\d+(?:\.\d+)?)\s*(ns|us|ms|s|min|h)\s*$"
+SIZE_PATTERN = r"^\s*(\d+(?:\.\d+)?)\s*(B|KiB|MiB|GiB|kB|MB|GB)\s*$"
+
+_BPS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
+_NS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "min": 60 * 10**9, "h": 3600 * 10**9}
+_BYTES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "kB": 10**3, "MB": 10**6, "GB": 10**9}
+_RATE = re.compile(RATE_PATTERN, re.IGNORECASE)
+_TIME = re.compile(TIME_PATTERN, re.IGNORECASE)
+_SIZE = re.compile(SIZE_PATTERN)
+MAX_TEXT = 40
+"""Characters. A longer number is no quantity, and its conversion could overflow."""
+
+
+def rate_bps(value: Any) -> int:
+    """Return bits per second of a rate such as ``200 Mbit/s``. Raise ValueError on anything else."""
+    match = _match(_RATE, value)
+    if match is None:
+        raise ValueError(f"must be a rate such as '200 Mbit/s', not {shown(value)}")
+    return round(float(match[1]) * _BPS[match[2].lower()])
+
+
+def time_ns(value: Any) -> int:
+    """Return nanoseconds of a time such as ``150 us``; a bare 0 is allowed. Raise ValueError otherwise."""
+    if value == 0 and not isinstance(value, bool):
+        return 0
+    match = _match(_TIME, value)
+    if match is None:
+        raise ValueError(f"must be a time such as '150 us', not {shown(value)}")
+    return round(float(match[1]) * _NS[match[2].lower()])
+
+
+def size_bytes(value: Any) -> int:
+    """Return bytes of a size: ``64 KiB`` (1024 each), ``2 MB`` (1000 each), or a whole number.
+
+    Raise ValueError on anything else.
+    """
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    match = _match(_SIZE, value)
+    if match is None:
+        raise ValueError(f"must be a size such as '64 KiB' or 65536, not {shown(value)}")
+    return round(float(match[1]) * _BYTES[match[2]])
+
+
+def shown(value: Any) -> str:
+    """Return a value as an error message quotes it: in one line, and not too long."""
+    text = repr(value)
+    return text if len(text) <= 2 * MAX_TEXT else f"{text[: 2 * MAX_TEXT]}..."
+
+
+def _match(pattern: re.Pattern[str], value: Any) -> re.Match[str] | None:
+    return pattern.match(value) if isinstance(value, str) and len(value) <= MAX_TEXT else None

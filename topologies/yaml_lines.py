@@ -1,0 +1,214 @@
+"""YAML text to plain data and the line of each key, so that every error can name the line to mend.
+
+Input may come from anybody: its size, depth and aliases are bounded, and it holds plain values only
+(mappings with text keys, lists, text, numbers, true, false and null).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import yaml
+
+from linux.errors import InputError
+
+MAX_CHARACTERS = 1 << 20
+MAX_DEPTH = 50
+MAX_NODES = 100_000
+"""Values in a document, those repeated by aliases counted each time."""
+MAX_DIGITS = 40
+
+KeyPath: TypeAlias = tuple[str | int, ...]
+"""The keys and list positions that lead to a value: ``("hosts", 0, "rack")``."""
+
+_PLAIN = "tag:yaml.org,2002:"
+_TEXT_TAGS = tuple(_PLAIN + tag for tag in ("str", "timestamp", "merge", "value"))
+_SCALAR_TAGS = tuple(_PLAIN + tag for tag in ("int", "float", "bool", "null"))
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a value was written: a file (or an option of the command line) and the line in it, if any."""
+
+    where: str
+    line: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class YamlDocument:
+    """A document whose top level is a mapping: plain ``data``, and the place of each key and list item."""
+
+    data: dict[str, Any]
+    where: str
+    places: Mapping[KeyPath, Place]
+
+    def place(self, path: KeyPath = ()) -> Place:
+        """Return the place of a key, or of the nearest part above it that was written.
+
+        Parts of ``path`` that are no keys of the document are skipped: pydantic puts the names of union
+        members in its locations.
+        """
+        return self.places.get(self.known(path), Place(self.where))
+
+    def known(self, path: KeyPath) -> KeyPath:
+        """Return the path without the parts that are no keys of the document."""
+        found: KeyPath = ()
+        for part in path:
+            if (*found, part) in self.places:
+                found = (*found, part)
+        return found
+
+    def error(self, message: str, path: KeyPath = ()) -> InputError:
+        """Return an error that points at a key of the document."""
+        place = self.place(path)
+        return InputError(message, where=place.where, line=place.line)
+
+    def with_value(self, path: KeyPath, value: Any, where: str) -> YamlDocument:
+        """Return a document in which ``path`` has another value, which was written at ``where``.
+
+        Mappings on the way are made where they are missing. Raise InputError where a part of the path is no
+        mapping or list.
+        """
+        data = _copied(self.data)
+        places = {known: place for known, place in self.places.items() if known[: len(path)] != path}
+        at: Any = data
+        for depth, part in enumerate(path[:-1]):
+            fits = isinstance(at, dict) if isinstance(part, str) else isinstance(at, list) and part < len(at)
+            if not fits:
+                raise InputError(f"{dotted(path[:depth])} has no '{part}'", where=where)
+            if isinstance(at, dict) and part not in at:
+                at[part] = {}
+            places.setdefault(path[: depth + 1], Place(where))
+            at = at[part]
+        if not isinstance(at, dict) and not (isinstance(at, list) and path[-1] in range(len(at))):
+            raise InputError(f"{dotted(path[:-1])} has no '{path[-1]}'", where=where)
+        holder: Any = at
+        holder[path[-1]] = value
+        _add_places(value, path, Place(where), places)
+        return replace(self, data=data, places=places)
+
+
+def dotted(path: KeyPath) -> str:
+    """Return a path as people write it: ``hosts[0].rack``."""
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+    return text.removeprefix(".") or "the file"
+
+
+def read_yaml(text: str, where: str) -> YamlDocument:
+    """Return the data of a YAML text and the line of each key; ``where`` names the text in errors.
+
+    Raise InputError, one line, on text that is not YAML, is empty, too large or nested too deeply, whose top
+    level is no mapping, that repeats a key, or that has values of other than plain types.
+    """
+    if len(text) > MAX_CHARACTERS:
+        raise InputError(f"larger than {MAX_CHARACTERS >> 20} MiB", where=where)
+    try:
+        root = yaml.compose(text, Loader=_Loader)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else None
+        raise InputError(f"not YAML: {error.problem}", where=where, line=line) from None
+    except (yaml.YAMLError, ValueError) as error:  # control characters and the like carry no mark
+        raise InputError(f"not YAML: {(str(error) or 'broken').splitlines()[0]}", where=where) from None
+    if root is None:
+        raise InputError("the file is empty", where=where)
+    if not isinstance(root, yaml.MappingNode):
+        raise InputError("the file must be a mapping (key: value)", where=where, line=_line(root))
+    return _Reader(where).document(root)
+
+
+class _Loader(yaml.SafeLoader):
+    """PyYAML's reader with a bound on depth: it recurses."""
+
+    depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+            raise yaml.MarkedYAMLError(problem=f"nested deeper than {MAX_DEPTH}", problem_mark=mark)
+        node: yaml.Node | None = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
+
+
+def _line(node: yaml.Node) -> int:
+    line: int = node.start_mark.line
+    return line + 1
+
+
+class _Reader:
+    """Turns PyYAML's nodes into plain data and notes places."""
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+        self._places: dict[KeyPath, Place] = {}
+        self._count = 0
+        self._scalars = yaml.constructor.SafeConstructor()
+
+    def document(self, root: yaml.MappingNode) -> YamlDocument:
+        self._places[()] = Place(self._where, _line(root))
+        return YamlDocument(self._value(root, (), ()), self._where, self._places)
+
+    def _error(self, message: str, node: yaml.Node, path: KeyPath) -> InputError:
+        at = f"{dotted(path)}: " if path else ""
+        return InputError(f"{at}{message}", where=self._where, line=_line(node))
+
+    def _value(self, node: yaml.Node, path: KeyPath, above: tuple[yaml.Node, ...]) -> Any:
+        self._count += 1
+        if self._count > MAX_NODES:
+            raise self._error(f"more than {MAX_NODES} values (aliases count each time)", node, path)
+        if any(node is other for other in above):
+            raise self._error("an alias refers to what contains it", node, path)
+        if len(above) >= MAX_DEPTH:  # aliases nest, too
+            raise self._error(f"nested deeper than {MAX_DEPTH}", node, path)
+        if isinstance(node, yaml.ScalarNode):
+            return self._scalar(node, path)
+        if isinstance(node, yaml.MappingNode) and node.tag == _PLAIN + "map":
+            return self._mapping(node, path, (*above, node))
+        if isinstance(node, yaml.SequenceNode) and node.tag == _PLAIN + "seq":
+            items = []
+            for number, item in enumerate(node.value):
+                self._places[(*path, number)] = Place(self._where, _line(item))
+                items.append(self._value(item, (*path, number), (*above, node)))
+            return items
+        raise self._error(f"the tag {node.tag.replace(_PLAIN, '!!')} is not allowed", node, path)
+
+    def _mapping(self, node: yaml.MappingNode, path: KeyPath, above: tuple[yaml.Node, ...]) -> dict[str, Any]:
+        entries: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            if not isinstance(key_node, yaml.ScalarNode):
+                raise self._error("a key must be a word", key_node, path)
+            key = str(key_node.value)
+            if key in entries:
+                raise self._error(f"'{key}' is given twice", key_node, path)
+            self._places[(*path, key)] = Place(self._where, _line(key_node))
+            entries[key] = self._value(value_node, (*path, key), above)
+        return entries
+
+    def _scalar(self, node: yaml.ScalarNode, path: KeyPath) -> Any:
+        if node.tag in _TEXT_TAGS:
+            return str(node.value)
+        if node.tag not in _SCALAR_TAGS:
+            raise self._error(f"the tag {node.tag.replace(_PLAIN, '!!')} is not allowed", node, path)
+        if len(node.value) > MAX_DIGITS:
+            raise self._error(f"a number of more than {MAX_DIGITS} digits", node, path)
+        try:
+            return self._scalars.construct_object(node)
+        except (yaml.YAMLError, ValueError, LookupError, ArithmeticError, AttributeError, TypeError):
+            kind = node.tag.removeprefix(_PLAIN)
+            raise self._error(f"'{node.value}' is no value of the type {kind}", node, path) from None
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _copied(item) for key, item in value.items()}
+    return [_copied(item) for item in value] if isinstance(value, list) else value
+
+
+def _add_places(value: Any, path: KeyPath, place: Place, places: dict[KeyPath, Place]) -> None:
+    places[path] = place
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in items:
+        _add_places(item, (*path, key), place, places)
