@@ -26,9 +26,9 @@ from switch_kit import JSON, Namespace, ipv6_frame, ipv6_packet, list_frame, mrc
 
 from linux import bpf  # noqa: E402
 from linux.traffic_control import ifindex_of  # noqa: E402
-from switches.ebpf.compiled import compile_json  # noqa: E402
-from switches.ebpf.datapath import Datapath, SharedMaps  # noqa: E402
-from switches.ebpf.plan import TableLayout  # noqa: E402
+from switches.ebpf.codegen.compile import compile_json  # noqa: E402
+from switches.ebpf.plan.layouts import TableLayout  # noqa: E402
+from switches.ebpf.runtime.datapath import Datapath, SharedMaps  # noqa: E402
 
 FIRST, QUEUED = (
     "b271480",

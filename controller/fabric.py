@@ -18,7 +18,7 @@ from controller.ecmp import EcmpRoutes
 from controller.entries import KEY_FIELDS, Drift, Entry, find_drift, switch_entries
 from controller.pipeline import Pipeline, shipped_pipeline
 from controller.reading import read_all
-from switches.target import RunningSwitch
+from switches.spec import RunningSwitch
 from topologies import Fabric
 
 LOGGER = logging.getLogger(__name__)

@@ -23,7 +23,7 @@ from controller.directions import Direction
 from controller.pipeline import Pipeline, shipped_pipeline
 from controller.queues import BYTE_TIME_ONE, TICKS_PER_US, byte_time
 from linux.errors import InputError
-from switches.target import RunningSwitch
+from switches.spec import RunningSwitch
 from topologies import Fabric, LinkProfile
 
 FaultKind = Literal["blackhole", "loss", "corruption", "rate"]

@@ -12,7 +12,7 @@ from controller.entries import Drift
 from controller.fabric import FabricController
 from controller.pipeline import Pipeline
 from controller.telemetry import SwitchCounters, read_counters
-from switches.target import RunningSwitch
+from switches.spec import RunningSwitch
 from topologies import Fabric
 
 T = TypeVar("T")

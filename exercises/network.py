@@ -16,8 +16,8 @@ from exercises.runtime import read_runtime
 from exercises.topology import End, Link, Topology
 from linux import namespaces, offloads, rtnetlink
 from linux.errors import MachineError, SwitchError
+from switches.bmv2 import BMV2_PROGRAM
 from switches.processes import Process, environment, inside, python, stop_all
-from switches.target import BMV2_PROGRAM
 from testbed import state
 from testbed.clean import remove
 from testbed.names import RUN_VARIABLE, Names

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO
 
 from linux.errors import BadInputError, MachineError, SwitchError
-from switches.target import NETNS_DIR
+from linux.namespaces import NETNS_DIR
 
 
 def inside(netns: str | None, command: Sequence[str]) -> list[str]:

@@ -3,37 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
 from linux.errors import BadInputError
-
-NETNS_DIR = Path("/run/netns")
-BMV2_PROGRAM = "simple_switch_grpc"
-
-
-@dataclass(frozen=True)
-class SwitchSpec:
-    """A switch to run: its name, its P4Runtime device id, and interface names by port number (0..510).
-
-    Frames that it sends to its CPU port, if it has one, become packet-ins; packet-outs come in by it.
-    """
-
-    name: str
-    device_id: int
-    ports: Mapping[int, str]
-    cpu_port: int | None = None
-
-
-@dataclass(frozen=True)
-class RunningSwitch:
-    """A running switch. `grpc_address` (host:port, loopback) is that of the namespace it runs in."""
-
-    name: str
-    device_id: int
-    grpc_address: str
+from switches.bmv2 import BMV2_PROGRAM
+from switches.spec import RunningSwitch, SwitchSpec
 
 
 class SwitchTarget(Protocol):

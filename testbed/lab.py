@@ -12,7 +12,8 @@ from controller.faults import FaultInjector
 from controller.thread import ControllerThread
 from linux import namespaces
 from switches.bmv2.target import Bmv2Target, Queue
-from switches.target import RunningSwitch, SwitchSpec, SwitchTarget, select_target
+from switches.spec import RunningSwitch, SwitchSpec
+from switches.target import SwitchTarget, select_target
 from testbed.faults import Faults
 from testbed.names import Names, switch_ports
 from testbed.network import FabricNetwork

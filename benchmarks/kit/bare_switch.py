@@ -13,10 +13,11 @@ from benchmarks.kit.blaster import Blaster
 from linux import bpf
 from linux.bpf_types import MapSpec, MapType
 from linux.traffic_control import TrafficControl, ifindex_of
-from switches.ebpf.elf import section
-from switches.ebpf.program import SECTION
-from switches.ebpf.worker import compile_ir
-from switches.target import SwitchSpec, select_target
+from switches.ebpf.codegen.backend.elf import section
+from switches.ebpf.codegen.backend.worker import compile_ir
+from switches.ebpf.codegen.translation import SECTION
+from switches.spec import SwitchSpec
+from switches.target import select_target
 from tests.support.switch_kit import Client, Namespace, forwarded, read_p4info, sid
 
 PROGRAMS = Path(__file__).resolve().parents[1] / "programs"

@@ -32,9 +32,9 @@ from linux.bpf import Map
 from linux.bpf_types import MMAPABLE, MapSpec, MapType
 from linux.ring_buffer import RECORD_HEADER, RingReader
 from linux.traffic_control import TrafficControl, ifindex_of
-from switches.ebpf.elf import section
-from switches.ebpf.llvm import I8, I32, I64, PTR, Asm, Helper, const
-from switches.ebpf.worker import compile_ir
+from switches.ebpf.codegen.backend.asm import I8, I32, I64, PTR, Asm, Helper, const
+from switches.ebpf.codegen.backend.elf import section
+from switches.ebpf.codegen.backend.worker import compile_ir
 
 RING_BYTES = 64 << 20  # four seconds of 75,000 packets/s, should a busy machine let nobody carry them over
 DRAIN_S = 0.1

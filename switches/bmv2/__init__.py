@@ -1,1 +1,3 @@
 """The reference target: BMv2's simple_switch_grpc, a program of its own that is not part of this project."""
+
+BMV2_PROGRAM = "simple_switch_grpc"

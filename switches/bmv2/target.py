@@ -15,10 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from linux.errors import BadInputError, SwitchError
+from linux.namespaces import NETNS_DIR
 from linux.process_deaths import wait_exiting
+from switches.bmv2 import BMV2_PROGRAM
 from switches.bmv2.thrift import ThriftError, set_queue_depth, set_queue_rate
 from switches.processes import Process, environment, first_to_end, inside, python, stop_all
-from switches.target import BMV2_PROGRAM, NETNS_DIR, RunningSwitch, SwitchSpec
+from switches.spec import RunningSwitch, SwitchSpec
 
 START_TIMEOUT_S = 60.0
 THRIFT_TIMEOUT_S = 10.0

@@ -20,9 +20,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from linux.errors import BadInputError, SwitchError
-from switches.ebpf.qdiscs import MOST_FRAMES_PER_SECOND
-from switches.ebpf.queues import SLOTS
-from switches.target import SwitchSpec
+from switches.ebpf.plan.queues import SLOTS
+from switches.ebpf.runtime.qdiscs import MOST_FRAMES_PER_SECOND
+from switches.spec import SwitchSpec
 
 READY = "READY"
 DEFAULT_ADDRESS = "127.0.0.1:9559"
@@ -182,7 +182,7 @@ def parse(argv: Sequence[str]) -> Options:
 
 async def serve(options: Options) -> None:
     """Run the switches until a signal comes. Raises SwitchError when they cannot start."""
-    from switches.ebpf.p4rt.server import P4RuntimeServer
+    from switches.ebpf.p4runtime.server import P4RuntimeServer
     from switches.ebpf.probe import check_machine
 
     check_machine()

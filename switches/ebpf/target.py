@@ -11,9 +11,9 @@ import grpc
 
 from linux.errors import BadInputError, MachineError, SwitchError
 from switches.ebpf.main import READY
-from switches.ebpf.power import switch_power
+from switches.ebpf.runtime.power import switch_power
 from switches.processes import Process, environment, inside, python
-from switches.target import RunningSwitch, SwitchSpec
+from switches.spec import RunningSwitch, SwitchSpec
 
 START_TIMEOUT_S = 60.0
 

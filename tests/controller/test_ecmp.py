@@ -7,7 +7,7 @@ import pytest
 from controller.ecmp import Group, Routing, host_address, read_routing, routing_of, updates
 from controller.fabric import FabricController
 from linux.errors import InputError
-from switches.target import RunningSwitch
+from switches.spec import RunningSwitch
 from tests.controller.test_fabric_controller import PATIENCE_S, free_port, switch_process
 from topologies import build_fabric
 

@@ -15,7 +15,7 @@ import pytest
 
 from controller.entries import MY_SID, Entry, switch_entries
 from controller.fabric import FabricController, ProgrammingError
-from switches.target import RunningSwitch
+from switches.spec import RunningSwitch
 from topologies import Fabric, build_fabric
 
 pytestmark = pytest.mark.root

@@ -14,8 +14,8 @@ import pytest
 from exercises.network import Exercise, Plan, running
 from exercises.topology import read_topology
 from testbed.names import PREFIX_VARIABLE, Names
+from tests.support.switch_fixtures import TARGETS
 from tests.support.switch_kit import DATA, ROOT
-from tests.switches.conftest import TARGETS
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(180)]
 TUNNEL = Path(__file__).parent / "tunnel"

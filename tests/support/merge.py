@@ -15,7 +15,7 @@ from finsy.proto import p4i
 from controller.queues import BYTE_TIME_ONE, TICKS_PER_US, TRAFFIC_CLASSES, QueueSetting, queue_setting
 from linux import rtnetlink
 from switches.ebpf.target import EbpfTarget
-from switches.target import SwitchSpec
+from switches.spec import SwitchSpec
 from testbed import links
 from tests.support.switch_kit import (
     DST,

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from switches.bmv2_json import read_program
-from switches.interpreter import Between, Exact, Interpreter, Masked, Prefix, Rule
+from switches.v1model.bmv2_json import read_program
+from tests.support.p4_model import Between, Exact, Interpreter, Masked, Prefix, Rule
+from tests.support.switch_fixtures import TARGETS
 from tests.support.switch_kit import (
     DATA,
     JSON,
@@ -33,7 +34,6 @@ from tests.support.switch_kit import (
     three_ports,
     without_times,
 )
-from tests.switches.conftest import TARGETS
 
 pytestmark = [pytest.mark.root]
 

@@ -16,11 +16,13 @@ import pytest
 from finsy.proto import p4i, p4r
 
 from linux.errors import BadInputError, SwitchError
-from switches.bmv2.target import BMV2_PROGRAM, Bmv2Target
+from switches.bmv2 import BMV2_PROGRAM
+from switches.bmv2.target import Bmv2Target
 from switches.ebpf.main import loopback, parse, read_specs
 from switches.ebpf.target import EbpfTarget
 from switches.processes import Process, inside, python
-from switches.target import SwitchSpec, SwitchTarget, select_target
+from switches.spec import SwitchSpec
+from switches.target import SwitchTarget, select_target
 from tests.support.privilege import AS_NOBODY
 from tests.support.switch_kit import (
     DST,

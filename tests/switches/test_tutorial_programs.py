@@ -16,6 +16,7 @@ import pytest
 from finsy.proto import p4r
 
 from switches.hashes import CRCS, checksum, crc
+from tests.support.switch_fixtures import TARGETS
 from tests.support.switch_kit import (
     DATA,
     Client,
@@ -27,7 +28,6 @@ from tests.support.switch_kit import (
     receive,
     three_ports,
 )
-from tests.switches.conftest import TARGETS
 
 pytestmark = [pytest.mark.root]
 A, B, NEXT = b"\x02\0\0\0\0\x0a", b"\x02\0\0\0\0\x0b", b"\x02\0\0\0\0\xee"

@@ -1,0 +1,1 @@
+"""What is computed about a program before any code is written."""

@@ -1,0 +1,184 @@
+"""Where in a frame each header can lie: what the deparser need not find out for every frame.
+
+The parser is followed through every state at every position, as it is written (`parser_gen`).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, replace
+
+from linux.errors import UnsupportedError
+from switches.v1model.expressions import Const, Expr, Name, Primitive, UnionStackHeader
+from switches.v1model.program import Program
+
+
+@dataclass(frozen=True)
+class At:
+    """Where the parser is: bytes consumed, and the next free element of each stack."""
+
+    offset: int
+    turns: int = 0  # lengths known only at run time that were passed; `offset` is without them
+    stacks: tuple[tuple[str, int], ...] = ()
+
+    def next_index(self, stack: str) -> int:
+        """Elements of a stack extracted so far."""
+        return dict(self.stacks).get(stack, 0)
+
+    def folded(self) -> At:
+        """The same place, all of its offset a thing of run time."""
+        return replace(self, offset=0, turns=1)
+
+    def with_next(self, stack: str, index: int) -> At:
+        """The same place with another next element of a stack."""
+        return replace(self, stacks=tuple(sorted({**dict(self.stacks), stack: index}.items())))
+
+    def extract(self, program: Program, target: Expr) -> tuple[str, At] | None:
+        """The header that an extract takes, and this place with one more of its stack.
+
+        None if the stack is full.
+        """
+        match target:
+            case Name("header_stack", stack):
+                member = None
+            case UnionStackHeader(stack, member):
+                pass
+            case Name("header", name):
+                return name, self
+            case _:
+                raise UnsupportedError("extracting something other than a header")
+        index = self.next_index(stack)
+        if index >= program.depth(stack):
+            return None
+        return program.element(stack, index, member), self.with_next(stack, index + 1)
+
+    def moved(self, program: Program, op: Primitive) -> At:
+        """The same place behind a statement that moves or copies a stack."""
+        match op:
+            case Primitive("push" | "pop", (Name(_, stack), Const(count))):
+                index = self.next_index(stack)
+                if op.op == "push":
+                    return self.with_next(stack, min(index + count, program.depth(stack)))
+                return self.with_next(stack, max(index - count, 0))
+            case Primitive("assign_header_stack" | "assign_union_stack", (Name(_, to), Name(_, origin))):
+                return self.with_next(to, self.next_index(origin))
+        return self
+
+
+Step = tuple[str, At]
+
+
+def follow_parser(program: Program, limit: int, folded: bool) -> dict[Step, list[Step]] | None:
+    """The states of the parser with the places at which they can be entered, and what follows each.
+
+    With `folded`, places differ in the elements of stacks alone: where they are is known only at run time.
+    None if there are more than `limit`.
+    """
+    start = program.parser.start, At(0)
+    steps: dict[Step, list[Step]] = {}
+    pending = [start]
+    while pending:
+        step = pending.pop()
+        if step in steps:
+            continue
+        if len(steps) >= limit:
+            return None
+        after = _behind(program, step)
+        if after is not None and folded:
+            after = after.folded()
+        transitions = program.parser.states[step[0]].transitions
+        steps[step] = [] if after is None else [(t.next, after) for t in transitions if t.next is not None]
+        pending += steps[step]
+    return steps
+
+
+def _behind(program: Program, step: Step) -> At | None:
+    """The place behind what a state extracts, None where it always stops the parser."""
+    name, at = step
+    for op in program.parser.states[name].ops:
+        match op.op:
+            case "extract" | "extract_VL":
+                found = at.extract(program, op.args[0])
+                if found is None:
+                    return None
+                header, at = found
+                turns = at.turns + (op.op == "extract_VL")
+                at = replace(at, offset=at.offset + program.headers[header].type.bits // 8, turns=turns)
+            case "advance" | "shift":
+                count = op.args[0]
+                if isinstance(count, Const):
+                    at = replace(at, offset=at.offset + count.value // (8 if op.op == "advance" else 1))
+                else:
+                    at = replace(at, turns=at.turns + 1)
+            case _:
+                at = at.moved(program, op)
+    return at
+
+
+def endless(steps: dict[Step, list[Step]]) -> str | None:
+    """The name of a state to which the parser can come back without end, None if there is none."""
+    done: set[Step] = set()
+    for first in steps:
+        path: dict[Step, list[Step]] = {first: list(steps[first])} if first not in done else {}
+        while path:
+            step = next(reversed(path))
+            if not path[step]:
+                done.add(step)
+                del path[step]
+                continue
+            following = path[step].pop()
+            if following in path:
+                return following[0]
+            if following not in done:
+                path[following] = list(steps[following])
+    return None
+
+
+_LIMIT = 4096  # steps of the search; a parser with more is not written anyway
+
+
+def find_places(program: Program) -> dict[str, frozenset[int]] | None:
+    """The offsets in bytes at which each header can be extracted.
+
+    None where headers cannot be relied on to go out in the order in which they came in, each once and with
+    nothing between them.
+    """
+    ranks = {name: i for i, name in enumerate(program.deparser.order)}
+    places: dict[str, set[int]] = defaultdict(set)
+    start = program.parser.start
+    nothing: frozenset[str] = frozenset()
+    pending: list[tuple[str | None, At, int, frozenset[str]]] = [(start, At(0), -1, nothing)]
+    seen = set(pending)
+    while pending:
+        name, at, last, gone = pending.pop()
+        if name is None:
+            continue
+        state = program.parser.states[name]
+        full = False
+        for op in state.ops:
+            if op.op in ("advance", "shift", "extract_VL"):
+                return None
+            at = at.moved(program, op)
+            if op.op != "extract":
+                continue
+            found = at.extract(program, op.args[0])
+            full = found is None
+            if found is None:  # the parser stops here
+                break
+            header, after = found
+            if ranks.get(header, -1) <= last or header in gone:
+                return None
+            gone |= {*program.rivals(header)}  # extracting one of these takes this header out of the frame
+            last = ranks[header]
+            places[header].add(at.offset)
+            at = replace(after, offset=at.offset + program.headers[header].type.bits // 8)
+        if full:
+            continue
+        for t in state.transitions:
+            step = (t.next, at, last, gone)
+            if step not in seen:
+                seen.add(step)
+                pending.append(step)
+        if len(seen) > _LIMIT:
+            return None
+    return {header: frozenset(offsets) for header, offsets in places.items()}

@@ -1,0 +1,1 @@
+"""LLVM: writing its IR, compiling it to BPF, and reading the object file."""

@@ -1,0 +1,220 @@
+"""LLVM IR for BPF: the builder's small vocabulary that the passes share.
+
+Only `llvmlite.ir` is used here, which writes text. The LLVM library itself is loaded by the worker
+process alone, so a server does not carry it.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any
+
+from llvmlite import ir
+
+from linux.bpf_types import MAP_MARK, PSEUDO_MAP_FD, PSEUDO_MAP_VALUE, MapSpec
+from switches.ebpf.codegen.backend.debug_info import PlaceMarks
+from switches.v1model.expressions import NOWHERE, Source
+
+I8, I32, I64 = (ir.IntType(w) for w in (8, 32, 64))
+PTR = ir.PointerType()
+Value = Any  # llvmlite carries no types
+
+# The fd of map i in an instruction until the loader puts the real one in its place.
+_AT_ONCE = 512  # bytes of zeros; of more than 1,024 LLVM would make a call to memset(), which is not there
+
+
+class Helper(IntEnum):
+    """Kernel helpers, by their number in bpf-helpers(7)."""
+
+    MAP_LOOKUP_ELEM = 1
+    KTIME_GET_NS = 5
+    GET_PRANDOM_U32 = 7
+    SKB_STORE_BYTES = 9
+    TAIL_CALL = 12
+    CLONE_REDIRECT = 13
+    VLAN_POP = 19
+    REDIRECT = 23
+    SKB_LOAD_BYTES = 26
+    CSUM_DIFF = 28
+    SKB_CHANGE_TAIL = 38
+    SKB_CHANGE_HEAD = 43
+    SKB_ADJUST_ROOM = 50
+    SPIN_LOCK = 93
+    SPIN_UNLOCK = 94
+    RINGBUF_OUTPUT = 130
+    KTIME_GET_COARSE_NS = 160
+
+
+@dataclass
+class MapPool:
+    """The maps that a program turned out to need, in the order in which it asked for them."""
+
+    specs: list[MapSpec] = field(default_factory=list)
+
+    def add(self, spec: MapSpec) -> int:
+        """Register a map; returns its index."""
+        self.specs.append(spec)
+        return len(self.specs) - 1
+
+    def once(self, spec: MapSpec) -> int:
+        """Register a map unless the very same is there already; returns its index."""
+        return self.specs.index(spec) if spec in self.specs else self.add(spec)
+
+
+def const(width: int, value: int) -> Value:
+    """A constant of type iN; `value` is taken modulo 2^N."""
+    return ir.Constant(ir.IntType(width), value % (1 << width))
+
+
+class Asm:
+    """Writes code into one function: memory in network and host order, helpers, maps."""
+
+    def __init__(self, module: Any, function: Any) -> None:
+        self.module = module
+        self.function = function
+        self.b: Any = ir.IRBuilder(function.append_basic_block("entry"))
+        self.marks = PlaceMarks(module, function)
+        self._pseudo = ir.Function(module, ir.FunctionType(I64, [I64, I64]), "llvm.bpf.pseudo")
+
+    def place(self, what: str, source: Source = NOWHERE) -> AbstractContextManager[None]:
+        """Say which part of the P4 program is written meanwhile, for errors of the kernel's verifier."""
+        return self.marks.at(self.b, what, source)
+
+    def block(self, name: str) -> Any:
+        """A new basic block, not yet placed under the builder."""
+        return self.function.append_basic_block(name)
+
+    def enter(self, block: Any) -> None:
+        """Continue writing at the end of a block."""
+        self.b.position_at_end(block)
+
+    def goto(self, block: Any) -> None:
+        """End the current block with a jump, unless it has already ended."""
+        if not self.b.block.is_terminated:
+            self.b.branch(block)
+
+    def fit(self, value: Value, width: int) -> Value:
+        """Zero-extend or cut a value to iN."""
+        have = value.type.width
+        if have == width:
+            return value
+        return (
+            self.b.zext(value, ir.IntType(width)) if have < width else self.b.trunc(value, ir.IntType(width))
+        )
+
+    def sext(self, value: Value, width: int) -> Value:
+        """Sign-extend or cut a value to iN."""
+        have = value.type.width
+        if have == width:
+            return value
+        return (
+            self.b.sext(value, ir.IntType(width)) if have < width else self.b.trunc(value, ir.IntType(width))
+        )
+
+    def forget(self, value: Value) -> Value:
+        """The same i64, of which LLVM knows nothing: it leaves in the checks that the verifier wants."""
+        return self.b.asm(ir.FunctionType(I64, [I64]), "", "=r,0", [value], False)
+
+    def here(self, value: Value) -> Value:
+        """The same pointer or i64, which LLVM has to have right here, and of which it knows nothing.
+
+        Left to itself it computes the address of every field before a loop, or loads the operands of a long
+        sum before the first addition, and has to keep them all on the stack, of which there are 512 bytes.
+        """
+        return self.b.asm(ir.FunctionType(value.type, [value.type]), "", "=r,0", [value], True)
+
+    def at(self, base: Value, offset: int | Value) -> Value:
+        """The address `offset` bytes beyond `base`."""
+        index = const(64, offset) if isinstance(offset, int) else self.fit(offset, 64)
+        return self.b.gep(base, [index], inbounds=False, source_etype=I8)
+
+    def load(self, pointer: Value, width: int, align: int = 1) -> Value:
+        """Load an iN in host order."""
+        return self.b.load(pointer, align=align, typ=ir.IntType(width))
+
+    def store(self, value: Value, pointer: Value, align: int = 1) -> None:
+        """Store an iN in host order."""
+        self.b.store(value, pointer, align=align)
+
+    def load_be(self, base: Value, offset: int, size: int) -> Value:
+        """Load `size` bytes as one unsigned number, most significant byte first."""
+        width = size * 8
+        result = None
+        for at, piece in _pieces(size):
+            part = self.load(self.at(base, offset + at), piece * 8)
+            part = self.b.bswap(part) if piece > 1 else part
+            part = self.fit(part, width)
+            shift = (size - at - piece) * 8
+            if shift:
+                part = self.b.shl(part, const(width, shift))
+            result = part if result is None else self.b.or_(result, part)
+        return result
+
+    def store_be(self, value: Value, base: Value, offset: int, size: int) -> None:
+        """Store a number in `size` bytes, most significant byte first."""
+        value = self.fit(value, size * 8)
+        for at, piece in _pieces(size):
+            shift = (size - at - piece) * 8
+            part = self.b.lshr(value, const(size * 8, shift)) if shift else value
+            part = self.fit(part, piece * 8)
+            self.store(self.b.bswap(part) if piece > 1 else part, self.at(base, offset + at))
+
+    def zero(self, base: Value, offset: int, size: int) -> None:
+        """Fill `size` bytes with zeros."""
+        for at, piece in _pieces(size):
+            if at and at % _AT_ONCE == 0:
+                base = self.here(base)
+            self.store(const(piece * 8, 0), self.at(base, offset + at), align=1)
+
+    def copy(self, to: Value, to_offset: int, origin: Value, from_offset: int, size: int) -> None:
+        """Copy `size` bytes between places that do not overlap."""
+        for at, piece in _pieces(size):
+            self.store(self.load(self.at(origin, from_offset + at), piece * 8), self.at(to, to_offset + at))
+
+    def map_ptr(self, index: int) -> Value:
+        """The address of map `index` of the plan, for helpers."""
+        handle = self.b.call(self._pseudo, [const(64, PSEUDO_MAP_FD), const(64, MAP_MARK + index)])
+        return self.b.inttoptr(handle, PTR)
+
+    def map_value(self, index: int) -> Value:
+        """The address of the only value of array map `index`; needs no look-up and no check."""
+        handle = self.b.call(self._pseudo, [const(64, PSEUDO_MAP_VALUE), const(64, MAP_MARK + index)])
+        return self.b.inttoptr(handle, PTR)
+
+    def helper(self, which: Helper, *args: Value) -> Value:
+        """Call a helper; pointers go as they are, numbers as i64. Returns i64, or a pointer for look-ups."""
+        result = PTR if which is Helper.MAP_LOOKUP_ELEM else I64
+        values = [a if isinstance(a.type, ir.PointerType) else self.fit(a, 64) for a in args]
+        signature = ir.FunctionType(result, [v.type for v in values])
+        return self.b.call(_Callee(int(which), signature), values)
+
+    def is_null(self, pointer: Value) -> Value:
+        """Whether a pointer is null, as i1."""
+        return self.b.icmp_unsigned("==", pointer, ir.Constant(PTR, None))
+
+
+class _Callee:
+    """A call target that is a helper's number; llvmlite wants a function there."""
+
+    def __init__(self, number: int, signature: Any) -> None:
+        self.function_type = signature
+        self.ftype = signature
+        self.type = PTR
+        self._number = number
+
+    def get_reference(self) -> str:
+        return f"inttoptr (i64 {self._number} to ptr)"
+
+
+def _pieces(size: int) -> list[tuple[int, int]]:
+    """Cut `size` bytes into power-of-two pieces: (offset, piece)."""
+    out, at = [], 0
+    while at < size:
+        piece = 8
+        while piece > size - at:
+            piece //= 2
+        out.append((at, piece))
+        at += piece
+    return out

@@ -1,0 +1,73 @@
+"""The worker: LLVM IR text in, a BPF object file out.
+
+It runs as a process of its own because LLVM ends the process on an error in its back end, and because
+the library's memory is of no use to a server that has its program.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from linux.errors import SwitchError
+
+CPU = "v3"
+# Without this, unaligned fields of a map value are read byte by byte.
+FEATURES = "+allows-misaligned-mem-access"
+# LLVM says of a program that takes too much stack only that it does. So it is let go on, up to what an offset
+# can say, and `stack` finds the part of the program.
+STACK_BYTES = 32768
+TIMEOUT_S = 120
+
+
+_TOO_FAR = "Branch target out of insn range"
+
+
+class CompilerError(SwitchError):
+    """LLVM would not take the program; the text is its last line."""
+
+
+class TooLargeError(CompilerError):
+    """A jump of the program reaches over more than 32,767 instructions, the most that one can say."""
+
+
+def compile_ir(text: str) -> bytes:
+    """Compile LLVM IR to a BPF object file in a subprocess. Raises CompilerError, TooLargeError."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "switches.ebpf.codegen.backend.worker"],
+            input=text.encode(),
+            capture_output=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as exc:
+        raise CompilerError(f"LLVM did not finish within {TIMEOUT_S} s") from exc
+    if done.returncode != 0 or not done.stdout:
+        lines = done.stderr.decode(errors="replace").strip().splitlines() or ["no message"]
+        reason = next((line for line in lines if "error" in line.lower()), lines[-1])
+        kind = TooLargeError if _TOO_FAR in reason else CompilerError
+        raise kind(f"LLVM could not compile the program (exit {done.returncode}): {reason}")
+    return done.stdout
+
+
+def emit(text: str) -> bytes:
+    """Compile in this process; may end it."""
+    import llvmlite.binding as llvm
+
+    llvm.set_option("", f"-bpf-stack-size={STACK_BYTES}")
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    module = llvm.parse_assembly(text)
+    module.verify()
+    machine = llvm.Target.from_triple("bpfel").create_target_machine(
+        cpu=CPU, features=FEATURES, opt=2, reloc="static"
+    )
+    builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=2))
+    builder.getModulePassManager().run(module, builder)
+    result: bytes = machine.emit_object(module)
+    return result
+
+
+if __name__ == "__main__":
+    sys.stdout.buffer.write(emit(sys.stdin.buffer.read().decode()))

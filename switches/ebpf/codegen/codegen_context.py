@@ -1,0 +1,143 @@
+"""What the passes share while one program is being translated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from switches.ebpf.codegen.analysis.scratch_layout import Layout
+from switches.ebpf.codegen.backend.asm import I32, Asm, Helper, MapPool, Value, const
+from switches.ebpf.codegen.expressions import Machine
+from switches.ebpf.plan.layouts import (
+    COUNTER_BYTES,
+    CounterLayout,
+    DigestLayout,
+    MeterLayout,
+    ProfileLayout,
+    RegisterLayout,
+    TableLayout,
+    ValueSetLayout,
+    counter_chunk,
+)
+from switches.v1model.expressions import FieldRef
+from switches.v1model.program import Program
+
+STANDARD = "standard_metadata"
+
+
+@dataclass(frozen=True)
+class Again:
+    """What lets frames begin anew (see `again`): a map with their mark and the program's number.
+
+    `mark` and `ifindex` are those of the frame.
+    """
+
+    names: int
+    mark: Value
+    ifindex: Value
+
+
+@dataclass
+class Unit:
+    """One function under construction: its code, its maps, and values read once at its start."""
+
+    program: Program
+    layout: Layout
+    asm: Asm
+    machine: Machine
+    ctx: Value
+    length: Value  # i32, bytes on the wire when the frame came in
+    ingress_port: Value  # i32
+    zero_key: Value  # address of a u32 0
+    index_key: Value  # address of a u32 to write a map index to
+    drop: object  # the block that drops the frame
+    pool: MapPool
+    tables: dict[str, TableLayout] = field(default_factory=dict)
+    counters: dict[str, CounterLayout] = field(default_factory=dict)
+    registers: dict[str, RegisterLayout] = field(default_factory=dict)
+    profiles: dict[str, ProfileLayout] = field(default_factory=dict)
+    meters: dict[str, MeterLayout] = field(default_factory=dict)
+    digests: dict[int, DigestLayout] = field(default_factory=dict)
+    value_sets: dict[str, ValueSetLayout] = field(default_factory=dict)
+    ring_map: int | None = None
+    lock_map: int | None = None
+    queue_map: int | None = None  # where the program asks what the queues of ports do
+    truncates: bool = False  # whether some statement cuts frames
+    frame_length: Value = None  # i32, bytes that the frame has now; before the deparser those it came with
+    wrong: Any = None  # the block to go to where an assertion fails, if that is not `drop`
+    copy: Any = None  # the block that makes copies, where the program multicasts or clones
+    again: Again | None = None  # where frames can begin anew
+
+    def count(self, map_index: int, cells: int, index: Value) -> None:
+        """Add this frame to a counter cell; an index outside the array counts nothing."""
+        asm = self.asm
+        b = asm.b
+        chunk = counter_chunk(cells)
+        inside, found, done = (asm.block(n) for n in ("count.inside", "count.found", "count.done"))
+        width = index.type.width
+        if (1 << width) <= cells:
+            b.branch(inside)
+        else:
+            b.cbranch(b.icmp_unsigned("<", index, const(width, cells)), inside, done)
+        asm.enter(inside)
+        key = self.zero_key
+        index = asm.forget(asm.fit(index, 64))
+        if cells > chunk:
+            key = self.index_key
+            asm.store(asm.fit(b.lshr(index, const(64, chunk.bit_length() - 1)), 32), key, 4)
+        base = asm.helper(Helper.MAP_LOOKUP_ELEM, asm.map_ptr(map_index), key)
+        b.cbranch(asm.is_null(base), done, found)
+        asm.enter(found)
+        cell = asm.at(base, b.mul(b.and_(index, const(64, chunk - 1)), const(64, COUNTER_BYTES)))
+        asm.store(b.add(asm.load(cell, 64, 8), const(64, 1)), cell, 8)
+        total = asm.at(cell, 8)
+        asm.store(b.add(asm.load(total, 64, 8), asm.fit(self.length, 64)), total, 8)
+        b.branch(done)
+        asm.enter(done)
+
+    def header_bytes(self, header: str) -> Value:
+        """The bytes that a header takes in the frame, as an i32."""
+        size = const(32, (self.program.headers[header].type.bits + 7) // 8)
+        slot = self.layout.varbits.get(header)
+        if slot is None:
+            return size
+        return self.asm.b.add(size, self.asm.load(self.asm.at(self.machine.scratch, slot.length), 32, 4))
+
+    def varbit_bytes(self, header: str) -> Value:
+        """The bytes of a header's field of variable length, at least one: an i64 that the verifier believes.
+
+        Between the check of the length and its use a helper must have been called: LLVM then does not know
+        the length any more, and leaves the mask in.
+        """
+        asm, slot = self.asm, self.layout.varbits[header]
+        length = asm.fit(asm.load(asm.at(self.machine.scratch, slot.length), 32, 4), 64)
+        return asm.b.add(asm.b.and_(asm.b.sub(length, const(64, 1)), const(64, slot.room - 1)), const(64, 1))
+
+    def lengthen(self, by: Value) -> None:
+        """Adding or removing a header changes what packet_length is in egress."""
+        if self.has_standard("packet_length"):
+            asm = self.asm
+            cell = asm.at(self.machine.scratch, self.layout.length)
+            asm.store(asm.b.add(asm.load(cell, 32, 4), by), cell, 4)
+
+    def set_standard(self, name: str, value: Value) -> None:
+        """Set a field of the standard metadata if the program has any use for it."""
+        ref = FieldRef(STANDARD, name)
+        if ref in self.layout.slots:
+            width = self.program.field(ref).width
+            slot = self.layout.slots[ref]
+            bits = self.asm.fit(self.asm.fit(value, width), slot.size * 8)
+            self.asm.store(bits, self.asm.at(self.machine.scratch, slot.offset), min(slot.size, 8))
+
+    def has_standard(self, name: str) -> bool:
+        """Whether any statement names this field of the standard metadata."""
+        return FieldRef(STANDARD, name) in self.layout.slots
+
+
+def key_cell(asm: Asm, value: int | None) -> Value:
+    """A u32 on the stack; only to be called in the entry block."""
+    cell = asm.b.alloca(I32)
+    cell.align = 4
+    if value is not None:
+        asm.store(const(32, value), cell, 4)
+    return cell

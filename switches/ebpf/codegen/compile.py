@@ -1,0 +1,56 @@
+"""A program ready to be loaded any number of times."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from linux.bpf import map_marks
+from linux.errors import UnsupportedError
+from switches.ebpf.codegen.backend.debug_info import SECTION as MARKS
+from switches.ebpf.codegen.backend.debug_info import largest, place_at, places_of, split
+from switches.ebpf.codegen.backend.elf import section
+from switches.ebpf.codegen.backend.stack import LIMIT_BYTES, beyond
+from switches.ebpf.codegen.backend.worker import TooLargeError, compile_ir
+from switches.ebpf.codegen.translation import SECTION, translate
+from switches.ebpf.plan.compiled import Compiled
+from switches.v1model.bmv2_json import read_program
+from switches.v1model.program import Program
+
+MAPS = 64  # that a program can name, MAX_USED_MAPS of the kernel
+
+
+def compile_json(data: bytes | str) -> Compiled:
+    """Compile BMv2 JSON.
+
+    Raises BadInputError for input that is not such JSON, UnsupportedError for what the target cannot run,
+    and CompilerError when LLVM fails.
+    """
+    program = read_program(data)
+    try:
+        return _compile(program)
+    except UnsupportedError as exc:
+        if exc.where:
+            raise
+        # p4c says of parser states and of some others not where they are.
+        raise UnsupportedError(exc.construct, program.file) from exc
+
+
+def _compile(program: Program) -> Compiled:
+    translation = translate(program)
+    try:
+        made = compile_ir(translation.ir)
+    except TooLargeError as exc:
+        what, where = split(largest(translation.ir, translation.marks))
+        construct = f"a program of so many instructions, most of them for {what},"
+        raise UnsupportedError(construct, where) from exc
+    places = places_of(section(made, MARKS), translation.marks)
+    code = section(made, SECTION)
+    maps = len({number for _, number in map_marks(code)})
+    if maps > MAPS:
+        raise UnsupportedError(f"a program whose tables, counters, meters and registers take {maps} maps")
+    if deep := beyond(code):
+        # The part that most of them are in: in others some value only waits for its use.
+        ((place, _),) = Counter(place_at(places, i) for i in deep).most_common(1)
+        what, where = split(place or "the program")
+        raise UnsupportedError(f"{what}, which takes more than {LIMIT_BYTES} bytes of stack,", where)
+    return Compiled(program, translation.plan, code, places)

@@ -1,0 +1,1 @@
+"""The externs of v1model as code: counters, meters, registers, hashes, digests and the like."""

@@ -1,0 +1,319 @@
+"""Hashes as code: the input goes byte by byte from fields in scratch memory through registers.
+
+Which fields are in the input depends on which headers are valid, so it can shift by whole bytes or, rarely,
+by bits. The first is a matter of branches; for the second what follows is written once for each case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from linux.bpf_types import MapSpec, MapType
+from linux.errors import UnsupportedError
+from switches.ebpf.codegen.backend.asm import I64, Value, const
+from switches.ebpf.codegen.codegen_context import Unit
+from switches.ebpf.codegen.payload import payload_sum
+from switches.hashes import CRCS, HASHES, Crc
+from switches.v1model.declarations import Bits, Calculation
+from switches.v1model.expressions import FieldRef, Name
+from switches.v1model.program import Program
+
+_CHUNK = 48  # bits taken at a time; with up to seven left over they fit a register
+_SLICES = 8  # bytes that one round of a CRC takes in
+_SHIFTS = 4  # headers whose length in bits is odd; each doubles what follows
+
+State = tuple[Value, ...]
+
+
+def crc_tables(kind: Crc) -> bytes:
+    """Table k has, for each byte, what it becomes after k more bytes of zeros: 32-bit numbers, 8 tables."""
+    top, mask = 1 << (kind.width - 1), (1 << kind.width) - 1
+    low = int(f"{kind.polynomial:0{kind.width}b}"[::-1], 2)
+
+    def byte(value: int) -> int:
+        rest = value if kind.reflected else value << (kind.width - 8)
+        for _ in range(8):
+            if kind.reflected:
+                rest = rest >> 1 ^ (low if rest & 1 else 0)
+            else:
+                rest = (rest << 1 ^ (kind.polynomial if rest & top else 0)) & mask
+        return rest
+
+    first = [byte(v) for v in range(256)]
+    tables = [first]
+    for _ in range(_SLICES - 1):
+        if kind.reflected:
+            tables.append([first[v & 0xFF] ^ v >> 8 for v in tables[-1]])
+        else:
+            tables.append([first[v >> kind.width - 8] ^ v << 8 & mask for v in tables[-1]])
+    return b"".join(v.to_bytes(4, "little") for table in tables for v in table)
+
+
+class _Sink(Protocol):
+    def begin(self) -> State: ...
+
+    def take(self, state: State, data: Sequence[Value]) -> State: ...
+
+    def end(self, state: State) -> Value: ...
+
+
+class _CrcSink:
+    def __init__(self, unit: Unit, algorithm: str) -> None:
+        self.u = unit
+        self.kind = CRCS[algorithm]
+
+    def begin(self) -> State:
+        return (const(64, self.kind.initial),)
+
+    def take(self, state: State, data: Sequence[Value]) -> State:
+        for at in range(0, len(data), _SLICES):
+            state = (self._round(state[0], data[at : at + _SLICES]),)
+        return state
+
+    def _round(self, rest: Value, data: Sequence[Value]) -> Value:
+        """The check is linear: each byte's part is looked up on its own, so that no look-up waits."""
+        b, width, count = self.u.asm.b, self.kind.width, len(data)
+        tables = self._tables()
+        covered = width // 8
+        result = None
+        if count < covered:
+            result = (
+                b.lshr(rest, const(64, 8 * count))
+                if self.kind.reflected
+                else b.and_(b.shl(rest, const(64, 8 * count)), const(64, (1 << width) - 1))
+            )
+        for i, byte in enumerate(data):
+            if i < covered:
+                by = 8 * i if self.kind.reflected else width - 8 - 8 * i
+                byte = b.and_(b.xor(byte, b.lshr(rest, const(64, by)) if by else rest), const(64, 0xFF))
+            base = (count - 1 - i) * 1024
+            cell = self.u.asm.at(tables, b.add(b.shl(byte, const(64, 2)), const(64, base)))
+            part = self.u.asm.fit(self.u.asm.load(cell, 32, 4), 64)
+            result = part if result is None else b.xor(result, part)
+        return result
+
+    def _tables(self) -> Value:
+        kind = self.kind
+        name = f"crc{kind.width}.{'reflected' if kind.reflected else 'plain'}"
+        spec = MapSpec(name, MapType.ARRAY, 4, 1024 * _SLICES, 1, shared=True, initial=crc_tables(kind))
+        return self.u.asm.map_value(self.u.pool.once(spec))
+
+    def end(self, state: State) -> Value:
+        return self.u.asm.b.xor(state[0], const(64, self.kind.final))
+
+
+class _WordSink:
+    """16-bit words, added (as the Internet checksum does) or by exclusive or. The state is sum and shift."""
+
+    def __init__(self, unit: Unit, add: bool) -> None:
+        self.u = unit
+        self.add = add
+
+    def begin(self) -> State:
+        return const(64, 0), const(64, 8)
+
+    def take(self, state: State, data: Sequence[Value]) -> State:
+        b = self.u.asm.b
+        total, shift = state
+        for byte in data:
+            total = (b.add if self.add else b.xor)(total, b.shl(byte, shift))
+            shift = b.xor(shift, const(64, 8))
+        return total, shift
+
+    def take_varbit(self, state: State, header: str) -> State:
+        """Add a field of variable length: behind its end its place is filled with zeros."""
+        asm, b, slot = self.u.asm, self.u.asm.b, self.u.layout.varbits[header]
+        memory, (total, shift) = self.u.machine.scratch, state
+        words = const(64, 0)
+        for at in range(0, slot.room, 8):
+            part = asm.load_be(memory, slot.offset + at, 8)
+            for by in (48, 32, 16, 0):
+                words = b.add(words, b.and_(b.lshr(part, const(64, by)) if by else part, const(64, 0xFFFF)))
+        even = b.icmp_unsigned("==", shift, const(64, 8))
+        total = b.add(total, b.select(even, words, b.shl(words, const(64, 8))))
+        length = asm.fit(asm.load(asm.at(memory, slot.length), 32, 4), 64)
+        return total, b.xor(shift, b.shl(b.and_(length, const(64, 1)), const(64, 3)))
+
+    def end(self, state: State) -> Value:
+        b, total = self.u.asm.b, state[0]
+        if not self.add:
+            return total
+        for _ in range(3):
+            total = b.add(b.and_(total, const(64, 0xFFFF)), b.lshr(total, const(64, 16)))
+        return b.xor(total, const(64, 0xFFFF))
+
+
+class _IdentitySink:
+    """The first eight bytes. The state is the number and how many bytes it has."""
+
+    def __init__(self, unit: Unit) -> None:
+        self.u = unit
+
+    def begin(self) -> State:
+        return const(64, 0), const(64, 0)
+
+    def take(self, state: State, data: Sequence[Value]) -> State:
+        b = self.u.asm.b
+        number, count = state
+        for byte in data[:8]:
+            room = b.icmp_unsigned("<", count, const(64, 8))
+            number = b.select(room, b.or_(b.shl(number, const(64, 8)), byte), number)
+            count = b.add(count, const(64, 1))
+        return number, count
+
+    def end(self, state: State) -> Value:
+        return state[0]
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Neighbouring parts of the input that are there when `header` is valid (None: always)."""
+
+    header: str | None
+    parts: tuple[FieldRef | Bits, ...]
+    bits: int
+
+
+def _parts(program: Program, calculation: Calculation) -> list[tuple[str | None, FieldRef | Bits, int]]:
+    out: list[tuple[str | None, FieldRef | Bits, int]] = []
+    where = str(calculation.source)
+    for item in calculation.input:
+        match item:
+            case Bits():
+                out.append((None, item, item.width))
+            case FieldRef() if program.varbit(item) is not None:
+                guard = None if program.headers[item.header].metadata else item.header
+                out.append((guard, item, 0))
+            case FieldRef():
+                guard = None if program.headers[item.header].metadata else item.header
+                out.append((guard, item, program.field(item).width))
+            case Name("header", name):
+                kind = program.headers[name].type
+                if kind.varbit is not None:
+                    raise UnsupportedError(f"a hash over variable-length header {name}", where)
+                guard = None if program.headers[name].metadata else name
+                out += [(guard, FieldRef(name, f.name), f.width) for f in kind.fields]
+            case Name(kind_name, _):
+                if kind_name != "payload":
+                    raise UnsupportedError(f"a hash over the {kind_name}", where)
+    return out
+
+
+def _runs(program: Program, calculation: Calculation) -> list[_Run]:
+    runs: list[_Run] = []
+    for guard, part, bits in _parts(program, calculation):
+        if runs and runs[-1].header == guard:
+            last = runs.pop()
+            runs.append(_Run(guard, (*last.parts, part), last.bits + bits))
+        else:
+            runs.append(_Run(guard, (part,), bits))
+    return runs
+
+
+class HashWriter:
+    """Writes the computation of hashes into a unit."""
+
+    def __init__(self, unit: Unit) -> None:
+        self.u = unit
+        self.asm = unit.asm
+        self._payload = False
+
+    def hash(self, calculation: Calculation) -> Value:
+        """The hash as a 64-bit number. Raises UnsupportedError for an algorithm that is not known."""
+        name, where = calculation.algorithm, str(calculation.source)
+        if name not in HASHES:
+            raise UnsupportedError(f"hash algorithm {name}", where)
+        runs = _runs(self.u.program, calculation)
+        if sum(r.header is not None and r.bits % 8 != 0 for r in runs) > _SHIFTS:
+            raise UnsupportedError(f"a hash over more than {_SHIFTS} headers of odd length", where)
+        self._payload = any(isinstance(i, Name) and i.kind == "payload" for i in calculation.input)
+        if self._payload and name not in ("csum16", "cksum16"):
+            raise UnsupportedError(f"hash algorithm {name} over the payload", where)
+        sink: _Sink
+        if name in CRCS:
+            sink = _CrcSink(self.u, name)
+        elif name == "identity":
+            sink = _IdentitySink(self.u)
+        else:
+            sink = _WordSink(self.u, add=name != "xor16")
+        return self._rest(sink, calculation, runs, sink.begin(), const(64, 0), 0)
+
+    def _rest(
+        self, sink: _Sink, calculation: Calculation, runs: list[_Run], state: State, left: Value, bits: int
+    ) -> Value:
+        """Take in what is left of the input, of which `bits` bits in `left` are not a whole byte yet."""
+        asm, b = self.asm, self.asm.b
+        for i, run in enumerate(runs):
+            if run.header is None:
+                state, left, bits = self._run(sink, calculation, run, state, left, bits)
+                continue
+            valid = self.u.machine.read(FieldRef(run.header, "$valid$"), calculation.source)
+            there, absent, done = (asm.block(f"hash.{n}") for n in ("there", "absent", "done"))
+            b.cbranch(valid, there, absent)
+            asm.enter(there)
+            after, after_left, after_bits = self._run(sink, calculation, run, state, left, bits)
+            if run.bits % 8:
+                further = runs[i + 1 :]
+                longer = self._rest(sink, calculation, further, after, after_left, after_bits)
+                longer_ends = b.block
+                b.branch(done)
+                asm.enter(absent)
+                shorter = self._rest(sink, calculation, further, state, left, bits)
+                shorter_ends = b.block
+                b.branch(done)
+                asm.enter(done)
+                return self._either([(longer, longer_ends), (shorter, shorter_ends)])
+            ends = b.block
+            b.branch(done)
+            asm.enter(absent)
+            b.branch(done)
+            asm.enter(done)
+            state = tuple(self._either([(a, ends), (s, absent)]) for a, s in zip(after, state, strict=True))
+            left = self._either([(after_left, ends), (left, absent)])
+        if bits:
+            state = sink.take(state, [b.shl(left, const(64, 8 - bits))])
+        if self._payload:  # it begins with the next byte, whether that is the upper or the lower of its word
+            total, shift = state
+            words = payload_sum(self.u)
+            swapped = b.or_(b.lshr(words, const(64, 8)), b.shl(b.and_(words, const(64, 255)), const(64, 8)))
+            even = b.icmp_unsigned("==", shift, const(64, 8))
+            state = b.add(total, b.select(even, words, swapped)), shift
+        return sink.end(state)
+
+    def _either(self, values: list[tuple[Value, object]]) -> Value:
+        phi = self.asm.b.phi(I64)
+        for value, block in values:
+            phi.add_incoming(value, block)
+        return phi
+
+    def _run(
+        self, sink: _Sink, calculation: Calculation, run: _Run, state: State, left: Value, bits: int
+    ) -> tuple[State, Value, int]:
+        asm, b = self.asm, self.asm.b
+        data: list[Value] = []
+        for part in run.parts:
+            if isinstance(part, FieldRef) and self.u.program.varbit(part) is not None:
+                if bits or not (isinstance(sink, _WordSink) and sink.add):
+                    what = f"a hash other than csum16 over variable-length field {part.header}.{part.field}"
+                    raise UnsupportedError(what, str(calculation.source))
+                state, data = sink.take_varbit(sink.take(state, data), part.header), []
+                continue
+            if isinstance(part, Bits):
+                whole, width = const(part.width, part.value), part.width
+            else:
+                whole, width = self.u.machine.read(part, calculation.source), self.u.program.field(part).width
+            while width:
+                take = min(_CHUNK, width)
+                width -= take
+                piece = b.lshr(whole, const(whole.type.width, width)) if width else whole
+                piece = b.and_(asm.fit(piece, 64), const(64, (1 << take) - 1))
+                left = b.or_(b.shl(left, const(64, take)), piece) if bits else piece
+                bits += take
+                while bits >= 8:
+                    bits -= 8
+                    byte = b.lshr(left, const(64, bits)) if bits else left
+                    data.append(b.and_(byte, const(64, 0xFF)))
+                left = b.and_(left, const(64, (1 << bits) - 1))
+        return sink.take(state, data), left, bits

@@ -1,0 +1,110 @@
+"""Meters: the two-rate three-colour marker of RFC 2698, colour-blind, as code.
+
+Each cell has two buckets of tokens that fill at the peak and at the committed rate. A frame that the first
+has too little for is red and takes nothing; one that the second has too little for is yellow and takes from
+the first only. A cell that is not configured lets everything pass as green.
+"""
+
+from __future__ import annotations
+
+from linux.bpf_types import MapSpec, MapType
+from linux.errors import UnsupportedError
+from switches.ebpf.codegen.backend.asm import Helper, MapPool, Value, const
+from switches.ebpf.codegen.codegen_context import Unit
+from switches.ebpf.plan.layouts import (
+    METER_BURST,
+    METER_COLOURS,
+    METER_COMMITTED,
+    METER_CONFIGURED,
+    METER_LAST,
+    METER_PEAK,
+    METER_RATE,
+    METER_REST,
+    METER_SIZE,
+    METER_TOKENS,
+    MeterLayout,
+    counter_map,
+)
+from switches.v1model.declarations import MeterArray
+from switches.v1model.expressions import FieldRef, Source
+
+GREEN, YELLOW, RED = 0, 1, 2
+_SECOND = 10**9
+_AGES = 1 << 28  # seconds; enough to fill any bucket that matters
+
+
+def layout_meter(meter: MeterArray, size: int, pool: MapPool) -> MeterLayout:
+    """Decide on the map of a meter array of so many cells. Raises UnsupportedError."""
+    if meter.rates != 2:
+        raise UnsupportedError(f"meter {meter.name} with {meter.rates} rates", str(meter.source))
+    spec = MapSpec(meter.name, MapType.ARRAY, 4, METER_SIZE, max(size, 1), lock=True)
+    counts = counter_map(f"{meter.name}.colours", METER_COLOURS * max(size, 1))
+    return MeterLayout(meter.name, pool.add(spec), max(size, 1), meter.packets, pool.add(counts))
+
+
+def execute_meter(
+    u: Unit,
+    meter: MeterLayout,
+    index: Value,
+    target: FieldRef,
+    where: Source,
+    only_configured: bool = False,
+) -> None:
+    """Write the metering of this frame. An index outside the array does nothing, not even to the target.
+
+    With `only_configured`, neither does a cell that is not configured.
+    """
+    asm, b = u.asm, u.asm.b
+    inside, found, done = (asm.block(f"meter.{n}") for n in ("inside", "found", "done"))
+    index = asm.fit(index, max(index.type.width, 32))
+    b.cbranch(b.icmp_unsigned("<", index, const(index.type.width, meter.size)), inside, done)
+    asm.enter(inside)
+    now = asm.helper(Helper.KTIME_GET_NS)  # no helper may be called under the lock
+    asm.store(asm.fit(index, 32), u.index_key, 4)
+    cell = asm.helper(Helper.MAP_LOOKUP_ELEM, asm.map_ptr(meter.map), u.index_key)
+    b.cbranch(asm.is_null(cell), done, found)
+    asm.enter(found)
+    size = const(64, 1) if meter.packets else asm.fit(u.length, 64)
+    asm.helper(Helper.SPIN_LOCK, cell)
+    last = asm.load(asm.at(cell, METER_LAST), 64, 8)
+    later = b.icmp_unsigned(">", now, last)  # another CPU may have been here after our clock was read
+    elapsed = b.select(later, b.sub(now, last), const(64, 0))
+    asm.store(b.select(later, now, last), asm.at(cell, METER_LAST), 8)
+    seconds, part = b.udiv(elapsed, const(64, _SECOND)), b.urem(elapsed, const(64, _SECOND))
+    seconds = b.select(b.icmp_unsigned("<", seconds, const(64, _AGES)), seconds, const(64, _AGES))
+    peak = _fill(u, asm.at(cell, METER_PEAK), seconds, part)
+    committed = _fill(u, asm.at(cell, METER_COMMITTED), seconds, part)
+    red = b.icmp_unsigned("<", peak, size)
+    short = b.icmp_unsigned("<", committed, size)
+    none = const(64, 0)
+    peak = b.sub(peak, b.select(red, none, size))
+    committed = b.sub(committed, b.select(b.or_(red, short), none, size))
+    asm.store(peak, asm.at(cell, METER_PEAK + METER_TOKENS), 8)
+    asm.store(committed, asm.at(cell, METER_COMMITTED + METER_TOKENS), 8)
+    configured = b.icmp_unsigned("!=", asm.load(asm.at(cell, METER_CONFIGURED), 32, 4), const(32, 0))
+    asm.helper(Helper.SPIN_UNLOCK, cell)
+    colour = b.select(red, const(32, RED), b.select(short, const(32, YELLOW), const(32, GREEN)))
+    colour = b.select(configured, colour, const(32, GREEN))
+    if only_configured:
+        chosen, go_on = asm.block("meter.chosen"), asm.block("meter.none")
+        b.cbranch(configured, chosen, go_on)
+        asm.enter(go_on)
+        b.branch(done)
+        asm.enter(chosen)
+    u.machine.write(target, asm.fit(colour, u.program.field(target).width), where)
+    counted = b.add(b.mul(asm.fit(index, 64), const(64, METER_COLOURS)), asm.fit(colour, 64))
+    u.count(meter.counter_map, meter.counters, counted)
+    b.branch(done)
+    asm.enter(done)
+
+
+def _fill(u: Unit, bucket: Value, seconds: Value, part: Value) -> Value:
+    """Put into a bucket what has come since it was looked at last; returns its tokens."""
+    asm, b = u.asm, u.asm.b
+    rate, burst, tokens, rest = (
+        asm.load(asm.at(bucket, at), 64, 8) for at in (METER_RATE, METER_BURST, METER_TOKENS, METER_REST)
+    )
+    fresh = b.add(b.mul(part, rate), rest)
+    asm.store(b.urem(fresh, const(64, _SECOND)), asm.at(bucket, METER_REST), 8)
+    tokens = b.add(tokens, b.add(b.mul(seconds, rate), b.udiv(fresh, const(64, _SECOND))))
+    return b.select(b.icmp_unsigned("<", tokens, burst), tokens, burst)

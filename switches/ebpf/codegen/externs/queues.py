@@ -1,0 +1,140 @@
+"""The queue in front of a port, as the program knows it: when each frame that waits there will leave.
+
+A program runs before the kernel's queue and cannot look into it. It knows what that queue does, though: a
+token bucket lets frames go at a rate, one after the other. So each frame that is sent notes when it will
+leave, and those of the last 1,023 whose moment has not come are the ones that wait. The times are those of
+the kernel's `tbf` and `htb`, see `switches.ebpf.qdiscs`; what others send over the port is not seen.
+"""
+
+from __future__ import annotations
+
+from linux.bpf_types import NO_PREALLOC, MapSpec, MapType
+from switches.ebpf.codegen.analysis.scratch_layout import Layout
+from switches.ebpf.codegen.backend.asm import Helper, MapPool, Value, const
+from switches.ebpf.codegen.codegen_context import STANDARD, Unit
+from switches.ebpf.plan.layouts import PORTS
+from switches.ebpf.plan.queues import (
+    _BURST,
+    _BYTE_COST,
+    _COUNT,
+    _FRACTION,
+    _HORIZON,
+    _LEAST,
+    _LEAVE,
+    _LIMIT,
+    _LOG,
+    _OVERHEAD,
+    _ROOM,
+    _WHOLE,
+    QUEUE_FIELDS,
+    SIZE,
+    SLOTS,
+)
+from switches.v1model.expressions import FieldRef
+from switches.v1model.program import Program
+
+TOLD = (*QUEUE_FIELDS, "egress_global_timestamp")
+
+
+def layout_queues(program: Program, layout: Layout, pool: MapPool) -> int | None:
+    """The map of the queues, by port, where the program asks for anything of them."""
+    if not any(FieldRef(STANDARD, name) in layout.usage.read for name in TOLD):
+        return None
+    return pool.add(MapSpec("queues", MapType.HASH, 4, SIZE, PORTS, NO_PREALLOC, lock=True))
+
+
+def look_at_queue(u: Unit, port: Value) -> None:
+    """Write what the queue of a port tells a frame that is about to join it."""
+    asm, b = u.asm, u.asm.b
+    now = asm.helper(Helper.KTIME_GET_NS)
+    for name in ("enq_timestamp", "egress_global_timestamp"):
+        u.set_standard(name, b.udiv(now, const(64, 1000)))
+    if u.queue_map is None:
+        return
+    for name in ("enq_qdepth", "deq_timedelta", "deq_qdepth"):
+        u.set_standard(name, const(32, 0))
+    found, done = asm.block("queue.found"), asm.block("queue.known")
+    cell = _cell(u, port)
+    b.cbranch(asm.is_null(cell), done, found)
+    asm.enter(found)
+    depth = _waiting(u, cell, now)
+    wait, _ = _wait(u, cell, now, u.frame_length)
+    for name in ("enq_qdepth", "deq_qdepth"):
+        u.set_standard(name, depth)
+    u.set_standard("deq_timedelta", b.udiv(wait, const(64, 1000)))
+    u.set_standard("egress_global_timestamp", b.udiv(b.add(now, wait), const(64, 1000)))
+    b.branch(done)
+    asm.enter(done)
+
+
+def join_queue(u: Unit, port: Value, length: Value) -> None:
+    """Write that a frame of so many bytes now goes to the queue of a port."""
+    if u.queue_map is None:
+        return
+    asm, b = u.asm, u.asm.b
+    found, done = asm.block("queue.join"), asm.block("queue.joined")
+    now = asm.helper(Helper.KTIME_GET_NS)
+    cell = _cell(u, port)
+    b.cbranch(asm.is_null(cell), done, found)
+    asm.enter(found)
+    asm.helper(Helper.SPIN_LOCK, cell)
+    depth = _waiting(u, cell, now)
+    wait, horizon = _wait(u, cell, now, length)
+    lost = b.or_(
+        b.icmp_unsigned(">=", depth, asm.fit(asm.load(asm.at(cell, _LIMIT), 32, 4), 64)),
+        b.icmp_unsigned(">", wait, asm.load(asm.at(cell, _ROOM), 64, 8)),
+    )
+    count = asm.load(asm.at(cell, _COUNT), 32, 4)
+    slot = _slot(u, cell, asm.fit(count, 64))
+    asm.store(b.select(lost, asm.load(slot, 64, 8), b.add(now, wait)), slot, 8)
+    asm.store(b.add(count, b.select(lost, const(32, 0), const(32, 1))), asm.at(cell, _COUNT), 4)
+    place = asm.at(cell, _HORIZON)
+    asm.store(b.select(lost, asm.load(place, 64, 8), horizon), place, 8)
+    asm.helper(Helper.SPIN_UNLOCK, cell)
+    b.branch(done)
+    asm.enter(done)
+
+
+def _cell(u: Unit, port: Value) -> Value:
+    u.asm.store(port, u.index_key, 4)
+    assert u.queue_map is not None
+    return u.asm.helper(Helper.MAP_LOOKUP_ELEM, u.asm.map_ptr(u.queue_map), u.index_key)
+
+
+def _slot(u: Unit, cell: Value, number: Value) -> Value:
+    place = u.asm.b.and_(number, const(64, SLOTS - 1))
+    return u.asm.at(cell, u.asm.b.add(u.asm.b.mul(place, const(64, 8)), const(64, _LEAVE)))
+
+
+def _waiting(u: Unit, cell: Value, now: Value) -> Value:
+    """How many of the last frames have not left. They leave in order, so halves are left out in turn.
+
+    Without branches: the verifier would follow each way through them.
+    """
+    asm, b = u.asm, u.asm.b
+    count = asm.fit(asm.load(asm.at(cell, _COUNT), 32, 4), 64)
+    waiting: Value = const(64, 0)
+    for k in reversed(range(_LOG)):
+        probed = b.add(waiting, const(64, 1 << k))
+        leaves = asm.load(_slot(u, cell, b.sub(count, probed)), 64, 8)
+        later = b.lshr(b.sub(now, leaves), const(64, 63))  # 1 where that is still to come
+        waiting = b.add(waiting, b.shl(later, const(64, k)))
+    return waiting
+
+
+def _wait(u: Unit, cell: Value, now: Value, length: Value) -> tuple[Value, Value]:
+    """For how long a frame will wait, and the moment when all that was sent has its tokens; both in ns."""
+    asm, b = u.asm, u.asm.b
+
+    def word(at: int) -> Value:
+        return asm.fit(asm.load(asm.at(cell, at), 32, 4), 64)
+
+    def larger(x: Value, y: Value) -> Value:
+        return b.select(b.icmp_unsigned(">", x, y), x, y)
+
+    size = larger(b.add(asm.fit(length, 64), word(_OVERHEAD)), word(_LEAST))
+    cost = b.lshr(b.mul(size, asm.load(asm.at(cell, _BYTE_COST), 64, 8)), const(64, _FRACTION))
+    start = larger(asm.load(asm.at(cell, _HORIZON), 64, 8), now)
+    burst = asm.load(asm.at(cell, _BURST), 64, 8)
+    ahead = b.add(b.sub(start, now), b.mul(cost, word(_WHOLE)))
+    return b.sub(larger(ahead, burst), burst), b.add(start, cost)

@@ -1,0 +1,352 @@
+"""The parser: every state is written once for each position in the frame at which it can be entered.
+
+Positions are then constants, and a loop over a header stack unrolls by itself. A parser with very many
+positions has its states written once for each next element of the stacks, and adds positions up as it goes.
+Bytes are fetched by the load helper, which copes with frames that are not in linear memory; a frame that ends
+too early leaves the header invalid, sets parser_error, and still runs through ingress, as BMv2 does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from linux.errors import UnsupportedError
+from switches.ebpf.codegen.actions import ActionWriter
+from switches.ebpf.codegen.analysis.header_offsets import At, endless, follow_parser
+from switches.ebpf.codegen.backend.asm import Helper, Value, const
+from switches.ebpf.codegen.codegen_context import Unit
+from switches.ebpf.codegen.expressions import Evaluator
+from switches.ebpf.codegen.externs.value_sets import find_member
+from switches.ebpf.plan.layouts import WIDEST
+from switches.v1model.declarations import Varbit
+from switches.v1model.expressions import (
+    NOWHERE,
+    Const,
+    Expr,
+    FieldRef,
+    Lookahead,
+    Name,
+    Op,
+    Primitive,
+    StackField,
+    UnionStackField,
+)
+from switches.v1model.pipeline import ParserState, Transition
+
+STATE_LIMIT = 256  # written states
+
+
+class ParserWriter:
+    """Writes the parser of a unit; `done` is the block behind it."""
+
+    def __init__(self, unit: Unit, done: Any) -> None:
+        self.u = unit
+        self.asm = unit.asm
+        self.done = done
+        self.written: dict[tuple[str, At], Any] = {}
+        self.pending: list[tuple[str, At]] = []
+        self.folded = False  # positions are known only at run time, for there are too many of them
+        self.statements = ActionWriter(unit, done)
+
+    def run(self) -> None:
+        """Write all states that can be reached. The builder ends in `done`."""
+        program, parser = self.u.program, self.u.program.parser
+        steps = follow_parser(program, STATE_LIMIT, folded=False)
+        if steps is None:
+            self.folded = True
+            steps = follow_parser(program, STATE_LIMIT, folded=True)
+        source = str(parser.states[parser.start].source)
+        if steps is None:
+            raise UnsupportedError(f"a parser of more than {STATE_LIMIT} steps", source)
+        if (state := endless(steps)) is not None:
+            where = str(parser.states[state].source) or source
+            raise UnsupportedError(f"a loop of the parser at state {state} that no header stack ends", where)
+        self.asm.goto(self._block(parser.start, At(0)))
+        while self.pending:
+            name, at = self.pending.pop()
+            self.asm.enter(self.written[name, at])
+            with self.asm.place(f"parser state {name}", parser.states[name].source):
+                self._state(parser.states[name], at)
+        self.asm.enter(self.done)
+
+    def _block(self, name: str, at: At) -> Any:
+        if (name, at) not in self.written:
+            self.written[name, at] = self.asm.block(f"parse.{name}.{at.offset}")
+            self.pending.append((name, at))
+        return self.written[name, at]
+
+    def _position(self, at: At, further: int = 0) -> Value:
+        """Where a place of the parser, or one some bytes further, is in the frame."""
+        here = const(32, at.offset + further)
+        if not at.turns:
+            return here
+        base = self.asm.load(self.asm.at(self.u.machine.scratch, self.u.layout.base), 32, 4)
+        return self.asm.b.add(here, base)
+
+    def _passed(self, at: At, count: Value) -> At:
+        """Note that bytes whose number is known only at run time lie before what comes next."""
+        cell = self.asm.at(self.u.machine.scratch, self.u.layout.base)
+        before = self.asm.load(cell, 32, 4)
+        self.asm.store(self.asm.b.add(before, count), cell, 4)
+        return replace(at, turns=at.turns + 1)
+
+    def _stop(self, at: At, error: str | None = None) -> None:
+        asm = self.asm
+        asm.store(self._position(at), asm.at(self.u.machine.scratch, self.u.layout.parsed), 4)
+        if error is not None:
+            self.u.set_standard("parser_error", const(32, self.u.program.errors.get(error, 0)))
+        asm.b.branch(self.done)
+
+    def _state(self, state: ParserState, at: At) -> None:
+        for op in state.ops:
+            match op.op:
+                case "extract" | "extract_VL":
+                    at = self._extract(op, at)
+                case "set":
+                    self._set(op, at)
+                case "advance" if isinstance(op.args[0], Const) and op.args[0].value % 8 == 0:
+                    at = self._advance(op.args[0].value // 8, at)
+                case "shift" if isinstance(op.args[0], Const):
+                    at = self._advance(op.args[0].value, at)
+                case "verify":
+                    self._verify(op, at)
+                case "advance":
+                    at = self._advance_by(op, at)
+                case "register_read" | "register_write":
+                    raise UnsupportedError("a register in the parser", str(op.source))
+                case _:
+                    resolved = tuple(self._resolve(a, at, str(op.source)) for a in op.args)
+                    self.statements.statement(replace(op, args=resolved))
+                    at = at.moved(self.u.program, op)
+        self._select(state, at)
+
+    def _demand(self, condition: Value, at: At, error: str) -> None:
+        """Stop with an error unless a condition is true."""
+        asm = self.asm
+        fine, wrong = asm.block("fine"), asm.block("wrong")
+        asm.b.cbranch(condition, fine, wrong)
+        asm.enter(wrong)
+        self._stop(at, error)
+        asm.enter(fine)
+
+    def _need(self, end: Value, at: At) -> None:
+        """Stop with PacketTooShort unless the frame has `end` bytes."""
+        self._demand(self.asm.b.icmp_unsigned(">=", self.u.frame_length, end), at, "PacketTooShort")
+
+    def _advance(self, count: int, at: At) -> At:
+        self._need(self._position(at, count), at)
+        return replace(at, offset=at.offset + count)
+
+    def _advance_by(self, op: Primitive, at: At) -> At:
+        count = self._whole_bytes(op.args[0], op, at)
+        self._need(self.asm.b.add(self._position(at), count), at)
+        return self._passed(at, count)
+
+    def _whole_bytes(self, bits: Expr, op: Primitive, at: At) -> Value:
+        """A computed number of bits in bytes, as an i32; the parser stops where it is not whole bytes."""
+        b = self.asm.b
+        number = Evaluator(self.u.machine, op.source).value(self._resolve(bits, at, str(op.source)), 32)
+        rest = b.and_(number, const(32, 7))
+        self._demand(b.icmp_unsigned("==", rest, const(32, 0)), at, "ParserInvalidArgument")
+        return b.lshr(number, const(32, 3))
+
+    def _extract(self, op: Primitive, at: At) -> At:
+        found = at.extract(self.u.program, op.args[0])
+        if found is None:
+            self._stop(at, "StackOutOfBounds")
+            self.asm.enter(self.asm.block("unreachable"))
+            return at
+        header, after = found
+        where = self._position(at)
+        kind = self.u.program.headers[header].type
+        size = kind.bits // 8
+        raw = self.u.layout.raw[header]
+        if kind.varbit is not None:
+            after = self._fetch_varbit(op, header, kind.varbit, at, after)
+        elif size:
+            self._fetch(raw, self._position(at), size, at)
+        self._unpack(header, raw)
+        self.u.machine.set_valid(header, True)
+        if self.u.layout.written(header):
+            place = self.asm.at(self.u.machine.scratch, self.u.layout.place[header])
+            self.asm.store(self.asm.fit(where, 16), place, 2)
+        return replace(after, offset=at.offset + size)
+
+    def _fetch_varbit(self, op: Primitive, header: str, varbit: Varbit, at: At, after: At) -> At:
+        """Copy a header with a field of variable length into scratch memory, that field apart.
+
+        Returns the place behind that field.
+        """
+        if op.op != "extract_VL":
+            raise UnsupportedError(f"extracting {header} without a length", str(op.source))
+        if varbit.offset % 8:
+            what = f"variable-length field {varbit.name} of {header}, which does not begin with a byte"
+            raise UnsupportedError(what, str(op.source))
+        asm, b, layout, memory = self.asm, self.asm.b, self.u.layout, self.u.machine.scratch
+        slot, size = layout.varbits[header], self.u.program.headers[header].type.bits // 8
+        count = self._whole_bytes(op.args[1], op, at)
+        self._need(b.add(self._position(at, size), count), at)
+        most = b.icmp_unsigned("<=", count, const(32, varbit.size))
+        self._demand(most, at, "HeaderTooShort")
+        asm.store(count, asm.at(memory, slot.length), 4)
+        asm.zero(memory, slot.offset, slot.room)
+        before, raw = varbit.offset // 8, layout.raw[header]
+        if before:
+            self._fetch(raw, self._position(at), before, at)
+        else:  # see varbit_bytes
+            asm.helper(Helper.KTIME_GET_NS)
+        some, done = asm.block("varbit.some"), asm.block("varbit.done")
+        b.cbranch(b.icmp_unsigned("==", count, const(32, 0)), done, some)
+        asm.enter(some)
+        self._fetch(slot.offset, self._position(at, before), self.u.varbit_bytes(header), at)
+        b.branch(done)
+        asm.enter(done)
+        behind = self._passed(at, asm.load(asm.at(memory, slot.length), 32, 4))
+        if size > before:
+            self._fetch(raw + before, self._position(behind, before), size - before, at)
+        return replace(after, turns=behind.turns)
+
+    def _fetch(self, scratch_offset: int, offset: Value, size: int | Value, at: At) -> None:
+        """Copy bytes of the frame into scratch memory, or stop with PacketTooShort."""
+        asm = self.asm
+        there, short = asm.block("there"), asm.block("short")
+        to = asm.at(self.u.machine.scratch, scratch_offset)
+        count = const(64, size) if isinstance(size, int) else size
+        failed = asm.helper(Helper.SKB_LOAD_BYTES, self.u.ctx, asm.fit(offset, 64), to, count)
+        asm.b.cbranch(asm.b.icmp_unsigned("==", failed, const(64, 0)), there, short)
+        asm.enter(short)
+        self._stop(at, "PacketTooShort")
+        asm.enter(there)
+
+    def _unpack(self, header: str, raw: int) -> None:
+        for name, field in self.u.program.headers[header].field_by_name.items():
+            ref = FieldRef(header, name)
+            if ref in self.u.layout.slots:
+                bits = self._bits(raw * 8 + field.offset, field.width)
+                self.u.machine.fill(ref, bits, NOWHERE)
+
+    def _bits(self, offset: int, width: int) -> Value:
+        """Bits of scratch memory, most significant first, as an integer of that width."""
+        asm = self.asm
+        first, last = offset // 8, (offset + width - 1) // 8
+        size = last - first + 1
+        value = asm.load_be(self.u.machine.scratch, first, size)
+        behind = (last + 1) * 8 - (offset + width)
+        if behind:
+            value = asm.b.lshr(value, const(size * 8, behind))
+        return asm.fit(value, width)
+
+    def _lookahead(self, expr: Lookahead, at: At, source: str) -> Value:
+        if expr.width > WIDEST:
+            raise UnsupportedError(f"lookahead of {expr.width} bits", source)
+        first = self._position(at, expr.offset // 8)
+        size = (expr.offset % 8 + expr.width + 7) // 8
+        buffer = self.u.layout.buffer
+        self._fetch(buffer, first, size, at)
+        return self._bits(buffer * 8 + expr.offset % 8, expr.width)
+
+    def _resolve(self, expr: Expr, at: At, source: str) -> Expr:
+        """Replace fields of the last extracted element of a stack by that element's."""
+        if isinstance(expr, StackField):
+            index = at.next_index(expr.stack) - 1
+            if index < 0:
+                raise UnsupportedError(f"field {expr.field} of the empty stack {expr.stack}", source)
+            header = self.u.program.element(expr.stack, index)
+            if expr.field not in self.u.program.headers[header].field_by_name and expr.field == "last":
+                return Name("header", header)  # p4c writes so where the element is meant as a whole
+            return FieldRef(header, expr.field)
+        if isinstance(expr, UnionStackField):
+            index = at.next_index(expr.stack) - 1
+            if index < 0:
+                raise UnsupportedError(f"field {expr.field} of the empty stack {expr.stack}", source)
+            return FieldRef(self.u.program.element(expr.stack, index, expr.header), expr.field)
+        if isinstance(expr, Op):
+            if expr.op == "last_stack_index" and isinstance(expr.right, Name):
+                return Const(at.next_index(expr.right.name) - 1)
+            left, right, cond = (
+                None if part is None else self._resolve(part, at, source)
+                for part in (expr.left, expr.right, expr.cond)
+            )
+            return Op(expr.op, left, right, cond)
+        return expr
+
+    def _set(self, op: Primitive, at: At) -> None:
+        target, origin = op.args
+        if isinstance(origin, Lookahead) and isinstance(target, FieldRef):
+            bits = self._lookahead(origin, at, str(op.source))
+            width = self.u.program.field(target).width
+            self.u.machine.write(target, self.asm.fit(bits, width), op.source)
+            return
+        resolved = tuple(self._resolve(a, at, str(op.source)) for a in op.args)
+        self.statements.statement(replace(op, args=resolved))
+
+    def _verify(self, op: Primitive, at: At) -> None:
+        asm = self.asm
+        e = Evaluator(self.u.machine, op.source)
+        fine, wrong = asm.block("verified"), asm.block("unverified")
+        asm.b.cbranch(e.truth(self._resolve(op.args[0], at, str(op.source))), fine, wrong)
+        asm.enter(wrong)
+        self.u.set_standard("parser_error", e.value(op.args[1], 32))
+        self._stop(at)
+        asm.enter(fine)
+
+    def _select(self, state: ParserState, at: At) -> None:
+        asm, source = self.asm, str(state.source)
+        if self.folded and at.offset:
+            at = self._passed(replace(at, offset=0), const(32, at.offset))
+        e = Evaluator(self.u.machine, state.source)
+        keys: list[tuple[Value, int]] = []  # value and its width with padding
+        for k in state.key:
+            if isinstance(k, Lookahead):
+                bits = self._lookahead(k, at, source)
+            else:
+                resolved = self._resolve(k, at, source)
+                if not isinstance(resolved, FieldRef):
+                    raise UnsupportedError("a select on something other than fields and lookahead", source)
+                bits = e.value(resolved, self.u.program.field(resolved).width)
+            keys.append((bits, (bits.type.width + 7) // 8 * 8))
+        for t in state.transitions:
+            if t.kind == "default":
+                self._follow(t.next, at)
+                return
+            taken, next_test = asm.block("select.taken"), asm.block("select.next")
+            if t.value_set is not None:
+                layout = self.u.value_sets[t.value_set]
+                find_member(self.u, layout, self._members(keys, t, state), taken, next_test)
+            else:
+                asm.b.cbranch(self._matches(keys, t.value, t.mask), taken, next_test)
+            asm.enter(taken)
+            self._follow(t.next, at)
+            asm.enter(next_test)
+        self._stop(at)  # p4c adds a state that raises NoMatch where the program has no default
+
+    def _members(self, keys: list[tuple[Value, int]], t: Transition, state: ParserState) -> list[Value]:
+        assert t.value_set is not None
+        widths = [slot.width for slot in self.u.value_sets[t.value_set].key]
+        if widths != [bits.type.width for bits, _ in keys] or t.mask is not None:
+            raise UnsupportedError(f"value set {t.value_set} in selects of other widths", str(state.source))
+        return [bits for bits, _ in keys]
+
+    def _follow(self, state: str | None, at: At) -> None:
+        if state is None:
+            self._stop(at)
+        else:
+            self.asm.b.branch(self._block(state, at.folded() if self.folded else at))
+
+    def _matches(self, keys: list[tuple[Value, int]], value: int, mask: int | None) -> Value:
+        b = self.asm.b
+        result = const(1, 1)
+        rest = sum(width for _, width in keys)
+        for bits, padded in keys:
+            rest -= padded
+            width = bits.type.width
+            want = value >> rest & ((1 << padded) - 1)
+            if mask is not None:
+                part = mask >> rest & ((1 << padded) - 1)
+                want &= part
+                bits = b.and_(bits, const(width, part))
+            if want >> width:
+                return const(1, 0)
+            result = b.and_(result, b.icmp_unsigned("==", bits, const(width, want)))
+        return result

@@ -1,0 +1,320 @@
+"""Tables: how a key becomes a map look-up, and an entry's value the action that runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from linux.bpf_types import NO_PREALLOC, MapSpec, MapType
+from linux.errors import UnsupportedError
+from switches.ebpf.codegen.action_values import layout_action, value_size_of
+from switches.ebpf.codegen.actions import ActionWriter
+from switches.ebpf.codegen.backend.asm import I64, Helper, MapPool, Value, const
+from switches.ebpf.codegen.codegen_context import Unit
+from switches.ebpf.codegen.expressions import Evaluator
+from switches.ebpf.codegen.externs.meters import execute_meter, layout_meter
+from switches.ebpf.codegen.externs.selectors import SelectorWriter
+from switches.ebpf.codegen.tuple_search import search_tuples
+from switches.ebpf.plan.layouts import (
+    REFERENCE_SIZE,
+    SCAN_LIMIT,
+    TUPLE_HEADER,
+    TUPLES,
+    WIDEST,
+    ActionLayout,
+    KeySlot,
+    ProfileLayout,
+    TableLayout,
+    counter_map,
+    round8,
+    tuple_size,
+)
+from switches.v1model.expressions import FieldRef
+from switches.v1model.pipeline import KeyField, Table
+from switches.v1model.program import Program
+
+_PREALLOCATE = 64 << 10  # bytes of entries up to which a table is allocated whole
+
+
+def _kind(table: Table) -> str:
+    matches = [k.match for k in table.key]
+    if not matches:
+        return "none"
+    if all(m in ("exact", "valid") for m in matches):
+        return "hash"
+    if (
+        matches.count("lpm") == 1
+        and all(m in ("exact", "valid", "lpm") for m in matches)
+        and table.match == "lpm"
+    ):
+        return "lpm"
+    if all(m in ("exact", "valid", "lpm", "ternary", "optional", "range") for m in matches):
+        return "scan" if max(table.size, len(table.entries)) <= SCAN_LIMIT else "tuples"
+    raise UnsupportedError(f"table {table.name} with match kinds {', '.join(matches)}", str(table.source))
+
+
+def _keys(program: Program, table: Table, kind: str) -> tuple[KeySlot, ...]:
+    # A trie matches from the first bit on: what is matched exactly goes before the prefix.
+    order = sorted(table.key, key=lambda k: k.match == "lpm") if kind == "lpm" else list(table.key)
+    offset = 4 if kind == "lpm" else 0
+    slots = {}
+    for k in order:
+        width = program.field(k.target).width
+        if width > WIDEST:
+            raise UnsupportedError(f"key {k.name} of {width} bits in table {table.name}", str(table.source))
+        size = (width + 7) // 8
+        if kind in ("scan", "tuples"):  # compared in whole words
+            size = max(8, round8(size))
+        slots[k.name, k.target] = KeySlot(k.name, k.match, width, offset, size)
+        offset += size
+    return tuple(slots[k.name, k.target] for k in table.key)
+
+
+def _profile_actions(program: Program, table: Table, profile: ProfileLayout) -> tuple[ActionLayout, ...]:
+    """The actions that this table can run, by the numbers that the profile's members carry."""
+    own = {program.actions[a].name: a for a in table.action_ids}
+    return tuple(replace(a, id=own[a.name]) for a in profile.actions if a.name in own)
+
+
+def layout_table(
+    program: Program, table: Table, pool: MapPool, profiles: Mapping[str, ProfileLayout]
+) -> TableLayout:
+    """Decide on a table's maps and the layout of its entries. Raises UnsupportedError."""
+    kind = _kind(table)
+    key = _keys(program, table, kind)
+    key_size = max((s.offset + s.size for s in key), default=0)
+    if table.profile is not None:
+        actions = _profile_actions(program, table, profiles[table.profile])
+        value_size = REFERENCE_SIZE
+    else:
+        actions = tuple(
+            layout_action(program.actions[a], n + 1, table.source) for n, a in enumerate(table.action_ids)
+        )
+        value_size = value_size_of(actions)
+    capacity = max(table.size, len(table.entries), 1)
+    draft = TableLayout(table.name, kind, None, None, None, key, key_size, value_size, capacity, actions)
+    entries = None
+    if kind == "hash":
+        # Without allocation an update takes a microsecond or two; now and then an allocation takes twenty.
+        small = capacity * (64 + round8(key_size) + value_size) <= _PREALLOCATE
+        flags = 0 if small else NO_PREALLOC
+        entries = MapSpec(table.name, MapType.HASH, key_size, value_size, capacity, flags)
+    elif kind == "lpm":
+        entries = MapSpec(table.name, MapType.LPM_TRIE, key_size, value_size, capacity, NO_PREALLOC)
+    elif kind == "scan":
+        # A hash of one element: replacing it swaps the whole table at once.
+        entries = MapSpec(table.name, MapType.HASH, 4, draft.cell_size * capacity, 1, NO_PREALLOC)
+    tuples = None
+    if kind == "tuples":
+        # A range can come to many keys; memory is taken only for those that are there.
+        keys = capacity * 64 if any(m.match == "range" for m in key) else capacity
+        entries = MapSpec(
+            table.name, MapType.HASH, TUPLE_HEADER + key_size, value_size + 8, keys, NO_PREALLOC
+        )
+        size = tuple_size(key_size) * TUPLES
+        tuples = pool.add(MapSpec(f"{table.name}.tuples", MapType.HASH, 4, size, 1, NO_PREALLOC))
+    default = None
+    if table.profile is None and (table.default is None or not table.default.const):
+        default = MapSpec(f"{table.name}.default", MapType.HASH, 4, value_size, 1, NO_PREALLOC)
+    counts = (
+        counter_map(f"{table.name}.counter", capacity) if table.with_counters and kind != "none" else None
+    )
+    default_counts = pool.add(counter_map(f"{table.name}.misses", 1)) if table.with_counters else None
+    default_meter = None
+    if table.direct_meters:
+        default_meter = layout_meter(program.meters[table.direct_meters], 1, pool)
+    meter = hits = None
+    if table.direct_meters and kind != "none":
+        meter = layout_meter(program.meters[table.direct_meters], capacity, pool)
+    if table.support_timeout and kind != "none":
+        hits = pool.add(MapSpec(f"{table.name}.hit", MapType.ARRAY, 4, 8, capacity))
+    entries_index, default_index, counter_index = (
+        None if spec is None else pool.add(spec) for spec in (entries, default, counts)
+    )
+    return TableLayout(
+        table.name,
+        kind,
+        entries_index,
+        default_index,
+        counter_index,
+        key,
+        key_size,
+        value_size,
+        capacity,
+        actions,
+        table.profile,
+        meter,
+        tuples,
+        default_counts,
+        default_meter,
+        hits,
+    )
+
+
+class TableWriter:
+    """Writes the application of tables into a unit; `nodes` maps node names to blocks, None to the end."""
+
+    def __init__(self, unit: Unit, actions: ActionWriter, nodes: dict[str | None, object]) -> None:
+        self.u = unit
+        self.asm = unit.asm
+        self.actions = actions
+        self.nodes = nodes
+        self.selectors = SelectorWriter(unit)
+
+    def run(self, table: Table) -> None:
+        """Write a table: look up, run the action, go on to the next node."""
+        layout = self.u.tables[table.name]
+        asm, b = self.asm, self.asm.b
+        miss = asm.block("miss")
+        value = self._look_up(table, layout, miss)
+        if value is not None:
+            self._note_hit(table, layout, value)
+            if layout.profile is not None:
+                value = self.selectors.member(self.u.profiles[layout.profile], value, self._nothing(table))
+            self._dispatch(table, layout, value, hit=True)
+        asm.enter(miss)
+        self._note_miss(table, layout)
+        if layout.default_map is not None:
+            found, nothing = asm.block("default"), asm.block("no.default")
+            value = asm.helper(Helper.MAP_LOOKUP_ELEM, asm.map_ptr(layout.default_map), self.u.zero_key)
+            b.cbranch(asm.is_null(value), nothing, found)
+            asm.enter(found)
+            self._dispatch(table, layout, value, hit=False)
+            asm.enter(nothing)
+            b.branch(self.nodes[self._next(table, "", hit=False)])
+        elif table.default is not None:
+            action = self.u.program.actions[table.default.action_id]
+            data = zip(action.params, table.default.data, strict=True)
+            self.actions.run(action, [(p.width, const(p.width, v)) for p, v in data])
+            asm.goto(self.nodes[self._next(table, action.name, hit=False)])
+        else:
+            b.branch(self.nodes[self._next(table, "", hit=False)])
+
+    def _nothing(self, table: Table) -> object:
+        """The block of a hit that has no action to run, as of an empty group."""
+        return self.nodes[self._next(table, "", hit=True)]
+
+    def _next(self, table: Table, action: str, hit: bool) -> str | None:
+        choice = "__HIT__" if hit else "__MISS__"
+        if choice in table.next_by_action:
+            return table.next_by_action[choice]
+        return table.next_by_action.get(action, table.base_default_next)
+
+    def _dispatch(self, table: Table, layout: TableLayout, value: Value, hit: bool) -> None:
+        asm, b = self.asm, self.asm.b
+        number = asm.load(value, 32, 4)
+        unknown = asm.block("unknown.action")
+        choose = b.switch(number, unknown)
+        for a in layout.actions:
+            block = asm.block(f"run.{a.number}")
+            choose.add_case(const(32, a.number), block)
+            asm.enter(block)
+            params = [
+                (p.width, asm.fit(asm.load(asm.at(value, p.offset), p.size * 8, 8), p.width))
+                for p in a.params
+            ]
+            self.actions.run(self.u.program.actions[a.id], params)
+            asm.goto(self.nodes[self._next(table, a.name, hit)])
+        asm.enter(unknown)
+        b.branch(self.nodes[self._next(table, "", hit)])
+
+    def _note_hit(self, table: Table, layout: TableLayout, value: Value) -> None:
+        cell = self.asm.load(self.asm.at(value, 4), 32, 4)
+        if layout.counter_map is not None:
+            self.u.count(layout.counter_map, layout.capacity, cell)
+        if layout.hit_map is not None:
+            self._stamp(layout.hit_map, cell)
+        if layout.meter is not None and table.direct_meters is not None:
+            target = self.u.program.meters[table.direct_meters].result
+            assert target is not None
+            execute_meter(self.u, layout.meter, cell, target, table.source)
+
+    def _note_miss(self, table: Table, layout: TableLayout) -> None:
+        # The default entry has a counter and a meter of its own, as P4Runtime wants it. BMv2 has neither: so
+        # a meter that nobody has configured leaves the field for its colour alone.
+        if layout.default_counter_map is not None:
+            self.u.count(layout.default_counter_map, 1, const(32, 0))
+        if layout.default_meter is not None and table.direct_meters is not None:
+            target = self.u.program.meters[table.direct_meters].result
+            assert target is not None
+            execute_meter(
+                self.u, layout.default_meter, const(32, 0), target, table.source, only_configured=True
+            )
+
+    def _stamp(self, hit_map: int, cell: Value) -> None:
+        """Note when an entry was hit. A tick's accuracy will do."""
+        asm, b = self.asm, self.asm.b
+        asm.store(cell, self.u.index_key, 4)
+        place = asm.helper(Helper.MAP_LOOKUP_ELEM, asm.map_ptr(hit_map), self.u.index_key)
+        found, done = asm.block("stamp"), asm.block("stamped")
+        b.cbranch(asm.is_null(place), done, found)
+        asm.enter(found)
+        asm.store(asm.helper(Helper.KTIME_GET_COARSE_NS), place, 8)
+        b.branch(done)
+        asm.enter(done)
+
+    def _key_value(self, table: Table, k: KeyField) -> Value:
+        target = FieldRef(k.target.header, k.target.field)
+        bits = Evaluator(self.u.machine, table.source).value(target, self.u.program.field(target).width)
+        return bits if k.mask is None else self.asm.b.and_(bits, const(bits.type.width, k.mask))
+
+    def _look_up(self, table: Table, layout: TableLayout, miss: object) -> Value | None:
+        """Write the look-up; ends in the block of a hit and returns the entry's value."""
+        asm, b, memory = self.asm, self.asm.b, self.u.machine.scratch
+        if layout.kind == "none" or layout.map is None:
+            b.branch(miss)
+            return None
+        if layout.kind == "scan":
+            return self._scan(table, layout, miss)
+        if layout.kind == "tuples":
+            keys = [self._key_value(table, k) for k in table.key]
+            return search_tuples(self.u, layout, keys, miss)
+        base = self.u.layout.key
+        if layout.kind == "lpm":
+            asm.store(const(32, (layout.key_size - 4) * 8), asm.at(memory, base), 4)
+        for k, slot in zip(table.key, layout.key, strict=True):
+            asm.store_be(self._key_value(table, k), memory, base + slot.offset, slot.size)
+        value = asm.helper(Helper.MAP_LOOKUP_ELEM, asm.map_ptr(layout.map), asm.at(memory, base))
+        hit = asm.block("hit")
+        b.cbranch(asm.is_null(value), miss, hit)
+        asm.enter(hit)
+        return value
+
+    def _scan(self, table: Table, layout: TableLayout, miss: object) -> Value:
+        """Compare cell after cell, in order of priority, until one matches or the used ones end."""
+        asm, b = self.asm, self.asm.b
+        keys = [self._key_value(table, k) for k in table.key]
+        assert layout.map is not None
+        all_cells = asm.helper(Helper.MAP_LOOKUP_ELEM, asm.map_ptr(layout.map), self.u.zero_key)
+        start, loop, test, following, hit = (
+            asm.block(f"scan.{n}") for n in ("start", "loop", "test", "following", "hit")
+        )
+        b.cbranch(asm.is_null(all_cells), miss, start)
+        asm.enter(start)
+        b.branch(loop)
+        asm.enter(loop)
+        index = b.phi(I64)
+        index.add_incoming(const(64, 0), start)
+        cell = asm.at(all_cells, b.mul(index, const(64, layout.cell_size)))
+        b.cbranch(b.icmp_unsigned("==", asm.load(cell, 64, 8), const(64, 0)), miss, test)
+        asm.enter(test)
+        low = 8 + layout.value_size
+        high = low + round8(layout.key_size)
+        fits = const(1, 1)
+        for bits, slot in zip(keys, layout.key, strict=True):
+            width = slot.size * 8
+            key = asm.fit(bits, width)
+            a = asm.load(asm.at(cell, low + slot.offset), width, 8)
+            z = asm.load(asm.at(cell, high + slot.offset), width, 8)
+            if slot.match == "range":
+                inside = b.and_(b.icmp_unsigned(">=", key, a), b.icmp_unsigned("<=", key, z))
+                fits = b.and_(fits, inside)
+            else:
+                fits = b.and_(fits, b.icmp_unsigned("==", b.and_(key, z), a))
+        b.cbranch(fits, hit, following)
+        asm.enter(following)
+        succ = b.add(index, const(64, 1))
+        index.add_incoming(succ, following)
+        b.cbranch(b.icmp_unsigned("<", succ, const(64, layout.capacity)), loop, miss)
+        asm.enter(hit)
+        return asm.at(cell, 8)

@@ -1,0 +1,1 @@
+"""Writing and reading P4Runtime entities, one module for each kind."""

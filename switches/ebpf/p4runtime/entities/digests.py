@@ -1,0 +1,89 @@
+"""DigestEntry, and digests as stream messages (specification, sections 9.9 and 16.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from finsy.proto import p4d, p4r, p4t
+
+from switches.ebpf.p4runtime.running import Running
+from switches.ebpf.p4runtime.schema import Schema
+from switches.ebpf.p4runtime.status import Code, P4RuntimeError
+from switches.ebpf.p4runtime.values import encode
+from switches.ebpf.runtime.digests import DigestConfig, ReadyList
+from switches.ebpf.runtime.transaction import Transaction
+
+
+class DigestEntries:
+    """Writes and reads how digests are sent."""
+
+    def __init__(self, schema: Schema, running: Running) -> None:
+        self.schema = schema
+        self.queue = running.digests
+
+    def write(self, update: p4r.Update, tx: Transaction) -> None:
+        """Begin (INSERT), change (MODIFY) or end (DELETE) a digest."""
+        entry = update.entity.digest_entry
+        number, before = entry.digest_id, self.queue.configs.get(entry.digest_id)
+        if number not in self.schema.digests:
+            raise P4RuntimeError(Code.NOT_FOUND, f"no digest {number}")
+        if update.type == p4r.Update.UNSPECIFIED:
+            raise P4RuntimeError(Code.INVALID_ARGUMENT, "an update without a type")
+        if update.type == p4r.Update.INSERT and before is not None:
+            raise P4RuntimeError(Code.ALREADY_EXISTS, f"digest {number} is sent already")
+        if update.type != p4r.Update.INSERT and before is None:
+            raise P4RuntimeError(Code.NOT_FOUND, f"digest {number} is not sent")
+        config = None
+        if update.type != p4r.Update.DELETE:
+            c = entry.config
+            if min(c.max_timeout_ns, c.max_list_size, c.ack_timeout_ns) < 0:
+                raise P4RuntimeError(Code.INVALID_ARGUMENT, "a digest takes no negative numbers")
+            config = DigestConfig(c.max_timeout_ns, c.max_list_size, c.ack_timeout_ns)
+        self.queue.configure(number, config)
+        tx.on_undo(lambda: self.queue.configure(number, before))
+
+    def read(self, entity: p4r.Entity) -> Iterator[p4r.Entity]:
+        """One digest that is sent, or all."""
+        wanted = entity.digest_entry.digest_id
+        if wanted and wanted not in self.schema.digests:
+            raise P4RuntimeError(Code.NOT_FOUND, f"no digest {wanted}")
+        for number, config in self.queue.configs.items():
+            if wanted in (0, number):
+                out = p4r.DigestEntry(digest_id=number)
+                out.config.SetInParent()
+                out.config.max_timeout_ns = config.max_timeout_ns
+                out.config.max_list_size = config.max_list_size
+                out.config.ack_timeout_ns = config.ack_timeout_ns
+                yield p4r.Entity(digest_entry=out)
+
+
+def digest_list(ready: ReadyList, schema: Schema, timestamp_ns: int) -> p4r.StreamMessageResponse:
+    """A list as the stream carries it; the time is that since the epoch."""
+    out = p4r.StreamMessageResponse()
+    out.digest.digest_id, out.digest.list_id = ready.digest, ready.number
+    out.digest.timestamp = timestamp_ns
+    spec, types = schema.digests[ready.digest]
+    for message in ready.messages:
+        assert isinstance(message, tuple)
+        _write(spec, types, iter(message), out.digest.data.add())
+    return out
+
+
+def _write(spec: p4t.P4DataTypeSpec, types: p4t.P4TypeInfo, values: Iterator[int], to: p4d.P4Data) -> None:
+    """Fill in data of a type from the values of its fields, in order."""
+    match spec.WhichOneof("type_spec"):
+        case "struct":
+            for member in types.structs[spec.struct.name].members:
+                _write(member.type_spec, types, values, to.struct.members.add())
+        case "tuple":
+            for part in spec.tuple.members:
+                _write(part, types, values, to.tuple.members.add())
+        case "header":
+            to.header.is_valid = True
+            for field in types.headers[spec.header.name].members:
+                del field
+                to.header.bitstrings.append(encode(next(values)))
+        case "bool":
+            to.bool = bool(next(values))
+        case _:
+            to.bitstring = encode(next(values))

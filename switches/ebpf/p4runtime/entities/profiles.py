@@ -1,0 +1,179 @@
+"""ActionProfileMember and ActionProfileGroup (specification, section 9.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from finsy.proto import p4r
+
+from switches.ebpf.p4runtime.entities.one_shots import check_size, read_share, write_share
+from switches.ebpf.p4runtime.running import Running
+from switches.ebpf.p4runtime.schema import ProfileSchema, Schema, TableSchema
+from switches.ebpf.p4runtime.status import Code, P4RuntimeError
+from switches.ebpf.runtime.entries import Action, ExistsError, NotThereError, TableFullError
+from switches.ebpf.runtime.profiles import InUseError, ProfileState, Share
+from switches.ebpf.runtime.transaction import Transaction
+
+
+class _Entries:
+    """What members and groups have in common."""
+
+    what = ""
+
+    def __init__(self, schema: Schema, running: Running) -> None:
+        self.schema = schema
+        self.running = running
+
+    def _profile(self, profile_id: int) -> ProfileSchema:
+        if profile_id not in self.schema.profiles:
+            raise P4RuntimeError(Code.NOT_FOUND, f"no action profile {profile_id}")
+        return self.schema.profiles[profile_id]
+
+    def _state(self, profile: ProfileSchema) -> ProfileState:
+        return self.running.profiles[profile.layout.name]
+
+    def _table(self, profile: ProfileSchema) -> TableSchema:
+        table = self.schema.actions_of(profile)
+        if table is None:
+            raise P4RuntimeError(Code.INVALID_ARGUMENT, f"no table uses {profile.layout.name}")
+        return table
+
+    def _write(
+        self, profile: ProfileSchema, number: int, kind: p4r.Update.Type.ValueType, tx: Transaction
+    ) -> None:
+        raise NotImplementedError
+
+    def write(self, update: p4r.Update, tx: Transaction) -> None:
+        """Insert, modify or delete a member or a group."""
+        self.update = update
+        profile_id, number = self._ids(update.entity)
+        profile = self._profile(profile_id)
+        name = profile.layout.name
+        if number == 0:
+            raise P4RuntimeError(Code.INVALID_ARGUMENT, f"{name}: a {self.what} has an id other than 0")
+        if update.type == p4r.Update.INSERT and self._state(profile).one_shot:
+            raise P4RuntimeError(
+                Code.INVALID_ARGUMENT, f"{name} has one-shots: members and groups cannot be mixed with them"
+            )
+        try:
+            if update.type == p4r.Update.UNSPECIFIED:
+                raise P4RuntimeError(Code.INVALID_ARGUMENT, "an update without a type")
+            self._write(profile, number, update.type, tx)
+        except ExistsError as exc:
+            raise P4RuntimeError(Code.ALREADY_EXISTS, f"{name} has {self.what} {number} already") from exc
+        except NotThereError as exc:
+            raise P4RuntimeError(
+                Code.NOT_FOUND, f"{name} has no {self.what} {number}, or not all of its members"
+            ) from exc
+        except InUseError as exc:
+            raise P4RuntimeError(
+                Code.FAILED_PRECONDITION, f"{self.what} {number} of {name} is in use"
+            ) from exc
+        except TableFullError as exc:
+            raise P4RuntimeError(Code.RESOURCE_EXHAUSTED, f"{name} is full ({profile.layout.size})") from exc
+
+    def _ids(self, entity: p4r.Entity) -> tuple[int, int]:
+        raise NotImplementedError
+
+    def _wanted(self, profile_id: int) -> list[ProfileSchema]:
+        return [self._profile(profile_id)] if profile_id else list(self.schema.profiles.values())
+
+
+class MemberEntries(_Entries):
+    """Writes and reads members."""
+
+    what = "member"
+
+    def _ids(self, entity: p4r.Entity) -> tuple[int, int]:
+        return entity.action_profile_member.action_profile_id, entity.action_profile_member.member_id
+
+    def _write(
+        self, profile: ProfileSchema, number: int, kind: p4r.Update.Type.ValueType, tx: Transaction
+    ) -> None:
+        message, state = self.update.entity.action_profile_member, self._state(profile)
+        if kind == p4r.Update.DELETE:
+            state.delete_member(number, tx)
+            return
+        if not message.HasField("action"):
+            raise P4RuntimeError(Code.INVALID_ARGUMENT, "a member needs an action")
+        action: Action = self._table(profile).read_plain(message.action)
+        if kind == p4r.Update.INSERT:
+            state.insert_member(number, action, tx)
+        else:
+            state.modify_member(number, action, tx)
+
+    def read(self, entity: p4r.Entity) -> Iterator[p4r.Entity]:
+        """One member, all of a profile, or of all profiles."""
+        wanted = entity.action_profile_member
+        for profile in self._wanted(wanted.action_profile_id):
+            members = self._state(profile).members
+            if wanted.member_id and wanted.action_profile_id and wanted.member_id not in members:
+                raise P4RuntimeError(
+                    Code.NOT_FOUND, f"{profile.layout.name} has no member {wanted.member_id}"
+                )
+            for number, member in members.items():
+                if wanted.member_id in (0, number):
+                    out = p4r.ActionProfileMember(action_profile_id=profile.id, member_id=number)
+                    self._table(profile).write_plain(member.action, out.action)
+                    yield p4r.Entity(action_profile_member=out)
+
+
+class GroupEntries(_Entries):
+    """Writes and reads groups."""
+
+    what = "group"
+
+    def _ids(self, entity: p4r.Entity) -> tuple[int, int]:
+        return entity.action_profile_group.action_profile_id, entity.action_profile_group.group_id
+
+    def _write(
+        self, profile: ProfileSchema, number: int, kind: p4r.Update.Type.ValueType, tx: Transaction
+    ) -> None:
+        message, state, name = (
+            self.update.entity.action_profile_group,
+            self._state(profile),
+            profile.layout.name,
+        )
+        if profile.layout.group_map is None:
+            raise P4RuntimeError(Code.INVALID_ARGUMENT, f"{name} is no selector and has no groups")
+        if kind == p4r.Update.DELETE:
+            state.delete_group(number, tx)
+            return
+        if kind == p4r.Update.MODIFY and state.group(number).max_size != message.max_size:
+            raise P4RuntimeError(Code.INVALID_ARGUMENT, f"{name}: max_size of a group cannot be changed")
+        if message.max_size < 0 or 0 < profile.max_group_size < message.max_size:
+            raise P4RuntimeError(
+                Code.INVALID_ARGUMENT, f"{name}: max_size is not in 0..{profile.max_group_size}"
+            )
+        if message.max_size > profile.layout.group_capacity:
+            raise P4RuntimeError(
+                Code.RESOURCE_EXHAUSTED, f"{name}: groups have at most {profile.layout.group_capacity} places"
+            )
+        shares: dict[int, Share] = {}
+        for m in message.members:
+            if m.member_id in shares:
+                raise P4RuntimeError(Code.INVALID_ARGUMENT, f"{name}: member {m.member_id} is given twice")
+            shares[m.member_id] = read_share(profile, m, self.running.datapath.ifindexes)
+        limit = message.max_size or profile.max_group_size
+        check_size(profile, list(shares.values()), limit, Code.RESOURCE_EXHAUSTED)
+        if kind == p4r.Update.INSERT:
+            state.insert_group(number, shares, message.max_size, tx)
+        else:
+            state.modify_group(number, shares, tx)
+
+    def read(self, entity: p4r.Entity) -> Iterator[p4r.Entity]:
+        """One group, all of a selector, or of all selectors."""
+        wanted = entity.action_profile_group
+        for profile in self._wanted(wanted.action_profile_id):
+            groups = self._state(profile).groups
+            if wanted.group_id and wanted.action_profile_id and wanted.group_id not in groups:
+                raise P4RuntimeError(Code.NOT_FOUND, f"{profile.layout.name} has no group {wanted.group_id}")
+            for number, group in groups.items():
+                if wanted.group_id not in (0, number):
+                    continue
+                out = p4r.ActionProfileGroup(
+                    action_profile_id=profile.id, group_id=number, max_size=group.max_size
+                )
+                for member_id, share in group.members.items():
+                    write_share(profile, share, out.members.add(member_id=member_id))
+                yield p4r.Entity(action_profile_group=out)

@@ -1,0 +1,20 @@
+"""What the modules for each kind of entity have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from finsy.proto import p4r
+
+from switches.ebpf.runtime.transaction import Transaction
+
+
+class Entities(Protocol):
+    """Writes and reads entities of one kind."""
+
+    def write(self, update: p4r.Update, tx: Transaction) -> None:
+        """Plan an update. Raises P4RuntimeError."""
+
+    def read(self, entity: p4r.Entity) -> Iterator[p4r.Entity]:
+        """Everything that an entity asks for; what it leaves out is a wildcard. Raises P4RuntimeError."""

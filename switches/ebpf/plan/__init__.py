@@ -1,0 +1,1 @@
+"""Plain values that the compiler and the runtime share: layouts, map specifications, constants."""

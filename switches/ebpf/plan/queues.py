@@ -1,0 +1,53 @@
+"""The cell of a port's queue, which the server fills in and the program updates."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+# What a queue tells. The moment of egress is when a frame leaves its queue.
+QUEUE_FIELDS = ("enq_timestamp", "enq_qdepth", "deq_timedelta", "deq_qdepth")
+
+SLOTS = 1024  # frames of which it is known when they leave; the depth is at most one less
+_LOG = SLOTS.bit_length() - 1
+# A cell, in bytes from its start; a lock comes first. The cost of a byte is in 2^-20 ns.
+_COUNT, _BYTE_COST, _BURST, _LIMIT, _LEAST, _OVERHEAD, _WHOLE = 4, 8, 16, 24, 28, 32, 36
+_ROOM, _HORIZON, _LEAVE = 40, 48, 56
+SIZE = _LEAVE + 8 * SLOTS
+_FRACTION = 20
+_FOREVER = 1 << 62
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a queue does.
+
+    Frames leave at `rate` bytes a second, each counted with `overhead` bytes more and as `least` bytes at
+    least; what the rate gives in `burst_ns` may leave at once. With `whole` there must be tokens for all of
+    a frame, else for some of it. What comes when `limit` frames wait, or what takes `room_ns`, is lost.
+    """
+
+    rate: int
+    burst_ns: int
+    whole: bool = True
+    limit: int = SLOTS - 1
+    room_ns: int = _FOREVER
+    overhead: int = 0
+    least: int = 0
+
+    def encode(self) -> bytes:
+        """The cell of an empty queue."""
+        out = bytearray(SIZE)
+        struct.pack_into(
+            "=QQIIII",
+            out,
+            _BYTE_COST,
+            (10**9 << _FRACTION) // max(self.rate, 1),
+            self.burst_ns,
+            min(self.limit, SLOTS - 1),
+            self.least,
+            self.overhead,
+            self.whole,
+        )
+        struct.pack_into("=Q", out, _ROOM, self.room_ns)
+        return bytes(out)

@@ -1,0 +1,219 @@
+"""A loaded program with its maps, attached to the ports of one switch."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import struct
+from collections.abc import Mapping
+
+from linux import bpf
+from linux.bpf import Map
+from linux.bpf_types import MapSpec
+from linux.errors import UnsupportedError
+from linux.traffic_control import TrafficControl, ifindex_of
+from switches.ebpf.codegen.actions import loops
+from switches.ebpf.codegen.backend.debug_info import place_at, split
+from switches.ebpf.plan.compiled import Compiled
+from switches.ebpf.plan.layouts import COUNTER_BYTES, RegisterLayout, counter_chunk
+from switches.ebpf.plan.queues import Shape
+from switches.v1model.program import Program
+
+# What the verifier says of a loop that goes on for too long, or for all that it knows for ever.
+_TOO_MUCH = ("too large", "too complex")
+_ENDLESS = (*_TOO_MUCH, "infinite loop", "back-edge")
+_SEARCHED = ("scan", "tuples")  # kinds of tables whose look-up is a loop
+
+
+def new_map(spec: MapSpec) -> Map:
+    """Create a map with what it holds at first."""
+    made = Map(spec)
+    if spec.initial is not None:
+        made.update(bytes(4), spec.initial)
+    return made
+
+
+def _load(code: bytes, name: str, compiled: Compiled) -> int:
+    """Load a program.
+
+    Raises RefusedError with the part of the P4 program that the verifier refuses, UnsupportedError with the
+    loop or the tables that make a program too much for it.
+    """
+    try:
+        return bpf.load_program(code, name)
+    except bpf.RefusedError as exc:
+        place = None if exc.instruction is None else place_at(compiled.places, exc.instruction)
+        if any(reason in str(exc) for reason in _ENDLESS) and (loop := _loop(compiled.program, place)):
+            raise loop from exc
+        searched = [t for t in compiled.program.tables() if compiled.plan.tables[t.name].kind in _SEARCHED]
+        if not searched or not any(reason in str(exc) for reason in _TOO_MUCH):
+            raise exc.at(place) from exc
+        names = ", ".join(f"{t.name} ({t.source})" for t in searched)
+        raise UnsupportedError(
+            f"a program with so many tables to search: {names}", str(searched[0].source)
+        ) from exc
+
+
+def _loop(program: Program, place: str | None) -> UnsupportedError | None:
+    """The error that refuses the action of a place if it has a loop."""
+    name, where = split(place or "")
+    for action in program.actions.values():
+        if name == f"action {action.name}" and loops(action):
+            construct = f"a loop in {name} that the kernel's verifier finds no end of"
+            return UnsupportedError(construct, where or program.file)
+    return None
+
+
+class SharedMaps:
+    """Maps that all switches of one process share: scratch memory, which no frame outlives.
+
+    `mark` is what they tell frames by that they have sent to themselves.
+    """
+
+    def __init__(self) -> None:
+        self.mark = secrets.randbits(32) | 1
+        self._maps: dict[tuple[Compiled, int], Map] = {}
+
+    def get(self, compiled: Compiled, index: int) -> Map:
+        """The map of that program at that index, created on first use."""
+        key = (compiled, index)
+        if key not in self._maps:
+            self._maps[key] = new_map(compiled.plan.maps[index])
+        return self._maps[key]
+
+    def close(self) -> None:
+        """Close them all; programs that are attached keep theirs."""
+        for m in self._maps.values():
+            m.close()
+        self._maps.clear()
+
+
+class Datapath:
+    """One switch in the kernel: a program with its own maps. Closing it detaches it.
+
+    `ports` maps port numbers to interface names of the current network namespace.
+    """
+
+    def __init__(self, name: str, compiled: Compiled, ports: Mapping[int, str], shared: SharedMaps) -> None:
+        self.name = name
+        self.compiled = compiled
+        self.ifindexes = {port: ifindex_of(interface) for port, interface in ports.items()}
+        self.maps: list[Map] = []
+        self._own: list[Map] = []
+        self.attached: list[int] = []
+        self._served: list[int] = []  # the ifindexes whose frames the program takes
+        self.fd = -1
+        try:
+            for i, spec in enumerate(compiled.plan.maps):
+                if spec.shared:
+                    self.maps.append(shared.get(compiled, i))
+                else:
+                    self.maps.append(new_map(spec))
+                    self._own.append(self.maps[-1])
+            for port, ifindex in self.ifindexes.items():
+                number, index = struct.pack("=I", port), struct.pack("=I", ifindex)
+                self.maps[compiled.plan.port_map].update(number, index)
+                self.maps[compiled.plan.ifindex_map].update(index, number)
+                self._served.append(ifindex)
+            if compiled.plan.names_map is not None:
+                names = struct.pack("=II", shared.mark, secrets.randbits(32))
+                self.maps[compiled.plan.names_map].update(bytes(4), names)
+            code = bpf.relocate(compiled.code, [m.fd for m in self.maps])
+            self.fd = _load(code, name, compiled)
+            if compiled.plan.self_map is not None:
+                self.maps[compiled.plan.self_map].update(bytes(4), struct.pack("=I", self.fd))
+        except BaseException:
+            self.close_descriptors()
+            raise
+
+    def attach(self, tc: TrafficControl, replace: bool = False) -> None:
+        """Start forwarding on every port; with `replace`, take over from the program attached before.
+
+        Without `replace` each port gets a fresh clsact qdisc, whatever was left there before.
+        """
+        for ifindex in self.ifindexes.values():
+            if not replace:
+                tc.add_clsact(ifindex)
+            self.attached.append(ifindex)
+            tc.add_filter(ifindex, self.fd, self.name)
+
+    def forget_ports(self) -> None:
+        """Take no frame any more on any port; the program stays attached and drops what comes."""
+        ports = self.maps[self.compiled.plan.ifindex_map]
+        while self._served:
+            ports.delete(struct.pack("=I", self._served.pop()))
+
+    def detach(self, tc: TrafficControl) -> None:
+        """Stop forwarding and remove the qdiscs."""
+        for ifindex in self.attached:
+            tc.remove_clsact(ifindex)
+        self.attached.clear()
+
+    def close_descriptors(self) -> None:
+        """Give up the program and its maps; they live on in the kernel as long as they are attached."""
+        for m in self._own:
+            m.close()
+        self._own.clear()
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    def set_queue(self, port: int, shape: Shape | None) -> None:
+        """Tell the program what the queue of a port does; None: there is none."""
+        if self.compiled.plan.queue_map is None:
+            return
+        queues, key = self.maps[self.compiled.plan.queue_map], struct.pack("=I", port)
+        if shape is not None:
+            queues.update(key, shape.encode())
+        elif queues.lookup(key) is not None:
+            queues.delete(key)
+
+    def cells(self, map_index: int, count: int) -> list[tuple[int, int]]:
+        """All cells of a counter map, summed over CPUs: (packets, bytes)."""
+        chunk = counter_chunk(count)
+        out: list[tuple[int, int]] = []
+        for element in range(-(-count // chunk)):
+            out += self._chunk(map_index, element, chunk)
+        return out[:count]
+
+    def cell(self, map_index: int, count: int, index: int) -> tuple[int, int]:
+        """One cell of a counter map, summed over CPUs: (packets, bytes)."""
+        chunk = counter_chunk(count)
+        raw = self._raw(map_index, index // chunk)
+        at, stride = index % chunk * COUNTER_BYTES, chunk * COUNTER_BYTES
+        pairs = [struct.unpack_from("=QQ", raw, at + base) for base in range(0, len(raw), stride)]
+        return sum(p for p, _ in pairs), sum(b for _, b in pairs)
+
+    def register_cells(self, register: RegisterLayout, indexes: range) -> list[int]:
+        """The values of cells of a register array. Cells are read one after the other, not all at once."""
+        return [self._register_cell(register, i) for i in indexes]
+
+    def _register_cell(self, register: RegisterLayout, index: int) -> int:
+        memory, size = self.maps[register.map].memory(), register.cell_size
+        at = index * size
+        raw = memory[at : at + size]
+        while size > 8 and (again := memory[at : at + size]) != raw:  # a frame was just writing it
+            raw = again
+        return int.from_bytes(raw, "little")
+
+    def set_register_cell(self, register: RegisterLayout, index: int, value: int) -> None:
+        """Write a cell of a register array; whole for a frame if it has no more than 64 bits."""
+        memory, size = self.maps[register.map].memory(), register.cell_size
+        memory[index * size : (index + 1) * size] = value.to_bytes(size, "little")
+
+    def _raw(self, map_index: int, element: int) -> bytes:
+        raw = self.maps[map_index].lookup(struct.pack("=I", element))
+        assert raw is not None  # elements of an array are always there
+        return raw
+
+    def _chunk(self, map_index: int, element: int, chunk: int) -> list[tuple[int, int]]:
+        raw = self._raw(map_index, element)
+        stride = chunk * COUNTER_BYTES
+        packets, octets = [0] * chunk, [0] * chunk
+        for base in range(0, len(raw), stride):
+            if not any(raw[base : base + stride]):
+                continue
+            numbers = struct.unpack_from(f"={2 * chunk}Q", raw, base)
+            packets = [a + b for a, b in zip(packets, numbers[0::2], strict=True)]
+            octets = [a + b for a, b in zip(octets, numbers[1::2], strict=True)]
+        return list(zip(packets, octets, strict=True))

@@ -1,0 +1,109 @@
+"""Table entries as numbers, and as the bytes that the maps hold."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from switches.ebpf.plan.layouts import ActionLayout, TableLayout, round8
+
+# One element of a key: value and mask, or low and high end of a range.
+Match = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Action:
+    """An action with its arguments."""
+
+    layout: ActionLayout
+    args: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What an entry of a table with an action profile has for an action: a member or a group.
+
+    `kind` is TO_MEMBER or TO_GROUP and `place` where that lies in its map. A group has an id, or was made for
+    this entry alone, in `one_shot` as the client sent it.
+    """
+
+    kind: int
+    place: int
+    id: int = 0
+    one_shot: bytes = b""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An entry. Of two that match, the one with the higher `priority` wins; `cell` is its counter's."""
+
+    match: tuple[Match, ...]
+    priority: int
+    action: Action | Reference
+    cell: int = 0
+    metadata: bytes = b""
+    cookie: int = 0  # `controller_metadata`
+    timeout_ns: int = 0
+
+
+Ident = tuple[tuple[Match, ...], int]
+
+
+class TableFullError(Exception):
+    """The table has as many entries as it can hold."""
+
+
+class ExistsError(Exception):
+    """There is such an entry already."""
+
+
+class NotThereError(Exception):
+    """There is no such entry."""
+
+
+def full_mask(width: int) -> int:
+    """The mask under which every bit counts."""
+    return (1 << width) - 1
+
+
+def encode_action(value_size: int, action: Action | Reference, cell: int) -> bytes:
+    """The value of an entry, of a table's default, or of a member."""
+    out = bytearray(value_size)
+    if isinstance(action, Reference):
+        struct.pack_into("=III", out, 0, action.kind, cell, action.place)
+        return bytes(out)
+    struct.pack_into("=II", out, 0, action.layout.number, cell)
+    for slot, arg in zip(action.layout.params, action.args, strict=True):
+        out[slot.offset : slot.offset + slot.size] = arg.to_bytes(slot.size, "little")
+    return bytes(out)
+
+
+def encode_key(layout: TableLayout, match: tuple[Match, ...]) -> bytes:
+    """The key of an entry of a hash or a trie."""
+    out = bytearray(layout.key_size)
+    prefix = (layout.key_size - 4) * 8
+    for slot, (value, mask) in zip(layout.key, match, strict=True):
+        out[slot.offset : slot.offset + slot.size] = value.to_bytes(slot.size, "big")
+        if slot.match == "lpm":
+            prefix -= slot.width - mask.bit_count()
+    if layout.kind == "lpm":
+        struct.pack_into("=I", out, 0, prefix)
+    return bytes(out)
+
+
+def encode_scan(layout: TableLayout, entries: list[Entry]) -> bytes:
+    """The value of a table that is searched: its entries, the highest priority first."""
+    out = bytearray(layout.cell_size * layout.capacity)
+    low = 8 + layout.value_size
+    high = low + round8(layout.key_size)
+    for i, entry in enumerate(sorted(entries, key=lambda e: -e.priority)):
+        base = i * layout.cell_size
+        struct.pack_into("=Q", out, base, 1)
+        out[base + 8 : base + 8 + layout.value_size] = encode_action(
+            layout.value_size, entry.action, entry.cell
+        )
+        for slot, (a, z) in zip(layout.key, entry.match, strict=True):
+            for place, number in ((low, a), (high, z)):
+                at = base + place + slot.offset
+                out[at : at + slot.size] = number.to_bytes(slot.size, "little")
+    return bytes(out)

@@ -1,0 +1,216 @@
+"""The rates that are set on interfaces: qdiscs and classes as rtnetlink(7) tells them, and how to set one.
+
+A port's queue is known where the root of its interface is a `tbf`, or an `htb` whose first class keeps the
+rate (as `tc`, Mininet's TCLink and `testbed/links.py` set it). Everything else is no queue.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+import struct
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+from linux.errors import BadInputError
+from linux.traffic_control import TrafficControl, attribute, attributes
+from switches.ebpf.plan.queues import Shape
+
+_NEWQDISC, _DELQDISC, _GETQDISC, _NEWCLASS, _DELCLASS, _GETCLASS = 36, 37, 38, 40, 41, 42
+_CREATE, _EXCL = 0x400, 0x200
+_ROOT = 0xFFFFFFFF
+_GROUP_TC = 1 << 3
+_KIND, _OPTIONS = 1, 2
+_TBF_PARMS, _TBF_RATE64, _TBF_BURST = 1, 4, 6
+_HTB_PARMS, _HTB_INIT, _HTB_RATE64 = 1, 2, 6
+_TICK_NS = 64
+_ETHERNET = 1
+_OURS = 0x6D720000  # the handle of a queue that was set here
+_FRAME = 10_000  # bytes that every frame counts where a rate is in frames; more than any has
+_LEAF_FRAMES = 1000  # what a class of htb holds where nothing is set: an interface's usual txqueuelen
+MOST_FRAMES_PER_SECOND = 10**8
+
+
+@dataclass(frozen=True)
+class _Qdisc:
+    """A qdisc or a class: what `struct tcmsg` and its attributes say."""
+
+    ifindex: int
+    handle: int
+    parent: int
+    kind: str
+    options: bytes
+
+
+def shapes_of(tc: TrafficControl, ifindexes: Collection[int]) -> dict[int, Shape]:
+    """What is set on each of these interfaces; without those that have no queue that is known."""
+    found: dict[int, list[_Qdisc]] = {}
+    for q in _parsed(tc.dump(_GETQDISC, struct.pack("=BxxxiIII", 0, 0, 0, 0, 0))):
+        if q.ifindex in ifindexes:
+            found.setdefault(q.ifindex, []).append(q)
+    out = {}
+    for ifindex, qdiscs in found.items():
+        root = next((q for q in qdiscs if q.parent == _ROOT), None)
+        if root is None:
+            continue
+        if root.kind == "tbf":
+            shape = _tbf(root, qdiscs)
+        elif root.kind == "htb":
+            body = struct.pack("=BxxxiIII", 0, ifindex, 0, 0, 0)
+            shape = _htb(root, list(_parsed(tc.dump(_GETCLASS, body))), qdiscs)
+        else:
+            shape = None
+        if shape is not None:
+            out[ifindex] = shape
+    return out
+
+
+def set_queue(tc: TrafficControl, ifindex: int, frames_per_second: int, depth: int) -> None:
+    """Let an interface send so many frames a second, and so many wait: what BMv2's queue does.
+
+    Every frame counts the same. Raises BadInputError where the interface has a qdisc of somebody else's.
+    """
+    drop_queue(tc, ifindex)
+    rate = frames_per_second * _FRAME
+    spec = struct.pack("=BBHhHI", 0, _ETHERNET, 0, 0, _FRAME, min(rate, 0xFFFFFFFF))
+    parms = spec + bytes(12) + struct.pack("=III", 0xFFFFFFFF, 0, 0)
+    options = attribute(_TBF_PARMS, parms) + attribute(_TBF_BURST, struct.pack("=I", _FRAME))
+    if rate > 0xFFFFFFFF:
+        options += attribute(_TBF_RATE64, struct.pack("=Q", rate))
+    try:
+        _add(tc, ifindex, _OURS, _ROOT, "tbf", options)
+    except OSError as exc:
+        if exc.errno == errno.EEXIST:
+            raise BadInputError(
+                f"interface {socket.if_indextoname(ifindex)} has a qdisc: remove it "
+                "(tc qdisc del dev ... root), or leave --queue-rate away and let its rate be taken"
+            ) from exc
+        if exc.errno == errno.ENOENT:
+            raise BadInputError("--queue-rate: the kernel has no tbf: it needs CONFIG_NET_SCH_TBF") from exc
+        raise
+    _add(tc, ifindex, 0, _OURS | 1, "pfifo", struct.pack("=I", depth))
+
+
+def drop_queue(tc: TrafficControl, ifindex: int) -> None:
+    """Take away what `set_queue` made, if it is there."""
+    try:
+        tc.ask(_DELQDISC, 0, struct.pack("=BxxxiIII", 0, ifindex, _OURS, _ROOT, 0))
+    except OSError as exc:
+        if exc.errno not in (errno.ENOENT, errno.EINVAL, errno.ENODEV):
+            raise
+
+
+def _add(tc: TrafficControl, ifindex: int, handle: int, parent: int, kind: str, options: bytes) -> None:
+    body = struct.pack("=BxxxiIII", 0, ifindex, handle, parent, 0)
+    body += attribute(_KIND, kind.encode() + b"\0") + attribute(_OPTIONS, options)
+    tc.ask(_NEWQDISC, _CREATE | _EXCL, body)
+
+
+def _parsed(messages: Iterator[bytes]) -> Iterator[_Qdisc]:
+    for body in messages:
+        ifindex, handle, parent = struct.unpack_from("=iII", body, 4)
+        told = attributes(body[20:])
+        kind = told.get(_KIND, b"").rstrip(b"\0").decode(errors="replace")
+        yield _Qdisc(ifindex, handle, parent, kind, told.get(_OPTIONS, b""))
+
+
+def _rate(spec: bytes, told: Mapping[int, bytes], wide: int) -> tuple[int, int, int]:
+    """Of a `struct tc_ratespec`: bytes a second, overhead, least."""
+    _, _, overhead, _, least, rate = struct.unpack_from("=BBHhHI", spec)
+    if wide in told:
+        (rate,) = struct.unpack("=Q", told[wide])
+    return rate, overhead, least
+
+
+def _tbf(root: _Qdisc, qdiscs: list[_Qdisc]) -> Shape | None:
+    told = attributes(root.options)
+    parms = told.get(_TBF_PARMS, b"")
+    if len(parms) < 36:
+        return None
+    rate, overhead, least = _rate(parms, told, _TBF_RATE64)
+    limit, ticks = struct.unpack_from("=II", parms, 24)
+    leaf = next((q for q in qdiscs if q.parent >> 16 == root.handle >> 16 and q is not root), None)
+    frames, room = _room(leaf, rate) if leaf is not None else (None, limit * 10**9 // max(rate, 1))
+    return _shape(rate, ticks, True, frames, room, overhead, least)
+
+
+def _htb(root: _Qdisc, classes: list[_Qdisc], qdiscs: list[_Qdisc]) -> Shape | None:
+    told = attributes(root.options)
+    (default,) = struct.unpack_from("=I", told.get(_HTB_INIT, bytes(12)), 8)
+    tops = [c for c in classes if c.kind == "htb" and c.parent in (_ROOT, root.handle)]
+    top = next((c for c in tops if c.handle & 0xFFFF == default), tops[0] if len(tops) == 1 else None)
+    if top is None:
+        return None
+    told = attributes(top.options)
+    parms = told.get(_HTB_PARMS, b"")
+    if len(parms) < 32:
+        return None
+    rate, overhead, least = _rate(parms, told, _HTB_RATE64)
+    # A class at the top has nobody to borrow from: it needs tokens in both of its buckets.
+    ticks = min(struct.unpack_from("=II", parms, 24))
+    leaf = next((q for q in qdiscs if q.parent in (top.handle, root.handle | default)), None)
+    frames, room = _room(leaf, rate) if leaf is not None else (_LEAF_FRAMES, None)
+    return _shape(rate, ticks, False, frames, room, overhead, least)
+
+
+def _room(leaf: _Qdisc, rate: int) -> tuple[int | None, int | None]:
+    """How many frames, or what takes how many ns, a queue holds."""
+    if leaf.kind == "pfifo" and len(leaf.options) >= 4:
+        return int(struct.unpack_from("=I", leaf.options)[0]), None
+    if leaf.kind == "bfifo" and len(leaf.options) >= 4:
+        return None, int(struct.unpack_from("=I", leaf.options)[0]) * 10**9 // max(rate, 1)
+    return None, None
+
+
+def _shape(
+    rate: int, ticks: int, whole: bool, frames: int | None, room: int | None, overhead: int, least: int
+) -> Shape:
+    draft = Shape(rate, ticks * _TICK_NS, whole, overhead=overhead, least=least)
+    return Shape(
+        rate,
+        draft.burst_ns,
+        whole,
+        draft.limit if frames is None else frames,
+        draft.room_ns if room is None else room,
+        overhead,
+        least,
+    )
+
+
+class QdiscMonitor:
+    """A socket that becomes readable when a qdisc or class of some interface changes."""
+
+    def __init__(self) -> None:
+        self._socket = socket.socket(
+            socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_NONBLOCK, socket.NETLINK_ROUTE
+        )
+        self._socket.bind((0, _GROUP_TC))
+
+    def fileno(self) -> int:
+        """The descriptor to wait on."""
+        return self._socket.fileno()
+
+    def changes(self) -> set[int] | None:
+        """The interfaces of which something was told since the last call; None: it may be any of them."""
+        out: set[int] = set()
+        while True:
+            try:
+                data = self._socket.recv(1 << 16)
+            except BlockingIOError:
+                return out
+            except OSError as exc:
+                if exc.errno != errno.ENOBUFS:
+                    raise
+                return None
+            at = 0
+            while at + 36 <= len(data):
+                size, kind = struct.unpack_from("=IH", data, at)
+                if kind in (_NEWQDISC, _DELQDISC, _NEWCLASS, _DELCLASS):
+                    out.add(struct.unpack_from("=i", data, at + 20)[0])
+                if size < 16:
+                    break
+                at += size + 3 & ~3
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._socket.close()

@@ -1,0 +1,28 @@
+"""A switch to start, and a switch that runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class SwitchSpec:
+    """A switch to run: its name, its P4Runtime device id, and interface names by port number (0..510).
+
+    Frames that it sends to its CPU port, if it has one, become packet-ins; packet-outs come in by it.
+    """
+
+    name: str
+    device_id: int
+    ports: Mapping[int, str]
+    cpu_port: int | None = None
+
+
+@dataclass(frozen=True)
+class RunningSwitch:
+    """A running switch. `grpc_address` (host:port, loopback) is that of the namespace it runs in."""
+
+    name: str
+    device_id: int
+    grpc_address: str

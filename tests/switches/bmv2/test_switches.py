@@ -1,0 +1,129 @@
+"""What only a target of many processes can do: lose one, start it again, say how it ended."""
+
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from linux.errors import BadInputError, MachineError, SwitchError
+from linux.namespaces import in_thread
+from linux.process_deaths import DeathWatch
+from switches.bmv2.target import PCAP_VARIABLE, Bmv2Target
+from switches.spec import SwitchSpec
+from testbed.doctor import doctor
+from testbed.fault_kinds import Fault
+from testbed.lab import Lab
+from testbed.names import Names
+from tests.support.switch_kit import Namespace
+from topologies import load_fabric
+
+
+@pytest.fixture
+def namespace() -> Iterator[Namespace]:
+    ns = Namespace()
+    ns.pair("s1", "far1")
+    ns.pair("s2", "far2")
+    yield ns
+    ns.delete()
+
+
+def test_an_interface_that_is_not_there_is_named(namespace: Namespace, tmp_path: Path) -> None:
+    specs = [SwitchSpec("good", 1, {1: "s1"}), SwitchSpec("bad", 2, {1: "nowhere"})]
+    target = Bmv2Target()
+    with pytest.raises(BadInputError, match="bad: no interface nowhere"):
+        target.start(specs, netns=namespace.name, log_dir=tmp_path)
+    assert target.pids() == []
+
+
+def test_a_switch_that_ends_at_its_start_is_named_with_its_last_words_at_once(
+    namespace: Namespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = shutil.which("simple_switch_grpc")
+    wrapper = tmp_path / "bin" / "simple_switch_grpc"
+    wrapper.parent.mkdir()
+    wrapper.write_text(
+        f'#!/bin/sh\ncase "$*" in *"--device-id 2 "*) echo no more memory; exit 7;; esac\nexec {real} "$@"\n'
+    )
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("PATH", str(wrapper.parent), prepend=os.pathsep)
+    specs = [SwitchSpec("good", 1, {1: "s1"}), SwitchSpec("bad", 2, {1: "s2"})]
+    target = Bmv2Target()
+    with pytest.raises(SwitchError, match=r"^bad: simple_switch_grpc ended: no more memory$"):
+        target.start(specs, netns=namespace.name, log_dir=tmp_path)
+    assert target.pids() == []
+
+
+def test_each_switch_has_a_log_and_on_wish_captures(
+    namespace: Namespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(PCAP_VARIABLE, str(tmp_path / "pcap"))
+    target = Bmv2Target()
+    try:
+        target.start([SwitchSpec("a", 1, {1: "s1", 2: "s2"})], netns=namespace.name, log_dir=tmp_path)
+        assert "s1" in (tmp_path / "a.log").read_text()
+        assert {file.name.partition("_")[0] for file in (tmp_path / "pcap").iterdir()} == {"s1", "s2"}
+    finally:
+        target.stop()
+    assert not target.alive()
+
+
+def test_a_killed_switch_is_noticed_started_and_programmed_again(tmp_path: Path) -> None:
+    """In a thread of its own: a lab moves its thread into the switches' namespace for good."""
+
+    def body() -> None:
+        names = Names.of_prefix(f"t{os.urandom(3).hex()}")
+        with Lab.up(load_fabric("tiny"), "bmv2", tmp_path, names=names) as lab:
+            assert isinstance(lab.target, Bmv2Target)
+            lab.faults.apply(Fault("blackhole", "p1-t0-0:p1-t1-0"))
+            pids = lab.target.processes()
+            with DeathWatch(pids) as watch:
+                os.kill(pids["p0-t1-0"], signal.SIGKILL)
+                death = watch.wait(5)
+            assert death is not None
+            assert death.name == "p0-t1-0"
+            assert lab.target.last_words("p0-t1-0").startswith("signal 9")
+            assert not lab.target.alive()
+            lab.revive("p0-t1-0")
+            assert lab.target.processes()["p0-t1-0"] != pids["p0-t1-0"]
+            assert lab.target.alive()
+            assert lab.controller.programmings["p0-t1-0"] == 2
+            assert lab.controller.programmings["p0-t1-1"] == 1
+            assert lab.controller.verify() == ()
+            lab.faults.undo("p1-t0-0:p1-t1-0")
+
+    in_thread(body)
+
+
+def test_a_delay_takes_netem_and_is_refused_in_one_line_without(tmp_path: Path) -> None:
+    there = next(check.ok for check in doctor() if "netem" in check.name)
+    fault = Fault("delay", "p0-t0-0:p0-t1-0")
+
+    def body() -> None:
+        names = Names.of_prefix(f"t{os.urandom(3).hex()}")
+        with Lab.up(load_fabric("tiny"), "bmv2", tmp_path, names=names) as lab:
+            if there:
+                lab.faults.apply(fault)
+                lab.faults.undo(fault.where)
+                return
+            with pytest.raises(
+                MachineError, match=r"^the kernel has no sch_netem[^\n]*modprobe sch_netem\)$"
+            ):
+                lab.faults.apply(fault)
+            assert lab.faults.active == {}
+
+    in_thread(body)
+
+
+def test_a_lab_leaves_no_switch_behind(tmp_path: Path) -> None:
+    names = Names.of_prefix(f"t{os.urandom(3).hex()}")
+
+    def body() -> list[int]:
+        with Lab.up(load_fabric("tiny"), "bmv2", tmp_path, names=names) as lab:
+            return lab.target.pids()
+
+    for pid in in_thread(body):
+        assert subprocess.run(["kill", "-0", str(pid)], check=False, capture_output=True).returncode != 0
