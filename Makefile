@@ -26,11 +26,11 @@ compile: $(VENV)/.ready ## Compile the MRC core (run-experiment, test and bench 
 run-experiment: compile ## Bring up a fabric, spray, kill links, report the recovery (SCENARIO=, ARGS=)
 	@$(BIN)/mrclab run $(SCENARIO) $(ARGS)
 
-test: compile ## Run every test that this machine can run (as root: all but those marked bmv2)
-	@$(BIN)/python -m pytest $(ARGS)
+test: compile ## Run every test that this machine can run (as root: all but those marked bmv2; ARGS= for pytest)
+	@tools/test.sh $(BIN)/python $(ARGS)
 
-unit-test: compile ## Run the tests that need no root
-	@$(BIN)/python -m pytest -m "not root and not bmv2 and not slow" $(ARGS)
+unit-test: compile ## Run the quick tests that need no root, on all CPUs (ARGS= for pytest)
+	@$(BIN)/python -m pytest --kernel without -n logical --dist worksteal -m "not slow" $(ARGS)
 
 lint: $(VENV)/.ready ## Check style and types
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy

@@ -1,20 +1,45 @@
-"""Which tests this machine cannot run, and why."""
+"""Hypothesis's settings, the two parts of the suite, and the tests that this machine cannot run."""
 
 import os
 import shutil
 import signal
 
 import pytest
+from hypothesis import settings
 
 from testbed.frr import DIRECTORY
 
+KERNEL_MARKS = ("root", "bmv2", "docker")
+"""Tests with one of these marks change the machine's kernel state, so they run one after another."""
+
+# A deadline would make a test fail on a busy machine. The blob repeats a failure that a random seed found.
+settings.register_profile("mrclab", deadline=None, print_blob=True)
+settings.load_profile("mrclab")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--kernel",
+        choices=["all", "only", "without"],
+        default="all",
+        help="all tests, only those that change kernel state, or only the others, which may run in parallel",
+    )
+
 
 def pytest_configure() -> None:
-    """Has programs under test end at SIGINT even where a shell started us in the background, without it."""
+    """Let SIGINT end programs under test even where a shell started us in the background, without it."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    part = config.getoption("--kernel")
+    if part != "all":
+        wanted = part == "only"
+        kept, left_out = [], []
+        for item in items:
+            (kept if _needs_kernel(item) == wanted else left_out).append(item)
+        items[:] = kept
+        config.hook.pytest_deselected(items=left_out)
     for item in items:
         if item.get_closest_marker("root") and os.geteuid() != 0:
             item.add_marker(pytest.mark.skip(reason="needs root: it makes network namespaces or loads BPF"))
@@ -26,3 +51,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             and not os.environ.get("CI")
         ):
             item.add_marker(pytest.mark.skip(reason="FRRouting is not installed (apt install frr)"))
+
+
+def _needs_kernel(item: pytest.Item) -> bool:
+    return any(item.get_closest_marker(mark) for mark in KERNEL_MARKS)

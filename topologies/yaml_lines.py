@@ -180,16 +180,26 @@ class _Reader:
         for key_node, value_node in node.value:
             if not isinstance(key_node, yaml.ScalarNode):
                 raise self._error("a key must be a word", key_node, path)
-            key = str(key_node.value)
+            key = self._text(key_node, path)
             if key in entries:
                 raise self._error(f"'{key}' is given twice", key_node, path)
             self._places[(*path, key)] = Place(self._where, _line(key_node))
             entries[key] = self._value(value_node, (*path, key), above)
         return entries
 
+    def _text(self, node: yaml.ScalarNode, path: KeyPath) -> str:
+        """Return a text that can be written to a file and can name one.
+
+        Escapes can make a text that cannot: one half of a UTF-16 pair, or a zero.
+        """
+        text = str(node.value)
+        if any(character == "\0" or "\ud800" <= character <= "\udfff" for character in text):
+            raise self._error(f"{text!a} has a character that no file can have", node, path)
+        return text
+
     def _scalar(self, node: yaml.ScalarNode, path: KeyPath) -> Any:
         if node.tag in _TEXT_TAGS:
-            return str(node.value)
+            return self._text(node, path)
         if node.tag not in _SCALAR_TAGS:
             raise self._error(f"the tag {node.tag.replace(_PLAIN, '!!')} is not allowed", node, path)
         if len(node.value) > MAX_DIGITS:

@@ -65,6 +65,8 @@ BAD = {
     "two documents": ("a: 1\n---\nb: 2", "not YAML"),
     "a key twice": ("a: 1\na: 2", "f.yaml:2: 'a' is given twice"),
     "a list as key": ("? [a]\n: 1", "a key must be a word"),
+    "half a character": ('a: "\\ud800"', r"f.yaml:1: a: '\\ud800' has a character that no file can have"),
+    "a zero": ('"\\0": 1', r"f.yaml:1: '\\x00' has a character that no file can have"),
     "another version": ("%YAML 9.0\n---\na: 1", "not YAML"),
 }
 
