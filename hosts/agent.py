@@ -1,37 +1,31 @@
 """The agent: the process on a host that owns its NIC and runs streams over it.
 
-Started in the host's namespace as ``python -m hosts.agent CONTROL_FD`` with one end of a socket pair, over
-which whoever runs the experiment commands it: a JSON object per line each way, answered in order.
+It runs in the host's namespace (`hosts.worker`) and takes these requests (-> what the answer has):
 
-    open      which host of which fabric, with which transport and options, how many queue
-              pairs                                           -> their attributes
-    log       write events to a file, from now on
-    receive   get ready to check a stream                         -> where the sender may write
+    open      open the NIC of a host of a fabric, with a transport and its options, and create
+              queue pairs                                         -> their attributes
+    log       write events to a file from now on
+    receive   prepare to check a stream                           -> where the sender may write
     send      prepare a stream to a peer
-    connect   the peer's attributes
+    connect   connect a queue pair to a peer, given the peer's attributes
     calibrate measure the RTT of the idle network, for NSCC       -> that RTT
-    pace      the rate cap's bits per second, from now on
-    start     begin to post
-    status    progress and counters
-    stop      post no more
-    deny      send nothing over these links, and over all others again  -> which EVs that denies
-    wait      answers when something holds, or when its time is over: `restored`, no EV is assumed bad;
+    pace      set the rate cap, in bit/s
+    start     start the streams
+    status    report progress and counters
+    stop      post no more messages
+    deny      avoid these links, and use all others again         -> the EVs that this denies
+    wait      answer when a condition holds, or after a time: `restored`, no EV is assumed bad;
               `drained`, all that was posted is acknowledged
-    verify    compare the whole memory with what the streams left there
-    end_log   the log is complete in its file                     -> how many events it has
+    verify    compare the whole memory with what the streams wrote
+    end_log   complete the log file                               -> the number of events in it
 
-``receive``, ``send``, ``connect``, ``calibrate`` and ``status`` are about one queue pair, ``qp`` (0, the
-first, by default); the others are about all.
+``receive``, ``send``, ``connect``, ``calibrate`` and ``status`` apply to one queue pair, ``qp`` (0, the
+first, by default); the others apply to all.
 """
 
 from __future__ import annotations
 
-import gc
-import logging
 import random
-import resource
-import socket
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -39,10 +33,8 @@ from typing import Any
 
 from hosts.attributes import attributes_from_dict, attributes_to_dict
 from hosts.clustermapper.denylist import apply_denylist
-from hosts.commands import Answer, serve
 from hosts.eventlog import EventLog
-from hosts.mrc import EvState
-from hosts.mrc.congestion import RateCap
+from hosts.mrc import Endpoint, EvState
 from hosts.mrc.events import Event, EvRestored, SendCompleted
 from hosts.nic.base_rtt import calibrate
 from hosts.nic.device import Device
@@ -50,13 +42,15 @@ from hosts.nic.routes import remote_paths
 from hosts.streams.rounds import Connection, Rounds
 from hosts.streams.stream import RemoteRegion, StreamPlan, StreamReceiver, StreamSender
 from hosts.transports import DEFAULT, make_config
+from hosts.worker import Answer, Operation, freeze_heap, resident_bytes, run
+from linux.requests import Request
 from linux.scheduling import take_cpu
 from topologies import Fabric, build_fabric
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What can be waited for. After events not ``deciding`` it holds no more than before."""
+    """What a `wait` can be for. It can become true only after an event of a ``deciding`` type."""
 
     holds: Callable[[], bool]
     deciding: tuple[type[Event], ...]
@@ -64,14 +58,14 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A `wait` command that is not answered yet."""
+    """A `wait` request that is not answered yet."""
 
     condition: Condition
     deadline_ns: int
 
 
 class Agent:
-    """One NIC with some queue pairs, and streams over them."""
+    """One NIC with queue pairs, and streams over them."""
 
     def __init__(self) -> None:
         self._fabric: Fabric | None = None
@@ -82,7 +76,7 @@ class Agent:
         self._log: EventLog | None = None
         self._wait: Wait | None = None
         self._changed = False
-        self._operations: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
+        self.operations: Mapping[str, Operation] = {
             "open": self._open,
             "log": self._begin_log,
             "receive": self._receive,
@@ -94,6 +88,7 @@ class Agent:
             "status": self._status,
             "stop": self._stop,
             "deny": self._deny,
+            "wait": self._begin_wait,
             "verify": self._verify,
             "end_log": self._end_log,
         }
@@ -107,17 +102,14 @@ class Agent:
     def _senders(self) -> list[StreamSender]:
         return [c.sender for c in self._connections if c.sender is not None]
 
-    def answer(self, request: Mapping[str, Any]) -> Answer:
-        """Carries out one command. None where the answer is to come later, from ``turn``."""
-        if request["do"] == "wait":
-            deadline_ns = self.device.now() + round(request["timeout_s"] * 1e9)
-            self._wait = Wait(self._conditions[request["what"]], deadline_ns)
-            self._changed = True
-            return self._waited()
-        return self._operations[request["do"]](request)
+    def _begin_wait(self, request: Request) -> Answer:
+        deadline_ns = self.device.now() + round(request["timeout_s"] * 1e9)
+        self._wait = Wait(self._conditions[request["what"]], deadline_ns)
+        self._changed = True
+        return self._waited()
 
     def _waited(self) -> Answer:
-        """The answer to a `wait` that is over, once."""
+        """Return the answer to a `wait` that is over, once."""
         if self._wait is None:
             return None
         over = self.device.now() >= self._wait.deadline_ns
@@ -132,27 +124,27 @@ class Agent:
 
     @property
     def device(self) -> Device:
-        """The NIC. Raises RuntimeError before it is opened."""
+        """The NIC. Raise RuntimeError before it is opened."""
         if self._device is None:
             raise RuntimeError("'open' comes first")
         return self._device
 
     def close(self) -> None:
-        """Ends the log; the NIC goes with the process."""
+        """Complete the log. The NIC closes with the process."""
         if self._log is not None:
             self._log.close()
 
     def turn(self, control_fd: int) -> tuple[bool, Answer]:
-        """Waits for something and does it. Returns whether a command has come, and a `wait`'s answer."""
+        """Do the NIC's work; return if a request is here, and the answer to a `wait` that is over."""
         if self._rounds is None:
             return True, None
         wait = self._wait
         until_ns, deciding = (None, ()) if wait is None else (wait.deadline_ns, wait.condition.deciding)
-        commanded, decided = self._rounds.run(until_ns, [control_fd], deciding)
-        self._changed = self._changed or decided or bool(commanded)
-        return bool(commanded), self._waited()
+        requested, decided = self._rounds.run(until_ns, [control_fd], deciding)
+        self._changed = self._changed or decided or bool(requested)
+        return bool(requested), self._waited()
 
-    def _open(self, request: Mapping[str, Any]) -> dict[str, Any]:
+    def _open(self, request: Request) -> dict[str, Any]:
         refused = take_cpu(request["cpu"], realtime=request.get("realtime", True))
         self._fabric = build_fabric(request["topology_yaml"], request["topology"])
         self._host = request["host"]
@@ -170,11 +162,11 @@ class Agent:
             "refused": refused,
         }
 
-    def _connection(self, request: Mapping[str, Any]) -> Connection:
+    def _connection(self, request: Request) -> Connection:
         number: int = request.get("qp", 0)
         return self._connections[number]
 
-    def _begin_log(self, request: Mapping[str, Any]) -> dict[str, Any]:
+    def _begin_log(self, request: Request) -> dict[str, Any]:
         log = EventLog(
             Path(request["path"]),
             self._host,
@@ -190,19 +182,19 @@ class Agent:
         if self._rounds is not None:
             self._rounds.log = log
 
-    def _receive(self, request: Mapping[str, Any]) -> dict[str, Any]:
+    def _receive(self, request: Request) -> dict[str, Any]:
         receiver = StreamReceiver(self.device, StreamPlan(**request["plan"]))
         self._connection(request).receiver = receiver
         return asdict(receiver.remote)
 
-    def _send(self, request: Mapping[str, Any]) -> dict[str, Any]:
+    def _send(self, request: Request) -> dict[str, Any]:
         connection = self._connection(request)
         remote = RemoteRegion(**request["remote"])
         sender = StreamSender(self.device, connection.qpn, remote, StreamPlan(**request["plan"]))
         connection.sender = sender
         return {}
 
-    def _connect(self, request: Mapping[str, Any]) -> dict[str, Any]:
+    def _connect(self, request: Request) -> dict[str, Any]:
         if self._fabric is None:
             raise RuntimeError("'open' comes first")
         peer = attributes_from_dict(request["attributes"])
@@ -210,33 +202,30 @@ class Agent:
         connection = self._connection(request)
         self.device.endpoint.connect(connection.qpn, peer, paths)
         connection.peer = request["peer"]
-        # What exists by now stays: a full garbage collection in the middle of a run would stall the NIC.
-        gc.collect()
-        gc.freeze()
+        freeze_heap()
         return {}
 
-    def _calibrate(self, request: Mapping[str, Any]) -> dict[str, Any]:
+    def _calibrate(self, request: Request) -> dict[str, Any]:
         connection, device = self._connection(request), self.device
         if self._fabric is None or not connection.peer:
             raise RuntimeError("'connect' comes first")
         return {"base_rtt_ns": calibrate(device, connection.qpn, self._fabric, self._host, connection.peer)}
 
-    def _pace(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        for qp in getattr(self.device.endpoint, "qps", {}).values():
-            controller = qp.requester.congestion
-            if not isinstance(controller, RateCap):
-                raise RuntimeError("'pace' is for a NIC with a rate cap (congestion: rate)")
-            controller.rate_bps = request["rate_bps"]
+    def _pace(self, request: Request) -> dict[str, Any]:
+        endpoint = self.device.endpoint
+        if not isinstance(endpoint, Endpoint):
+            raise TypeError("only MRC has a rate cap")
+        endpoint.set_rate_cap(request["rate_bps"])
         return {}
 
-    def _start(self, _request: Mapping[str, Any]) -> dict[str, Any]:
+    def _start(self, _request: Request) -> dict[str, Any]:
         if not self._senders():
             raise RuntimeError("'send' comes before 'start'")
         for sender in self._senders():
             sender.start()
         return {}
 
-    def _deny(self, request: Mapping[str, Any]) -> dict[str, Any]:
+    def _deny(self, request: Request) -> dict[str, Any]:
         fabric, device = self._fabric, self.device
         assert fabric is not None
         denied: set[int] = set()
@@ -249,12 +238,12 @@ class Agent:
                 )
         return {"evs": sorted(denied)}
 
-    def _stop(self, _request: Mapping[str, Any]) -> dict[str, Any]:
+    def _stop(self, _request: Request) -> dict[str, Any]:
         for sender in self._senders():
             sender.stop()
         return {}
 
-    def _status(self, request: Mapping[str, Any]) -> dict[str, Any]:
+    def _status(self, request: Request) -> dict[str, Any]:
         endpoint = self.device.endpoint
         connection = self._connection(request)
         answer: dict[str, Any] = {
@@ -263,7 +252,7 @@ class Agent:
             "socket_drops": self.device.drops(),
             "frame_drops": endpoint.drops.total(),
             "drops": asdict(endpoint.drops),
-            "rss_bytes": _resident_bytes(),
+            "rss_bytes": resident_bytes(),
         }
         if connection.sender is not None:
             sender = connection.sender
@@ -283,11 +272,11 @@ class Agent:
         evs = self.device.endpoint.ev_counters(connection.qpn)
         return [ev.ev for ev in evs if ev.state is EvState.ASSUMED_BAD]
 
-    def _verify(self, _request: Mapping[str, Any]) -> dict[str, Any]:
+    def _verify(self, _request: Request) -> dict[str, Any]:
         receivers = [c.receiver for c in self._connections]
         return {"problems": [r.memory_problem() if r is not None else None for r in receivers]}
 
-    def _end_log(self, _request: Mapping[str, Any]) -> dict[str, Any]:
+    def _end_log(self, _request: Request) -> dict[str, Any]:
         if self._log is None:
             raise RuntimeError("'log' comes first")
         log = self._log
@@ -296,15 +285,9 @@ class Agent:
         return {"events": log.written, "lost": log.lost}
 
 
-def _resident_bytes() -> int:
-    with open("/proc/self/statm", encoding="ascii") as statm:
-        return int(statm.read().split()[1]) * resource.getpagesize()
-
-
 def main() -> None:
-    """Entry point of the process."""
-    logging.basicConfig(level=logging.WARNING)
-    serve(socket.socket(fileno=int(sys.argv[1])), Agent())
+    """Run the agent process."""
+    run(Agent())
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The other end of an agent's control socket: starts a process in a host's namespace and commands it."""
+"""A process on a host, seen from the experiment: start it in the host's namespace and send it requests."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
+from linux.requests import ANSWER_BYTES, TooLongError, encode, read_line
+
 TIMEOUT_S = 30.0
 LEAVE_S = 5.0
 
@@ -18,14 +20,14 @@ Spawn = Callable[..., "subprocess.Popen[Any]"]
 
 
 class AgentError(RuntimeError):
-    """An agent refused a command, or ended."""
+    """An agent refused a request, or ended."""
 
 
 class RemoteAgent:
-    """An agent process in a host's namespace. A context manager: leaving it ends the agent.
+    """An agent process in a host's namespace. As a context manager it ends the agent on exit.
 
-    ``spawn(argv, **popen_options)`` starts a process in the host's namespace; ``module`` is what it runs:
-    ``hosts.agent``, or another that serves a control socket as ``hosts.commands`` does.
+    ``spawn(argv, **popen_options)`` starts a process in the host's namespace. ``module`` is what the process
+    runs: ``hosts.agent``, or another module built on `hosts.worker`.
     """
 
     def __init__(self, host: str, spawn: Spawn, stderr: Any = None, module: str = "hosts.agent") -> None:
@@ -39,11 +41,11 @@ class RemoteAgent:
 
     @property
     def pid(self) -> int:
-        """The agent's process id."""
+        """The agent's process ID."""
         return self._process.pid
 
     def fileno(self) -> int:
-        """A descriptor that is readable when an answer is here, or the agent is gone."""
+        """Return a descriptor that is readable when an answer is here or the agent is gone."""
         return self._socket.fileno()
 
     def __enter__(self) -> RemoteAgent:
@@ -55,7 +57,7 @@ class RemoteAgent:
         self.close()
 
     def close(self, within_s: float = LEAVE_S) -> None:
-        """Ends the process: it leaves when its socket closes, or is killed if it does not in time."""
+        """Close the socket, which ends the agent. Kill it if it is not gone ``within_s`` seconds later."""
         self._lines.close()
         self._socket.close()
         try:
@@ -65,22 +67,22 @@ class RemoteAgent:
             self._process.wait()
 
     def send(self, do: str, **arguments: Any) -> None:
-        """Gives a command; ``receive`` returns its answer, also where the agent is gone."""
+        """Send a request. `receive` returns its answer, and reports an agent that is gone."""
         with suppress(OSError):
             self._socket.settimeout(TIMEOUT_S)
-            self._socket.sendall(json.dumps({"do": do, **arguments}).encode() + b"\n")
+            self._socket.sendall(encode({"do": do, **arguments}))
 
     def receive(self, timeout_s: float | None = TIMEOUT_S) -> dict[str, Any]:
-        """Waits for the answer to the oldest command, without end where ``timeout_s`` is None.
+        """Return the answer to the oldest request. ``timeout_s`` None waits without limit.
 
-        Raises AgentError where there is none, or a refusal.
+        Raise AgentError if there is no answer, or a refusal.
         """
         self._socket.settimeout(timeout_s)
         try:
-            line = self._lines.readline()
+            line = read_line(self._lines, ANSWER_BYTES)
         except ConnectionError:
             line = b""
-        except OSError as error:
+        except (OSError, TooLongError) as error:
             raise AgentError(f"the agent on {self.host} does not answer: {error}") from None
         if not line:
             raise AgentError(f"the agent on {self.host} ended with code {self._process.wait()}")
@@ -90,6 +92,6 @@ class RemoteAgent:
         return answer
 
     def call(self, do: str, **arguments: Any) -> dict[str, Any]:
-        """Gives a command and returns the answer. Raises AgentError where the agent cannot, or is gone."""
+        """Send a request and return its answer. Raise AgentError if the agent refuses, or is gone."""
         self.send(do, **arguments)
         return self.receive()

@@ -1,7 +1,8 @@
-"""What ``mrclab up`` leaves running: the lab, and a socket on which other commands reach it.
+"""The daemon that ``mrclab up`` leaves running: it has the lab, and a socket for other commands' requests.
 
 Started as ``python -m mrclab.daemon TOPOLOGY TARGET LOG_DIR STATUS_FD``. It writes its progress to the status
-descriptor, a JSON object per line, and takes the lab down on SIGTERM.
+descriptor, one JSON object per line (``say``: a line for the user; then ``ready``, or a refusal as in
+`linux.requests`), and takes the lab down on SIGTERM.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from linux.errors import BadInputError, InputError, MachineError
+from linux.requests import Request, TooLongError, carry_out, encode, receive_line, refusal
 from mrclab.control import control_socket
 from mrclab.logs import set_up_logging
 from testbed.fault_kinds import Fault
@@ -29,14 +31,16 @@ from topologies import load_fabric
 
 LOGGER = logging.getLogger(__name__)
 REQUEST_BYTES = 1 << 16
+REQUEST_S = 5.0
+"""A client that takes longer to send its request gets no answer."""
 
 
 class Daemon:
-    """Answers requests on a running lab, one at a time."""
+    """The requests that a running lab takes."""
 
     def __init__(self, lab: Lab) -> None:
         self._lab = lab
-        self._operations: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
+        self.operations: Mapping[str, Callable[[Request], dict[str, Any]]] = {
             "status": self._status,
             "fault": self._fault,
             "restore": self._restore,
@@ -44,27 +48,10 @@ class Daemon:
         }
         self.stopping = False
 
-    def answer(self, line: bytes) -> dict[str, Any]:
-        """Carries out one request and returns what to reply."""
-        try:
-            request = json.loads(line)
-            operation = self._operations[request["do"]]
-        except (ValueError, KeyError, TypeError):
-            return {"refused": f"not a request: {line[:80]!r}"}
-        try:
-            return operation(request)
-        except InputError as error:
-            return {"refused": str(error)}
-        except MachineError as error:
-            return {"lacks": str(error)}
-        except Exception as error:
-            LOGGER.exception("request failed: %s", request)
-            return {"failed": f"{type(error).__name__}: {error}"}
-
-    def _status(self, request: Mapping[str, Any]) -> dict[str, Any]:
+    def _status(self, request: Request) -> dict[str, Any]:
         lab = self._lab
         counters = lab.controller.counters()
-        # Reading all entries back takes longer than all counters; who watches does without.
+        # Reading all entries back takes longer than reading all counters: `status --watch` goes without.
         drifts = {d.switch: str(d) for d in (lab.controller.verify() if request.get("verify", True) else ())}
         return {
             "t_ns": time.monotonic_ns(),
@@ -87,17 +74,17 @@ class Daemon:
             },
         }
 
-    def _fault(self, request: Mapping[str, Any]) -> dict[str, Any]:
+    def _fault(self, request: Request) -> dict[str, Any]:
         fault = Fault(**request["fault"])
         self._lab.faults.prepare(fault)
         return asdict(self._lab.faults.apply(fault))
 
-    def _down(self, _request: Mapping[str, Any]) -> dict[str, Any]:
+    def _down(self, _request: Request) -> dict[str, Any]:
         self.stopping = True
         return {"pid": os.getpid()}
 
-    def _restore(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Undoes the fault of a place, or, where that is None, all."""
+    def _restore(self, request: Request) -> dict[str, Any]:
+        """Undo the fault at a place, or all faults if the place is None."""
         faults, where = self._lab.faults, request["where"]
         restored = faults.undo_all() if where is None else {where: faults.undo(where)}
         return {"restored": {place: asdict(moment) for place, moment in restored.items()}}
@@ -120,7 +107,7 @@ def _plain(counters: Any) -> dict[str, Any]:
 
 
 def serve(lab: Lab, listener: socket.socket, stop_fd: int) -> None:
-    """Answers requests until one of them is "down" or ``stop_fd`` becomes readable."""
+    """Answer requests until one of them is "down" or ``stop_fd`` becomes readable."""
     daemon = Daemon(lab)
     with selectors.DefaultSelector() as selector:
         selector.register(listener, selectors.EVENT_READ)
@@ -131,17 +118,23 @@ def serve(lab: Lab, listener: socket.socket, stop_fd: int) -> None:
                     return
                 connection, _ = listener.accept()
                 with connection:
-                    connection.settimeout(5)
                     try:
-                        with connection.makefile("rb") as lines:
-                            line = lines.readline(REQUEST_BYTES)
-                        connection.sendall(json.dumps(daemon.answer(line)).encode() + b"\n")
+                        connection.sendall(encode(_answer(connection, daemon)))
                     except OSError:
-                        LOGGER.warning("a client went away", exc_info=True)
+                        LOGGER.warning("a client went away or sent no request", exc_info=True)
+
+
+def _answer(connection: socket.socket, daemon: Daemon) -> dict[str, Any]:
+    try:
+        line = receive_line(connection, REQUEST_BYTES, REQUEST_S)
+    except TooLongError as error:
+        return refusal(error)
+    connection.settimeout(REQUEST_S)
+    return carry_out(line, daemon.operations)
 
 
 def main(topology: str, target: str, log_dir: Path, status_fd: int) -> int:
-    """Brings the lab up, reports, serves until SIGTERM, takes the lab down."""
+    """Bring the lab up, report, serve until SIGTERM, take the lab down."""
     set_up_logging()
     names = Names.from_environment()
     stop_read, stop_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -157,15 +150,12 @@ def main(topology: str, target: str, log_dir: Path, status_fd: int) -> int:
             lab = Lab.up(
                 load_fabric(topology), target, log_dir, names=names, say=lambda text: report(say=text)
             )
-        except (InputError, BadInputError) as error:
-            report(refused=str(error))
-            return 2
-        except MachineError as error:
-            report(lacks=str(error))
-            return 3
+        except (InputError, BadInputError, MachineError) as error:
+            report(**refusal(error))
+            return error.exit_code
         except Exception as error:
             LOGGER.exception("could not bring the lab up")
-            report(failed=f"{type(error).__name__}: {error}")
+            report(**refusal(error))
             return 1
         with lab, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
             path = control_socket(names)

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from linux.errors import InputError
-from mrclab.control import ask
+from mrclab.control import call
 from testbed.fault_kinds import KINDS, Fault, flag
 from testbed.names import Names
 from topologies.yamlfile import Value
@@ -30,7 +30,7 @@ def fault(args: argparse.Namespace) -> int:
     if args.where is None:
         raise InputError(f"where? {args.kind} breaks a {KINDS[args.kind].place.value}")
     wanted = Fault(args.kind, args.where, **_options(args))
-    answer = ask(Names.from_environment(), {"do": "fault", "fault": asdict(wanted)})
+    answer = call(Names.from_environment(), "fault", fault=asdict(wanted))
     _tell_moment(f"{args.kind} at {args.where}", answer)
     return 0
 
@@ -39,7 +39,7 @@ def restore(args: argparse.Namespace) -> int:
     """Undoes a fault, or all. Raises InputError where there is none."""
     if (args.where is None) != args.all:
         raise InputError("restore what? Give the place of a fault, or --all")
-    answer = ask(Names.from_environment(), {"do": "restore", "where": args.where})
+    answer = call(Names.from_environment(), "restore", where=args.where)
     for where, moment in answer["restored"].items():
         _tell_moment(f"restored {where}", moment)
     if not answer["restored"]:

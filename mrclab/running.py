@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from linux.errors import InputError, MachineError
-from mrclab.control import ask
+from mrclab.control import call
 from switches.target import select_target
 from testbed import clean as cleaning
 from testbed import state
@@ -51,14 +51,11 @@ def up(topology: str, target: str) -> int:
                 return 0
             else:
                 daemon.wait()
-                return _refused(words)
+                print(f"mrclab: {words['error']}", file=sys.stderr)
+                return {"input": InputError.exit_code, "machine": MachineError.exit_code}.get(
+                    words["kind"], 1
+                )
     raise RuntimeError(f"the testbed's process ended with code {daemon.wait()} before it was ready")
-
-
-def _refused(words: dict[str, str]) -> int:
-    ((kind, text),) = words.items()
-    print(f"mrclab: {text}", file=sys.stderr)
-    return {"refused": 2, "lacks": 3}.get(kind, 1)
 
 
 def down() -> int:
@@ -73,7 +70,7 @@ def _take_down(names: Names) -> str:
     """Has the daemon take its testbed down, and removes what then is left: all, if the daemon is dead."""
     asked = ""
     try:
-        daemon = os.pidfd_open(ask(names, {"do": "down"})["pid"])
+        daemon = os.pidfd_open(call(names, "down")["pid"])
     except (InputError, OSError):
         pass
     else:

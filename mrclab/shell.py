@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 from linux.errors import InputError, MachineError
-from mrclab.control import ask
+from mrclab.control import call
 from mrclab.shell_environment import ShellEnvironmentError, shell_python
 from switches.processes import inside
 from testbed.names import Names
@@ -25,7 +25,7 @@ def shell(switch: str) -> int:
     environment cannot be made.
     """
     names = Names.from_environment()
-    switches = ask(names, {"do": "status"})["switches"]
+    switches = call(names, "status")["switches"]
     if switch not in switches:
         known = list(switches)
         raise InputError(f"no switch '{switch}' here: it has {known[0]} to {known[-1]}")

@@ -12,7 +12,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 
-from mrclab.control import ask
+from mrclab.control import call
 from testbed import state
 from testbed.fault_kinds import KINDS
 from testbed.names import Names
@@ -30,7 +30,7 @@ def status(*, as_json: bool, ports: bool = False, sids: bool = False, watch_s: f
     if watch_s is not None:
         _watch(names, since, watch_s)
         return 0
-    answer = ask(names, {"do": "status"}) | {"since": since}
+    answer = call(names, "status") | {"since": since}
     if as_json:
         print(json.dumps(answer, indent=2))
         return 0
@@ -48,7 +48,7 @@ def _watch(names: Names, since: str, interval_s: float) -> None:
             live = stack.enter_context(Live(console=console, auto_refresh=False, screen=True))
             show = partial(live.update, refresh=True)
         while True:
-            answer = ask(names, {"do": "status", "verify": False}) | {"since": since}
+            answer = call(names, "status", verify=False) | {"since": since}
             show(_page(answer, before, ports=True, sids=False))
             before = answer
             time.sleep(interval_s)

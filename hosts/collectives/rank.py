@@ -1,25 +1,23 @@
-"""The process of a host's ranks: opens their channels, runs a job over them, and keeps what came out.
+"""The process of a host's ranks: it opens their channels, runs a job over them and saves the samples.
 
-Started in the host's namespace as ``python -m hosts.collectives.rank CONTROL_FD``; whoever runs the
-experiment commands it over that socket, a JSON object per line each way, answered in order:
+It runs in the host's namespace (`hosts.worker`) and takes these requests (-> what the answer has):
 
-    open      fabric, host, ranks here and in all, transport, job -> what each one's peers must know
-    connect   the peers' attributes, by rank and peer
-    run       the times to begin and to measure -> answered when the job is over: `problem`, what was wrong
-              with the data, and `failure`, why it did not come to its end; both None where all is well
-    stop      ends the job; the answer has `stopped`, and where the job was not over what `run` would have had
-    save      writes each rank's samples and series to a file -> counters
+    open      open the channels: fabric, host, ranks here and in all, transport, job
+                                                      -> the attributes that each rank's peers need
+    connect   connect the channels, given the peers' attributes by rank and peer
+    run       run the job, given its start time and duration; answered when the job is over
+                                                      -> `problem`: what is wrong with the data that arrived,
+                                                         `failure`: why the job did not finish; or None
+    stop      end the job            -> `stopped`, and the answer to `run` if the job was still running
+    save      write each rank's samples and series to a file      -> counters
 
-The NIC goes on working between and after all these, so that peers can finish.
+The NIC keeps working between these requests and after them, so that peers can finish.
 """
 
 from __future__ import annotations
 
-import gc
 import logging
 import os
-import socket
-import sys
 import time
 from array import array
 from collections.abc import Callable, Mapping
@@ -35,7 +33,8 @@ from hosts.collectives.host_channel import Turn
 from hosts.collectives.job import Job, Times, as_int64
 from hosts.collectives.jobs import make_job
 from hosts.collectives.transports import open_channels
-from hosts.commands import Answer, serve
+from hosts.worker import Answer, Operation, freeze_heap, run
+from linux.requests import Request
 from linux.scheduling import take_cpu
 from topologies import build_fabric
 
@@ -45,14 +44,14 @@ NICENESS = -15
 
 @dataclass(slots=True)
 class Running:
-    """A job under way and what it waits for."""
+    """A running job and what it waits for."""
 
     steps: Steps[None]
     wait: Wait
 
 
 class Series:
-    """How many bytes were delivered by when: noted at most once in every bin, and when something changed."""
+    """Bytes delivered over time: a sample per time bin at most, and one at the end."""
 
     def __init__(self, bin_ns: int) -> None:
         self._bin_ns = bin_ns
@@ -61,12 +60,12 @@ class Series:
         self.bytes_delivered = array("q")
 
     def note(self, now_ns: int, delivered: Callable[[], int]) -> None:
-        """Takes a sample where one is due."""
+        """Take a sample if one is due."""
         if now_ns >= self._next_ns:
             self.take(now_ns, delivered())
 
     def take(self, now_ns: int, delivered: int) -> None:
-        """Takes a sample."""
+        """Take a sample."""
         self.times_ns.append(now_ns)
         self.bytes_delivered.append(delivered)
         self._next_ns = now_ns + self._bin_ns
@@ -86,16 +85,16 @@ class Seat:
         job.prepare(self._comm)
 
     def run(self, times: Times) -> None:
-        """Begins its part."""
+        """Begin the rank's part of the job."""
         self.running = Running(self.job.steps(self._comm, times), Wait(lambda: True))
         self.advance()
 
     def note(self) -> None:
-        """Takes a sample of the series where one is due."""
+        """Take a sample of the series if one is due."""
         self._series.note(time.monotonic_ns(), self.channel.bytes_delivered)
 
     def advance(self) -> None:
-        """Goes on with its part as far as it can."""
+        """Continue the rank's part as far as possible."""
         try:
             for event in self.channel.events():
                 self._comm.take(event)
@@ -107,14 +106,14 @@ class Seat:
             self.end(str(error))
 
     def end(self, failure: str | None) -> None:
-        """It is over, where it was not."""
+        """End the rank's part, if it is still running."""
         if self.running is not None:
             self.running = None
             self.failure = failure
             self._series.take(time.monotonic_ns(), self.channel.bytes_delivered())
 
     def save(self, path: Path) -> None:
-        """Writes its samples and series."""
+        """Write the rank's samples and series to a file."""
         series = {
             "series_t_ns": as_int64(self._series.times_ns),
             "series_bytes": as_int64(self._series.bytes_delivered),
@@ -127,14 +126,14 @@ class Seat:
 
 
 class RankProcess:
-    """All ranks of a host: most often one."""
+    """All ranks of a host, which usually has one."""
 
     def __init__(self) -> None:
         self._seats: list[Seat] = []
         self._turn: Turn | None = None
         self._asked = False
-        """The answer to ``run`` is due when all are over."""
-        self._operations: dict[str, Callable[[Mapping[str, Any]], Answer]] = {
+        """True while the answer to ``run`` is due."""
+        self.operations: Mapping[str, Operation] = {
             "open": self._open,
             "connect": self._connect,
             "run": self._run,
@@ -142,16 +141,12 @@ class RankProcess:
             "save": self._save,
         }
 
-    def answer(self, request: Mapping[str, Any]) -> Answer:
-        """Carries out a command; None where its answer comes later, from ``turn``."""
-        return self._operations[request["do"]](request)
-
     def turn(self, control_fd: int) -> tuple[bool, Answer]:
-        """Works a little. Returns whether a command has come, and the answer of a job that is now over."""
+        """Do the ranks' work; return if a request is here, and the answer to ``run`` if the job is over."""
         if self._turn is None:
             return True, None
         seats = self._seats
-        # Before the wait as well: what comes after a long silence must not look as if it came all along.
+        # Sample before the wait too, or bytes that arrive after a pause would seem spread over the pause.
         for seat in seats:
             seat.note()
         untils = [s.running.wait.until_ns for s in seats if s.running is not None]
@@ -163,12 +158,12 @@ class RankProcess:
         return bool(readable), self._over()
 
     def close(self) -> None:
-        """Closes the channels."""
+        """Close the channels."""
         for seat in self._seats:
             seat.channel.close()
 
     def _over(self) -> Answer:
-        """The answer to ``run`` where it is due: all are over, or one failed or found wrong data."""
+        """Return the answer to ``run`` if all ranks are done, or one failed or found wrong data."""
         over = [seat for seat in self._seats if seat.running is None]
         if not self._asked or not over:
             return None
@@ -179,10 +174,10 @@ class RankProcess:
         self._asked = False
         return {"problem": next(iter(problems), None), "failure": next(iter(failures), None)}
 
-    def _open(self, request: Mapping[str, Any]) -> dict[str, Any]:
+    def _open(self, request: Request) -> dict[str, Any]:
         take_cpu(request["cpu"], realtime=request["alone"])
         if not request["alone"]:
-            # Ranks that share a CPU must not keep one another waiting for a real-time slice of 100 ms.
+            # Ranks that share a CPU must not wait for the end of another's real-time slice of 100 ms.
             _go_before_others()
         fabric = build_fabric(request["topology_yaml"], request["topology"])
         here, size, seed = request["ranks_here"], request["ranks"], request["seed"]
@@ -199,29 +194,27 @@ class RankProcess:
         for rank, channel in zip(here, channels, strict=True):
             part = make_job(job["kind"], job["params"], rank, size, seed)
             self._seats.append(Seat(channel, part, rank, size, request["series_ns"]))
-        told = {s.rank: {p: s.channel.attributes(p) for p in sorted(s.job.peers())} for s in self._seats}
-        return {"attributes": told}
+        own = {s.rank: {p: s.channel.attributes(p) for p in sorted(s.job.peers())} for s in self._seats}
+        return {"attributes": own}
 
-    def _connect(self, request: Mapping[str, Any]) -> dict[str, Any]:
+    def _connect(self, request: Request) -> dict[str, Any]:
         for seat in self._seats:
             for peer, attributes in request["attributes"][str(seat.rank)].items():
                 seat.channel.connect(int(peer), attributes)
-        # What exists by now stays: a full garbage collection in the middle of a run would stall the NIC.
-        gc.collect()
-        gc.freeze()
+        freeze_heap()
         return {}
 
-    def _run(self, request: Mapping[str, Any]) -> None:
+    def _run(self, request: Request) -> None:
         self._asked = True
         for seat in self._seats:
             seat.run(Times(request["start_ns"], request["measure_ns"]))
 
-    def _stop(self, _request: Mapping[str, Any]) -> dict[str, Any]:
+    def _stop(self, _request: Request) -> dict[str, Any]:
         for seat in self._seats:
             seat.end("stopped before it was over")
         return {**(self._over() or {}), "stopped": True}
 
-    def _save(self, request: Mapping[str, Any]) -> dict[str, Any]:
+    def _save(self, request: Request) -> dict[str, Any]:
         counters: dict[str, int] = {}
         for seat, path, log in zip(self._seats, request["paths"], request["logs"], strict=True):
             seat.save(Path(path))
@@ -243,9 +236,8 @@ def _go_before_others() -> None:
 
 
 def main() -> None:
-    """Entry point of the process."""
-    logging.basicConfig(level=logging.WARNING)
-    serve(socket.socket(fileno=int(sys.argv[1])), RankProcess())
+    """Run the process of a host's ranks."""
+    run(RankProcess())
 
 
 if __name__ == "__main__":

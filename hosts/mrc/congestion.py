@@ -83,6 +83,10 @@ class CongestionControl:
     def calibrate(self, base_rtt_ns: int) -> None:
         """The RTT of the idle network was measured, for controls that know queues by their delay."""
 
+    def set_rate_cap(self, rate_bps: int) -> None:
+        """Set the cap, in bit/s. Raise ValueError on a control without one."""
+        raise ValueError("only congestion control 'rate' has a rate cap")
+
 
 class FixedWindow(CongestionControl):
     """A window that never changes, one for each queue pair: no control beyond spraying and skipping."""
@@ -111,6 +115,10 @@ class RateCap(CongestionControl):
         self._tokens = burst_bytes * 8_000_000_000
         """In bit-nanoseconds per second, so that no fraction of a byte is ever lost."""
         self._filled_ns: int | None = None
+
+    def set_rate_cap(self, rate_bps: int) -> None:
+        """Fill the bucket at this rate from the next refill on."""
+        self.rate_bps = rate_bps
 
     def _fill(self, now_ns: int) -> None:
         if self._filled_ns is not None and now_ns > self._filled_ns:

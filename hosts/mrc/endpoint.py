@@ -516,6 +516,11 @@ class Endpoint:
             raise ValueError(f"an RTT is positive, not {base_rtt_ns}")
         self.qps[qpn].requester.congestion.calibrate(base_rtt_ns)
 
+    def set_rate_cap(self, rate_bps: int) -> None:
+        """Set the rate cap of all queue pairs, in bit/s. Raise ValueError if their control has none."""
+        for qp in self.qps.values():
+            qp.requester.congestion.set_rate_cap(rate_bps)
+
     def _send_other(self, ev: Ev, opcode: Opcode, request_id: int, extension: bytes) -> None:
         middle = BTH_STRUCT.pack(int(opcode), 0, self.config.pkey, ENDPOINT_QPN, request_id) + extension
         tclass = traffic_class(self.config.dscp.control, ecn_capable=False)

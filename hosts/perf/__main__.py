@@ -1,47 +1,45 @@
 """The measuring process of ``mrclab perf``: one NIC, some queue pairs, and a job at a time.
 
-Started in a host's namespace as ``python -m hosts.perf CONTROL_FD``; whoever measures commands it over that
-socket, a JSON object per line each way, answered in order (see ``hosts.perf.client``):
+It runs in a host's namespace (`hosts.worker`) and takes these requests, which `hosts.perf.client` sends
+(-> what the answer has):
 
-    open      which host of which fabric, which transport with which options, how many queue pairs, how much
-              memory                                                      -> attributes, address, rkey
-    connect   the peer's answer to `open`
-    calibrate measure the RTT of the idle network, for NSCC                     -> that RTT
-    write_bw  keep writes in flight on every queue pair                         -> completion times
-    write_lat one write at a time, until it is acknowledged                     -> a duration each
-    ping      one write at a time, until the peer has written back              -> a duration each
-    pong      write back whatever comes, from the answer to this command on
-    idle      what the NIC counted
+    open      open the NIC of a host of a fabric, with a transport and its options, and create queue pairs
+              and memory                                            -> attributes, address, rkey
+    connect   connect to the peer, given its answer to `open`
+    calibrate measure the RTT of the idle network, for NSCC         -> that RTT
+    write_bw  keep writes in flight on every queue pair             -> completion times
+    write_lat write once at a time, until it is acknowledged        -> the duration of each
+    ping      write once at a time, until the peer has written back -> the duration of each
+    pong      answer each write of the peer with a write, from now on
+    idle      report the NIC's counters
 
-While a job runs and after it the NIC keeps working, so that the other end can finish its own.
+The NIC keeps working after a job, so that the peer can finish its own.
 """
 
 from __future__ import annotations
 
 import gc
-import logging
 import random
 import resource
-import socket
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from hosts.attributes import attributes_from_dict, attributes_to_dict
 from hosts.clustermapper.denylist import apply_denylist
-from hosts.commands import Answer, serve
 from hosts.nic.base_rtt import calibrate
 from hosts.nic.device import Device
 from hosts.nic.routes import remote_paths
 from hosts.perf.jobs import Bandwidth, Job, Latency, Nic, PerfError, Pong
 from hosts.streams.stream import RemoteRegion
 from hosts.transports import make_config
+from hosts.worker import Answer, Operation, freeze_heap, resident_bytes, run
+from linux.requests import Request
 from linux.scheduling import take_cpu
 from topologies import Fabric, build_fabric
 
 
 class PerfAgent:
-    """Carries out the commands of one measurement."""
+    """One NIC with queue pairs, and the job that runs over them."""
 
     def __init__(self) -> None:
         self._fabric: Fabric | None = None
@@ -50,7 +48,7 @@ class PerfAgent:
         self._peer = ""
         self._rss_bytes = 0
         self._job: Job | None = None
-        self._operations: dict[str, Callable[[Mapping[str, Any]], dict[str, Any] | None]] = {
+        self.operations: Mapping[str, Operation] = {
             "open": self._open,
             "connect": self._connect,
             "calibrate": self._calibrate,
@@ -69,24 +67,20 @@ class PerfAgent:
 
     @property
     def nic(self) -> Nic:
-        """The NIC. Raises RuntimeError before it is opened."""
+        """The NIC. Raise RuntimeError before it is opened."""
         if self._nic is None:
             raise RuntimeError("'open' comes first")
         return self._nic
 
-    def answer(self, request: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Carries out a command; None where its answer is to come later, from ``turn``."""
-        return self._operations[request["do"]](request)
-
     def turn(self, control_fd: int) -> tuple[bool, Answer]:
-        """Has the NIC work a little. Returns whether a command has come, and the answer of a job now over.
+        """Do the NIC's work; return if a request is here, and the result of a job that is over.
 
-        Raises PerfError where the job failed; it is forgotten then.
+        Raise PerfError if the job failed, and drop the job.
         """
         if self._nic is None:
             return True, None
         device = self._nic.device
-        commanded = bool(device.turn(None, (control_fd,)))
+        requested = bool(device.turn(None, (control_fd,)))
         job = self._job
         try:
             for event in device.events():
@@ -96,26 +90,26 @@ class PerfAgent:
             self._job = None
             raise
         if job is None:
-            return commanded, None
+            return requested, None
         result = job.result()
         if result is not None:
             self._job = None
-        return commanded, result
+        return requested, result
 
     def close(self) -> None:
-        """Nothing is left to do when nobody commands any more."""
+        """Do nothing: the NIC closes with the process."""
 
-    def _begin(self, job: Job) -> dict[str, Any] | None:
+    def _begin(self, job: Job) -> Answer:
         self._job = job
         job.start()
         return None
 
-    def _pong(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        # Answered at once: a ping that came before the job would never be answered.
+    def _pong(self, request: Request) -> dict[str, Any]:
+        # Answered at once, before the peer sends its first ping: the job must be in place by then.
         self._job = Pong(self.nic, request["size"])
         return {}
 
-    def _open(self, request: Mapping[str, Any]) -> dict[str, Any]:
+    def _open(self, request: Request) -> dict[str, Any]:
         take_cpu(request["cpu"])
         self._fabric = build_fabric(request["topology_yaml"], request["topology"])
         self._host = request["host"]
@@ -127,7 +121,8 @@ class PerfAgent:
         )
         buffer = bytearray(max(1, request["bytes"]))
         region = device.endpoint.register_memory(bytearray(max(1, request["bytes"])))
-        self._rss_bytes = _resident_bytes()
+        gc.collect()
+        self._rss_bytes = resident_bytes()
         self._nic = Nic(device, [device.endpoint.create_qp() for _ in range(request["qps"])], buffer)
         return {
             "host": self._host,
@@ -136,7 +131,7 @@ class PerfAgent:
             "qps": [attributes_to_dict(device.endpoint.local_attributes(q)) for q in self._nic.qpns],
         }
 
-    def _connect(self, request: Mapping[str, Any]) -> dict[str, Any]:
+    def _connect(self, request: Request) -> dict[str, Any]:
         if self._fabric is None:
             raise RuntimeError("'open' comes first")
         peer = request["peer"]
@@ -150,39 +145,32 @@ class PerfAgent:
             )
         self._peer = peer["host"]
         self.nic.remote = RemoteRegion(peer["address"], peer["rkey"], len(self.nic.buffer))
-        gc.collect()
-        gc.freeze()
+        freeze_heap()
         return {}
 
-    def _calibrate(self, _request: Mapping[str, Any]) -> dict[str, Any]:
+    def _calibrate(self, _request: Request) -> dict[str, Any]:
         if self._fabric is None or not self._peer:
             raise RuntimeError("'connect' comes first")
         # All queue pairs to a peer share one controller, so one is enough.
         qpn = self.nic.qpns[0]
         return {"base_rtt_ns": calibrate(self.nic.device, qpn, self._fabric, self._host, self._peer)}
 
-    def _idle(self, _request: Mapping[str, Any]) -> dict[str, Any]:
+    def _idle(self, _request: Request) -> dict[str, Any]:
         endpoint = self.nic.device.endpoint
+        gc.collect()
         counters = [endpoint.qp_counters(qpn) for qpn in self.nic.qpns]
         return {
             "sent": sum(c.sent for c in counters),
             "retransmitted": sum(c.retransmitted for c in counters),
             "socket_drops": self.nic.device.drops(),
-            "qp_bytes": (_resident_bytes() - self._rss_bytes) / len(counters),
+            "qp_bytes": (resident_bytes() - self._rss_bytes) / len(counters),
             "cpu_s": sum(resource.getrusage(resource.RUSAGE_SELF)[:2]),
         }
 
 
-def _resident_bytes() -> int:
-    gc.collect()
-    with open("/proc/self/statm", encoding="ascii") as statm:
-        return int(statm.read().split()[1]) * resource.getpagesize()
-
-
 def main() -> None:
-    """Entry point of the process."""
-    logging.basicConfig(level=logging.WARNING)
-    serve(socket.socket(fileno=int(sys.argv[1])), PerfAgent())
+    """Run the measuring process."""
+    run(PerfAgent())
 
 
 if __name__ == "__main__":

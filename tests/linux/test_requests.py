@@ -1,0 +1,112 @@
+"""Requests and answers: every refusal has one form, and no line is read without a limit."""
+
+import io
+import socket
+
+import pytest
+
+from hosts.worker import serve
+from linux.errors import BadInputError, InputError, MachineError
+from linux.requests import TooLongError, accepted, carry_out, encode, read_line, receive_line
+
+
+def fails(error):
+    def operation(_request):
+        raise error
+
+    return operation
+
+
+@pytest.mark.parametrize(
+    ("error", "answer"),
+    [
+        (InputError("no such place"), {"error": "no such place", "kind": "input"}),
+        (BadInputError("no such file"), {"error": "no such file", "kind": "input"}),
+        (MachineError("not root", "use sudo"), {"error": "not root: use sudo", "kind": "machine"}),
+        (KeyError("where"), {"error": "KeyError: 'where'", "kind": "failed"}),
+    ],
+)
+def test_an_error_is_answered_by_its_kind(error, answer):
+    assert carry_out(encode({"do": "it"}), {"it": fails(error)}) == answer
+    raised = RuntimeError if answer["kind"] == "failed" else type(error)
+    raised = InputError if raised is BadInputError else raised
+    with pytest.raises(raised, match=answer["error"]):
+        accepted(answer)
+
+
+@pytest.mark.parametrize("line", [b"", b"\n", b"no JSON\n", b"[]\n", b"{}\n", b'{"do": []}\n', b"[" * 60_000])
+def test_what_is_no_request_is_refused(line):
+    assert carry_out(line, {})["kind"] == "input"
+
+
+def test_an_answer_is_passed_on():
+    answer = carry_out(encode({"do": "add", "a": 1, "b": 2}), {"add": lambda r: {"sum": r["a"] + r["b"]}})
+    assert accepted(answer) == {"sum": 3}
+
+
+def test_a_line_beyond_the_limit_is_not_read():
+    assert read_line(io.BytesIO(b"1234\n"), 5) == b"1234\n"
+    with pytest.raises(TooLongError):
+        read_line(io.BytesIO(b"12345\n"), 5)
+
+
+def test_a_request_is_received_whole_or_not_at_all():
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.sendall(b"12")
+        theirs.sendall(b"34\n")
+        assert receive_line(ours, 5, 10.0) == b"1234\n"
+        theirs.sendall(b"12")
+        with pytest.raises(TimeoutError):
+            receive_line(ours, 5, 0.0)
+        theirs.sendall(b"3456")
+        with pytest.raises(TooLongError):
+            receive_line(ours, 5, 10.0)
+        theirs.close()
+        assert receive_line(ours, 5, 10.0) == b""
+
+
+class Idle:
+    """A worker without work."""
+
+    def __init__(self):
+        self.operations = {"now": lambda r: {"n": r["n"]}, "later": self._later}
+        self.closed = False
+        self._due = None
+
+    def _later(self, request):
+        self._due = {"n": request["n"]}
+
+    def turn(self, _fd):
+        due, self._due = self._due, None
+        return due is None, due
+
+    def close(self):
+        self.closed = True
+
+
+def test_a_worker_answers_in_order_and_ends_with_its_socket():
+    ours, theirs = socket.socketpair()
+    requests = [{"do": "later", "n": 1}, {"do": "now", "n": 2}, {"do": "neither"}]
+    for request in requests:
+        ours.sendall(encode(request))
+    ours.shutdown(socket.SHUT_WR)
+    worker = Idle()
+    serve(theirs, worker)
+    with ours, ours.makefile("rb") as lines:
+        answers = lines.read().splitlines()
+    assert answers[:2] == [b'{"n": 1}', b'{"n": 2}']
+    assert b'"kind": "input"' in answers[2]
+    assert worker.closed
+
+
+def test_a_worker_ends_at_a_request_beyond_the_limit(monkeypatch):
+    monkeypatch.setattr("hosts.worker.REQUEST_BYTES", 20)
+    ours, theirs = socket.socketpair()
+    ours.sendall(b"1" * 21)
+    worker = Idle()
+    serve(theirs, worker)
+    with ours, ours.makefile("rb") as lines:
+        assert b"a line of more than 20 bytes" in lines.readline()
+        assert lines.read() == b""
+    assert worker.closed
