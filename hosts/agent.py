@@ -34,11 +34,13 @@ from typing import Any
 from hosts.attributes import attributes_from_dict, attributes_to_dict
 from hosts.clustermapper.denylist import apply_denylist
 from hosts.eventlog import EventLog
-from hosts.mrc import Endpoint, EvState
-from hosts.mrc.events import Event, EvRestored, SendCompleted
+from hosts.mrc import Endpoint
+from hosts.mrc.events import EvRestored
 from hosts.nic.base_rtt import calibrate
 from hosts.nic.device import Device
 from hosts.nic.routes import remote_paths
+from hosts.rdma.counters import EvState
+from hosts.rdma.events import Event, SendCompleted
 from hosts.streams.rounds import Connection, Rounds
 from hosts.streams.stream import RemoteRegion, StreamPlan, StreamReceiver, StreamSender
 from hosts.transports import DEFAULT, make_config

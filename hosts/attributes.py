@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from hosts.mrc import PortAddress, QpAttributes
+from hosts.mrc import QpAttributes
+from hosts.rdma.paths import PortAddress
 from hosts.roce import RoceAttributes
 
 Attributes = QpAttributes | RoceAttributes

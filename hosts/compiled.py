@@ -1,11 +1,13 @@
-"""The MRC core and what drives it, compiled by mypyc from the very source that runs without it.
+"""The transports' cores and their drivers, compiled by mypyc from the very source that runs without it.
 
     python -m hosts.compile        compile them, unless that is done
 
 A compiled module is used only while the source is, to the byte, what it was compiled from: builds lie under
-the hash of that source, in the virtual environment, and `prefer` looks for the hash of the source of now.
-So an edited file takes effect at once, in pure Python, until it is compiled again. Where there is no
-compiler everything works in pure Python, slower. MRCLAB_PURE=1 asks for that.
+the hash of that source, in the virtual environment, and `prefer` looks for the hash of the present source.
+An edited file therefore takes effect at once, in pure Python, until it is compiled again. Without a compiler
+everything works in pure Python, slower. MRCLAB_PURE=1 asks for pure Python.
+
+All modules are compiled as one mypyc group, so that calls between packages stay native.
 """
 
 from __future__ import annotations
@@ -18,41 +20,46 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import MutableSequence
+from collections.abc import Mapping, MutableSequence
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 PURE_VARIABLE = "MRCLAB_PURE"
-CORE, NIC, STREAMS = "hosts.mrc", "hosts.nic", "hosts.streams"
-MODULES = (
-    "config",
-    "congestion",
-    "endpoint",
-    "ev",
-    "events",
-    "frames",
-    "icrc",
-    "loss",
-    "memory",
-    "nscc",
-    "operations",
-    "paths",
-    "psn",
-    "reports",
-    "requester",
-    "responder",
-    "sack",
-    "wire",
-)
-"""All of the core that a packet meets. The names of files of `hosts/mrc`."""
-COMPILED = {
-    CORE: MODULES,
-    NIC: ("delay_line", "device", "ports"),
-    STREAMS: ("rounds", "stream"),
+COMPILED: Mapping[str, tuple[str, ...]] = {
+    "hosts.rdma": (
+        "counters",
+        "events",
+        "frames",
+        "headers",
+        "icrc",
+        "memory",
+        "paths",
+        "psn",
+        "reports",
+        "rtt",
+    ),
+    "hosts.mrc": (
+        "config",
+        "congestion",
+        "connection",
+        "endpoint",
+        "ev",
+        "events",
+        "frames",
+        "loss",
+        "nscc",
+        "operations",
+        "requester",
+        "responder",
+        "sack",
+        "wire",
+    ),
+    "hosts.nic": ("delay_line", "device", "ports"),
+    "hosts.streams": ("rounds", "stream"),
 }
-"""The packages with compiled modules, and the names of those modules."""
+"""What is compiled, by package: all that a packet meets between an application and the network."""
 KEPT = 4
-"""Builds of older sources that stay, so that going back and forth between branches compiles nothing anew."""
+"""Builds of older sources to keep, so that switching between branches compiles nothing anew."""
 _SOURCE = Path(__file__).parent
 _RECIPE = """\
 import sys
@@ -66,11 +73,11 @@ setup(name="core", script_args=build, ext_modules=extensions)
 
 
 class CompileError(RuntimeError):
-    """The core cannot be compiled here; the text is one line and names the mend."""
+    """The core cannot be compiled here; the text is one line and names the remedy."""
 
 
 def directory() -> Path:
-    """Where the build of the present source is, or would be."""
+    """Return where the build of the present source is, or would be."""
     digest = hashlib.sha256(f"{sysconfig.get_config_var('SOABI')}\n{_RECIPE}".encode())
     for file in sources():
         digest.update((_SOURCE / file).read_bytes())
@@ -78,8 +85,13 @@ def directory() -> Path:
 
 
 def sources() -> list[str]:
-    """The files that are compiled, below `hosts`."""
-    return [f"{package.partition('.')[2]}/{name}.py" for package, names in COMPILED.items() for name in names]
+    """Return the files that are compiled, below `hosts`."""
+    return [str(_folder(package) / f"{name}.py") for package, names in COMPILED.items() for name in names]
+
+
+def _folder(package: str) -> Path:
+    """Return a package's folder, below `hosts`."""
+    return Path(*package.split(".")[1:])
 
 
 def _builds() -> Path:
@@ -87,7 +99,7 @@ def _builds() -> Path:
 
 
 def prefer(path: MutableSequence[str], package: str) -> None:
-    """Lets a package, whose ``__path__`` this is, find its compiled modules first, if they are up to date."""
+    """Let a package, whose `__path__` this is, find its compiled modules first, if they are up to date."""
     if not wanted() or not (built := directory()).is_dir():
         return
     # mypyc makes one library of all modules, and for each a stub that imports it by its name.
@@ -99,19 +111,19 @@ def prefer(path: MutableSequence[str], package: str) -> None:
 
 
 def wanted() -> bool:
-    """Whether compiled modules may be used at all."""
+    """Return whether compiled modules may be used at all."""
     return os.environ.get(PURE_VARIABLE, "") in ("", "0")
 
 
 def in_use() -> bool:
     """Whether this process runs the compiled core."""
-    from hosts.mrc import psn
+    from hosts.rdma import psn
 
     return not str(psn.__file__).endswith(".py")
 
 
 def describe() -> str:
-    """What this process runs, in one line, and how to change it."""
+    """Return what this process runs, in one line, and how to change it."""
     if in_use():
         return "compiled"
     if not wanted():
@@ -122,13 +134,13 @@ def describe() -> str:
 
 
 def build() -> Path:
-    """Compiles the present source, unless that is done, and returns where. Raises CompileError."""
+    """Compile the present source, unless that is done, and return where. Raises CompileError."""
     target = directory()
     if target.is_dir():
         return target
     if shutil.which("gcc") is None or not Path(sysconfig.get_path("include"), "Python.h").exists():
         raise CompileError("no C compiler for Python modules here: install gcc and python3-dev")
-    print("mrclab: compiling the MRC core, which takes half a minute", file=sys.stderr)
+    print("mrclab: compiling the protocol cores, which takes half a minute", file=sys.stderr)
     try:
         _builds().mkdir(exist_ok=True)
         with (_builds() / ".lock").open("w") as lock, tempfile.TemporaryDirectory(dir=_builds()) as folder:
@@ -144,11 +156,12 @@ def build() -> Path:
 
 def _compile(folder: Path) -> Path:
     # A copy, so that an edit during the build does not end up under the hash of what was there before.
+    hosts = folder / "hosts"
     for package in ("hosts", *COMPILED):
-        folder.joinpath(*package.split(".")).mkdir()
-        folder.joinpath(*package.split("."), "__init__.py").touch()
+        (hosts / _folder(package)).mkdir(parents=True, exist_ok=True)
+        (hosts / _folder(package) / "__init__.py").touch()
     for file in sources():
-        shutil.copy(_SOURCE / file, folder / "hosts" / file)
+        shutil.copy(_SOURCE / file, hosts / file)
     files = [f"hosts/{file}" for file in sources()]
     done = subprocess.run(
         [sys.executable, "-c", _RECIPE, "made", *files],
@@ -174,12 +187,12 @@ def _forget_old() -> None:
 
 
 def main() -> int:
-    """Entry point: compiles, or says in one line why not."""
+    """Compile, or say in one line why not; return the exit status."""
     if not wanted():
         return 0
     try:
         build()
     except CompileError as error:
-        print(f"mrclab: the MRC core stays pure Python, which is slower: {error}", file=sys.stderr)
+        print(f"mrclab: the protocol cores stay pure Python, which is slower: {error}", file=sys.stderr)
         return 3
     return 0

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Protocol
 
-from hosts.mrc import Access, Drops, EvCounters, MemoryRegion, PortAddress, RemotePaths
-from hosts.mrc.events import Event
+from hosts.rdma.counters import Drops, EvCounters
+from hosts.rdma.events import Event
+from hosts.rdma.memory import Access, MemoryRegion
+from hosts.rdma.paths import PortAddress, RemotePaths
 
 
 class Endpoint(Protocol):

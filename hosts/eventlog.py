@@ -20,8 +20,8 @@ from operator import attrgetter
 from pathlib import Path
 from typing import IO, Any, get_type_hints
 
-from hosts.mrc import events, qlog
-from hosts.mrc.events import Event, ReceiveCompleted, SendCompleted
+from hosts.mrc import qlog
+from hosts.rdma.events import Event, ReceiveCompleted, SendCompleted
 from linux.scheduling import stand_back
 
 BUFFER_EVENTS = 1 << 16
@@ -34,12 +34,19 @@ SO_SNDBUFFORCE = 32
 CLOSE_S = 60.0
 COMPLETIONS = (SendCompleted, ReceiveCompleted)
 
+
+def _hints(kind: type[Event]) -> dict[str, Any]:
+    """Return the types of an event's fields. Compiled classes do not find their module's names themselves."""
+    return get_type_hints(kind, vars(sys.modules[kind.__module__]))
+
+
 _KINDS: tuple[type[Event], ...] = tuple(sorted(qlog.CATEGORY, key=lambda kind: kind.__name__))
 _ENUMS: dict[type[Event], dict[int, type[Enum]]] = {
     kind: {
         number: hint
         for number, field in enumerate(fields(kind))
-        if isinstance(hint := get_type_hints(kind, vars(events))[field.name], type) and issubclass(hint, Enum)
+        if isinstance(hint := get_type_hints(kind, vars(sys.modules[kind.__module__]))[field.name], type)
+        and issubclass(hint, Enum)
     }
     for kind in _KINDS
 }

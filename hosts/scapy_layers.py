@@ -41,16 +41,10 @@ from scapy.layers.l2 import Ether
 from scapy.packet import Packet, Raw, bind_layers
 
 from hosts.mrc.config import DscpMap
-from hosts.mrc.frames import traffic_class
-from hosts.mrc.icrc import packet_icrc
 from hosts.mrc.wire import (
     CC_TYPE_NACK,
     CC_TYPE_SACK,
-    ICRC_LEN,
-    NEXT_UDP,
     TSETH_FTYPE,
-    UDP_LEN,
-    UDP_PORT,
     EndpointOp,
     EvMark,
     NackReason,
@@ -58,6 +52,9 @@ from hosts.mrc.wire import (
     join_ev,
     split_ev,
 )
+from hosts.rdma.frames import traffic_class
+from hosts.rdma.headers import ICRC_LEN, NEXT_UDP, UDP_LEN, UDP_PORT
+from hosts.rdma.icrc import packet_icrc
 
 __all__ = [
     "AETH",

@@ -13,8 +13,9 @@ from typing import Any
 
 from hosts.endpoint import Endpoint
 from hosts.mrc import Endpoint as MrcEndpoint
-from hosts.mrc import MrcConfig, PortAddress
+from hosts.mrc import MrcConfig
 from hosts.options import mrc_config
+from hosts.rdma.paths import PortAddress
 from hosts.roce import DcqcnConfig, RoceConfig
 from hosts.roce import Endpoint as RoceEndpoint
 from topologies import Fabric

@@ -21,10 +21,11 @@ from types import TracebackType
 from typing import Any
 
 from hosts.attributes import attributes_from_dict, attributes_to_dict
-from hosts.mrc import Access, MemoryRegion, MrcConfig
-from hosts.mrc.events import Event, QpError, ReceiveCompleted, SendCompleted, Status
+from hosts.mrc import MrcConfig
 from hosts.nic.device import Device
 from hosts.nic.routes import remote_paths
+from hosts.rdma.events import Event, QpError, ReceiveCompleted, SendCompleted, Status
+from hosts.rdma.memory import Access, MemoryRegion
 from hosts.transports import Config
 from topologies import Fabric
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 
-from hosts.mrc import Endpoint, MrcConfig, Path, PlanePaths, PortAddress, RemotePaths
+from hosts.mrc import Endpoint, MrcConfig
+from hosts.rdma.paths import Path, PlanePaths, PortAddress, RemotePaths
 
 
 def ports(node: int, planes: int) -> list[PortAddress]:

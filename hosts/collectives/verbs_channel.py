@@ -14,7 +14,8 @@ from typing import Any
 
 from hosts.collectives.channel import TAG_BITS, Arrived, ChannelEvent, Done
 from hosts.eventlog import write_log
-from hosts.mrc.events import Event, EvRestored, EvRetired, PacketLost
+from hosts.mrc.events import EvRestored, EvRetired
+from hosts.rdma.events import Event, PacketLost
 from hosts.verbs import Context, MemoryRegion, Opcode, QueuePair, WorkCompletion
 
 MAX_QPS = 1 << (32 - TAG_BITS)

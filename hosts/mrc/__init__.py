@@ -1,34 +1,15 @@
 """The MRC protocol core: a state machine without I/O, clock or randomness of its own.
 
-Start reading at `endpoint.Endpoint`, then `requester`, `responder`, `ev` and `loss`.
+Start reading at `endpoint.Endpoint`, then `requester`, `responder`, `ev` and `loss`. `hosts.rdma` has what
+RoCEv2 shares with it.
 """
 
-from hosts.compiled import CORE, prefer
+from hosts.compiled import prefer
 
-prefer(__path__, CORE)  # Before any module of this package is imported.
+prefer(__path__, __name__)  # Before any module of this package is imported.
 
 from hosts.mrc.config import DscpMap, MrcConfig
-from hosts.mrc.endpoint import Drops, Endpoint, EvCounters, PlaneCounters, QpCounters
-from hosts.mrc.ev import EvState
-from hosts.mrc.memory import Access, MemoryRegion
-from hosts.mrc.paths import Path, PlanePaths, PortAddress, QpAttributes, RemotePaths
-from hosts.mrc.reports import Completion
+from hosts.mrc.connection import QpAttributes
+from hosts.mrc.endpoint import Endpoint, PlaneCounters, QpCounters
 
-__all__ = [
-    "Access",
-    "Completion",
-    "Drops",
-    "DscpMap",
-    "Endpoint",
-    "EvCounters",
-    "EvState",
-    "MemoryRegion",
-    "MrcConfig",
-    "Path",
-    "PlaneCounters",
-    "PlanePaths",
-    "PortAddress",
-    "QpAttributes",
-    "QpCounters",
-    "RemotePaths",
-]
+__all__ = ["DscpMap", "Endpoint", "MrcConfig", "PlaneCounters", "QpAttributes", "QpCounters"]

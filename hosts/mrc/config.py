@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from hosts.mrc.nscc import NsccConfig
-from hosts.mrc.wire import UDP_PORT
+from hosts.rdma.headers import UDP_PORT
 
 _NSCC = NsccConfig()
 FRAME_OVERHEAD_BYTES = 138

@@ -17,50 +17,42 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Final
 
 from hosts.mrc.config import MrcConfig
 from hosts.mrc.congestion import CongestionControl, make_controller
-from hosts.mrc.ev import Ev, EvSet, EvState, HeadCache
-from hosts.mrc.events import (
-    Event,
-    EvProbed,
-    PortStatusUnanswered,
-    QpError,
-    Status,
-)
-from hosts.mrc.frames import FLOW_START, Flow, FlowCache, FrameOptions, traffic_class
-from hosts.mrc.icrc import RESIDUE, crc32
-from hosts.mrc.memory import Access, MemoryRegion, MemoryTable
+from hosts.mrc.connection import QpAttributes
+from hosts.mrc.ev import Ev, EvSet, HeadCache
+from hosts.mrc.events import EvProbed, PortStatusUnanswered
+from hosts.mrc.frames import FrameOptions, MrcFlowCache
 from hosts.mrc.operations import Purpose, Request, Requests
-from hosts.mrc.paths import PortAddress, QpAttributes, RemotePaths
-from hosts.mrc.psn import PSN_MASK
-from hosts.mrc.reports import Completion, Reports, message_view
-from hosts.mrc.requester import Frame, Requester
+from hosts.mrc.requester import Requester
 from hosts.mrc.responder import Responder
 from hosts.mrc.wire import (
-    BTH_LEN,
-    BTH_OFFSET,
-    BTH_STRUCT,
     DATA_STRUCT,
     ENDPOINT_QPN,
     FIRST_WRITE_OPCODE,
-    ICRC_LEN,
-    IMM_STRUCT,
     LAST_WRITE_OPCODE,
     NETH_STRUCT,
     SETH_STRUCT,
-    UDP_LEN,
     EndpointOp,
     EndpointRequest,
     EndpointResponse,
     NackReason,
     Opcode,
-    WireError,
     timestamp,
 )
+from hosts.rdma.counters import Drops, EvCounters, EvState
+from hosts.rdma.events import Event, QpError, Status
+from hosts.rdma.frames import FLOW_START, Flow, Frame, traffic_class
+from hosts.rdma.headers import BTH_LEN, BTH_OFFSET, BTH_STRUCT, ICRC_LEN, IMM_STRUCT, UDP_LEN, WireError
+from hosts.rdma.icrc import RESIDUE, crc32
+from hosts.rdma.memory import Access, MemoryRegion, MemoryTable
+from hosts.rdma.paths import PortAddress, RemotePaths
+from hosts.rdma.psn import PSN_MASK
+from hosts.rdma.reports import Completion, Reports, message_view
 
 _MIN_FRAME: Final = BTH_OFFSET + BTH_LEN + ICRC_LEN
 _SACK_END: Final = BTH_OFFSET + BTH_LEN + SETH_STRUCT.size
@@ -79,44 +71,6 @@ costs the look at a queue pair that has left the caches, and an answer of its ow
 """
 _SHARED_TURN: Final = 8
 """The same where queue pairs share a window, so that none takes a narrow one whole."""
-
-
-@dataclass(slots=True)
-class Drops:
-    """Frames that came in and were dropped, by cause."""
-
-    too_short: int = 0
-    not_mrc: int = 0
-    """Not IPv6 in IPv6 with UDP to our port inside."""
-    bad_length: int = 0
-    bad_icrc: int = 0
-    wrong_port: int = 0
-    """Inner destination is not the address of the port it came in on, or the port is down."""
-    unknown_qp: int = 0
-    wrong_source: int = 0
-    unknown_opcode: int = 0
-    malformed: int = 0
-    """Headers do not fit the packet."""
-
-    def total(self) -> int:
-        """Return the sum over all causes."""
-        return sum(getattr(self, field.name) for field in fields(self))
-
-
-@dataclass(frozen=True, slots=True)
-class EvCounters:
-    """A snapshot of one EV."""
-
-    ev: int
-    plane: int
-    state: EvState
-    active: bool
-    sent: int
-    acked: int
-    lost: int
-    ecn_marked: int
-    trimmed: int
-    retired: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,12 +183,12 @@ class Endpoint:
             self.config.ev_low_half_in_udp,
             self.config.ev_in_flow_label,
         )
-        self._cache = FlowCache(self._options)
+        self._trimmed = (self.config.dscp.trimmed, self.config.dscp.trimmed_lasthop)
+        self._cache = MrcFlowCache(self._options, self._trimmed)
         self._flows = self._cache.flows
         self._addresses: dict[int, bytes] = {port.port: port.address for port in self.ports}
         self._port_up: dict[int, bool] = dict.fromkeys(self._addresses, True)
         self._listening: dict[int, bytes] = dict(self._addresses)
-        self._trimmed = (self.config.dscp.trimmed, self.config.dscp.trimmed_lasthop)
         self.memory = MemoryTable(self._rng)
         self.qps: dict[int, QueuePair] = {}
         self._next_qpn = 0x10 + self._rng.getrandbits(12)

@@ -21,28 +21,11 @@ from enum import IntEnum
 from typing import Final
 
 from hosts.mrc.config import MrcConfig
-from hosts.mrc.events import (
-    Event,
-    EvReplaced,
-    EvRestored,
-    EvRetired,
-    EvSkipped,
-    PlaneDown,
-    PlaneUp,
-    RetireReason,
-)
+from hosts.mrc.events import EvReplaced, EvRestored, EvRetired, EvSkipped, PlaneDown, PlaneUp, RetireReason
 from hosts.mrc.frames import FrameOptions, prefix
-from hosts.mrc.paths import Path, PlanePaths, RemotePaths
-
-
-class EvState(IntEnum):
-    """What is known of an EV; values up to GOOD may be sent on."""
-
-    UNKNOWN = 0
-    GOOD = 1
-    SKIP = 2
-    ASSUMED_BAD = 3
-    DENIED = 4
+from hosts.rdma.counters import EvState
+from hosts.rdma.events import Event
+from hosts.rdma.paths import Path, PlanePaths, RemotePaths
 
 
 class EvInput(IntEnum):

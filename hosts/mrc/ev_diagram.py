@@ -8,7 +8,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from hosts.mrc.ev import TRANSITIONS, EvInput, EvState
+from hosts.mrc.ev import TRANSITIONS, EvInput
+from hosts.rdma.counters import EvState
 
 BEGIN = "<!-- drawn by hosts.mrc.ev_diagram: do not edit -->"
 END = "<!-- end of drawing -->"

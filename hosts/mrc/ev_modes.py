@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from hosts.mrc.paths import Path
+from hosts.rdma.paths import Path
 
 EV_BITS = 32
 

@@ -1,7 +1,7 @@
-"""What the core tells its user: one small class per kind of event.
+"""What happens to entropy values, planes and windows of MRC: one small class per kind of event.
 
-Nothing here happens per packet on an undisturbed path, so events cost nothing there. `t_ns` is the time the
-caller passed in when the event came about.
+`hosts.rdma.events` has what RoCEv2 knows as well. `t_ns` is the time that the caller passed in when the event
+came about.
 """
 
 from __future__ import annotations
@@ -9,36 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-
-class Status(Enum):
-    """How a work request ended."""
-
-    SUCCESS = "success"
-    REMOTE_ACCESS_ERROR = "remote access error"
-    RETRY_EXCEEDED = "Retry Counter Exceeded"
-    REMOTE_INVALID_REQUEST_ERROR = "remote invalid request error"
-    """RoCEv2 only: packets of a message that do not fit one another."""
-    REMOTE_OPERATION_ERROR = "remote operation error"
-    """RoCEv2 only."""
-    RNR_RETRY_EXCEEDED = "RNR Retry Counter Exceeded"
-    """RoCEv2 only: no receive was posted for too long."""
-    FLUSHED = "flushed"
-    """The QP failed before this request was done."""
-
-
-class LossReason(Enum):
-    """How a packet was found to be lost."""
-
-    GAP = "gap"
-    """Packets sent well after it were acknowledged."""
-    PROBE = "probe"
-    """A tail probe sent well after it was answered."""
-    TIMEOUT = "timeout"
-    """The ACK timer ran out although the peer was heard."""
-    TRIMMED = "trimmed"
-    TRIMMED_LASTHOP = "trimmed at the last hop"
-    NACK = "nack"
-    PORT_DOWN = "port down"
+from hosts.rdma.events import Event
 
 
 class RetireReason(Enum):
@@ -48,40 +19,6 @@ class RetireReason(Enum):
     TIMEOUT = "timeout"
     ALWAYS_SKIP = "always skip"
     DENIED = "denied"
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """Base of all events."""
-
-    t_ns: int
-    qpn: int
-
-
-@dataclass(frozen=True, slots=True)
-class SendCompleted(Event):
-    """A posted write ended; in order of posting."""
-
-    wr_id: int
-    status: Status
-    length_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class ReceiveCompleted(Event):
-    """A WRITE_IMM message arrived whole; in order of RQMSN."""
-
-    imm: int
-    length_bytes: int
-    rqmsn: int
-
-
-@dataclass(frozen=True, slots=True)
-class QpError(Event):
-    """The QP went to its error state; its open requests complete as flushed."""
-
-    status: Status
-    detail: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,26 +55,6 @@ class EvSkipped(Event):
     ev: int
     plane: int
     trimmed: bool
-
-
-@dataclass(frozen=True, slots=True)
-class PacketLost(Event):
-    """A packet counts as lost and will be retransmitted."""
-
-    psn: int
-    ev: int
-    plane: int
-    reason: LossReason
-    sent_ns: int
-
-
-@dataclass(frozen=True, slots=True)
-class Retransmitted(Event):
-    """A lost packet went out again."""
-
-    psn: int
-    old_ev: int
-    new_ev: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,49 +36,7 @@ ACK timer of the specification count down to the error.
 from __future__ import annotations
 
 from hosts.mrc.config import MrcConfig
-
-
-class RttEstimator:
-    """Smoothed RTT and mean deviation [RFC 6298], in integer ns."""
-
-    __slots__ = ("_last_floor_ns", "_next_floor_ns", "latest_ns", "min_ns", "samples", "srtt_ns", "var_ns")
-
-    _FLOOR_SAMPLES = 8
-
-    def __init__(self, initial_ns: int) -> None:
-        self.srtt_ns = initial_ns
-        self.var_ns = initial_ns // 2
-        self.min_ns = initial_ns
-        self.latest_ns = initial_ns
-        self.samples = 0
-        self._last_floor_ns = self._next_floor_ns = initial_ns
-
-    @property
-    def floor_ns(self) -> int:
-        """The least of the last 8 to 16 samples."""
-        return min(self._last_floor_ns, self._next_floor_ns)
-
-    @property
-    def patience_ns(self) -> int:
-        """How long an answer may take: the smoothed RTT and four times its deviation [RFC 6298]."""
-        return self.srtt_ns + 4 * self.var_ns
-
-    def sample(self, rtt_ns: int) -> None:
-        """Take in one unambiguous measurement."""
-        self.latest_ns = rtt_ns
-        if self.samples % self._FLOOR_SAMPLES == 0:
-            self._last_floor_ns = self._next_floor_ns if self.samples else rtt_ns
-            self._next_floor_ns = rtt_ns
-        elif rtt_ns < self._next_floor_ns:
-            self._next_floor_ns = rtt_ns
-        if self.samples == 0:
-            self.srtt_ns, self.var_ns, self.min_ns = rtt_ns, rtt_ns // 2, rtt_ns
-        else:
-            self.var_ns += (abs(rtt_ns - self.srtt_ns) - self.var_ns) >> 2
-            self.srtt_ns += (rtt_ns - self.srtt_ns) >> 3
-            if rtt_ns < self.min_ns:
-                self.min_ns = rtt_ns
-        self.samples += 1
+from hosts.rdma.rtt import RttEstimator
 
 
 class ReorderGuard:

@@ -12,12 +12,12 @@ from enum import Enum
 from typing import Any
 
 from hosts.mrc import events
-from hosts.mrc.events import Event
+from hosts.rdma.events import Event, PacketLost, QpError, ReceiveCompleted, Retransmitted, SendCompleted
 
 CATEGORY: dict[type[Event], str] = {
-    events.SendCompleted: "application",
-    events.ReceiveCompleted: "application",
-    events.QpError: "connectivity",
+    SendCompleted: "application",
+    ReceiveCompleted: "application",
+    QpError: "connectivity",
     events.PlaneDown: "connectivity",
     events.PlaneUp: "connectivity",
     events.PortStatusUnanswered: "connectivity",
@@ -28,8 +28,8 @@ CATEGORY: dict[type[Event], str] = {
     events.EvProbed: "path",
     events.ProbeSent: "recovery",
     events.ProbeAnswered: "recovery",
-    events.PacketLost: "recovery",
-    events.Retransmitted: "recovery",
+    PacketLost: "recovery",
+    Retransmitted: "recovery",
     events.SpuriousLoss: "recovery",
     events.WindowChanged: "congestion",
 }

@@ -14,44 +14,21 @@ from typing import Any, Final
 
 from hosts.mrc.config import MrcConfig
 from hosts.mrc.congestion import CongestionControl, FixedWindow
-from hosts.mrc.ev import Ev, EvInput, EvSet, EvState
-from hosts.mrc.events import (
-    Event,
-    LossReason,
-    PacketLost,
-    ProbeAnswered,
-    ProbeSent,
-    QpError,
-    RetireReason,
-    Retransmitted,
-    SendCompleted,
-    SpuriousLoss,
-    Status,
-    WindowChanged,
-)
-from hosts.mrc.frames import FrameOptions, traffic_class
-from hosts.mrc.icrc import crc32
-from hosts.mrc.loss import AckTimer, ReorderGuard, RttEstimator, TailTimer
-from hosts.mrc.psn import PSN_BITS, PSN_MASK, expand
+from hosts.mrc.ev import Ev, EvInput, EvSet
+from hosts.mrc.events import ProbeAnswered, ProbeSent, RetireReason, SpuriousLoss, WindowChanged
+from hosts.mrc.frames import FrameOptions
+from hosts.mrc.loss import AckTimer, ReorderGuard, TailTimer
 from hosts.mrc.sack import Scoreboard, SentPacket
 from hosts.mrc.wire import (
-    BTH_ACK_REQUEST,
-    BTH_LEN,
     BTH_RETRANSMISSION,
-    BTH_STRUCT,
     BTH_TIMESTAMP,
     DATA_STRUCT,
     DATA_TS_STRUCT,
-    ICRC_LEN,
-    IMM_LEN,
-    IMM_STRUCT,
     METH_LEN,
-    RETH_LEN,
     SETH_MARK_SHIFT,
     SETH_PROBE_REPLY,
     TSETH_FTYPE,
     TSETH_LEN,
-    UDP_LEN,
     EvMark,
     NackReason,
     Opcode,
@@ -59,6 +36,22 @@ from hosts.mrc.wire import (
     since_stamp,
     timestamp,
 )
+from hosts.rdma.counters import EvState
+from hosts.rdma.events import Event, LossReason, PacketLost, QpError, Retransmitted, SendCompleted, Status
+from hosts.rdma.frames import traffic_class
+from hosts.rdma.headers import (
+    BTH_ACK_REQUEST,
+    BTH_LEN,
+    BTH_STRUCT,
+    ICRC_LEN,
+    IMM_LEN,
+    IMM_STRUCT,
+    RETH_LEN,
+    UDP_LEN,
+)
+from hosts.rdma.icrc import crc32
+from hosts.rdma.psn import PSN_BITS, PSN_MASK, expand
+from hosts.rdma.rtt import RttEstimator
 
 Frame = tuple[int, bytes]
 """NIC port, and a whole Ethernet frame for it."""
@@ -713,7 +706,7 @@ class Requester:
         if self.error is not None:
             return
         if self.evs.bad:
-            for ev in self.evs.due_probes(now_ns, self.rtt.patience_ns):
+            for ev in self.evs.due_probes(now_ns, self.rtt.probe_timeout_ns):
                 if (ev, False) not in self._wanted_probes:
                     self._wanted_probes.append((ev, False))
         if not self._unanswered():

@@ -13,37 +13,39 @@ from typing import Final
 
 from hosts.mrc.config import MrcConfig
 from hosts.mrc.ev import EvSet
-from hosts.mrc.events import Event, QpError, ReceiveCompleted, Status
-from hosts.mrc.frames import Flow, FrameOptions, traffic_class
-from hosts.mrc.icrc import crc32
-from hosts.mrc.memory import MemoryTable
-from hosts.mrc.psn import PSN_BITS, PSN_HALF, PSN_MASK
-from hosts.mrc.requester import Frame
+from hosts.mrc.frames import FrameOptions
 from hosts.mrc.sack import ReceiverBitmap
 from hosts.mrc.wire import (
-    BTH_ACK_REQUEST,
-    BTH_OFFSET,
     BTH_RETRANSMISSION,
-    BTH_STRUCT,
     BTH_TIMESTAMP,
     CC_TYPE_SACK,
     DATA_STRUCT,
     DATA_TS_STRUCT,
-    ICRC_LEN,
-    IMM_LEN,
-    IMM_STRUCT,
     SACK_STRUCT,
     SETH_MARK_SHIFT,
     SETH_PROBE_REPLY,
-    UDP_LEN,
     Aeth,
     EvMark,
     Nack,
     NackReason,
     Opcode,
     Probe,
+)
+from hosts.rdma.events import Event, QpError, ReceiveCompleted, Status
+from hosts.rdma.frames import Flow, Frame, traffic_class
+from hosts.rdma.headers import (
+    BTH_ACK_REQUEST,
+    BTH_OFFSET,
+    BTH_STRUCT,
+    ICRC_LEN,
+    IMM_LEN,
+    IMM_STRUCT,
+    UDP_LEN,
     WireError,
 )
+from hosts.rdma.icrc import crc32
+from hosts.rdma.memory import MemoryTable
+from hosts.rdma.psn import PSN_BITS, PSN_HALF, PSN_MASK
 
 _LAST: Final = int(Opcode.WRITE_LAST)
 _LAST_IMM: Final = int(Opcode.WRITE_LAST_IMM)

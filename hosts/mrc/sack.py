@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from mypy_extensions import mypyc_attr
 
-from hosts.mrc.psn import expand, trailing_ones
+from hosts.rdma.psn import expand, trailing_ones
 
 if TYPE_CHECKING:
     from hosts.mrc.ev import Ev

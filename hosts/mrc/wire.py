@@ -15,32 +15,10 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
-Buffer = bytes | bytearray | memoryview
+from hosts.rdma.headers import BTH_ACK_REQUEST, BTH_STRUCT, IMM_STRUCT, RETH_STRUCT, Buffer, unpack
 
-UDP_PORT: Final = 4791
-"""RoCEv2's port, used by default; some sources of the MRC specification say 4971."""
-
-ETH_LEN: Final = 14
-IPV6_LEN: Final = 40
-UDP_LEN: Final = 8
-OUTER_OFFSET: Final = ETH_LEN
-INNER_OFFSET: Final = ETH_LEN + IPV6_LEN
-UDP_OFFSET: Final = INNER_OFFSET + IPV6_LEN
-BTH_OFFSET: Final = UDP_OFFSET + UDP_LEN
-BTH_LEN: Final = 12
 METH_LEN: Final = 4
 TSETH_LEN: Final = 4
-RETH_LEN: Final = 16
-IMM_LEN: Final = 4
-ICRC_LEN: Final = 4
-
-ETHERTYPE_IPV6: Final = 0x86DD
-NEXT_IPV6: Final = 41
-NEXT_UDP: Final = 17
-
-
-class WireError(ValueError):
-    """Bytes that are no MRC header."""
 
 
 class Opcode(IntEnum):
@@ -67,7 +45,6 @@ ENDPOINT_QPN: Final = 2
 """Destination QP of endpoint operations, which belong to no connection [SPEC §6.5]."""
 
 # Byte 8 of the BTH.
-BTH_ACK_REQUEST: Final = 0x80
 BTH_RETRANSMISSION: Final = 0x20
 BTH_TIMESTAMP: Final = 0x10
 
@@ -100,14 +77,11 @@ class EndpointOp(IntEnum):
     EV_PROBE = 1
 
 
-# One call per stack of headers. In all of them BTH is B flags, B pad/version, H P_Key, I QPN, I byte 8 and
-# PSN.
-BTH_STRUCT: Final = struct.Struct(">BBHII")
+# One call per stack of headers; each begins with the fields of `BTH_STRUCT`.
 DATA_STRUCT: Final = struct.Struct(">BBHIIHHQII")
 """BTH, METH, RETH."""
 DATA_TS_STRUCT: Final = struct.Struct(">BBHIIHHHHQII")
 """BTH, METH, TSETH, RETH."""
-IMM_STRUCT: Final = struct.Struct(">I")
 SETH_STRUCT: Final = struct.Struct(">HhIHHIBBhQHHI")
 """SETH and CC_STATE, 36 bytes."""
 SACK_STRUCT: Final = struct.Struct(">BBHIIHhIHHIBBhQHHI")
@@ -165,7 +139,7 @@ class Bth:
     @classmethod
     def unpack(cls, buffer: Buffer, offset: int = 0) -> Bth:
         """Read the header at `offset`."""
-        opcode, second, pkey, qpn, last = _unpack(BTH_STRUCT, buffer, offset)
+        opcode, second, pkey, qpn, last = unpack(BTH_STRUCT, buffer, offset)
         flags = last >> 24
         return cls(
             opcode=opcode,
@@ -183,7 +157,6 @@ class Bth:
 
 _METH: Final = struct.Struct(">HH")
 _TSETH: Final = struct.Struct(">HH")
-_RETH: Final = struct.Struct(">QII")
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +173,7 @@ class Meth:
     @classmethod
     def unpack(cls, buffer: Buffer, offset: int = 0) -> Meth:
         """Read the header at `offset`."""
-        return cls(*_unpack(_METH, buffer, offset))
+        return cls(*unpack(_METH, buffer, offset))
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +190,7 @@ class Tseth:
     @classmethod
     def unpack(cls, buffer: Buffer, offset: int = 0) -> Tseth:
         """Read the header at `offset`."""
-        stamp, rest = _unpack(_TSETH, buffer, offset)
+        stamp, rest = unpack(_TSETH, buffer, offset)
         return cls(stamp, rest >> 15)
 
 
@@ -232,12 +205,12 @@ class Reth:
 
     def pack(self) -> bytes:
         """Return the header's bytes."""
-        return _RETH.pack(self.virtual_address & (1 << 64) - 1, self.rkey & 0xFFFFFFFF, self.dma_length)
+        return RETH_STRUCT.pack(self.virtual_address & (1 << 64) - 1, self.rkey & 0xFFFFFFFF, self.dma_length)
 
     @classmethod
     def unpack(cls, buffer: Buffer, offset: int = 0) -> Reth:
         """Read the header at `offset`."""
-        return cls(*_unpack(_RETH, buffer, offset))
+        return cls(*unpack(RETH_STRUCT, buffer, offset))
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +227,7 @@ class Aeth:
     @classmethod
     def unpack(cls, buffer: Buffer, offset: int = 0) -> Aeth:
         """Read the header at `offset`."""
-        (word,) = _unpack(IMM_STRUCT, buffer, offset)
+        (word,) = unpack(IMM_STRUCT, buffer, offset)
         return cls(word & 0xFFFFFF, word >> 24)
 
 
@@ -310,7 +283,7 @@ class Sack:
     @classmethod
     def unpack(cls, buffer: Buffer, offset: int = 0) -> Sack:
         """Read the headers at `offset`."""
-        head, ack, entropy, spdc, dpdc, cack, cc, mpr, base, bitmap, stamp, ooo, tail = _unpack(
+        head, ack, entropy, spdc, dpdc, cack, cc, mpr, base, bitmap, stamp, ooo, tail = unpack(
             SETH_STRUCT, buffer, offset
         )
         return cls(
@@ -365,7 +338,7 @@ class Nack:
     @classmethod
     def unpack(cls, buffer: Buffer, offset: int = 0) -> Nack:
         """Read the header at `offset`."""
-        _, reason, vendor, entropy, spdc, dpdc, psn, cc, _, stamp = _unpack(NETH_STRUCT, buffer, offset)
+        _, reason, vendor, entropy, spdc, dpdc, psn, cc, _, stamp = unpack(NETH_STRUCT, buffer, offset)
         return cls(reason, entropy, psn & 0xFFFFFF, spdc, dpdc, cc & 15, stamp, vendor)
 
 
@@ -396,7 +369,7 @@ class Probe:
     @classmethod
     def unpack(cls, buffer: Buffer, offset: int = 0) -> Probe:
         """Read the header at `offset`."""
-        _, _, vendor, probe_id, _, spdc, dpdc, stamp, _ = _unpack(PETH_STRUCT, buffer, offset)
+        _, _, vendor, probe_id, _, spdc, dpdc, stamp, _ = unpack(PETH_STRUCT, buffer, offset)
         return cls(probe_id, spdc, dpdc, stamp, vendor)
 
 
@@ -419,7 +392,7 @@ class EndpointRequest:
     @classmethod
     def unpack(cls, buffer: Buffer, offset: int = 0) -> EndpointRequest:
         """Read the header at `offset`."""
-        head, _, vendor, mask, _, stamp, _ = _unpack(ERTH_STRUCT, buffer, offset)
+        head, _, vendor, mask, _, stamp, _ = unpack(ERTH_STRUCT, buffer, offset)
         return cls(head & 3, mask, stamp, vendor)
 
 
@@ -454,7 +427,7 @@ class EndpointResponse:
     @classmethod
     def unpack(cls, buffer: Buffer, offset: int = 0) -> EndpointResponse:
         """Read the header at `offset`."""
-        head, _, vendor, entropy, mask, stamp, _, service = _unpack(EETH_STRUCT, buffer, offset)
+        head, _, vendor, entropy, mask, stamp, _, service = unpack(EETH_STRUCT, buffer, offset)
         return cls(head >> 2 & 3, entropy, mask, stamp, service, vendor)
 
 
@@ -471,9 +444,3 @@ def join_ev(udp_source: int, flow_label: int, *, low_half_in_udp: bool = True) -
     """Return the EV that `split_ev` took apart; bits above the label's low 16 are ignored."""
     flow = flow_label & 0xFFFF
     return flow << 16 | udp_source if low_half_in_udp else udp_source << 16 | flow
-
-
-def _unpack(layout: struct.Struct, buffer: Buffer, offset: int) -> tuple[int, ...]:
-    if offset < 0 or len(buffer) - offset < layout.size:
-        raise WireError(f"{len(buffer) - offset} bytes where {layout.size} are needed")
-    return layout.unpack_from(buffer, offset)

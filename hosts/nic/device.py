@@ -12,11 +12,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 
-from hosts.mrc.events import Event
-from hosts.mrc.paths import PortAddress
 from hosts.nic.delay_line import DelayLine
 from hosts.nic.ports import SEND_BUFFER_BYTES, Receiver, TransmitPort, send_buffer_bytes, sharpen_timers
 from hosts.nic.routes import nic_addresses
+from hosts.rdma.events import Event
+from hosts.rdma.paths import PortAddress
 from hosts.transports import Config, make_endpoint
 from linux.carrier import CarrierWatch
 from topologies import Fabric

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hosts.mrc.paths import Path, PlanePaths, PortAddress, RemotePaths
+from hosts.rdma.paths import Path, PlanePaths, PortAddress, RemotePaths
 from topologies import Fabric
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any, Protocol
 
-from hosts.mrc.events import Event, ReceiveCompleted, SendCompleted, Status
 from hosts.nic.device import Device
+from hosts.rdma.events import Event, ReceiveCompleted, SendCompleted, Status
 from hosts.streams.stream import RemoteRegion
 
 

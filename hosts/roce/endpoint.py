@@ -10,16 +10,15 @@ from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from hosts.mrc.endpoint import Drops, EvCounters
-from hosts.mrc.ev import EvState
-from hosts.mrc.events import Event, QpError, ReceiveCompleted, SendCompleted
-from hosts.mrc.icrc import RESIDUE, crc32
-from hosts.mrc.memory import Access, MemoryRegion, MemoryTable
-from hosts.mrc.paths import PortAddress, RemotePaths
-from hosts.mrc.psn import PSN_MASK
-from hosts.mrc.reports import Completion, Reports, message_view
-from hosts.mrc.requester import Frame
-from hosts.mrc.wire import BTH_LEN, BTH_STRUCT, ICRC_LEN, IMM_STRUCT
+from hosts.rdma.counters import Drops, EvCounters, EvState
+from hosts.rdma.events import Event, QpError, ReceiveCompleted, SendCompleted
+from hosts.rdma.frames import Frame
+from hosts.rdma.headers import BTH_LEN, BTH_STRUCT, ICRC_LEN, IMM_STRUCT
+from hosts.rdma.icrc import RESIDUE, crc32
+from hosts.rdma.memory import Access, MemoryRegion, MemoryTable
+from hosts.rdma.paths import PortAddress, RemotePaths
+from hosts.rdma.psn import PSN_MASK
+from hosts.rdma.reports import Completion, Reports, message_view
 from hosts.roce.config import RoceConfig
 from hosts.roce.connection import Connection, stripes
 from hosts.roce.frames import MIN_FRAME, FlowCache, Route

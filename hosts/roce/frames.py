@@ -8,10 +8,8 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from hosts.mrc.frames import CE
-from hosts.mrc.icrc import prefix_crc
-from hosts.mrc.paths import PlanePaths
-from hosts.mrc.wire import (
+from hosts.rdma.frames import CE
+from hosts.rdma.headers import (
     BTH_LEN,
     ETH_LEN,
     ETHERTYPE_IPV6,
@@ -21,6 +19,8 @@ from hosts.mrc.wire import (
     NEXT_UDP,
     UDP_LEN,
 )
+from hosts.rdma.icrc import prefix_crc
+from hosts.rdma.paths import PlanePaths
 
 _ETHERNET = struct.Struct(">6s6sH")
 _IPV6 = struct.Struct(">IHBB16s16s")

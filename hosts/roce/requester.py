@@ -10,32 +10,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from hosts.mrc.events import (
-    Event,
-    LossReason,
-    PacketLost,
-    QpError,
-    Retransmitted,
-    SendCompleted,
-    Status,
-)
-from hosts.mrc.frames import traffic_class
-from hosts.mrc.icrc import crc32
-from hosts.mrc.loss import RttEstimator
-from hosts.mrc.psn import PSN_BITS, PSN_MASK, expand
-from hosts.mrc.requester import Frame
-from hosts.mrc.wire import BTH_STRUCT, ICRC_LEN, IMM_STRUCT, UDP_LEN
+from hosts.rdma.events import Event, LossReason, PacketLost, QpError, Retransmitted, SendCompleted, Status
+from hosts.rdma.frames import Frame, traffic_class
+from hosts.rdma.headers import BTH_ACK_REQUEST, BTH_STRUCT, ICRC_LEN, IMM_STRUCT, UDP_LEN
+from hosts.rdma.icrc import crc32
+from hosts.rdma.psn import PSN_BITS, PSN_MASK, expand
+from hosts.rdma.rtt import RttEstimator
 from hosts.roce.config import RoceConfig
 from hosts.roce.frames import Route, prefix
 from hosts.roce.reaction import ReactionPoint
-from hosts.roce.wire import (
-    BTH_ACK_REQUEST,
-    WRITE_STRUCT,
-    NakCode,
-    Opcode,
-    Syndrome,
-    rnr_wait_ns,
-)
+from hosts.roce.wire import WRITE_STRUCT, NakCode, Opcode, Syndrome, rnr_wait_ns
 
 _OPCODES = {
     # (first packet, last packet, immediate)

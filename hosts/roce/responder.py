@@ -11,23 +11,30 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from hosts.mrc.events import Event, QpError, ReceiveCompleted, Status
-from hosts.mrc.frames import traffic_class
-from hosts.mrc.icrc import crc32
-from hosts.mrc.memory import MemoryRegion, MemoryTable
-from hosts.mrc.psn import PSN_BITS, PSN_MASK, expand
-from hosts.mrc.requester import Frame
-from hosts.mrc.wire import BTH_LEN, BTH_STRUCT, ICRC_LEN, IMM_LEN, IMM_STRUCT, RETH_LEN, UDP_LEN
+from hosts.rdma.events import Event, QpError, ReceiveCompleted, Status
+from hosts.rdma.frames import Frame, traffic_class
+from hosts.rdma.headers import (
+    BTH_ACK_REQUEST,
+    BTH_LEN,
+    BTH_STRUCT,
+    ICRC_LEN,
+    IMM_LEN,
+    IMM_STRUCT,
+    RETH_LEN,
+    RETH_STRUCT,
+    UDP_LEN,
+)
+from hosts.rdma.icrc import crc32
+from hosts.rdma.memory import MemoryRegion, MemoryTable
+from hosts.rdma.psn import PSN_BITS, PSN_MASK, expand
 from hosts.roce.config import RoceConfig
 from hosts.roce.frames import Route, prefix
 from hosts.roce.notification import NotificationPoint
 from hosts.roce.wire import (
     ACK_STRUCT,
-    BTH_ACK_REQUEST,
     BTH_BECN,
     CNP_RESERVED,
     NO_CREDIT_LIMIT,
-    RETH_STRUCT,
     NakCode,
     Opcode,
     Syndrome,

@@ -10,7 +10,7 @@ import struct
 from dataclasses import dataclass
 from enum import IntEnum
 
-from hosts.mrc.wire import BTH_LEN, BTH_STRUCT, Buffer, WireError
+from hosts.rdma.headers import BTH_LEN, BTH_STRUCT, Buffer, WireError
 
 
 class Opcode(IntEnum):

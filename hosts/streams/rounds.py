@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Protocol
 
-from hosts.mrc.events import Event
 from hosts.nic.device import Device
+from hosts.rdma.events import Event
 from hosts.streams.stream import StreamReceiver, StreamSender
 
 ROUNDS = 256

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hosts.mrc.events import Event, ReceiveCompleted, SendCompleted, Status
-from hosts.mrc.memory import Access, MemoryRegion
 from hosts.nic.device import Device
+from hosts.rdma.events import Event, ReceiveCompleted, SendCompleted, Status
+from hosts.rdma.memory import Access, MemoryRegion
 from hosts.streams.messages import MessageFactory
 
 MAX_SLOTS, MIN_SLOTS = 64, 4

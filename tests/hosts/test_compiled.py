@@ -34,7 +34,7 @@ def apart(tmp_path, monkeypatch):
     """Sources and builds of this test's own."""
     source = tmp_path / "hosts"
     for package in compiled.COMPILED:
-        (tmp_path / Path(*package.split("."))).mkdir(parents=True)
+        (tmp_path / Path(*package.split("."))).mkdir(parents=True, exist_ok=True)
     for file in compiled.sources():
         shutil.copy(ROOT / "hosts" / file, source / file)
     monkeypatch.setattr(compiled, "_SOURCE", source)
@@ -46,7 +46,7 @@ def apart(tmp_path, monkeypatch):
 def fake_build() -> Path:
     target = compiled.directory()
     for package in compiled.COMPILED:
-        (target / Path(*package.split("."))).mkdir(parents=True)
+        (target / Path(*package.split("."))).mkdir(parents=True, exist_ok=True)
     return target
 
 
@@ -60,7 +60,12 @@ def test_the_compiled_drivers_are_what_agents_run():
 
 def test_what_is_compiled_is_all_of_the_core_that_a_packet_meets():
     apart = {"__init__", "ev_diagram", "ev_modes", "qlog"}
-    assert {p.stem for p in (ROOT / "hosts" / "mrc").glob("*.py")} == {*compiled.MODULES, *apart}
+    packages = [p for p in compiled.COMPILED if p.startswith(("hosts.mrc", "hosts.rdma"))]
+    for package in packages:
+        there = {p.stem for p in ROOT.joinpath(*package.split(".")).glob("*.py")}
+        assert there - apart == set(compiled.COMPILED[package]), package
+    folders = {p.parent for name in ("mrc", "rdma") for p in (ROOT / "hosts" / name).rglob("*.py")}
+    assert {ROOT.joinpath(*package.split(".")) for package in packages} == folders
 
 
 def test_a_build_is_used_until_its_source_changes(apart):
@@ -68,12 +73,12 @@ def test_a_build_is_used_until_its_source_changes(apart):
     for package in compiled.COMPILED:
         path = ["source"]
         compiled.prefer(path, package)
-        assert path == [str(target / Path(*package.split("."))), "source"]
-    for edited in ("nic/device.py", "mrc/psn.py"):
+        assert path == [str(target.joinpath(*package.split("."))), "source"]
+    for edited in ("nic/device.py", "mrc/wire.py", "rdma/psn.py"):
         text = (apart / edited).read_text()
         (apart / edited).write_text(text + "# edited\n")
         path = ["source"]
-        compiled.prefer(path, compiled.CORE)
+        compiled.prefer(path, "hosts.mrc")
         assert path == ["source"]
         (apart / edited).write_text(text)
 
@@ -82,7 +87,7 @@ def test_pure_python_can_be_asked_for(apart, monkeypatch):
     fake_build()
     monkeypatch.setenv(compiled.PURE_VARIABLE, "1")
     path = ["source"]
-    compiled.prefer(path, compiled.CORE)
+    compiled.prefer(path, "hosts.mrc")
     assert path == ["source"]
 
 
@@ -98,7 +103,7 @@ def test_without_a_compiler_one_line_says_so_and_nothing_is_left(apart, monkeypa
 def test_source_that_does_not_compile_says_where_to_look_and_leaves_no_build(apart, capsys):
     if shutil.which("gcc") is None:
         pytest.skip("no gcc here")
-    (apart / "mrc" / "psn.py").write_text("this is no Python\n")
+    (apart / "rdma" / "psn.py").write_text("this is no Python\n")
     assert compiled.main() == 3
     log = Path(compiled.sys.prefix) / "mrclab-core" / "build.log"
     assert str(log) in capsys.readouterr().err
@@ -137,5 +142,5 @@ def test_the_core_passes_its_tests_in_the_other_mode_too():
             pytest.fail("the core was not compiled")
         pytest.skip("the core is not compiled: 'make compile'")
     other = "1" if compiled.in_use() else ""
-    done = python("-m", "pytest", "-q", "-x", "tests/hosts/mrc", MRCLAB_PURE=other)
+    done = python("-m", "pytest", "-q", "-x", "tests/hosts/mrc", "tests/hosts/roce", MRCLAB_PURE=other)
     assert done.returncode == 0, done.stdout[-3000:]

@@ -11,11 +11,12 @@ import pytest
 
 from hosts import eventlog
 from hosts.eventlog import BUFFER_EVENTS, EventLog, LogFile, pack, unpack
-from hosts.mrc import events, qlog
-from hosts.mrc.events import EvSkipped, ReceiveCompleted, SendCompleted, Status
+from hosts.mrc import qlog
+from hosts.mrc.events import EvSkipped
+from hosts.rdma.events import Event, ReceiveCompleted, SendCompleted, Status
 
 
-def sample(kind: type[events.Event]) -> events.Event:
+def sample(kind: type[Event]) -> Event:
     """An event of that kind with all its fields filled in."""
     values: list[object] = []
     for number, field in enumerate(dataclasses.fields(kind)):

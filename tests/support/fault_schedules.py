@@ -15,9 +15,11 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from hosts.mrc import EvState, MrcConfig
-from hosts.mrc.events import EvReplaced, QpError, ReceiveCompleted, Retransmitted, SendCompleted, Status
+from hosts.mrc import MrcConfig
+from hosts.mrc.events import EvReplaced
 from hosts.mrc.wire import NackReason
+from hosts.rdma.counters import EvState
+from hosts.rdma.events import QpError, ReceiveCompleted, Retransmitted, SendCompleted, Status
 from tests.support.mrc_sim import Network, Sim, ev_value
 
 PLANES, PATHS = 3, 5

@@ -7,11 +7,14 @@ from dataclasses import dataclass, field
 from ipaddress import IPv6Address
 from pathlib import Path as FilePath
 
-from hosts.mrc import Path, PlanePaths, wire
+from hosts.mrc import wire
 from hosts.mrc.config import DscpMap
-from hosts.mrc.frames import FrameOptions, prefix, traffic_class
-from hosts.mrc.icrc import packet_icrc
-from hosts.mrc.wire import ICRC_LEN, INNER_OFFSET, UDP_LEN, UDP_OFFSET
+from hosts.mrc.frames import FrameOptions, prefix
+from hosts.rdma import headers
+from hosts.rdma.frames import traffic_class
+from hosts.rdma.headers import ICRC_LEN, INNER_OFFSET, UDP_LEN, UDP_OFFSET
+from hosts.rdma.icrc import packet_icrc
+from hosts.rdma.paths import Path, PlanePaths
 
 DSCP = DscpMap()
 EV = 0x0003_C005
@@ -46,7 +49,7 @@ def frame_of(
     ce: bool = False,
     ecn_capable: bool = False,
     ev: int = EV,
-    udp_port: int = wire.UDP_PORT,
+    udp_port: int = headers.UDP_PORT,
     low_half_in_udp: bool = True,
 ) -> bytes:
     """A whole frame around the bytes from the BTH up to the ICRC."""

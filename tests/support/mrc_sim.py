@@ -12,9 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from hosts.mrc import Endpoint, Path, PlanePaths, PortAddress, RemotePaths
-from hosts.mrc.events import Event
-from hosts.mrc.wire import BTH_OFFSET, IPV6_LEN, NEXT_IPV6, UDP_OFFSET
+from hosts.mrc import Endpoint
+from hosts.rdma.events import Event
+from hosts.rdma.headers import BTH_OFFSET, IPV6_LEN, NEXT_IPV6, UDP_OFFSET
+from hosts.rdma.paths import Path, PlanePaths, PortAddress, RemotePaths
 
 TRIMMED_LENGTH = BTH_OFFSET + 36
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from hosts.mrc import wire
+from hosts.rdma import headers
 from tests.support.mrc_packets import (
     DSCP,
     EV,
@@ -147,7 +148,7 @@ def test_a_wrong_icrc_is_told(tmp_path: Path) -> None:
 
 def shorter(packet: Packet, length: int) -> bytes:
     """A packet of fewer bytes whose lengths are right: cut by its sender, not by the capture."""
-    middle = packet.frame[wire.BTH_OFFSET : wire.BTH_OFFSET + length]
+    middle = packet.frame[headers.BTH_OFFSET : headers.BTH_OFFSET + length]
     return frame_of(middle, dscp=DSCP.control)
 
 
@@ -156,7 +157,7 @@ def test_packets_that_end_in_a_header_are_told_and_break_nothing(tmp_path: Path)
         shorter(packet, length)
         for packet in every_packet()
         if not packet.fields["mrc.trimmed"]
-        for length in range(wire.BTH_LEN, wire.BTH_LEN + len(packet.extension))
+        for length in range(headers.BTH_LEN, headers.BTH_LEN + len(packet.extension))
     ]
     capture = tmp_path / "short.pcap"
     write_pcap(capture, frames)

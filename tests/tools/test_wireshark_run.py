@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from hosts.mrc import wire
+from hosts.rdma import headers
 from hosts.streams.stream import StreamPlan
 from tests.end_to_end.conftest import Up, tiny  # noqa: F401
 from tests.support.agents import Incast, incast, incast_network
@@ -51,7 +52,7 @@ def test_a_run_is_shown_whole(capture: Path) -> None:
     assert tshark("-r", str(capture), "-Y", "_ws.malformed || mrc.expert.short") == ""
     names = ["mrc.bth.opcode", "mrc.icrc.status", "mrc.ev.plane", "mrc_usid.plane", "infiniband.bth.opcode"]
     packets = fields_of(capture, [*names, "udp.dstport"], *CHECK_ICRC)
-    packets = [p for p in packets if p.get("udp.dstport") == str(wire.UDP_PORT)]
+    packets = [p for p in packets if p.get("udp.dstport") == str(headers.UDP_PORT)]
     assert len(packets) > 300
     assert Counter(p["mrc.icrc.status"] for p in packets) == {"good": len(packets)}
     seen = {wire.Opcode(int(p["mrc.bth.opcode"], 16)) for p in packets}
@@ -116,7 +117,7 @@ def test_every_opcode_of_a_live_run_is_shown_with_its_fields(everything: Path) -
     complaints = ["_ws.malformed", "mrc.expert.short"]
     packets = fields_of(everything, [*names, *complaints, "udp.dstport"])
     assert not [p for p in packets if any(complaint in p for complaint in complaints)]
-    packets = [p for p in packets if p.get("udp.dstport") == str(wire.UDP_PORT)]
+    packets = [p for p in packets if p.get("udp.dstport") == str(headers.UDP_PORT)]
     assert {int(p["mrc.bth.opcode"], 16) for p in packets} == {int(opcode) for opcode in wire.Opcode}
     for kind in ("request", "response"):
         operations = {int(p[name], 0) for p in packets if (name := f"mrc.endpoint.{kind}") in p}

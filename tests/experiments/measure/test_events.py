@@ -6,7 +6,8 @@ import pytest
 
 from experiments.measure.events import Event, load_events
 from hosts.eventlog import LogFile
-from hosts.mrc.events import EvRetired, RetireReason, SendCompleted, Status
+from hosts.mrc.events import EvRetired, RetireReason
+from hosts.rdma.events import SendCompleted, Status
 from linux.errors import InputError
 from tests.support.synthetic_run import log_text
 

@@ -7,10 +7,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from hosts.mrc import Access, Endpoint, MrcConfig, Path, PlanePaths, RemotePaths
+from hosts.mrc import Endpoint, MrcConfig
 from hosts.mrc.ev import EvInput
-from hosts.mrc.events import EvSkipped, PacketLost, QpError, ReceiveCompleted, SendCompleted, Status
-from hosts.mrc.wire import BTH_OFFSET, Nack, NackReason, Opcode, Sack
+from hosts.mrc.events import EvSkipped
+from hosts.mrc.wire import Nack, NackReason, Opcode, Sack
+from hosts.rdma.events import PacketLost, QpError, ReceiveCompleted, SendCompleted, Status
+from hosts.rdma.headers import BTH_OFFSET
+from hosts.rdma.memory import Access
+from hosts.rdma.paths import Path, PlanePaths, RemotePaths
 from tests.support.mrc_sim import Network, Sim, frame_psn, mark_ce, port_addresses, remote_paths, trim
 
 
@@ -404,7 +408,7 @@ def test_the_fuzz_has_every_kind_of_frame():
 
 def reseal(frame: bytes) -> bytes:
     """Give a broken frame lengths and an ICRC that are right, so that it gets past them."""
-    from hosts.mrc.icrc import packet_icrc
+    from hosts.rdma.icrc import packet_icrc
 
     body = bytearray(frame)
     body[106] = 0

@@ -8,10 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hosts.mrc.config import MrcConfig
-from hosts.mrc.ev import TRANSITIONS, EvInput, EvSet, EvState
+from hosts.mrc.ev import TRANSITIONS, EvInput, EvSet
 from hosts.mrc.ev_diagram import diagram, renew
 from hosts.mrc.ev_modes import EvField, EvMode, EvProfile, expand, invent, make_paths
 from hosts.mrc.events import EvReplaced, EvRestored, EvRetired, EvSkipped, RetireReason
+from hosts.rdma.counters import EvState
 from tests.support.mrc_sim import ev_value, remote_paths
 from tests.support.paths import ROOT
 

@@ -5,19 +5,12 @@ from itertools import pairwise
 import pytest
 
 from hosts.mrc import MrcConfig
-from hosts.mrc.events import (
-    EvRetired,
-    LossReason,
-    PacketLost,
-    ProbeSent,
-    QpError,
-    Retransmitted,
-    SendCompleted,
-    SpuriousLoss,
-    Status,
-)
-from hosts.mrc.loss import AckTimer, ReorderGuard, RttEstimator, TailTimer
-from hosts.mrc.wire import BTH_OFFSET, Opcode
+from hosts.mrc.events import EvRetired, ProbeSent, SpuriousLoss
+from hosts.mrc.loss import AckTimer, ReorderGuard, TailTimer
+from hosts.mrc.wire import Opcode
+from hosts.rdma.events import LossReason, PacketLost, QpError, Retransmitted, SendCompleted, Status
+from hosts.rdma.headers import BTH_OFFSET
+from hosts.rdma.rtt import RttEstimator
 from tests.support.mrc_sim import Network, Sim, ev_value, frame_ev, frame_psn, is_data
 
 

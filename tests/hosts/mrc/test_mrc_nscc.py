@@ -8,11 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.queues import TICKS_PER_US, queue_setting
-from hosts.mrc import MrcConfig, RemotePaths
+from hosts.mrc import MrcConfig
 from hosts.mrc.congestion import NsccControl, RateCap, make_controller
-from hosts.mrc.events import SendCompleted, Status, WindowChanged
+from hosts.mrc.events import WindowChanged
 from hosts.mrc.nscc import Nscc, NsccConfig
-from hosts.mrc.wire import BTH_OFFSET
+from hosts.rdma.events import SendCompleted, Status
+from hosts.rdma.headers import BTH_OFFSET
+from hosts.rdma.paths import RemotePaths
 from tests.support.mrc_sim import Network, Sim, is_data, remote_paths
 from topologies import LinkProfile
 

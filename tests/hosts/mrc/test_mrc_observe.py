@@ -3,8 +3,11 @@
 import json
 from dataclasses import is_dataclass
 
-from hosts.mrc import MrcConfig, events, qlog
-from hosts.mrc.events import Event, EvRetired, LossReason, PacketLost, SendCompleted
+import hosts.mrc.events
+import hosts.rdma.events
+from hosts.mrc import MrcConfig, qlog
+from hosts.mrc.events import EvRetired
+from hosts.rdma.events import Event, LossReason, PacketLost, SendCompleted
 from tests.support.mrc_sim import Network, Sim, ev_value
 
 
@@ -52,5 +55,6 @@ def test_qlog_records_are_json_with_time_in_ms():
 
 
 def test_every_kind_of_event_has_a_category():
-    kinds = {k for k in vars(events).values() if is_dataclass(k) and issubclass(k, Event)} - {Event}
+    named = [*vars(hosts.mrc.events).values(), *vars(hosts.rdma.events).values()]
+    kinds = {k for k in named if is_dataclass(k) and issubclass(k, Event)} - {Event}
     assert kinds == set(qlog.CATEGORY)

@@ -7,20 +7,10 @@ from dataclasses import replace
 import pytest
 
 from hosts.mrc import MrcConfig
-from hosts.mrc.events import (
-    EvProbed,
-    EvRetired,
-    LossReason,
-    PacketLost,
-    PlaneDown,
-    PlaneUp,
-    PortStatusUnanswered,
-    QpError,
-    ReceiveCompleted,
-    SendCompleted,
-    Status,
-)
-from hosts.mrc.wire import BTH_OFFSET, Aeth, EndpointOp, EndpointRequest, Nack, NackReason, Opcode, Sack
+from hosts.mrc.events import EvProbed, EvRetired, PlaneDown, PlaneUp, PortStatusUnanswered
+from hosts.mrc.wire import Aeth, EndpointOp, EndpointRequest, Nack, NackReason, Opcode, Sack
+from hosts.rdma.events import LossReason, PacketLost, QpError, ReceiveCompleted, SendCompleted, Status
+from hosts.rdma.headers import BTH_OFFSET
 from tests.support.mrc_sim import Network, Sim, ev_value, frame_ev, frame_psn, is_data
 
 

@@ -9,25 +9,29 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hosts.mrc import Endpoint, EvState, MrcConfig, Path, RemotePaths
+from hosts.mrc import Endpoint, MrcConfig
 from hosts.mrc.events import (
     EvReplaced,
     EvRestored,
     EvRetired,
     EvSkipped,
-    LossReason,
-    PacketLost,
     PlaneDown,
     ProbeAnswered,
     ProbeSent,
+    RetireReason,
+)
+from hosts.rdma.counters import EvState
+from hosts.rdma.events import (
+    LossReason,
+    PacketLost,
     QpError,
     ReceiveCompleted,
-    RetireReason,
     Retransmitted,
     SendCompleted,
     Status,
 )
-from hosts.mrc.wire import BTH_OFFSET
+from hosts.rdma.headers import BTH_OFFSET
+from hosts.rdma.paths import Path, RemotePaths
 from tests.support.fault_schedules import NearWrap
 from tests.support.mrc_sim import (
     Network,

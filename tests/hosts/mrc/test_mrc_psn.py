@@ -3,19 +3,20 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hosts.mrc.psn import PSN_HALF, PSN_MASK, distance, expand, trailing_ones, wire_psn
 from hosts.mrc.sack import ReceiverBitmap
+from hosts.rdma.psn import PSN_HALF, PSN_MASK, expand, trailing_ones
 
 
-def test_distance_wraps():
-    assert distance(0, PSN_MASK) == 1
-    assert distance(PSN_MASK, 0) == -1
-    assert distance(PSN_HALF, 0) == -PSN_HALF
+def test_expand_wraps():
+    near = (1 << 24) + PSN_MASK
+    assert expand(0, near) - near == 1
+    assert expand(PSN_MASK, near + 1) - (near + 1) == -1
+    assert expand(PSN_HALF, 1 << 24) - (1 << 24) == -PSN_HALF
 
 
 @given(st.integers(1 << 24, 1 << 40), st.integers(-PSN_HALF, PSN_HALF - 1))
 def test_expand_undoes_wire(near, offset):
-    assert expand(wire_psn(near + offset), near) == near + offset
+    assert expand((near + offset) & PSN_MASK, near) == near + offset
 
 
 @given(st.integers(0, 1 << 200))
@@ -33,7 +34,7 @@ def test_bitmap_equals_a_plain_set(seed, count):
     reported: set[int] = set()
     for _ in range(count):
         psn = min(bitmap.expected + int(rng.expovariate(1 / 60)), bitmap.expected + 1023)
-        assert bitmap.locate(wire_psn(psn)) == psn
+        assert bitmap.locate(psn & PSN_MASK) == psn
         assert bitmap.is_new(psn) == (psn not in have)
         if psn not in have:
             have.add(psn)

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hosts.mrc import wire
+from hosts.rdma import headers
 
 
 def test_bth_bytes():
@@ -148,7 +149,7 @@ HEADERS = [
 def test_parsers_take_any_bytes(header, data, offset):
     try:
         parsed = header.unpack(data, offset)
-    except wire.WireError:
+    except headers.WireError:
         assert offset < 0 or len(data) - offset < 36
     else:
         size = len(parsed.pack())

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 import pytest
 from scapy.layers.l2 import Ether
 
-from hosts.mrc import MrcConfig, Path, PlanePaths, PortAddress, RemotePaths
+from hosts.mrc import MrcConfig
 from hosts.nic.device import Device
 from hosts.nic.ports import Receiver
+from hosts.rdma.paths import Path, PlanePaths, PortAddress, RemotePaths
 from hosts.scapy_layers import TSETH
 from hosts.streams.stream import StreamPlan, StreamReceiver, StreamSender
 from linux.namespaces import inside

@@ -91,7 +91,7 @@ def test_what_argparse_refuses_is_bad_input(words: str) -> None:
 
 
 def test_a_failed_write_ends_the_measurement() -> None:
-    from hosts.mrc.events import SendCompleted, Status
+    from hosts.rdma.events import SendCompleted, Status
 
     job = Bandwidth.__new__(Bandwidth)
     with pytest.raises(PerfError, match="Retry Counter Exceeded"):

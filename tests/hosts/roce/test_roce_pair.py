@@ -10,8 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hosts.mrc import Endpoint as MrcEndpoint
-from hosts.mrc import RemotePaths
-from hosts.mrc.events import (
+from hosts.rdma.events import (
     LossReason,
     PacketLost,
     QpError,
@@ -20,6 +19,7 @@ from hosts.mrc.events import (
     SendCompleted,
     Status,
 )
+from hosts.rdma.paths import RemotePaths
 from hosts.roce import DcqcnConfig, Endpoint, RoceConfig
 from hosts.roce.connection import stripes
 from hosts.roce.routing import choose_path, choose_plane, flow_label, udp_source

@@ -11,8 +11,8 @@ from scapy.layers.inet import UDP
 from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import Ether
 
-from hosts.mrc.icrc import packet_icrc
-from hosts.mrc.wire import WireError
+from hosts.rdma.headers import WireError
+from hosts.rdma.icrc import packet_icrc
 from hosts.roce import Endpoint, RoceConfig
 from hosts.roce.routing import flow_label, udp_source
 from hosts.roce.wire import Bth, NakCode, Opcode, Syndrome, rnr_wait_ns, syndrome

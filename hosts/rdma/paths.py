@@ -65,26 +65,3 @@ class PortAddress:
     mac: bytes
     address: bytes
     """IPv6, 16 bytes."""
-
-
-@dataclass(frozen=True, slots=True)
-class QpAttributes:
-    """What two ends tell each other out of band before a QP carries data [SPEC §10, Table 10-1]."""
-
-    qpn: int
-    psn: int
-    """First PSN this end will send, 24 bits."""
-    mtu_bytes: int
-    """Largest payload of one packet this end accepts."""
-    mpr: int
-    """Receive window of this end in PSNs."""
-    udp_port: int
-    ports: tuple[PortAddress, ...]
-    trim_nack: bool = True
-    """This end answers trimmed packets with NACKs."""
-    max_wimm: int = 32
-    """WRITE_IMMs that may be in flight towards this end."""
-    dynamic_mpr: bool = False
-    """This end announces its receive window in SACKs, and heeds that of the other."""
-    transport_ack: bool = False
-    """This end sends transport ACKs, and waits for them. All three hold only where both ends say so."""

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Final
 
-from hosts.mrc.events import Event, ReceiveCompleted, SendCompleted
+from hosts.rdma.events import Event, ReceiveCompleted, SendCompleted
 
 Completion = SendCompleted | ReceiveCompleted
 

@@ -2,7 +2,7 @@
 
 A PSN counts data packets of one direction of one queue pair, whatever path each took [SPEC §7.4.4]. The wire
 carries its low 24 bits. Inside the core PSNs are plain integers that never wrap, so ordinary comparison and
-subtraction are right everywhere; only the edges (`wire_psn`, `expand`) know about 24 bits.
+subtraction are right everywhere; only the edges (`& PSN_MASK`, `expand`) know about 24 bits.
 """
 
 from typing import Final
@@ -10,16 +10,6 @@ from typing import Final
 PSN_BITS: Final = 24
 PSN_MASK: Final = (1 << PSN_BITS) - 1
 PSN_HALF: Final = 1 << (PSN_BITS - 1)
-
-
-def wire_psn(psn: int) -> int:
-    """Return the 24 bits of `psn` that go on the wire."""
-    return psn & PSN_MASK
-
-
-def distance(new: int, old: int) -> int:
-    """Return the signed serial distance new - old of two wire PSNs, in [-2^23, 2^23) [RFC 1982]."""
-    return ((new - old + PSN_HALF) & PSN_MASK) - PSN_HALF
 
 
 def expand(wire: int, near: int) -> int:

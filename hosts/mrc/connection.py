@@ -1,0 +1,64 @@
+"""What the two ends of a queue pair agree on before it carries data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hosts.mrc.config import MrcConfig
+from hosts.rdma.paths import PortAddress
+
+
+@dataclass(frozen=True, slots=True)
+class QpAttributes:
+    """What two ends tell each other out of band before a QP carries data [SPEC §10, Table 10-1]."""
+
+    qpn: int
+    psn: int
+    """First PSN this end will send, 24 bits."""
+    mtu_bytes: int
+    """Largest payload of one packet this end accepts."""
+    mpr: int
+    """Receive window of this end in PSNs."""
+    udp_port: int
+    ports: tuple[PortAddress, ...]
+    trim_nack: bool = True
+    """This end answers trimmed packets with NACKs."""
+    max_wimm: int = 32
+    """WRITE_IMMs that may be in flight towards this end."""
+    dynamic_mpr: bool = False
+    """This end announces its receive window in SACKs, and heeds that of the other."""
+    transport_ack: bool = False
+    """This end sends transport ACKs, and waits for them. All three hold only where both ends say so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """The settings of a connected queue pair: what both ends can do."""
+
+    remote_qpn: int
+    remote_psn: int
+    """First PSN that the peer will send, 24 bits."""
+    mtu_bytes: int
+    """Largest payload of one packet to the peer."""
+    mpr: int
+    """PSNs that may be open towards the peer at most."""
+    max_wimm: int
+    """WRITE_IMMs that may be in flight towards the peer."""
+    trim_nack: bool
+    """The peer answers trimmed packets with NACKs."""
+    dynamic_mpr: bool
+    transport_ack: bool
+
+    @classmethod
+    def agree(cls, config: MrcConfig, remote: QpAttributes) -> Connection:
+        """Return the settings that follow from our options and the peer's attributes."""
+        return cls(
+            remote.qpn,
+            remote.psn,
+            min(remote.mtu_bytes, config.mtu_bytes),
+            min(remote.mpr, config.mpr),
+            remote.max_wimm,
+            remote.trim_nack,
+            config.dynamic_mpr and remote.dynamic_mpr,
+            config.transport_ack and remote.transport_ack,
+        )
