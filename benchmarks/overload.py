@@ -41,13 +41,13 @@ sys.path[:0] = [str(ROOT)]
 
 from benchmarks.kit.paced_sender import PacedSender  # noqa: E402
 from linux.socket_filter import attach_filter  # noqa: E402
-from tests.support.merge import CONTROL, OVERHEAD, TRIMMABLE, Merge, marks_between  # noqa: E402
+from p4src.contract import CONTROL_DSCP, FRAME_OVERHEAD_BYTES, TRIMMABLE_DSCP, Drop  # noqa: E402
+from tests.support.merge import Merge, marks_between  # noqa: E402
 from tests.support.switch_kit import JSON, P4INFO, Namespace, mrc_frame, read_p4info, sid  # noqa: E402
 from topologies import LinkProfile  # noqa: E402
 
 MTU, PAYLOAD = 4300, 4096
-WHOLE = PAYLOAD + OVERHEAD
-QUEUE_FULL, TRIM_LIMIT = 7, 8
+WHOLE = PAYLOAD + FRAME_OVERHEAD_BYTES
 MARK_TOLERANCE = 0.1
 _SO_TIMESTAMPNS = 35
 _PACKET_OUTGOING = 4
@@ -66,8 +66,8 @@ def kernel_drops(merge: Merge) -> int:
 def overload(merge: Merge, rate_bps: int, times: float, seconds: float) -> dict[str, Any]:
     names = {
         "trimmed": ("trim.trimmed", 3),
-        "queue_full": ("drops", QUEUE_FULL),
-        "trim_limit": ("drops", TRIM_LIMIT),
+        "queue_full": ("drops", Drop.QUEUE_FULL),
+        "trim_limit": ("drops", Drop.TRIM_LIMIT),
     }
     before = {name: merge.count(*where) for name, where in names.items()}
     senders = [PacedSender(merge.h[i], data_frame(), pace(rate_bps, times / 2), i - 1) for i in (1, 2)]
@@ -80,7 +80,7 @@ def overload(merge: Merge, rate_bps: int, times: float, seconds: float) -> dict[
 
 
 def data_frame() -> bytes:
-    return mrc_frame(sid(1, 3), PAYLOAD, dscp=TRIMMABLE, ecn=2)
+    return mrc_frame(sid(1, 3), PAYLOAD, dscp=TRIMMABLE_DSCP, ecn=2)
 
 
 def pace(rate_bps: int, times: float) -> float:
@@ -95,7 +95,7 @@ def stamped_socket(merge: Merge, ifname: str) -> socket.socket:
     program = (
         (0x28, 0, 0, 14),
         (0x54, 0, 0, 0x0FC0),
-        (0x15, 0, 1, CONTROL << 6),
+        (0x15, 0, 1, CONTROL_DSCP << 6),
         (6, 0, 0, 1 << 16),
         (6, 0, 0, 0),
     )
@@ -118,21 +118,21 @@ def stamps(listener: socket.socket) -> dict[int, int]:
             data, ancillary, _, address = listener.recvmsg(200, 128)
         except BlockingIOError:
             return found
-        if address[2] == _PACKET_OUTGOING or len(data) < OVERHEAD:
+        if address[2] == _PACKET_OUTGOING or len(data) < FRAME_OVERHEAD_BYTES:
             continue  # shorter is one that was trimmed, and came before the filter
         for _level, kind, value in ancillary:
             if kind == _SO_TIMESTAMPNS:
                 s, ns = struct.unpack("=qq", value)
-                found[struct.unpack_from("!I", data, OVERHEAD - 4)[0]] = s * 10**9 + ns
+                found[struct.unpack_from("!I", data, FRAME_OVERHEAD_BYTES - 4)[0]] = s * 10**9 + ns
 
 
 def control_delays_us(merge: Merge, samples: int, draw: random.Random) -> list[float]:
     """How long control frames take from port 2 to the far end of the link, sorted."""
     start, end = stamped_socket(merge, "s2"), stamped_socket(merge, "h3")
     begun, ended = {}, {}
-    frame = bytearray(mrc_frame(sid(1, 3), 64, dscp=CONTROL))
+    frame = bytearray(mrc_frame(sid(1, 3), 64, dscp=CONTROL_DSCP))
     for number in range(samples):
-        struct.pack_into("!I", frame, OVERHEAD - 4, number)
+        struct.pack_into("!I", frame, FRAME_OVERHEAD_BYTES - 4, number)
         merge.h[2].send(frame)
         time.sleep(draw.uniform(0.5e-3, 2e-3))
         begun.update(stamps(start))

@@ -22,10 +22,9 @@ import finsy as fy
 
 from controller.reading import read_all
 from linux.errors import InputError
+from p4src.contract import ROUTE_TABLE, WAYS_PROFILE
 from topologies import Fabric, Switch
 
-ROUTE = "route"
-WAYS = "ways"
 SEND_TO = "send_to"
 
 
@@ -40,7 +39,7 @@ class Member:
     def to_p4(self) -> fy.P4ActionProfileMember:
         """The member as finsy writes it."""
         action = fy.P4TableAction(SEND_TO, port=self.port, src_mac=self.src_mac, dst_mac=self.dst_mac)
-        return fy.P4ActionProfileMember(WAYS, member_id=self.port, action=action)
+        return fy.P4ActionProfileMember(WAYS_PROFILE, member_id=self.port, action=action)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -53,7 +52,7 @@ class Group:
     def to_p4(self) -> fy.P4ActionProfileGroup:
         """The group as finsy writes it."""
         members = [fy.P4Member(port, weight=weight) for port, weight in self.ports]
-        return fy.P4ActionProfileGroup(WAYS, group_id=self.number, members=members)
+        return fy.P4ActionProfileGroup(WAYS_PROFILE, group_id=self.number, members=members)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -67,7 +66,7 @@ class Route:
     def to_p4(self) -> fy.P4TableEntry:
         """The route as finsy writes it."""
         action = fy.P4IndirectAction(member_id=self.port, group_id=self.group)
-        return fy.P4TableEntry(ROUTE, match=fy.Match(dst_addr=self.prefix), action=action)
+        return fy.P4TableEntry(ROUTE_TABLE, match=fy.Match(dst_addr=self.prefix), action=action)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,9 +228,9 @@ async def read_routing(switch: fy.Switch) -> Routing:
     """What a switch holds for ECMP."""
     members, groups, routes = [], [], []
     wanted: Sequence[Any] = (
-        fy.P4ActionProfileMember(WAYS),
-        fy.P4ActionProfileGroup(WAYS),
-        fy.P4TableEntry(ROUTE),
+        fy.P4ActionProfileMember(WAYS_PROFILE),
+        fy.P4ActionProfileGroup(WAYS_PROFILE),
+        fy.P4TableEntry(ROUTE_TABLE),
     )
     for entity in await read_all(switch, wanted):
         match entity:

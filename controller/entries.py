@@ -12,25 +12,28 @@ from ipaddress import IPv6Network
 
 import finsy as fy
 
-from controller.queues import TRAFFIC_CLASSES, queue_setting
+from controller.queues import queue_setting
+from p4src.contract import (
+    MARKING_TABLE,
+    MY_SID_TABLE,
+    NEXT_HOP_TABLE,
+    PORT_QUEUE_TABLE,
+    PROBE_VERSION,
+    PROBE_VERSION_TABLE,
+    TRAFFIC_CLASS_TABLE,
+    TRAFFIC_CLASSES,
+)
 from topologies import Fabric, Switch, SwitchPort
 
-MY_SID = "my_sid"
-NEXT_HOP = "next_hop"
-TRAFFIC_CLASS = "traffic_class"
-PORT_QUEUE = "port_queue"
-MARKING = "marking"
-PROBE_VERSION = "probe_version"
 # The key field of each table, by finsy's short name (dst_addr for hdr.ipv6.dst_addr).
 KEY_FIELDS = {
-    MY_SID: "dst_addr",
-    NEXT_HOP: "dst_addr",
-    TRAFFIC_CLASS: "dscp",
-    PORT_QUEUE: "port",
-    MARKING: "port",
-    PROBE_VERSION: "version",
+    MY_SID_TABLE: "dst_addr",
+    NEXT_HOP_TABLE: "dst_addr",
+    TRAFFIC_CLASS_TABLE: "dscp",
+    PORT_QUEUE_TABLE: "port",
+    MARKING_TABLE: "port",
+    PROBE_VERSION_TABLE: "version",
 }
-PROBE_FORMAT = 1  # p4src/probe.p4
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -68,9 +71,9 @@ class Entry:
 
 def switch_entries(fabric: Fabric, switch: Switch) -> tuple[Entry, ...]:
     """Every static entry of one switch, in a stable order."""
-    entries = [Entry(MY_SID, str(fabric.sid(switch.usid)), "un")]
-    entries += [Entry(TRAFFIC_CLASS, str(dscp), action) for dscp, action in TRAFFIC_CLASSES.items()]
-    entries.append(Entry(PROBE_VERSION, str(PROBE_FORMAT), "record", (("node", switch.usid),)))
+    entries = [Entry(MY_SID_TABLE, str(fabric.sid(switch.usid)), "un")]
+    entries += [Entry(TRAFFIC_CLASS_TABLE, str(dscp), action) for dscp, action in TRAFFIC_CLASSES.items()]
+    entries.append(Entry(PROBE_VERSION_TABLE, str(PROBE_VERSION), "record", (("node", switch.usid),)))
     for port in switch.ports:
         usid = fabric.usid_of(port.peer.node, switch.plane)
         params = {
@@ -78,7 +81,7 @@ def switch_entries(fabric: Fabric, switch: Switch) -> tuple[Entry, ...]:
             "src_mac": int.from_bytes(port.mac, "big"),
             "dst_mac": int.from_bytes(port.peer_mac, "big"),
         }
-        entries.append(Entry(NEXT_HOP, str(fabric.sid(usid)), "forward", tuple(sorted(params.items()))))
+        entries.append(Entry(NEXT_HOP_TABLE, str(fabric.sid(usid)), "forward", tuple(sorted(params.items()))))
         entries += _queue_entries(fabric, switch, port)
     return tuple(sorted(entries))
 
@@ -93,10 +96,10 @@ def _queue_entries(fabric: Fabric, switch: Switch, port: SwitchPort) -> list[Ent
         "trim_limit": setting.trim_limit,
         "trim_dscp": setting.trim_dscp,
     }
-    entries = [Entry(PORT_QUEUE, str(port.number), "send_at", tuple(sorted(params.items())))]
+    entries = [Entry(PORT_QUEUE_TABLE, str(port.number), "send_at", tuple(sorted(params.items())))]
     if setting.mark is not None:
         start, span = setting.mark
-        entries.append(Entry(MARKING, str(port.number), "red", (("from", start), ("span", span))))
+        entries.append(Entry(MARKING_TABLE, str(port.number), "red", (("from", start), ("span", span))))
     return entries
 
 

@@ -21,14 +21,14 @@ from finsy.proto import p4r, p4r_grpc, rpc_status
 
 from controller.directions import Direction
 from controller.pipeline import Pipeline, shipped_pipeline
-from controller.queues import BYTE_TIME_ONE, TICKS_PER_US, byte_time
+from controller.queues import byte_time
 from linux.errors import InputError
+from p4src.contract import BYTE_TIME_ONE, FAULT_TABLE, RATIO_ONE, TICKS_PER_US
 from switches.spec import RunningSwitch
 from topologies import Fabric, LinkProfile
 
 FaultKind = Literal["blackhole", "loss", "corruption", "rate"]
 FAULT_KINDS: tuple[FaultKind, ...] = ("blackhole", "loss", "corruption", "rate")
-RATIO_ONE = 1 << 32
 BURST_TICKS = TICKS_PER_US * 1000  # by which frames may be ahead of a rate that was cut
 MIN_BURST_FRAMES = 16
 
@@ -224,7 +224,9 @@ def fault_entries(
     action, params = _action(fault, profile)
     return [
         fy.P4TableEntry(
-            f"{control}.fault", match=fy.Match(port=port), action=fy.Action(f"{control}.{action}", **params)
+            f"{control}.{FAULT_TABLE}",
+            match=fy.Match(port=port),
+            action=fy.Action(f"{control}.{action}", **params),
         )
         for control in controls
     ]

@@ -9,24 +9,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from p4src.contract import (
+    BYTE_TIME_ONE,
+    QUEUE_MIN_FRAMES,
+    QUEUE_TRIM_LAST_HOP,
+    TICKS_PER_US,
+    TRIMMED_DSCP,
+    TRIMMED_LAST_HOP_DSCP,
+)
 from topologies import LinkProfile
 
-TICKS_PER_US = 1024
-BYTE_TIME_ONE = 1 << 16
 ETHERNET_HEADER = 14
 _TOP = (1 << 32) - 1
-
-# Codepoints, those of hosts/mrc/config.py. Whatever is not named here is data that is dropped, not trimmed.
-TRIMMABLE_DSCP, RETX_DSCP = 4, 8
-TRIMMED_DSCP, TRIMMED_LAST_HOP_DSCP, CONTROL_DSCP = 12, 16, 46
-# What the switch program does with each: its actions in traffic_class.
-TRAFFIC_CLASSES = {
-    TRIMMABLE_DSCP: "trimmable",
-    RETX_DSCP: "trimmable",
-    TRIMMED_DSCP: "cut",
-    TRIMMED_LAST_HOP_DSCP: "cut",
-    CONTROL_DSCP: "urgent",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +28,12 @@ class QueuePolicy:
     """Depths in parts of the bandwidth-delay product of a plane."""
 
     base_rtt_us: int = 1000
-    min_frames: int = 16
+    min_frames: int = QUEUE_MIN_FRAMES
     """The product is taken to be at least so many frames, which slow links have to be able to hold."""
     mark_from: float = 0.2
     mark_to: float = 0.8
     trim: float = 1.0
-    trim_last_hop: float = 1.5
+    trim_last_hop: float = QUEUE_TRIM_LAST_HOP
     drop: float = 2.0
     trims: float = 0.5
     """How far trimmed frames may go ahead of their half of the link."""

@@ -4,31 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from ipaddress import IPv6Address, IPv6Network
 from typing import cast
 
 import finsy as fy
 
-from controller.queues import TICKS_PER_US
 from controller.reading import read_all
+from p4src.contract import DROP_COUNT, MY_SID_TABLE, NEXT_HOP_TABLE, TICKS_PER_US, Drop
 from topologies import Switch
-
-
-class Drop(IntEnum):
-    """Why a switch dropped a frame; the values are those of `drop_t` in p4src/headers.p4."""
-
-    NOT_IPV6 = 1
-    HOP_LIMIT = 2
-    NOT_OUR_SID = 3
-    NO_ROUTE = 4
-    FAULT_INGRESS = 5
-    FAULT_EGRESS = 6
-    QUEUE_FULL = 7
-    TRIM_LIMIT = 8
-    LIST_ENDED = 9
-    SRH_UNREAD = 10
-    SRH_WRONG = 11
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +58,7 @@ class SwitchCounters:
 
 _QUEUES = {"high": "port_tx_high", "marked": "marked", "trimmed": "trimmed", "refused": "refused"}
 _PER_PORT = ("port_rx", "port_rx_high", "port_tx", *_QUEUES.values())
-_DROPS_PER_PORT = 16  # cells of port_drops: port * 16 + reason
-_SID_TABLES = ("my_sid", "next_hop")
+_SID_TABLES = (MY_SID_TABLE, NEXT_HOP_TABLE)
 
 _Entry = fy.P4CounterEntry | fy.P4TableEntry | fy.P4RegisterEntry
 
@@ -102,7 +84,7 @@ async def read_counters(switch: fy.Switch, model: Switch) -> SwitchCounters:
 
 
 def _drop_cell(port: int, reason: Drop) -> int:
-    return port * _DROPS_PER_PORT + reason
+    return port * DROP_COUNT + reason
 
 
 def _counters(switch: str, ports: Sequence[int], found: Iterable[_Entry]) -> SwitchCounters:

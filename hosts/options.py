@@ -12,8 +12,8 @@ from dataclasses import fields
 from typing import Any
 
 from hosts.mrc import DscpMap, MrcConfig
-from hosts.mrc.config import FRAME_OVERHEAD_BYTES
 from hosts.mrc.nscc import NsccConfig
+from p4src.contract import FRAME_OVERHEAD_BYTES
 from topologies import Fabric
 
 SOFTWARE_RTT_NS = 200_000

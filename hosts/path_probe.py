@@ -18,15 +18,19 @@ from typing import Self
 
 from hosts.nic.ports import ETH_P_IPV6
 from linux.socket_filter import attach_filter, udp_filter
+from p4src.contract import (
+    CONTROL_DSCP,
+    PROBE_HEADER,
+    PROBE_MAX_HOPS,
+    PROBE_PORT,
+    PROBE_RECORD,
+    PROBE_VERSION,
+    TICKS_PER_US,
+)
 from topologies import Fabric
 
-PATH_PROBE_UDP_PORT = 4799
-VERSION = 1
-MAX_HOPS = 8
-TICKS_PER_US = 1024
-CONTROL_DSCP = 46
-_HEAD = struct.Struct("!BBBBIQ")
-_HOP = struct.Struct("!IHHIQ")
+_HEAD = struct.Struct(PROBE_HEADER)
+_HOP = struct.Struct(PROBE_RECORD)
 _PROBE_AT = 14 + 40 + 8
 _HOP_LIMIT = 64
 
@@ -90,11 +94,11 @@ def build_probe(fabric: Fabric, path: ProbedPath, number: int, sent_ns: int) -> 
     segments = [fabric.switch(name).usid for name in path.switches]
     destination = fabric.plan.container([*segments, port.usid]).packed
     capacity = len(path.switches)
-    probe = _HEAD.pack(VERSION, capacity, 0, 0, number, sent_ns) + bytes(capacity * _HOP.size)
+    probe = _HEAD.pack(PROBE_VERSION, capacity, 0, 0, number, sent_ns) + bytes(capacity * _HOP.size)
     length = 8 + len(probe)
     ipv6 = (6 << 28 | CONTROL_DSCP << 22).to_bytes(4, "big") + length.to_bytes(2, "big")
     ipv6 += bytes((socket.IPPROTO_UDP, _HOP_LIMIT)) + port.address.packed + destination
-    udp = struct.pack("!HHHH", PATH_PROBE_UDP_PORT, PATH_PROBE_UDP_PORT, length, 0)
+    udp = struct.pack("!HHHH", PROBE_PORT, PROBE_PORT, length, 0)
     return port.t0_mac + port.mac + b"\x86\xdd" + ipv6 + udp + probe
 
 
@@ -102,7 +106,7 @@ def read_probe(fabric: Fabric, frame: bytes) -> tuple[int, int, tuple[Hop, ...]]
     """Number, sent time (ns) and records of a probe. Raises ValueError on anything else."""
     try:
         version, capacity, used, _, number, sent_ns = _HEAD.unpack_from(frame, _PROBE_AT)
-        if version != VERSION or used > min(capacity, MAX_HOPS):
+        if version != PROBE_VERSION or used > min(capacity, PROBE_MAX_HOPS):
             raise ValueError(f"version {version}, {used} of {capacity} records")
         hops = []
         for index in range(used):
@@ -125,7 +129,7 @@ class PathProber:
         self._fabric = fabric
         kind = socket.SOCK_RAW | socket.SOCK_NONBLOCK
         self._receiver = socket.socket(socket.AF_PACKET, kind, socket.htons(ETH_P_IPV6))
-        attach_filter(self._receiver, udp_filter(PATH_PROBE_UDP_PORT, 512))
+        attach_filter(self._receiver, udp_filter(PROBE_PORT, 512))
         self._senders: list[socket.socket] = []
         for port in fabric.host(host).ports:
             sender = socket.socket(socket.AF_PACKET, kind, 0)

@@ -15,13 +15,13 @@ from switches.bmv2.target import Bmv2Target, Queue
 from switches.spec import RunningSwitch, SwitchSpec
 from switches.target import SwitchTarget, select_target
 from testbed.faults import Faults
+from testbed.links import MIN_QUEUE_FRAMES, QUEUE_NS
 from testbed.names import Names, switch_ports
 from testbed.network import FabricNetwork
 from topologies import Fabric
 
 PROGRAM_TIMEOUT_S = 120.0
 FRAME_HEADER_BYTES = 14
-MIN_QUEUE_PACKETS, QUEUE_MS = 32, 2  # as the links' own queues in testbed.links
 
 Say = Callable[[str], None]
 
@@ -134,7 +134,7 @@ def _queues(fabric: Fabric) -> dict[str, dict[int, Queue]]:
     for link in fabric.links:
         frame_bits = 8 * (link.profile.mtu_bytes + FRAME_HEADER_BYTES)
         rate = max(1, link.profile.rate_bps // frame_bits)
-        queue = Queue(rate, max(MIN_QUEUE_PACKETS, rate * QUEUE_MS // 1000))
+        queue = Queue(rate, max(MIN_QUEUE_FRAMES, rate * QUEUE_NS // 10**9))
         for end in (link.a, link.b):
             if end.node in queues:
                 queues[end.node][end.port] = queue

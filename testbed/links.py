@@ -17,6 +17,7 @@ from controller.queues import bytes_of, queue_setting
 from linux import namespaces, offloads, rtnetlink
 from linux.errors import InputError, MachineError
 from linux.rtnetlink import Request
+from p4src.contract import PRIORITY_CONTROL, PRIORITY_TRIMMED
 from testbed.names import Names
 from topologies import Fabric, Link, LinkProfile
 
@@ -30,7 +31,8 @@ BURST_NS = 100_000
 QUEUE_NS = 2_000_000
 MIN_QUEUE_FRAMES = 32
 # Classes of a switch's port, as switches/ebpf puts frames into them by standard_metadata.priority.
-LINK_CLASS, DATA_CLASS, TRIMMED_CLASS, CONTROL_CLASS = 1, 0x10, 0x11, 0x12
+LINK_CLASS, DATA_CLASS = 1, 0x10
+TRIMMED_CLASS, CONTROL_CLASS = DATA_CLASS + PRIORITY_TRIMMED, DATA_CLASS + PRIORITY_CONTROL
 FIRST_TO_LAST = (CONTROL_CLASS, TRIMMED_CLASS, DATA_CLASS)
 LEAF_HEADROOM = 16  # how many times the link's rate a leaf may borrow: never what holds it back
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from experiments.figures.verdict import Verdict, all_hold, at_least, mean_by_size, nic_mbps, ratio
-from hosts.mrc.config import FRAME_OVERHEAD_BYTES
+from p4src.contract import FRAME_OVERHEAD_BYTES
 
 PAPER = "64-way, at 16 GB: 375 of 400 Gbit/s"
 PAYLOAD_BYTES = 4096

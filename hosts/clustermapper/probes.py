@@ -12,12 +12,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from p4src.contract import CONTROL_DSCP, PROBE_PORT
 from topologies import Fabric, NicPort, Switch
 
-PROBE_UDP_PORT = (
-    4798  # by choice: nothing is registered there. Path probes, which switches write into, have 4799
-)
-CONTROL_DSCP = 46  # the class that waits for nobody
+PROBE_UDP_PORT = PROBE_PORT - 1  # not that of path probes, into which switches write
 MAGIC = b"MAPP"
 ID_OFFSET = 14 + 40 + 8 + len(MAGIC)
 _PAYLOAD_BYTES = 24

@@ -7,28 +7,37 @@ from dataclasses import dataclass
 
 from hosts.mrc.nscc import NsccConfig
 from hosts.rdma.headers import UDP_PORT
+from p4src.contract import (
+    CONTROL_DSCP,
+    FRAME_OVERHEAD_BYTES,
+    NO_TRIM_DSCP,
+    QUEUE_MIN_FRAMES,
+    QUEUE_TRIM_LAST_HOP,
+    RETX_DSCP,
+    TRIMMABLE_DSCP,
+    TRIMMED_DSCP,
+    TRIMMED_LAST_HOP_DSCP,
+)
 
 _NSCC = NsccConfig()
-FRAME_OVERHEAD_BYTES = 138
-"""Of a data packet: Ethernet to RETH and the ICRC."""
-QUEUE_BYTES = 24 * 9014
-"""What waits at most in front of a NIC on a slow link before payloads are cut off: 1.5 times 16 of the
-largest frames (`controller.queues`)."""
+_LARGEST_FRAME_BYTES = 9014
+QUEUE_BYTES = round(QUEUE_TRIM_LAST_HOP * QUEUE_MIN_FRAMES) * _LARGEST_FRAME_BYTES
+"""Bytes that wait in front of a NIC on a slow link before the switch trims (`controller.queues`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class DscpMap:
     """DSCP code points of the traffic classes [SPEC, class names]; values are a deployment's choice."""
 
-    no_trim: int = 0
+    no_trim: int = NO_TRIM_DSCP
     """Data that switches may drop but not trim."""
-    trimmable: int = 4
-    trimmable_retx: int = 8
-    trimmed: int = 12
+    trimmable: int = TRIMMABLE_DSCP
+    trimmable_retx: int = RETX_DSCP
+    trimmed: int = TRIMMED_DSCP
     """Set by a switch that cut the payload off."""
-    trimmed_lasthop: int = 16
+    trimmed_lasthop: int = TRIMMED_LAST_HOP_DSCP
     """Set by the last switch, whose congestion is incast and no fault of the path."""
-    control: int = 46
+    control: int = CONTROL_DSCP
     """SACK, NACK, transport ACK, endpoint responses."""
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from linux.errors import BadInputError, SwitchError
 from linux.namespaces import NETNS_DIR
 from linux.process_deaths import wait_exiting
+from p4src.contract import PRIORITY_CONTROL
 from switches.bmv2 import BMV2_PROGRAM
 from switches.bmv2.thrift import ThriftError, set_queue_depth, set_queue_rate
 from switches.processes import Process, environment, first_to_end, inside, python, stop_all
@@ -24,7 +25,7 @@ from switches.spec import RunningSwitch, SwitchSpec
 
 START_TIMEOUT_S = 60.0
 THRIFT_TIMEOUT_S = 10.0
-PRIORITIES = 3  # queues of a port; BMv2 drops frames of a priority that has none
+PRIORITIES = PRIORITY_CONTROL + 1  # queues of a port; BMv2 drops frames of a priority that has none
 DEATH_TIMEOUT_S = 5.0
 # A directory: every port's frames go there as pcap files. BMv2 flushes each packet, so this is slow.
 PCAP_VARIABLE = "MRCLAB_BMV2_PCAP"

@@ -4,18 +4,21 @@ import finsy as fy
 from finsy.p4schema import P4Schema
 
 from controller.entries import (
-    MARKING,
-    MY_SID,
-    NEXT_HOP,
-    PORT_QUEUE,
-    TRAFFIC_CLASS,
     Entry,
     find_drift,
     switch_entries,
 )
 from controller.pipeline import shipped_pipeline
-from controller.queues import TRAFFIC_CLASSES, bytes_of, queue_setting
+from controller.queues import bytes_of, queue_setting
 from hosts.mrc.config import DscpMap
+from p4src.contract import (
+    MARKING_TABLE,
+    MY_SID_TABLE,
+    NEXT_HOP_TABLE,
+    PORT_QUEUE_TABLE,
+    TRAFFIC_CLASS_TABLE,
+    TRAFFIC_CLASSES,
+)
 from topologies import LinkProfile, load_fabric
 
 FABRIC = load_fabric("tiny")
@@ -23,8 +26,8 @@ FABRIC = load_fabric("tiny")
 
 def test_a_t0_knows_itself_its_t1s_and_its_nics() -> None:
     entries = switch_entries(FABRIC, FABRIC.switch("p1-t0-0"))
-    assert [e.match for e in entries if e.table == MY_SID] == ["fcbb:bb00:1400::/48"]
-    assert [(e.match, dict(e.params)["port"]) for e in entries if e.table == NEXT_HOP] == [
+    assert [e.match for e in entries if e.table == MY_SID_TABLE] == ["fcbb:bb00:1400::/48"]
+    assert [(e.match, dict(e.params)["port"]) for e in entries if e.table == NEXT_HOP_TABLE] == [
         ("fcbb:bb00:1800::/48", 3),
         ("fcbb:bb00:1801::/48", 4),
         ("fcbb:bb00:1c00::/48", 1),
@@ -34,7 +37,7 @@ def test_a_t0_knows_itself_its_t1s_and_its_nics() -> None:
 
 def test_a_t1_knows_itself_and_its_t0s() -> None:
     entries = switch_entries(FABRIC, FABRIC.switch("p0-t1-1"))
-    assert [e.match for e in entries if e.table in (MY_SID, NEXT_HOP)] == [
+    assert [e.match for e in entries if e.table in (MY_SID_TABLE, NEXT_HOP_TABLE)] == [
         "fcbb:bb00:801::/48",
         "fcbb:bb00:400::/48",
         "fcbb:bb00:401::/48",
@@ -43,10 +46,10 @@ def test_a_t1_knows_itself_and_its_t0s() -> None:
 
 def test_ports_get_rate_and_depths_and_marks_but_for_those_to_nics() -> None:
     entries = switch_entries(FABRIC, FABRIC.switch("p1-t0-0"))
-    queues = {e.match: dict(e.params) for e in entries if e.table == PORT_QUEUE}
+    queues = {e.match: dict(e.params) for e in entries if e.table == PORT_QUEUE_TABLE}
     assert {port: q["trim_dscp"] for port, q in queues.items()} == {"1": 16, "2": 16, "3": 12, "4": 12}
-    assert [e.match for e in entries if e.table == MARKING] == ["3", "4"]
-    assert {(e.match, e.action) for e in entries if e.table == TRAFFIC_CLASS} == {
+    assert [e.match for e in entries if e.table == MARKING_TABLE] == ["3", "4"]
+    assert {(e.match, e.action) for e in entries if e.table == TRAFFIC_CLASS_TABLE} == {
         ("4", "trimmable"),
         ("8", "trimmable"),
         ("12", "cut"),
@@ -92,7 +95,7 @@ def test_macs_are_those_of_the_link() -> None:
     entry = next(
         e
         for e in switch_entries(FABRIC, switch)
-        if e.table == NEXT_HOP and dict(e.params)["port"] == port.number
+        if e.table == NEXT_HOP_TABLE and dict(e.params)["port"] == port.number
     )
     assert dict(entry.params)["dst_mac"] == int.from_bytes(FABRIC.host("h3").ports[0].mac, "big")
 
@@ -108,7 +111,7 @@ def test_entries_survive_the_way_to_p4runtime_and_back() -> None:
 def test_drift_tells_missing_unexpected_and_changed_apart() -> None:
     wanted = switch_entries(FABRIC, FABRIC.switch("p0-t0-0"))
     changed = dataclasses.replace(wanted[2], params=(("dst_mac", 1), ("port", 9), ("src_mac", 2)))
-    stranger = Entry(MY_SID, "fcbb:bb00:9999::/48", "un")
+    stranger = Entry(MY_SID_TABLE, "fcbb:bb00:9999::/48", "un")
     drift = find_drift("p0-t0-0", wanted, (*wanted[:2], changed, *wanted[4:], stranger))
     assert drift.missing == (wanted[3],)
     assert drift.unexpected == (stranger,)

@@ -13,8 +13,9 @@ from contextlib import contextmanager
 import finsy as fy
 import pytest
 
-from controller.entries import MY_SID, Entry, switch_entries
+from controller.entries import Entry, switch_entries
 from controller.fabric import FabricController, ProgrammingError
+from p4src.contract import MY_SID_TABLE
 from switches.spec import RunningSwitch
 from topologies import Fabric, build_fabric
 
@@ -55,7 +56,7 @@ def fabric() -> Fabric:
 async def entries_of(switch: fy.Switch) -> list[Entry]:
     from controller.reading import read_all
 
-    return [Entry.from_p4(e) for e in await read_all(switch, [fy.P4TableEntry(MY_SID)])]
+    return [Entry.from_p4(e) for e in await read_all(switch, [fy.P4TableEntry(MY_SID_TABLE)])]
 
 
 def test_programs_verifies_and_reports_drift(fabric: Fabric) -> None:
@@ -66,8 +67,8 @@ def test_programs_verifies_and_reports_drift(fabric: Fabric) -> None:
             assert await controller.verify() == ()
             wanted = switch_entries(fabric, fabric.switch("p0-t0-0"))
             switch = controller.switches["p0-t0-0"]
-            assert await entries_of(switch) == [e for e in wanted if e.table == MY_SID]
-            stranger = Entry(MY_SID, "fcbb:bb00:9999::/48", "un")
+            assert await entries_of(switch) == [e for e in wanted if e.table == MY_SID_TABLE]
+            stranger = Entry(MY_SID_TABLE, "fcbb:bb00:9999::/48", "un")
             await switch.write([+stranger.to_p4(), -wanted[0].to_p4()])
             (drift,) = await controller.verify()
             assert drift.switch == "p0-t0-0"
@@ -97,7 +98,7 @@ def test_a_switch_that_restarts_is_programmed_again(fabric: Fabric) -> None:
 def test_a_new_controller_leaves_what_is_right_and_mends_the_rest(fabric: Fabric) -> None:
     async def story(port: int) -> None:
         running = [RunningSwitch("p0-t0-0", 1, f"127.0.0.1:{port}")]
-        stranger = Entry(MY_SID, "fcbb:bb00:9999::/48", "un")
+        stranger = Entry(MY_SID_TABLE, "fcbb:bb00:9999::/48", "un")
         async with FabricController(fabric, running) as first:
             await first.programmed(timeout_s=PATIENCE_S)
             await first.switches["p0-t0-0"].write([+stranger.to_p4()])

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from finsy.proto import p4i
 
-from controller.queues import TRIMMED_DSCP
-from tests.support.merge import CONTROL, OVERHEAD, TRIMMABLE, TRIMMED_BYTES, Merge, PortModel, marks_between
+from p4src.contract import CONTROL_DSCP, FRAME_OVERHEAD_BYTES, TRIMMABLE_DSCP, TRIMMED_BYTES, TRIMMED_DSCP
+from tests.support.merge import Merge, PortModel, marks_between
 from tests.support.switch_kit import JSON, Namespace, mrc_frame, receive, sid
 from topologies import LinkProfile
 
 pytestmark = pytest.mark.root
 RATE, MTU = 20_000_000, 4300
-WHOLE = OVERHEAD + 4096
+WHOLE = FRAME_OVERHEAD_BYTES + 4096
 FRAME_NS = WHOLE * 8e9 / RATE
 CATCH_UP_FRAMES = 60
 
@@ -37,7 +37,7 @@ def codepoint(frame: bytes) -> int:
 
 @pytest.mark.parametrize("overload", [2, 10])
 def test_overload_trims_and_marks_and_drops_nothing(merge: Merge, overload: int) -> None:
-    frame, sent = mrc_frame(sid(1, 3), 4096, dscp=TRIMMABLE, ecn=2), 150 * overload
+    frame, sent = mrc_frame(sid(1, 3), 4096, dscp=TRIMMABLE_DSCP, ecn=2), 150 * overload
     model, trims, certain, impossible = PortModel(merge.setting), 0, 0, 0
     due: float = time.monotonic_ns()
     for number in range(sent):
@@ -75,23 +75,23 @@ def test_marks_between_the_thresholds_come_as_often_as_configured(merge: Merge) 
 
 
 def test_control_goes_ahead_of_trimmed_frames_and_these_of_data(merge: Merge) -> None:
-    for dscp, payload in ((0, 4096), (TRIMMED_DSCP, 0), (CONTROL, 64)):
+    for dscp, payload in ((0, 4096), (TRIMMED_DSCP, 0), (CONTROL_DSCP, 64)):
         frame = mrc_frame(sid(1, 3), payload, dscp=dscp)
         for _ in range(20):  # the data alone takes 34 ms
             merge.h[1].send(frame)
     came = [codepoint(f) for f in receive(merge.h[3], 60, 5)]
     assert len(came) == 60
-    last = {dscp: max(i for i, c in enumerate(came) if c == dscp) for dscp in (0, TRIMMED_DSCP, CONTROL)}
-    assert last[CONTROL] < last[TRIMMED_DSCP] < last[0]
+    last = {dscp: max(i for i, c in enumerate(came) if c == dscp) for dscp in (0, TRIMMED_DSCP, CONTROL_DSCP)}
+    assert last[CONTROL_DSCP] < last[TRIMMED_DSCP] < last[0]
 
 
 def test_control_overtakes_all_data_that_waits(merge: Merge) -> None:
     data = mrc_frame(sid(1, 3), 4096, dscp=0)
-    control = mrc_frame(sid(1, 3), 64, dscp=CONTROL)
+    control = mrc_frame(sid(1, 3), 64, dscp=CONTROL_DSCP)
     for _ in range(30):  # they take 50 ms
         merge.h[1].send(data)
     merge.h[2].send(control)
     got = receive(merge.h[3], 31, 5)
-    place = [codepoint(f) for f in got].index(CONTROL)
+    place = [codepoint(f) for f in got].index(CONTROL_DSCP)
     assert place < 15
     assert len(got) == 31 - merge.count("drops", 7)

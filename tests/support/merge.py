@@ -12,8 +12,15 @@ from pathlib import Path
 
 from finsy.proto import p4i
 
-from controller.queues import BYTE_TIME_ONE, TICKS_PER_US, TRAFFIC_CLASSES, QueueSetting, queue_setting
+from controller.queues import QueueSetting, queue_setting
 from linux import rtnetlink
+from p4src.contract import (
+    BYTE_TIME_ONE,
+    TICKS_PER_US,
+    TRAFFIC_CLASSES,
+    TRIMMABLE_DSCP,
+    TRIMMED_BYTES,
+)
 from switches.ebpf.target import EbpfTarget
 from switches.spec import SwitchSpec
 from testbed import links
@@ -32,9 +39,6 @@ from tests.support.switch_kit import (
 from topologies import LinkProfile
 
 QUEUE, MARKS = "MrcIngress.port_queue", "MrcIngress.ecn_mark"
-TRIMMABLE, CONTROL = 4, 46
-TRIMMED_BYTES = 134
-OVERHEAD = 138  # of a frame of MRC, from Ethernet to ICRC
 _SO_SNDBUFFORCE = 32
 
 
@@ -148,7 +152,7 @@ def marks_between(merge: Merge, frames: int, draw: random.Random) -> dict[str, f
     """
     assert merge.setting.mark is not None
     start, span = map(ticks_ns, merge.setting.mark)
-    frame = mrc_frame(sid(1, 3), 4096, dscp=TRIMMABLE, ecn=2)
+    frame = mrc_frame(sid(1, 3), 4096, dscp=TRIMMABLE_DSCP, ecn=2)
     before = merge.count("ecn_mark.marked", 3)
     model, expected, variance = PortModel(merge.setting), 0.0, 0.0
     for number in range(frames):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.queues import TICKS_PER_US, queue_setting
+from controller.queues import queue_setting
 from hosts.mrc import MrcConfig
 from hosts.mrc.congestion import NsccControl, RateCap, make_controller
 from hosts.mrc.events import WindowChanged
@@ -15,6 +15,7 @@ from hosts.mrc.nscc import Nscc, NsccConfig
 from hosts.rdma.events import SendCompleted, Status
 from hosts.rdma.headers import BTH_OFFSET
 from hosts.rdma.paths import RemotePaths
+from p4src.contract import TICKS_PER_US
 from tests.support.mrc_sim import Network, Sim, is_data, remote_paths
 from topologies import LinkProfile
 
