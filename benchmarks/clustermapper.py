@@ -27,9 +27,8 @@ from typing import Any
 
 import numpy as np
 
-from controller.directions import Direction
+from controller.fault_kinds import Direction, Fault
 from testbed.clustermapper import ClustermapperProcess
-from testbed.fault_kinds import Fault
 from testbed.lab import Lab
 from testbed.names import Names
 from topologies import Fabric, load_fabric

@@ -20,11 +20,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from controller.fault_kinds import Fault
 from linux.errors import BadInputError, InputError, MachineError
 from linux.requests import Request, TooLongError, carry_out, encode, receive_line, refusal
 from mrclab.control import control_socket
 from mrclab.logs import set_up_logging
-from testbed.fault_kinds import Fault
 from testbed.lab import Lab
 from testbed.names import Names
 from topologies import load_fabric

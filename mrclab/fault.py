@@ -10,9 +10,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from controller.fault_kinds import KINDS, Fault, flag, kind_named
 from linux.errors import InputError
 from mrclab.control import call
-from testbed.fault_kinds import KINDS, Fault, flag
 from testbed.names import Names
 from topologies.yamlfile import Value
 
@@ -25,10 +25,9 @@ def fault(args: argparse.Namespace) -> int:
     if args.kind is None:
         Console().print(_kinds())
         return 0
-    if args.kind not in KINDS:
-        raise InputError(f"no fault kind '{args.kind}': choose {', '.join(KINDS)}")
+    kind = kind_named(args.kind)
     if args.where is None:
-        raise InputError(f"where? {args.kind} breaks a {KINDS[args.kind].place.value}")
+        raise InputError(f"where? {kind.name} breaks a {kind.place.value}")
     wanted = Fault(args.kind, args.where, **_options(args))
     answer = call(Names.from_environment(), "fault", fault=asdict(wanted))
     _tell_moment(f"{args.kind} at {args.where}", answer)

@@ -14,6 +14,7 @@ from rich.table import Table
 from hosts.path_probe import Echo, PathProber, ProbedPath, probed_paths, since_previous_us
 from linux import namespaces
 from linux.errors import InputError, MachineError
+from switches.capabilities import capabilities_of
 from testbed import state
 from testbed.names import Names
 from topologies import Fabric
@@ -35,7 +36,7 @@ def probe(args: argparse.Namespace) -> int:
         prober = PathProber(fabric, args.source)
     with prober:
         found = [(path, [prober.probe(path) for _ in range(args.count)]) for path in paths]
-    one_clock = record.target == "ebpf"
+    one_clock = capabilities_of(record.target).one_clock
     if args.json:
         print(json.dumps([_document(path, echoes) for path, echoes in found], indent=1))
     else:

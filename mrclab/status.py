@@ -12,9 +12,9 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 
+from controller.fault_kinds import KINDS
 from mrclab.control import call
 from testbed import state
-from testbed.fault_kinds import KINDS
 from testbed.names import Names
 
 FILE_WIDTH = 160

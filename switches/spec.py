@@ -6,6 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """The queue behind a port: how fast it is emptied, in packets/s, and how many packets it holds."""
+
+    rate_pps: int
+    depth_packets: int
+
+
 @dataclass(frozen=True)
 class SwitchSpec:
     """A switch to run: its name, its P4Runtime device id, and interface names by port number (0..510).

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
 from linux.errors import BadInputError
 from switches.bmv2 import BMV2_PROGRAM
-from switches.spec import RunningSwitch, SwitchSpec
+from switches.capabilities import Capabilities
+from switches.spec import Queue, RunningSwitch, SwitchSpec
+
+TARGETS = ("auto", "ebpf", "bmv2")
+"""What `--target` takes for a fabric that runs; `auto` is one of the others."""
 
 
 class SwitchTarget(Protocol):
@@ -19,8 +23,12 @@ class SwitchTarget(Protocol):
     def name(self) -> str:
         """`ebpf` or `bmv2`."""
 
+    @property
+    def capabilities(self) -> Capabilities:
+        """What this target does and can do."""
+
     def available(self) -> str | None:
-        """Why this target cannot run here, as one line that names the mend; None when it can."""
+        """Return why this target cannot run here, one line that names the mend; None when it can."""
 
     def start(
         self, specs: Sequence[SwitchSpec], *, netns: str | None = None, log_dir: Path
@@ -29,26 +37,39 @@ class SwitchTarget(Protocol):
 
         `netns` is the name of a network namespace (/run/netns) that has the interfaces of all ports; the
         P4Runtime addresses are then reachable inside it only. Logs go to files in `log_dir`.
-        Raises MachineError, BadInputError, or SwitchError when a switch does not come up.
+        Raise MachineError, BadInputError, or SwitchError when a switch does not come up.
+        """
+
+    def shape(self, queues: Mapping[str, Mapping[int, Queue]]) -> bool:
+        """Give the queues of ports (by switch and port number) a rate and a depth, so that they build up.
+
+        Return False where the target's own queues have none to set: the kernel's queues of the links do it,
+        or this BMv2 has no Thrift. Raise SwitchError where a switch does not take it.
         """
 
     def alive(self) -> bool:
-        """Whether every process that was started still runs."""
+        """Return true while every process that was started runs."""
 
     def pids(self) -> list[int]:
-        """The process ids of what was started."""
+        """Return the process ids of what was started."""
+
+    def processes(self) -> dict[str, int]:
+        """Return the process ids by name: a switch's where each is a process, else `server PID`."""
+
+    def last_words(self, name: str) -> str:
+        """Return how a process of `processes` that is ending ended, and the last line of its log."""
 
     def kill(self, *names: str) -> tuple[int, int]:
         """End switches at once, as a crash or a power cut would: their frames drop, their state is lost.
 
-        Their interfaces stay up. Returns stamps of CLOCK_MONOTONIC (ns): before the first was told, and when
-        none forwarded any more. Raises SwitchError where one goes on or was dead already.
+        Their interfaces stay up. Return stamps of CLOCK_MONOTONIC (ns): before the first was ended, and when
+        none forwarded any more. Raise SwitchError where one goes on or was dead already.
         """
 
     def restart(self, *names: str) -> None:
         """Start switches again that ended, at the same addresses, and return when they answer.
 
-        They have no pipeline then: the controller programs them as soon as it is connected again. Raises
+        They have no pipeline then: the controller programs them as soon as it is connected again. Raise
         SwitchError as `start` does.
         """
 
@@ -57,14 +78,14 @@ class SwitchTarget(Protocol):
 
 
 def target_name(choice: str) -> str:
-    """The target that a choice stands for: `auto` is bmv2 where simple_switch_grpc is on PATH, else ebpf."""
+    """Return the target of a choice: `auto` is bmv2 where simple_switch_grpc is on PATH, else ebpf."""
     if choice != "auto":
         return choice
     return "bmv2" if shutil.which(BMV2_PROGRAM) else "ebpf"
 
 
 def select_target(choice: str = "auto") -> SwitchTarget:
-    """The target of that name, see `target_name`. Raises BadInputError for a name that is none."""
+    """Return the target of that name, see `target_name`. Raise BadInputError for a name that is none."""
     from switches.bmv2.target import Bmv2Target
     from switches.ebpf.target import EbpfTarget
 

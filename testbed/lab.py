@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 
-from controller.faults import FaultInjector
+from controller.fault_tables import FaultTables
 from controller.thread import ControllerThread
 from linux import namespaces
-from switches.bmv2.target import Bmv2Target, Queue
-from switches.spec import RunningSwitch, SwitchSpec
+from switches.capabilities import Capabilities
+from switches.spec import Queue, RunningSwitch, SwitchSpec
 from switches.target import SwitchTarget, select_target
-from testbed.faults import Faults
+from testbed.faults.lab_mechanisms import lab_faults
 from testbed.links import MIN_QUEUE_FRAMES, QUEUE_NS
 from testbed.names import Names, switch_ports
 from testbed.network import FabricNetwork
@@ -45,8 +45,8 @@ class Lab:
         self.target = target
         self.switches = tuple(switches)
         self.controller = controller
-        self.injector = FaultInjector(self.fabric, switches, controller.election_ids)
-        self.faults = Faults(self)
+        self.fault_tables = FaultTables(self.fabric, switches, controller.election_ids)
+        self.faults = lab_faults(self.fabric, network.names, target, self.fault_tables, self.revive)
 
     @classmethod
     def up(
@@ -74,8 +74,7 @@ class Lab:
             namespaces.enter(network.names.fabric)
             specs = [SwitchSpec(s.name, s.device_id, switch_ports(fabric)[s.name]) for s in fabric.switches]
             switches = target.start(specs, netns=network.names.fabric, log_dir=log_dir)
-            if isinstance(target, Bmv2Target):
-                target.shape(_queues(fabric))
+            target.shape(_queues(fabric))
             for pid in target.pids():
                 network.record_process(pid, f"{target.name} switches")
             say(f"{len(switches)} switches on {target.name} ({_since(started)})")
@@ -95,6 +94,11 @@ class Lab:
     def target_name(self) -> str:
         """What runs the switches."""
         return self.target.name
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the switches' target does and can do."""
+        return self.target.capabilities
 
     def __enter__(self) -> Lab:
         return self
@@ -122,14 +126,14 @@ class Lab:
     def down(self) -> None:
         """Takes everything down. Again is harmless."""
         self.faults.close()
-        self.injector.close()
+        self.fault_tables.close()
         self.controller.stop()
         self.target.stop()
         self.network.__exit__(None, None, None)
 
 
 def _queues(fabric: Fabric) -> dict[str, dict[int, Queue]]:
-    """BMv2's queues: each lets full frames through as fast as its link does, and holds as much."""
+    """Return queues that let full frames through as fast as their links do, and hold as much."""
     queues: dict[str, dict[int, Queue]] = {s.name: {} for s in fabric.switches}
     for link in fabric.links:
         frame_bits = 8 * (link.profile.mtu_bytes + FRAME_HEADER_BYTES)

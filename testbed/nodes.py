@@ -19,6 +19,7 @@ from mininet.net import Mininet
 from mininet.node import Host, Node, Switch
 from mininet.topo import Topo
 
+from switches.capabilities import PORT_DOWN_HALTS, capabilities_of
 from testbed import links
 from testbed.names import RUN_VARIABLE, Names
 from topologies import Fabric
@@ -214,8 +215,8 @@ class FabricMininet(Mininet):  # type: ignore[misc]
         switches = {
             node.name for node in (self.nameToNode[src], self.nameToNode[dst]) if node in self.switches
         }
-        if pairs and self.target == "bmv2" and switches:
-            error("BMv2 stops forwarding when an interface of its own goes down: use 'mrclab fault'\n")
+        if pairs and switches and not capabilities_of(self.target).ports_can_go_down:
+            error(f"{PORT_DOWN_HALTS}: use 'mrclab fault'\n")
             return
         for near, far in pairs:
             near.set_link(status == "up")

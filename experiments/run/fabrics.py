@@ -7,12 +7,11 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Protocol
 
-from controller.faults import Moment
+from controller.fault_kinds import Fault, Moment
 from experiments.spec.transports import Transport
 from hosts.collectives.tcp_channel import MptcpMissingError, open_socket
 from linux.errors import MachineError
 from testbed import kernel_ip
-from testbed.fault_kinds import Fault
 from testbed.frr.fabric import FrrFabric
 from testbed.frr.plan import Timers
 from testbed.lab import Lab

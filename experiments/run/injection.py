@@ -7,12 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
-from controller.directions import Direction
-from controller.faults import Moment
+from controller.fault_kinds import Direction, Fault, Moment
 from experiments.measure.faults import FaultRecord
 from experiments.run.fabrics import RunningFabric
 from experiments.spec.fault_schedule import BUSIEST, PlannedFault
-from testbed.fault_kinds import Fault
 
 
 @dataclass(order=True, slots=True)

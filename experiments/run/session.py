@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from controller.fault_kinds import Fault
 from experiments.measure.faults import FaultRecord
 from experiments.measure.metrics import (
     Metrics,
@@ -40,7 +41,6 @@ from experiments.spec.transports import Transport
 from experiments.spec.workloads import COLLECTIVES
 from hosts.remote import AgentError, RemoteAgent
 from linux.scheduling import before_others
-from testbed.fault_kinds import Fault
 from testbed.topology_text import topology_text
 from topologies import Fabric
 

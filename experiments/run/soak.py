@@ -21,7 +21,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import IO, Any, cast
 
-from controller.directions import Direction
+from controller.fault_kinds import Direction, Fault
 from controller.pipeline import shipped_pipeline
 from experiments.report.result import save_result
 from experiments.run.system import describe_system
@@ -29,7 +29,6 @@ from experiments.run.trials import let_pass
 from experiments.spec.fault_schedule import PlannedFault
 from experiments.spec.soak_plan import SoakPlan, Stream, random_faults
 from hosts.remote import AgentError, RemoteAgent
-from testbed.fault_kinds import Fault
 from testbed.lab import Lab
 from testbed.topology_text import topology_text
 from topologies import Fabric

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import grpc
 
-from controller.faults import Moment
+from controller.fault_kinds import Fault, Moment
 from experiments.measure.faults import FaultRecord, choose_links, fabric_links_between
 from experiments.measure.validity import SWITCH_PREFIX, kept_up
 from experiments.run.recorder import Recorder
@@ -17,7 +17,6 @@ from hosts.remote import RemoteAgent
 from linux.errors import InputError, SwitchError
 from linux.process_deaths import Death, DeathWatch
 from switches.bmv2.target import Bmv2Target
-from testbed.fault_kinds import Fault
 from testbed.lab import Lab
 from topologies import Fabric
 

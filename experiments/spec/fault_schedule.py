@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
+from controller import fault_kinds
+from controller.fault_kinds import Place
 from experiments.spec.keys import Key, read_keys
 from linux.errors import InputError
-from testbed import fault_kinds
-from testbed.fault_kinds import Place
 from topologies import Fabric
 from topologies.yamlfile import YamlMap
 

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from controller.directions import DIRECTIONS, Direction
+from controller.fault_kinds import DIRECTIONS, Direction
 from experiments.spec.overlay import merge, parse_overrides
 from hosts.streams.messages import OVERHEAD_BYTES
 from hosts.streams.stream import MAX_MESSAGE_BYTES

@@ -11,7 +11,6 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from linux.errors import BadInputError, SwitchError
@@ -20,8 +19,9 @@ from linux.process_deaths import wait_exiting
 from p4src.contract import PRIORITY_CONTROL
 from switches.bmv2 import BMV2_PROGRAM
 from switches.bmv2.thrift import ThriftError, set_queue_depth, set_queue_rate
+from switches.capabilities import CAPABILITIES
 from switches.processes import Process, environment, first_to_end, inside, python, stop_all
-from switches.spec import RunningSwitch, SwitchSpec
+from switches.spec import Queue, RunningSwitch, SwitchSpec
 
 START_TIMEOUT_S = 60.0
 THRIFT_TIMEOUT_S = 10.0
@@ -72,14 +72,6 @@ def _require_interfaces(specs: Sequence[SwitchSpec], netns: str | None) -> None:
                 raise BadInputError(f"{spec.name}: no interface {interface} in this network namespace")
 
 
-@dataclass(frozen=True, slots=True)
-class Queue:
-    """The queue behind a port: how fast it is emptied, in packets/s, and how many packets it holds."""
-
-    rate_pps: int
-    depth_packets: int
-
-
 def _pcap_directory(override: str) -> Path:
     """The directory of that name, made where it is missing: BMv2 ends at once without it."""
     directory = Path(override).resolve()
@@ -94,6 +86,7 @@ class Bmv2Target:
     """Runs each switch in a simple_switch_grpc of its own, all started at the same time."""
 
     name = "bmv2"
+    capabilities = CAPABILITIES["bmv2"]
 
     def __init__(self) -> None:
         self._processes: dict[str, Process] = {}

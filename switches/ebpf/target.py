@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import grpc
 
 from linux.errors import BadInputError, MachineError, SwitchError
+from switches.capabilities import CAPABILITIES
 from switches.ebpf.main import READY
 from switches.ebpf.runtime.power import switch_power
 from switches.processes import Process, environment, inside, python
-from switches.spec import RunningSwitch, SwitchSpec
+from switches.spec import Queue, RunningSwitch, SwitchSpec
 
 START_TIMEOUT_S = 60.0
 
@@ -22,6 +23,7 @@ class EbpfTarget:
     """Runs all switches in one `simple_switch_ebpf --fabric` process."""
 
     name = "ebpf"
+    capabilities = CAPABILITIES["ebpf"]
 
     def __init__(self) -> None:
         self._process: Process | None = None
@@ -102,6 +104,18 @@ class EbpfTarget:
     def pids(self) -> list[int]:
         """Its process id."""
         return [] if self._process is None else [self._process.pid]
+
+    def shape(self, queues: Mapping[str, Mapping[int, Queue]]) -> bool:
+        """Set nothing: frames wait in the kernel's queues of the links."""
+        return False
+
+    def processes(self) -> dict[str, int]:
+        """Return the one process that programs all switches."""
+        return {f"server {pid}": pid for pid in self.pids()}
+
+    def last_words(self, name: str) -> str:
+        """Return the last line of the process's log."""
+        return "" if self._process is None else self._process.last_words()
 
     def stop(self) -> None:
         """End the process; it takes its programs off the interfaces."""

@@ -16,9 +16,11 @@ from pyroute2.netlink.rtnl import RTMGRP_IPV6_ROUTE
 
 from linux import namespaces, rtnetlink
 from linux.errors import SwitchError
+from switches.capabilities import NO_TARGET, Capabilities
 from testbed import kernel_ip, state
+from testbed.faults.registry import Faults
 from testbed.frr.daemons import Daemons, find_daemons
-from testbed.frr.faults import FrrFaults
+from testbed.frr.faults import RouterFaults
 from testbed.frr.plan import Router, Timers, expected_routes, plan
 from testbed.names import Names
 from testbed.network import FabricNetwork
@@ -46,13 +48,14 @@ class FrrFabric:
         network: FabricNetwork,
         routers: tuple[Router, ...],
         daemons: Daemons,
-        faults: FrrFaults,
+        faults: RouterFaults,
         timers: Timers,
     ) -> None:
         self.network = network
         self.fabric: Fabric = network.fabric
         self.routers = routers
-        self.faults = faults
+        self.faults: Faults = faults.registry()
+        self._router_faults = faults
         self.timers = timers
         self._daemons = daemons
 
@@ -76,13 +79,13 @@ class FrrFabric:
         network = FabricNetwork.up(fabric, names=names, target="frr", routers=True)
         network.__enter__()
         daemons: Daemons | None = None
-        faults: FrrFaults | None = None
+        faults: RouterFaults | None = None
         try:
             routers = plan(fabric)
             kernel_ip.address_hosts(fabric, network.places)
             for router in routers:
                 _make_router(network.places[router.name], router)
-            faults = FrrFaults(fabric, network.places)
+            faults = RouterFaults(fabric, network.places)
             daemons = Daemons(network, timers, state.work_dir(network.names) / "frr")
             daemons.start(routers)
             say(f"{len(routers)} routers started ({time.monotonic() - started:.1f} s)")
@@ -103,6 +106,11 @@ class FrrFabric:
         """What runs the switches: none of the targets."""
         return ""
 
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the kernel's routers do and can do."""
+        return NO_TARGET
+
     def __enter__(self) -> FrrFabric:
         return self
 
@@ -113,8 +121,9 @@ class FrrFabric:
 
     def down(self) -> None:
         """Takes everything down. Again is harmless."""
-        self._daemons.stop()
         self.faults.close()
+        self._daemons.stop()
+        self._router_faults.close()
         self.network.__exit__(None, None, None)
 
     def converged(self, timeout_s: float = CONVERGENCE_S) -> None:

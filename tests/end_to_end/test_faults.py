@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from testbed.fault_kinds import KINDS
+from controller.fault_kinds import KINDS
 from tests.end_to_end.conftest import Mrclab
 
 pytestmark = pytest.mark.root

@@ -12,10 +12,9 @@ from collections.abc import Callable, Iterator
 import grpc
 import pytest
 
-from controller.faults import LinkFault
+from controller.fault_kinds import KINDS, Fault, Place, checked
 from linux import namespaces
 from linux.errors import InputError, MachineError
-from testbed.fault_kinds import KINDS, Fault, Place, checked
 from testbed.lab import Lab
 from testbed.links import cables
 from testbed.long_wire import LongWire, WireEnd
@@ -449,7 +448,7 @@ def test_a_switch_comes_back_empty_and_counts_from_zero(
         assert sum(c.packets for c in bench.lab.controller.counters()[SPINE].rx.values()) > 0
         bench.lab.faults.apply(Fault("switch-death", SPINE))
         with pytest.raises(grpc.RpcError):  # it does not answer, either
-            bench.lab.injector._write(SPINE, [])
+            bench.lab.fault_tables._write(SPINE, [])
         bench.lab.faults.undo(SPINE)
         assert bench.lab.controller.programmings[SPINE] == was + 1
         assert sum(c.packets for c in bench.lab.controller.counters()[SPINE].rx.values()) == 0
@@ -462,17 +461,15 @@ def test_a_write_that_fails_half_way_leaves_no_half_of_a_fault(
     bench_call: Body,
 ) -> None:
     def body(bench: Bench) -> None:
-        injector = bench.lab.injector
+        tables = bench.lab.fault_tables
         # Somebody else's entry stands in the way of one direction.
-        one_way = LinkFault("p0-t0-0", "p0-t1-0", direction="down")
-        injector.apply(one_way)
-        injector.forget("p0-t0-0", "p0-t1-0")
+        one_way = Fault("blackhole", LINK, direction="down")
+        tables.insert(one_way)
         with pytest.raises(grpc.RpcError):
             bench.lab.faults.apply(Fault("blackhole", LINK))
         assert bench.lab.faults.active == {}
         assert bench.fault_entries() == 1
-        injector._active[LINK] = one_way
-        injector.undo("p0-t0-0", "p0-t1-0")
+        tables.delete(one_way)
         assert bench.fault_entries() == 0
         assert len(bench.wire.received()) == FRAMES
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from controller.fault_kinds import Fault
 from linux import namespaces, rtnetlink
 from linux.errors import MachineError
 from testbed.clean import clean
-from testbed.fault_kinds import Fault
 from testbed.frr.daemons import DaemonError, find_daemons
 from testbed.frr.fabric import FrrFabric, NotConvergedError, ways
 from testbed.frr.plan import Timers

@@ -2,10 +2,9 @@
 
 from typing import Any
 
-from controller.faults import Moment
+from controller.fault_kinds import Fault, Moment
 from experiments.run.injection import Injector
 from experiments.spec.fault_schedule import PlannedFault
-from testbed.fault_kinds import Fault
 
 MS = 1_000_000
 LINK = "p0-t0-0:p0-t1-0"

@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 import pytest
 
-from controller.faults import Moment
+from controller.fault_kinds import Moment
 from experiments.measure.validity import Load
 from experiments.run import trials
 from experiments.run.trials import Trials

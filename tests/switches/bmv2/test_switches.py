@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from controller.fault_kinds import Fault
 from linux.errors import BadInputError, MachineError, SwitchError
 from linux.namespaces import in_thread
 from linux.process_deaths import DeathWatch
 from switches.bmv2.target import PCAP_VARIABLE, Bmv2Target
 from switches.spec import SwitchSpec
 from testbed.doctor import doctor
-from testbed.fault_kinds import Fault
 from testbed.lab import Lab
 from testbed.names import Names
 from tests.support.switch_kit import Namespace

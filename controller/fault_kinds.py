@@ -1,6 +1,6 @@
-"""The kinds of faults: what each breaks, what it does, what it takes, and whether one makes sense. Pure.
+"""Faults as values: the one type of a fault, the table of kinds, and whether a fault makes sense. Pure.
 
-What a kind is made of is a mechanism, which ``testbed.faults`` knows.
+How a kind is made is a mechanism's matter (``testbed.faults``).
 """
 
 from __future__ import annotations
@@ -8,16 +8,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from enum import Enum
+from typing import Literal
 
-from controller.directions import DIRECTIONS, Direction
 from linux.errors import InputError
 from topologies import Fabric
 
 MIN_PERIOD_NS = 10_000_000
 
+Direction = Literal["both", "up", "down"]
+"""Which way over a link: ``up`` is away from the hosts."""
+DIRECTIONS: tuple[Direction, ...] = ("both", "up", "down")
+
 
 class Place(Enum):
-    """What a fault can break, and how that is written."""
+    """What a fault can break, and how it is written."""
 
     LINK = "link, such as p0-t0-0:p0-t1-1"
     NIC_PORT = "NIC port, such as h0-eth1"
@@ -27,12 +31,12 @@ class Place(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault to make. What a kind has no use for is left at its default.
+    """A fault to make. Fields that a kind does not take stay at their defaults.
 
-    ``direction`` is that of the frames it hits: ``up`` is away from the hosts. ``ratio`` is above 0 and at
-    most 1: the share of frames lost or corrupted, or of the link's rate that is left. ``delay_ns`` is added
-    each way. ``period_ns`` and ``down_ns`` are those of a flap, which is of the kind ``of``; a reboot takes
-    ``down_ns``.
+    ``direction`` is that of the frames it takes: ``up`` is away from the hosts. ``ratio`` is above 0 and at
+    most 1: the share of frames lost or corrupted (kept to 2^-32), or of the link's rate that is left.
+    ``delay_ns`` is added each way. ``period_ns`` and ``down_ns`` are those of a flap, which is of the kind
+    ``of``; a reboot takes ``down_ns``.
     """
 
     kind: str
@@ -46,8 +50,17 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
+class Moment:
+    """When something took effect: between two stamps of CLOCK_MONOTONIC, and who read the clock."""
+
+    t_before_ns: int
+    t_after_ns: int
+    stamped_by: Literal["switch", "controller", "testbed"]
+
+
+@dataclass(frozen=True, slots=True)
 class Kind:
-    """A row of the table of kinds: what it breaks, what it does, and what it ``takes`` besides."""
+    """A row of the table of kinds: what it breaks, what it does, and the fields that it ``takes``."""
 
     name: str
     place: Place
@@ -63,7 +76,7 @@ KINDS = _kinds(
     Kind(
         "blackhole",
         Place.LINK,
-        "drops every frame; carrier stays up, so nobody is told",
+        "drops every frame; carrier stays up, so no end notices",
         ("direction",),
     ),
     Kind(
@@ -128,14 +141,19 @@ _OPTIONS = tuple(f.name for f in fields(Fault) if f.name not in ("kind", "where"
 _DEFAULTS = Fault("", "")
 
 
-def checked(fabric: Fabric, fault: Fault) -> Fault:
-    """The fault with its place as it is written in the fabric. Pure.
+def kind_named(name: str) -> Kind:
+    """Return the kind of that name. Raise InputError."""
+    if name not in KINDS:
+        raise InputError(f"no fault kind '{name}': choose {', '.join(KINDS)}")
+    return KINDS[name]
 
-    Raises InputError, one line that says what to write instead.
+
+def checked(fabric: Fabric, fault: Fault) -> Fault:
+    """Return the fault with its place as the fabric writes it.
+
+    Raise InputError on a fault that makes no sense: one line that says what to write instead.
     """
-    kind = KINDS.get(fault.kind)
-    if kind is None:
-        raise InputError(f"no fault kind '{fault.kind}': choose {', '.join(KINDS)}")
+    kind = kind_named(fault.kind)
     for option in _OPTIONS:
         if option not in kind.takes and getattr(fault, option) != getattr(_DEFAULTS, option):
             takes = ", ".join(flag(name) for name in kind.takes) or "no options"
@@ -168,7 +186,7 @@ def _check_flap(fault: Fault) -> None:
 
 
 def flag(option: str) -> str:
-    """A field of a fault as an option of the command line."""
+    """Return the command-line option of a field of a fault."""
     return "--" + option.removesuffix("_ns")
 
 
@@ -184,5 +202,5 @@ def _place(fabric: Fabric, place: Place, where: str) -> str | None:
 
 
 def switches_at(fabric: Fabric, where: str) -> tuple[str, ...]:
-    """The switches that a place stands for: itself, or all of a plane."""
+    """Return the switches that a place stands for: itself, or all of a plane."""
     return tuple(s.name for s in fabric.switches if where in (s.name, f"p{s.plane}"))

@@ -1,8 +1,8 @@
-"""Faults: one P4Runtime write breaks a link, one heals it, and both know their moment.
+"""Faults written to a switch's fault tables: one P4Runtime write breaks a link, one restores it.
 
-Both directions of a link are broken at one of its ends, the switch nearer to the hosts: what it would send
-onto the link is dropped by its egress fault table, what arrives by its ingress fault table. Carrier stays up,
-so nobody is told.
+Both directions of a link are broken at one of its ends, the switch nearer to the hosts: its egress fault
+table drops what it would send onto the link, its ingress fault table drops what arrives. Carrier stays up,
+so no end notices.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import finsy as fy
 import grpc
@@ -19,16 +19,15 @@ from finsy.p4entity import encode_updates
 from finsy.p4schema import P4Schema
 from finsy.proto import p4r, p4r_grpc, rpc_status
 
-from controller.directions import Direction
+from controller.fault_kinds import Direction, Fault, Moment
 from controller.pipeline import Pipeline, shipped_pipeline
 from controller.queues import byte_time
-from linux.errors import InputError
 from p4src.contract import BYTE_TIME_ONE, FAULT_TABLE, RATIO_ONE, TICKS_PER_US
 from switches.spec import RunningSwitch
 from topologies import Fabric, LinkProfile
 
-FaultKind = Literal["blackhole", "loss", "corruption", "rate"]
-FAULT_KINDS: tuple[FaultKind, ...] = ("blackhole", "loss", "corruption", "rate")
+TABLE_KINDS = ("blackhole", "loss", "corruption", "rate")
+"""The kinds of fault that are entries of a fault table."""
 BURST_TICKS = TICKS_PER_US * 1000  # by which frames may be ahead of a rate that was cut
 MIN_BURST_FRAMES = 16
 
@@ -39,42 +38,17 @@ DETAILS_KEY = "grpc-status-details-bin"  # P4Runtime specification, section 12.3
 
 
 @dataclass(frozen=True, slots=True)
-class LinkFault:
-    """What to break: a link by its two ends, how, and which way (``up`` is away from the hosts).
-
-    ``ratio`` is above 0 and at most 1: the share of frames that ``loss`` drops or ``corruption`` flips a bit
-    of, or the share of the link's rate that ``rate`` leaves; what is more than that is lost. Shares of frames
-    are kept to 2^-32.
-    """
-
-    a: str
-    b: str
-    kind: FaultKind = "blackhole"
-    direction: Direction = "both"
-    ratio: float = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """When something took effect: between two stamps of CLOCK_MONOTONIC, and whose clock reading they are."""
-
-    t_before_ns: int
-    t_after_ns: int
-    stamped_by: Literal["switch", "controller", "testbed"]
-
-
-@dataclass(frozen=True, slots=True)
 class _Place:
     switch: str
     port: int
     egress_way: Direction
 
 
-class FaultInjector:
-    """Writes fault-table entries over a channel of its own, as the controller that is primary.
+class FaultTables:
+    """Writes fault-table entries over a channel of its own, as the primary controller.
 
-    ``election_ids`` gives the election id under which each switch's primary runs: P4Runtime takes writes from
-    it alone.
+    ``election_ids`` has the election id of each switch's primary: P4Runtime takes writes from it alone. What
+    is written where is the caller's to remember. Its faults are of ``TABLE_KINDS`` and checked.
     """
 
     def __init__(
@@ -89,71 +63,40 @@ class FaultInjector:
         self._election_ids = dict(election_ids)
         self._schema = P4Schema((pipeline or shipped_pipeline()).p4info)
         self._channels: dict[str, grpc.Channel] = {}
-        self._active: dict[str, LinkFault] = {}
 
     def close(self) -> None:
-        """Closes the channels. Faults stay as they are."""
+        """Close the channels. Faults stay as they are."""
         for channel in self._channels.values():
             channel.close()
         self._channels.clear()
 
-    @property
-    def active(self) -> Mapping[str, LinkFault]:
-        """The faults in force, by link."""
-        return dict(self._active)
-
-    def prepare(self, fault: LinkFault) -> None:
-        """Opens the channel a fault will need, so that opening it does not widen the fault's moment."""
-        place = self._place(fault)
-        switch = self._switches[place.switch]
+    def prepare(self, fault: Fault) -> None:
+        """Open the channel that a fault will need, so that this does not widen the fault's moment."""
+        switch = self._switches[self.switch_of(fault)]
         self._stub(switch).Capabilities(p4r.CapabilitiesRequest(), timeout=10)
 
-    def apply(self, fault: LinkFault) -> Moment:
-        """Breaks a link. Raises InputError on a link that does not exist or is broken already."""
+    def insert(self, fault: Fault) -> Moment:
+        """Break a link. Raise grpc.RpcError where the switch does not take the entries; none is left then."""
         place = self._place(fault)
-        name = self._fabric.link(fault.a, fault.b).name
-        if name in self._active:
-            raise InputError(f"link {name} is faulty already: restore it first")
-        moment = self._write(place.switch, [+entry for entry in self._entries(fault, place)])
-        self._active[name] = fault
-        return moment
+        return self._write(place.switch, [+entry for entry in self._entries(fault, place)])
 
-    def undo(self, a: str, b: str) -> Moment:
-        """Heals a link. Raises InputError where it has no fault."""
-        if not self._fabric.has_link(a, b):
-            raise InputError(f"no link {a} - {b} in topology {self._fabric.name}")
-        name = self._fabric.link(a, b).name
-        fault = self._active.get(name)
-        if fault is None:
-            raise InputError(f"link {name} has no fault to undo")
+    def delete(self, fault: Fault) -> Moment:
+        """Restore a link. Raise grpc.RpcError where the switch does not hold the entries."""
         place = self._place(fault)
-        moment = self._write(place.switch, [-entry for entry in self._entries(fault, place)])
-        del self._active[name]
-        return moment
+        return self._write(place.switch, [-entry for entry in self._entries(fault, place)])
 
-    def forget(self, a: str, b: str) -> None:
-        """Takes a link as healed without a write: for a switch that lost its entries when it ended."""
-        self._active.pop(self._fabric.link(a, b).name, None)
+    def switch_of(self, fault: Fault) -> str:
+        """Return the switch that holds the entries of a fault."""
+        return self._place(fault).switch
 
-    def renew(self, switch: str) -> None:
-        """Writes the faults in force to a switch that came back empty: a link does not heal by that."""
-        for fault in self._active.values():
-            place = self._place(fault)
-            if place.switch == switch:
-                self._write(switch, [+entry for entry in self._entries(fault, place)])
-
-    def _place(self, fault: LinkFault) -> _Place:
-        if not self._fabric.has_link(fault.a, fault.b):
-            raise InputError(f"no link {fault.a} - {fault.b} in topology {self._fabric.name}")
-        if not 0 < fault.ratio <= 1:
-            raise InputError(f"a ratio is above 0 and at most 1, not {fault.ratio}")
-        link = self._fabric.link(fault.a, fault.b)
+    def _place(self, fault: Fault) -> _Place:
+        link = self._fabric.link(*fault.where.split(":"))
         if link.kind == "host":
             return _Place(link.b.node, link.b.port, "down")
         return _Place(link.a.node, link.a.port, "up")
 
-    def _entries(self, fault: LinkFault, place: _Place) -> list[fy.P4TableEntry]:
-        profile = self._fabric.link(fault.a, fault.b).profile
+    def _entries(self, fault: Fault, place: _Place) -> list[fy.P4TableEntry]:
+        profile = self._fabric.link(*fault.where.split(":")).profile
         return fault_entries(fault, place.port, place.egress_way, profile)
 
     def _stub(self, switch: RunningSwitch) -> p4r_grpc.P4RuntimeStub:
@@ -184,7 +127,7 @@ class FaultInjector:
     def _take_back(
         self, stub: p4r_grpc.P4RuntimeStub, request: p4r.WriteRequest, error: grpc.RpcError
     ) -> None:
-        """Deletes what a write that failed has inserted before it did, and leaves no half of a fault."""
+        """Delete what a failed write inserted before it failed: no half of a fault is left."""
         inserted = [
             p4r.Update(type=p4r.Update.DELETE, entity=update.entity)
             for update, done in zip(request.updates, _outcomes(error), strict=False)
@@ -198,7 +141,7 @@ class FaultInjector:
 
 
 def _outcomes(error: grpc.RpcError) -> list[bool]:
-    """Which updates of a failed write were carried out; empty where the switch did not say, so none."""
+    """Return which updates of a failed write were carried out; empty where the switch does not say."""
     trailing: dict[str, Any] = dict(error.trailing_metadata() or ()) if isinstance(error, grpc.Call) else {}
     status = rpc_status.Status.FromString(trailing.get(DETAILS_KEY, b""))
     outcomes = []
@@ -213,9 +156,9 @@ def _uint128(value: int) -> p4r.Uint128:
 
 
 def fault_entries(
-    fault: LinkFault, port: int, egress_way: Direction, profile: LinkProfile
+    fault: Fault, port: int, egress_way: Direction, profile: LinkProfile
 ) -> list[fy.P4TableEntry]:
-    """The entries that make a fault at a port of a switch, whose egress leads ``egress_way``."""
+    """Return the entries that make a fault at a switch port whose egress leads ``egress_way``."""
     controls = []
     if fault.direction in ("both", egress_way):
         controls.append("egress_fault")
@@ -232,8 +175,8 @@ def fault_entries(
     ]
 
 
-def _action(fault: LinkFault, profile: LinkProfile) -> tuple[str, dict[str, int]]:
-    # 2^32 does not fit the parameter. Where all shall be corrupted, one in 2^32 is left whole.
+def _action(fault: Fault, profile: LinkProfile) -> tuple[str, dict[str, int]]:
+    # 2^32 does not fit the parameter: at a ratio of 1 one frame in 2^32 is not corrupted.
     ratio = max(round(fault.ratio * RATIO_ONE), 1)
     if fault.kind == "corruption":
         return "corrupt", {"ratio": min(ratio, RATIO_ONE - 1)}

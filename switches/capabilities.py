@@ -1,0 +1,62 @@
+"""What targets can do, so that no caller asks for a target by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+PORT_DOWN_HALTS = "BMv2 stops forwarding when an interface of its own goes down"
+"""Why a port must not go down where `Capabilities.ports_can_go_down` is false."""
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a target does and can do, so that no caller needs to know its name or class."""
+
+    process_per_switch: bool
+    """Each switch is a process of its own: it may end by itself, and has another pid after a restart."""
+    forwards_in_kernel: bool
+    """The kernel forwards; the target's processes only program it, so their CPU time carries no frame."""
+    ports_can_go_down: bool
+    """A switch goes on forwarding when one of its interfaces goes down."""
+    can_delay_without_netem: bool
+    """Frames can be held back before the switch gets them."""
+    one_clock: bool
+    """Switches stamp frames with CLOCK_MONOTONIC, so that stamps of several switches can be compared."""
+    stamps_kill: bool
+    """`kill` returns stamps of the switch itself, taken around the moment; else those of the call."""
+
+
+CAPABILITIES: Mapping[str, Capabilities] = {
+    "ebpf": Capabilities(
+        process_per_switch=False,
+        forwards_in_kernel=True,
+        ports_can_go_down=True,
+        can_delay_without_netem=True,
+        one_clock=True,
+        stamps_kill=True,
+    ),
+    "bmv2": Capabilities(
+        process_per_switch=True,
+        forwards_in_kernel=False,
+        ports_can_go_down=False,
+        can_delay_without_netem=False,
+        one_clock=False,
+        stamps_kill=False,
+    ),
+}
+"""By a target's name."""
+NO_TARGET = Capabilities(
+    process_per_switch=False,
+    forwards_in_kernel=True,
+    ports_can_go_down=True,
+    can_delay_without_netem=False,
+    one_clock=False,
+    stamps_kill=False,
+)
+"""Of a fabric without our switches: routers, or nothing."""
+
+
+def capabilities_of(name: str) -> Capabilities:
+    """Return the capabilities of a target by its name; those of NO_TARGET for any other name."""
+    return CAPABILITIES.get(name, NO_TARGET)

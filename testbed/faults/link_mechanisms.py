@@ -1,0 +1,154 @@
+"""Faults of links and NIC ports: entries of a fault table, an interface that goes down, a longer link."""
+
+from __future__ import annotations
+
+import time
+
+from controller.fault_kinds import Fault, Moment
+from controller.fault_tables import FaultTables
+from linux.errors import InputError, MachineError
+from switches.capabilities import PORT_DOWN_HALTS, Capabilities
+from testbed import links
+from testbed.faults.mechanism import SimpleMechanism
+from testbed.long_wire import LongWire, WireEnd
+from testbed.names import Names
+from topologies import Fabric, Link
+
+
+class TableEntries(SimpleMechanism):
+    """Entries of a switch's fault table: one P4Runtime write each way."""
+
+    def __init__(self, tables: FaultTables) -> None:
+        self._tables = tables
+        self._written: Fault | None = None
+
+    def prepare(self, fault: Fault) -> None:
+        """Open the channel to the switch."""
+        self._tables.prepare(fault)
+
+    def apply(self, fault: Fault) -> Moment:
+        """Write the entries."""
+        moment = self._tables.insert(fault)
+        self._written = fault
+        return moment
+
+    def undo(self, fault: Fault) -> Moment:
+        """Delete the entries."""
+        moment = self._tables.delete(fault)
+        self._written = None
+        return moment
+
+    def renew(self, switch: str) -> None:
+        """Write the entries again where it was this switch that held them."""
+        if self._written is not None and self._tables.switch_of(self._written) == switch:
+            self._tables.insert(self._written)
+
+    def forget(self) -> None:
+        """Take the entries as gone."""
+        self._written = None
+
+
+class _Interface(SimpleMechanism):
+    """Base of the faults that take an interface down; the subclass says which one."""
+
+    def __init__(self, fabric: Fabric, names: Names) -> None:
+        self._fabric = fabric
+        self._names = names
+
+    def _cable(self, link: Link) -> links.Cable:
+        return next(c for c in links.cables(self._fabric, self._names) if c.link == link)
+
+    def _ends(self, fault: Fault) -> tuple[links.End, links.End]:
+        """Return the end to take down and the other one."""
+        raise NotImplementedError
+
+    def apply(self, fault: Fault) -> Moment:
+        """Take the interface down."""
+        end, _ = self._ends(fault)
+        return Moment(*links.set_up(end.namespace, end.ifname, up=False), "testbed")
+
+    def undo(self, fault: Fault) -> Moment:
+        """Bring the interface up and wait until both ends of the link carry frames again."""
+        end, other = self._ends(fault)
+        before, _ = links.set_up(end.namespace, end.ifname)
+        links.settle((e.namespace, e.ifname) for e in (end, other))
+        return Moment(before, time.monotonic_ns(), "testbed")
+
+
+class Carrier(_Interface):
+    """Carrier loss: one end of a cable is down, so that the other has no carrier.
+
+    The end that goes down is the one farther from the hosts: a NIC sees its carrier go, as it would with a
+    pulled cable. Where a switch's own interfaces must not go down, it is the NIC's end of a host link, and
+    links between switches are refused.
+    """
+
+    def __init__(self, fabric: Fabric, names: Names, capabilities: Capabilities) -> None:
+        super().__init__(fabric, names)
+        self._capabilities = capabilities
+
+    def prepare(self, fault: Fault) -> None:
+        """Refuse a link that cannot lose its carrier."""
+        self._ends(fault)
+
+    def _ends(self, fault: Fault) -> tuple[links.End, links.End]:
+        link = self._fabric.link(*fault.where.split(":"))
+        cable = self._cable(link)
+        if self._capabilities.ports_can_go_down:
+            return cable.b, cable.a
+        if link.kind != "host":
+            raise InputError(f"{PORT_DOWN_HALTS}: use blackhole on {link.name}")
+        return cable.a, cable.b
+
+
+class NicPort(_Interface):
+    """A NIC port that its own host takes down; its T0 sees the carrier go."""
+
+    def _ends(self, fault: Fault) -> tuple[links.End, links.End]:
+        link = next(link for link in self._fabric.links if link.a.ifname == fault.where)
+        cable = self._cable(link)
+        return cable.a, cable.b
+
+
+class Delay(_Interface):
+    """A longer link, each way: by netem queues at its ends, else by a process that holds frames back.
+
+    The process needs to get frames before the switch does; where the target takes them first, it is netem
+    or nothing.
+    """
+
+    def __init__(self, fabric: Fabric, names: Names, capabilities: Capabilities) -> None:
+        super().__init__(fabric, names)
+        self._capabilities = capabilities
+        self._wire: LongWire | None = None
+        self._ended: tuple[int, int] | None = None
+
+    def _cable_of(self, fault: Fault) -> links.Cable:
+        return self._cable(self._fabric.link(*fault.where.split(":")))
+
+    def apply(self, fault: Fault) -> Moment:
+        """Make the link longer."""
+        cable = self._cable_of(fault)
+        try:
+            return Moment(*links.set_delay(cable, self._names.fabric, fault.delay_ns), "testbed")
+        except MachineError:
+            if not self._capabilities.can_delay_without_netem:
+                raise
+        mtu = cable.link.profile.mtu_bytes
+        ends = tuple(WireEnd(end.namespace, end.ifname, mtu) for end in (cable.a, cable.b))
+        self._wire = LongWire(ends, fault.delay_ns)
+        return Moment(*self._wire.since_ns, "testbed")
+
+    def undo(self, fault: Fault) -> Moment:
+        """Make the link as long as it was."""
+        self.close()
+        if self._ended is not None:
+            return Moment(*self._ended, "testbed")
+        cable = self._cable_of(fault)
+        return Moment(*links.set_delay(cable, self._names.fabric, None), "testbed")
+
+    def close(self) -> None:
+        """Stop the process, if there is one, and with it the delay."""
+        if self._wire is not None:
+            self._ended = self._wire.close()
+            self._wire = None
