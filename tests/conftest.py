@@ -3,11 +3,13 @@
 import os
 import shutil
 import signal
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
 
 from testbed.frr import DIRECTORY
+from tests.support.command import Up, up
 
 KERNEL_MARKS = ("root", "bmv2", "docker")
 """Tests with one of these marks change the machine's kernel state, so they run one after another."""
@@ -55,3 +57,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _needs_kernel(item: pytest.Item) -> bool:
     return any(item.get_closest_marker(mark) for mark in KERNEL_MARKS)
+
+
+@pytest.fixture(scope="session")
+def tiny() -> Iterator[Up]:
+    """The topology `tiny`, up on the ebpf target for all tests that leave it as they found it."""
+    with up("tiny", "ebpf") as running:
+        yield running

@@ -2,4 +2,6 @@
 
 A module has ``PAPER``, what was published, in a line, and ``judge(result) -> Verdict``, which looks at
 nothing but the contents of result.json. ``experiments.figures.verdict`` has what judges share.
+
+More than 16 modules: one for each figure.
 """

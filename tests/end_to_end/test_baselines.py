@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.end_to_end.conftest import Mrclab
+from tests.support.command import Mrclab
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
 

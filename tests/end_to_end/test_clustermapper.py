@@ -11,7 +11,7 @@ import pytest
 from hosts.clustermapper.denylist import Denylist, denied_evs
 from testbed.clustermapper import ClustermapperProcess, denylist_file
 from testbed.network import FabricNetwork
-from tests.end_to_end.conftest import Mrclab, Up
+from tests.support.command import Mrclab, Up
 from topologies import load_fabric
 
 pytestmark = pytest.mark.root

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from experiments.report.comparison_result import comparison_schema
-from tests.end_to_end.conftest import Mrclab
+from tests.support.command import Mrclab
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
 

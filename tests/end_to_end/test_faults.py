@@ -5,7 +5,7 @@ import os
 import pytest
 
 from controller.fault_kinds import KINDS
-from tests.end_to_end.conftest import Mrclab
+from tests.support.command import Mrclab
 
 pytestmark = pytest.mark.root
 LINK = "p0-t0-0:p0-t1-0"

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hosts.path_probe import build_probe, probed_paths, read_probe
-from tests.end_to_end.conftest import Mrclab, Up
+from tests.support.command import Mrclab, Up
 from topologies import load_fabric
 
 TINY = load_fabric("tiny")

@@ -14,7 +14,7 @@ import pytest
 from experiments.measure.pcap import read_pcap
 from experiments.report.result import result_schema
 from experiments.spec.scenario import load_scenario
-from tests.end_to_end.conftest import Mrclab
+from tests.support.command import Mrclab
 from topologies import load_fabric
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]

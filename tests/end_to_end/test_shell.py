@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from mrclab.shell_environment import ShellEnvironmentError, shell_python
-from tests.end_to_end.conftest import Mrclab
+from tests.support.command import Mrclab
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
 

@@ -11,7 +11,7 @@ import pytest
 
 from experiments.measure.events import load_events
 from experiments.run.soak import soak_schema
-from tests.end_to_end.conftest import Mrclab
+from tests.support.command import Mrclab
 from tests.support.json_schema import violations
 
 pytestmark = [pytest.mark.root]

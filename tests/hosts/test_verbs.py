@@ -14,7 +14,7 @@ import pytest
 
 from hosts.verbs import CompletionQueue, Context, MemoryRegion, Opcode, QpState, QueuePair, Status
 from linux.namespaces import inside
-from tests.end_to_end.conftest import Up, tiny  # noqa: F401
+from tests.support.command import Up
 from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.root
@@ -37,7 +37,7 @@ class End:
 
 
 @pytest.fixture
-def ends(tiny: Up) -> Iterator[tuple[End, End]]:  # noqa: F811
+def ends(tiny: Up) -> Iterator[tuple[End, End]]:
     a, b = End(tiny, "h0", 1), End(tiny, "h3", 2)
     # Through JSON, as two programs would.
     a.qp.connect(json.loads(json.dumps(b.qp.attributes())))
@@ -97,7 +97,7 @@ def test_a_write_out_of_bounds_fails_and_flushes_what_comes_after(ends: tuple[En
     assert bytes(b.memory[-50:]) == bytes(50)
 
 
-def test_queue_pairs_have_queues_of_their_own(tiny: Up, ends: tuple[End, End]) -> None:  # noqa: F811
+def test_queue_pairs_have_queues_of_their_own(tiny: Up, ends: tuple[End, End]) -> None:
     a, b = ends
     send_cq, recv_cq = a.nic.create_cq(), b.nic.create_cq()
     mine, theirs = a.nic.create_qp(send_cq), b.nic.create_qp(b.cq, recv_cq)
@@ -191,7 +191,7 @@ def test_a_task_that_gives_up_waiting_takes_no_completion(ends: tuple[End, End])
     assert asyncio.run(one_gives_up()) == 7
 
 
-def test_the_documented_example_prints_what_it_says(tiny: Up, tmp_path: Path) -> None:  # noqa: F811
+def test_the_documented_example_prints_what_it_says(tiny: Up, tmp_path: Path) -> None:
     text = DOCUMENT.read_text(encoding="utf-8")
     (program,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     assert len(program.splitlines()) <= 50

@@ -15,7 +15,7 @@ from hosts.streams.stream import StreamPlan
 from testbed.names import Names
 from testbed.network import FabricNetwork
 from testbed.topology_text import topology_text
-from tests.end_to_end.conftest import Mrclab
+from tests.support.command import Mrclab
 
 # Slow enough that the link, and no CPU, is what there is too little of.
 INCAST_TOPOLOGY = """

@@ -10,8 +10,8 @@ import pytest
 from hosts.mrc import wire
 from hosts.rdma import headers
 from hosts.streams.stream import StreamPlan
-from tests.end_to_end.conftest import Up, tiny  # noqa: F401
 from tests.support.agents import Incast, incast, incast_network
+from tests.support.command import Up
 from tests.support.tshark import fields_of, registered_fields, require_tshark, tshark
 
 pytestmark = pytest.mark.root
@@ -23,7 +23,7 @@ CHECK_ICRC = ("-o", "mrc.icrc:Every packet (slow)")
 
 @pytest.fixture(scope="module", params=["any", "h0-eth1"])
 def capture(
-    tiny: Up,  # noqa: F811
+    tiny: Up,
     tmp_path_factory: pytest.TempPathFactory,
     request: pytest.FixtureRequest,
 ) -> Path:

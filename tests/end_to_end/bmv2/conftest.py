@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.conftest import Up, up
+from tests.support.command import Up, up
 from tests.support.switch_fixtures import mark_bmv2
 
 

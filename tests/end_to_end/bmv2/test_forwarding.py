@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from testbed.names import Names
-from tests.end_to_end.conftest import Mrclab, Up
 from tests.end_to_end.test_forwarding import (
     DST,
     PATIENCE_S,
@@ -22,6 +21,7 @@ from tests.end_to_end.test_forwarding import (
 )
 from tests.end_to_end.test_forwarding import Ears as Ears
 from tests.end_to_end.test_forwarding import ears as ears
+from tests.support.command import Mrclab, Up
 from topologies import load_fabric
 
 __all__ = [

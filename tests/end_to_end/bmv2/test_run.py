@@ -12,7 +12,7 @@ import jsonschema
 
 from experiments.report.result import result_schema
 from testbed.names import RUN_VARIABLE
-from tests.end_to_end.conftest import Mrclab
+from tests.support.command import Mrclab
 
 PATIENCE_S = 60
 

@@ -9,7 +9,7 @@ from hosts.perf.client import bandwidth_result, latency_result, percentile
 from hosts.perf.jobs import Bandwidth, PerfError
 from mrclab import cli
 from mrclab.perf import ALL_SIZES, BW_HEADER, LAT_HEADER
-from tests.end_to_end.conftest import Up, tiny  # noqa: F401
+from tests.support.command import Up
 
 MIB = 1 << 20
 
@@ -99,7 +99,7 @@ def test_a_failed_write_ends_the_measurement() -> None:
 
 
 @pytest.mark.root
-def test_bandwidth_on_a_running_testbed(tiny: Up) -> None:  # noqa: F811
+def test_bandwidth_on_a_running_testbed(tiny: Up) -> None:
     text = tiny.mrclab.ok("perf", "write_bw", "--from", "h0", "--to", "h3", "-n", "100", "-q", "3")
     assert BW_HEADER in text
     assert "topology tiny, target ebpf" in text
@@ -111,7 +111,7 @@ def test_bandwidth_on_a_running_testbed(tiny: Up) -> None:  # noqa: F811
 
 
 @pytest.mark.root
-def test_latency_on_a_running_testbed(tiny: Up) -> None:  # noqa: F811
+def test_latency_on_a_running_testbed(tiny: Up) -> None:
     words = ("perf", "write_lat", "--from", "h0", "--to", "h3", "-s", "8", "-n", "200")
     text = tiny.mrclab.ok(*words)
     assert LAT_HEADER in text
@@ -128,7 +128,7 @@ def test_latency_on_a_running_testbed(tiny: Up) -> None:  # noqa: F811
 
 
 @pytest.mark.root
-def test_both_ways_and_all_sizes(tiny: Up) -> None:  # noqa: F811
+def test_both_ways_and_all_sizes(tiny: Up) -> None:
     common = ("perf", "write_bw", "--from", "h0", "--to", "h3", "--json")
     document = json.loads(tiny.mrclab.ok(*common, "-b", "-n", "50", "-s", "0"))
     assert document["bidirectional"] is True
@@ -140,7 +140,7 @@ def test_both_ways_and_all_sizes(tiny: Up) -> None:  # noqa: F811
 
 @pytest.mark.root
 @pytest.mark.parametrize("transport", ["oblivious", "rocev2", "rocev2-16qp"])
-def test_other_transports_over_the_same_links(tiny: Up, transport: str) -> None:  # noqa: F811
+def test_other_transports_over_the_same_links(tiny: Up, transport: str) -> None:
     common = ("--transport", transport, "--from", "h0", "--to", "h3", "-n", "30", "--json")
     document = json.loads(tiny.mrclab.ok("perf", "write_bw", "-q", "2", "-b", *common))
     assert document["transport"] == transport
@@ -151,14 +151,14 @@ def test_other_transports_over_the_same_links(tiny: Up, transport: str) -> None:
 
 
 @pytest.mark.root
-def test_a_host_that_is_not_there_is_bad_input(tiny: Up) -> None:  # noqa: F811
+def test_a_host_that_is_not_there_is_bad_input(tiny: Up) -> None:
     done = tiny.mrclab("perf", "write_bw", "--from", "h0", "--to", "h9")
     assert done.returncode == 2
     assert done.stderr.strip() == "mrclab: no host 'h9' in topology tiny: h0, h1, h2, h3"
 
 
 @pytest.mark.root
-def test_for_a_time_in_gigabits_over_small_packets_and_under_a_cap(tiny: Up) -> None:  # noqa: F811
+def test_for_a_time_in_gigabits_over_small_packets_and_under_a_cap(tiny: Up) -> None:
     common = ("perf", "write_bw", "--from", "h0", "--to", "h3", "-D", "0.5", "-m", "1024")
     text = tiny.mrclab.ok(*common, "--rate_limit", "20 Mbit/s", "--report_gbits", "-s", "8192", "-t", "4")
     assert "BW average[ Gb/sec]" in text
@@ -167,7 +167,7 @@ def test_for_a_time_in_gigabits_over_small_packets_and_under_a_cap(tiny: Up) -> 
 
 
 @pytest.mark.root
-def test_nscc_measures_its_base_rtt_first_or_is_told(tiny: Up) -> None:  # noqa: F811
+def test_nscc_measures_its_base_rtt_first_or_is_told(tiny: Up) -> None:
     common = ("perf", "write_bw", "--from", "h0", "--to", "h3", "-n", "50", "-q", "2", "--congestion", "nscc")
     text = tiny.mrclab.ok(*common)
     (rtt,) = re.findall(r"base RTT (\d+) us, measured", text)
@@ -178,7 +178,7 @@ def test_nscc_measures_its_base_rtt_first_or_is_told(tiny: Up) -> None:  # noqa:
 
 
 @pytest.mark.root
-def test_every_latency_is_shown_when_asked_for(tiny: Up) -> None:  # noqa: F811
+def test_every_latency_is_shown_when_asked_for(tiny: Up) -> None:
     words = ("perf", "write_lat", "--from", "h0", "--to", "h3", "-n", "20", "-H")
     document = json.loads(tiny.mrclab.ok(*words, "--json"))
     times = document["results"][0]["all_us"]

@@ -1,0 +1,225 @@
+"""Checks of how the project's modules hang together, as pure functions over sources.
+
+A project is a mapping of paths to sources: ``{"hosts/mrc/psn.py": "...", ...}``. Each check returns what
+breaks its rule, one line each, sorted; an empty list is good.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import PurePosixPath
+
+Sources = Mapping[str, str]
+
+ROOMS = (
+    ("p4src",),
+    ("linux",),
+    ("topologies",),
+    ("switches",),
+    ("controller",),
+    ("hosts",),
+    ("simulator",),
+    ("testbed",),
+    ("experiments",),
+    ("scale",),
+    ("labs", "exercises"),
+    ("mrclab",),
+)
+"""The packages in their order: each imports only from itself and from those before it."""
+RANK = {room: rank for rank, rooms in enumerate(ROOMS) for room in rooms}
+
+PURE = ("topologies", "hosts.rdma", "hosts.mrc", "hosts.roce", "simulator", "scale")
+"""Packages without I/O: time and randomness are arguments there."""
+IO_MODULES = frozenset(
+    [
+        "asyncio",
+        "concurrent",
+        "ctypes",
+        "datetime",
+        "fcntl",
+        "grpc",
+        "io",
+        "mmap",
+        "multiprocessing",
+        "os",
+        "pathlib",
+        "psutil",
+        "pyroute2",
+        "resource",
+        "secrets",
+        "select",
+        "selectors",
+        "shutil",
+        "signal",
+        "socket",
+        "subprocess",
+        "sys",
+        "tempfile",
+        "threading",
+        "time",
+    ]
+)
+
+MAX_LINES = 500
+MAX_MODULES = 16
+LONG_REASON = f"Longer than {MAX_LINES} lines"
+WIDE_REASON = f"More than {MAX_MODULES} modules"
+
+
+def module_name(path: str) -> str:
+    """Return the dotted name of the module at a path: a package's for its ``__init__.py``."""
+    parts = PurePosixPath(path).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def is_in(module: str, packages: str | Iterable[str]) -> bool:
+    """Return True if a module is one of these packages or lies in one."""
+    names = [packages] if isinstance(packages, str) else packages
+    return any(module == name or module.startswith(f"{name}.") for name in names)
+
+
+def imports_of(path: str, source: str) -> Iterator[tuple[str, str | None]]:
+    """Yield each import, wherever it stands: the module, and the name taken from it (None: the whole)."""
+    package = module_name(path).split(".")
+    if not path.endswith("__init__.py"):
+        package = package[:-1]
+    for node in ast.walk(ast.parse(source, path)):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name, None
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            for alias in node.names:
+                yield module, alias.name
+
+
+def graph_of(sources: Sources) -> dict[str, set[str]]:
+    """Return for each module those of the project that it imports, for type checks and locally included."""
+    modules = {module_name(path) for path in sources}
+    graph: dict[str, set[str]] = {}
+    for path, source in sources.items():
+        targets = set()
+        for module, name in imports_of(path, source):
+            full = f"{module}.{name}"
+            targets.add(full if full in modules else module)
+        graph[module_name(path)] = (targets & modules) - {module_name(path)}
+    return graph
+
+
+def order_breaks(sources: Sources) -> list[str]:
+    """Find imports against the order of packages, of tests, and of benchmarks."""
+    found = set()
+    for path, source in sources.items():
+        module = module_name(path)
+        room = module.split(".")[0]
+        for target, name in imports_of(path, source):
+            other = target.split(".")[0]
+            full = f"{target}.{name}" if name else target
+            if room in RANK and other in RANK and RANK[other] > RANK[room]:
+                found.add(f"{module} imports {full}: {other} comes after {room}")
+            elif room != "tests" and other == "tests":
+                if room != "benchmarks" or not is_in(full, "tests.support"):
+                    found.add(f"{module} imports {full}, of the tests")
+            elif room not in ("tests", "benchmarks") and other == "benchmarks":
+                found.add(f"{module} imports {full}, of the benchmarks")
+            elif is_in(module, "tests.support") and other == "tests" and not is_in(full, "tests.support"):
+                found.add(f"{module} imports {full}: support comes before the tests")
+    return sorted(found)
+
+
+def unknown_rooms(sources: Sources) -> list[str]:
+    """Find packages that have no place in the order."""
+    known = {*RANK, "tests", "benchmarks"}
+    rooms = {path.split("/")[0] for path in sources if "/" in path and path.endswith("__init__.py")}
+    return sorted(f"{room} is not in the order of packages" for room in rooms - known)
+
+
+def circles(sources: Sources) -> list[str]:
+    """Find groups of modules that import each other, directly or through others (Tarjan's algorithm)."""
+    graph = graph_of(sources)
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found = []
+
+    def visit(module: str) -> None:
+        index[module] = low[module] = len(index)
+        stack.append(module)
+        for target in sorted(graph[module]):
+            if target not in index:
+                visit(target)
+                low[module] = min(low[module], low[target])
+            elif target in stack:
+                low[module] = min(low[module], index[target])
+        if low[module] == index[module]:
+            at = stack.index(module)
+            group = stack[at:]
+            del stack[at:]
+            if len(group) > 1:
+                found.append("circle: " + ", ".join(sorted(group)))
+
+    for module in sorted(graph):
+        if module not in index:
+            visit(module)
+    return sorted(found)
+
+
+def impurities(sources: Sources) -> list[str]:
+    """Find what a pure package takes from outside: modules for I/O, the clock, unseeded randomness, files.
+
+    Of our own modules, a pure one may import pure ones alone; `linux.errors` and `p4src` are values only.
+    """
+    found = set()
+    for path, source in sources.items():
+        module = module_name(path)
+        if not is_in(module, PURE):
+            continue
+        for target, name in imports_of(path, source):
+            top = target.split(".")[0]
+            full = f"{target}.{name}" if name else target
+            ours = top in RANK and not is_in(full, (*PURE, "linux.errors", "p4src"))
+            seeded = target != "random" or name in (None, "Random")
+            if target != "__future__" and (top in IO_MODULES or ours or not seeded):
+                found.add(f"{module} imports {full}")
+        for node in ast.walk(ast.parse(source, path)):
+            match node:
+                case ast.Attribute(value=ast.Name(id="random"), attr=name) if name != "Random":
+                    if ("random", None) in imports_of(path, source):
+                        found.add(f"{module} uses random.{name}")
+                case ast.Call(func=ast.Name(id="open" | "print" | "input" as name)):
+                    found.add(f"{module} calls {name}")
+                case _:
+                    pass
+    return sorted(found)
+
+
+def too_long(sources: Sources) -> list[str]:
+    """Find modules of too many lines whose docstring does not say why (``Longer than 500 lines: ...``)."""
+    return sorted(
+        f"{path} is longer than {MAX_LINES} lines"
+        for path, source in sources.items()
+        if len(source.splitlines()) > MAX_LINES and not _says(source, LONG_REASON)
+    )
+
+
+def too_wide(sources: Sources) -> list[str]:
+    """Find folders of too many modules whose docstring does not say why (``More than 16 modules: ...``)."""
+    folders: dict[str, int] = defaultdict(int)
+    for path in sources:
+        folder = PurePosixPath(path)
+        if folder.name != "__init__.py":
+            folders[str(folder.parent)] += 1
+    return sorted(
+        f"{folder} has more than {MAX_MODULES} modules"
+        for folder, count in folders.items()
+        if count > MAX_MODULES and not _says(sources.get(f"{folder}/__init__.py", ""), WIDE_REASON)
+    )
+
+
+def _says(source: str, reason: str) -> bool:
+    """Return True if a module's docstring gives this reason, and words after it."""
+    _, found, words = (ast.get_docstring(ast.parse(source)) or "").partition(f"{reason}: ")
+    return bool(found and words.strip())

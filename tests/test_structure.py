@@ -1,0 +1,183 @@
+"""The order of packages, no import circles, pure cores, and modules and folders of a size to read.
+
+The rules are checked on the project's sources. Each rule is also given a small project that breaks it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.support import structure
+from tests.support.paths import ROOT
+from tests.support.structure import MAX_LINES, MAX_MODULES, Sources
+
+RULES: dict[str, Callable[[Sources], list[str]]] = {
+    "order": structure.order_breaks,
+    "rooms": structure.unknown_rooms,
+    "circles": structure.circles,
+    "purity": structure.impurities,
+    "length": structure.too_long,
+    "width": structure.too_wide,
+}
+
+EXCEPTIONS = {
+    "hosts.mrc imports hosts.compiled.CORE",  # makes Python find the modules that mypyc compiled
+    "hosts.mrc imports hosts.compiled.prefer",
+    "hosts.rdma imports hosts.compiled.prefer",
+    "topologies.shipped imports pathlib.Path",  # reads the topologies; all else takes their text
+}
+
+NOT_YET = {
+    "circle: hosts.mrc.endpoint, hosts.mrc.operations",
+    "circle: hosts.mrc.requester, hosts.mrc.sack",
+    "circle: mrclab.cli, mrclab.doctor",
+    "circle: testbed.fault_mechanisms, testbed.faults, testbed.lab",
+    "hosts.mrc.ev_diagram imports pathlib.Path",
+    "hosts.mrc.ev_diagram imports sys",
+    "hosts/mrc has more than 16 modules",
+    "hosts/mrc/endpoint.py is longer than 500 lines",
+    "hosts/mrc/ev.py is longer than 500 lines",
+    "hosts/mrc/requester.py is longer than 500 lines",
+    "switches/ebpf/codegen/actions.py is longer than 500 lines",
+    "switches/ebpf/p4runtime/server.py is longer than 500 lines",
+    "testbed has more than 16 modules",
+    "tests/hosts/mrc/test_mrc_endpoint.py is longer than 500 lines",
+    "tests/hosts/mrc/test_mrc_nscc.py is longer than 500 lines",
+    "tests/support has more than 16 modules",
+    "tests/support/p4_model.py is longer than 500 lines",
+    "tests/switches/codegen/test_language.py is longer than 500 lines",
+}
+"""What is still to be mended: entries only go."""
+
+
+@pytest.fixture(scope="module")
+def project() -> dict[str, str]:
+    folders = [*structure.RANK, "benchmarks", "tests"]
+    paths = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    return {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in paths}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_the_project_keeps_the_rule(rule: str, project: dict[str, str]) -> None:
+    assert set(RULES[rule](project)) <= EXCEPTIONS | NOT_YET
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_project_without_faults_keeps_the_rule(rule: str) -> None:
+    good = {
+        "linux/__init__.py": "",
+        "linux/errors.py": "class InputError(Exception): ...",
+        "topologies/__init__.py": "from topologies.model import Fabric",
+        "topologies/model.py": "import random\nfrom linux.errors import InputError\nR = random.Random(1)",
+        "hosts/__init__.py": "",
+        "hosts/agent.py": "import socket\nfrom topologies import Fabric",
+        "mrclab/__init__.py": "",
+        "mrclab/cli.py": "def f():\n    from hosts import agent\n    from linux.errors import InputError",
+        "benchmarks/one.py": "from tests.support.kit import K\nfrom hosts.agent import A",
+        "tests/support/kit.py": "from hosts import agent",
+        "tests/test_one.py": "from benchmarks import one\nfrom tests.support.kit import K",
+    }
+    assert RULES[rule](good) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "source", "fault"),
+    [
+        ("linux/a.py", "from hosts.b import C", "linux.a imports hosts.b.C: hosts comes after linux"),
+        ("hosts/a.py", "import mrclab.cli", "hosts.a imports mrclab.cli: mrclab comes after hosts"),
+        (
+            "hosts/a.py",
+            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from testbed.lab import Lab",
+            "hosts.a imports testbed.lab.Lab: testbed comes after hosts",
+        ),
+        (
+            "scale/a.py",
+            "def f():\n    from exercises import load",
+            "scale.a imports exercises.load: exercises comes after scale",
+        ),
+        ("mrclab/a.py", "from tests.support import b", "mrclab.a imports tests.support.b, of the tests"),
+        (
+            "benchmarks/a.py",
+            "from tests.hosts import test_b",
+            "benchmarks.a imports tests.hosts.test_b, of the tests",
+        ),
+        ("hosts/a.py", "from benchmarks.kit import b", "hosts.a imports benchmarks.kit.b, of the benchmarks"),
+        (
+            "tests/support/a.py",
+            "from tests.hosts.conftest import b",
+            "tests.support.a imports tests.hosts.conftest.b: support comes before the tests",
+        ),
+    ],
+)
+def test_an_import_against_the_order_is_found(path: str, source: str, fault: str) -> None:
+    assert structure.order_breaks({path: source}) == [fault]
+
+
+def test_a_package_without_a_place_in_the_order_is_found() -> None:
+    assert structure.unknown_rooms({"attic/__init__.py": ""}) == ["attic is not in the order of packages"]
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        "from hosts.a import A",
+        "from hosts import a",
+        "from . import a",
+        "from .a import A",
+        "import hosts.a as other",
+        "def f():\n    import hosts.a",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from hosts.a import A",
+    ],
+)
+def test_a_circle_is_found(second: str) -> None:
+    sources = {"hosts/a.py": "from hosts.b import B", "hosts/b.py": second, "hosts/c.py": "import hosts.a"}
+    assert structure.circles(sources) == ["circle: hosts.a, hosts.b"]
+
+
+def test_a_circle_through_three_modules_and_a_package_is_found() -> None:
+    sources = {
+        "hosts/mrc/__init__.py": "from hosts.mrc.a import A",
+        "hosts/mrc/a.py": "from hosts.mrc import b",
+        "hosts/mrc/b.py": "from hosts.mrc import Endpoint",
+    }
+    assert structure.circles(sources) == ["circle: hosts.mrc, hosts.mrc.a, hosts.mrc.b"]
+
+
+@pytest.mark.parametrize(
+    ("source", "fault"),
+    [
+        ("import socket", "imports socket"),
+        ("def f():\n    from time import monotonic_ns", "imports time.monotonic_ns"),
+        ("import os.path", "imports os.path"),
+        ("from linux import bpf", "imports linux.bpf"),
+        ("from hosts.agent import Agent", "imports hosts.agent.Agent"),
+        ("from random import SystemRandom", "imports random.SystemRandom"),
+        ("import random\nx = random.random()", "uses random.random"),
+        ("text = open('x').read()", "calls open"),
+    ],
+)
+@pytest.mark.parametrize("package", structure.PURE)
+def test_input_and_output_in_a_pure_package_are_found(package: str, source: str, fault: str) -> None:
+    path = package.replace(".", "/") + "/a.py"
+    assert structure.impurities({path: source}) == [f"{package}.a {fault}"]
+    assert structure.impurities({"hosts/a.py": source}) == []
+
+
+def test_a_long_module_without_a_reason_is_found() -> None:
+    lines = "x = 1\n" * MAX_LINES
+    fault = ["hosts/a.py is longer than 500 lines"]
+    assert structure.too_long({"hosts/a.py": lines}) == []
+    assert structure.too_long({"hosts/a.py": lines + "x = 1\n"}) == fault
+    assert structure.too_long({"hosts/a.py": '"""A. Longer than 500 lines: one table."""\n' + lines}) == []
+    assert structure.too_long({"hosts/a.py": '"""A. Longer than 500 lines: """\n' + lines}) == fault
+
+
+def test_a_wide_folder_without_a_reason_is_found() -> None:
+    folder = {f"hosts/m{number}.py": "" for number in range(MAX_MODULES)}
+    assert structure.too_wide({**folder, "hosts/__init__.py": "", "hosts/sub/a.py": ""}) == []
+    folder["hosts/one_more.py"] = ""
+    assert structure.too_wide(folder) == ["hosts has more than 16 modules"]
+    reason = '"""H. More than 16 modules: one for each."""'
+    assert structure.too_wide({**folder, "hosts/__init__.py": reason}) == []
