@@ -12,8 +12,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from experiments.spec.placement import Placement
-
 Ints = npt.NDArray[np.int64]
 RankSamples = Sequence[Mapping[str, Ints]]
 Metrics = dict[str, list[float]]
@@ -28,7 +26,7 @@ BUS_FACTOR = {
 BASELINE_NS = 500_000_000
 """How far before a fault a flow's usual latency is looked at."""
 CALM_NS = 20_000_000
-"""A flow is whole again when for so long no message was late."""
+"""A late message belongs to a fault when it comes this soon after it, or after another late one."""
 MIN_BASELINE = 20
 
 
@@ -83,9 +81,12 @@ def request_metrics(ranks: RankSamples, measure_ns: int) -> Metrics:
     return {"latency_us": (took / 1e3).tolist()}
 
 
-def flow_times(number: int, placement: Placement, ranks: RankSamples) -> tuple[Ints, Ints]:
-    """When each message of a flow was posted and when it arrived; -1 where it did not."""
-    src, dst = placement.pairs[number]
+def flow_times(pair: tuple[int, int], number: int, ranks: RankSamples) -> tuple[Ints, Ints]:
+    """Return when each message of a flow was posted and when it arrived; -1 where it did not.
+
+    ``pair`` is the flow's sending and receiving rank.
+    """
+    src, dst = pair
     posted = ranks[src][f"flow{number}_posted_ns"]
     numbers, arrived = ranks[dst][f"flow{number}_numbers"], ranks[dst][f"flow{number}_arrived_ns"]
     times = np.full(max(len(posted), int(numbers.max(initial=-1)) + 1), -1, np.int64)
@@ -94,65 +95,68 @@ def flow_times(number: int, placement: Placement, ranks: RankSamples) -> tuple[I
 
 
 def flow_metrics(
-    placement: Placement, ranks: RankSamples, measure_ns: int, faults_ns: Sequence[int]
+    pairs: Sequence[tuple[int, int]],
+    message_bytes: Sequence[int],
+    ranks: RankSamples,
+    measure_ns: int,
+    end_ns: int,
+    faults_ns: Sequence[int],
 ) -> Metrics:
-    """``goodput_mbps`` in all and ``flow_mbps`` of each, ``latency_us``; and for every fault the worst flow's
-    ``gap_us`` (longest between two arrivals) and ``whole_us`` (until its last late message is here)."""
-    end_ns = measure_ns + (placement.length_ns or 0)
+    """Return ``goodput_mbps`` in all and ``flow_mbps`` of each flow, ``latency_us``; and ``gap_us`` for every
+    fault: the longest time between two arrivals of a flow, of the flow where it was longest.
+
+    Flow i goes from the first rank of ``pairs[i]`` to the second in messages of ``message_bytes[i]``.
+    """
     seconds = (end_ns - measure_ns) / 1e9
     rates, latencies = [], []
-    per_fault: dict[int, list[tuple[float, float, float]]] = {i: [] for i in range(len(faults_ns))}
-    for number, flow in enumerate(placement.params["flows"]):
-        posted, arrived = flow_times(number, placement, ranks)
-        here = arrived >= 0
-        counted = here & (arrived >= measure_ns) & (arrived < end_ns)
-        rates.append(float(counted.sum() * flow["message_bytes"] * 8 / seconds / 1e6))
+    gaps: list[list[float]] = [[] for _ in faults_ns]
+    for number, size in enumerate(message_bytes):
+        posted, arrived = flow_times(pairs[number], number, ranks)
+        counted = (arrived >= 0) & (arrived >= measure_ns) & (arrived < end_ns)
+        rates.append(float(counted.sum() * size * 8 / seconds / 1e6))
         latencies.append((arrived - posted)[counted] / 1e3)
         for i, fault_ns in enumerate(faults_ns):
-            stop = faults_ns[i + 1] if i + 1 < len(faults_ns) else int(arrived.max(initial=end_ns))
-            per_fault[i].append(recovery(posted, arrived, fault_ns, stop))
+            stop_ns = faults_ns[i + 1] if i + 1 < len(faults_ns) else int(arrived.max(initial=end_ns))
+            gaps[i].append(longest_gap_ns(arrived, fault_ns, stop_ns) / 1e3)
     found: Metrics = {
         "goodput_mbps": [sum(rates)],
         "flow_mbps": rates,
         "latency_us": np.concatenate(latencies).tolist() if latencies else [],
     }
-    if faults_ns:
-        worst = [max(values, key=lambda v: v[1]) for values in per_fault.values()]
-        found["gap_us"] = [max(v[0] for v in values) for values in per_fault.values()]
-        found["whole_us"] = [w[1] for w in worst]
-        found["since_hit_us"] = [w[2] for w in worst]
+    if faults_ns and rates:
+        found["gap_us"] = [max(values) for values in gaps]
     return found
 
 
-def recovery(posted: Ints, arrived: Ints, fault_ns: int, stop_ns: int) -> tuple[float, float, float]:
-    """Of one flow and one fault, in microseconds: longest gap, whole, and whole since its first hit message.
+def longest_gap_ns(arrived: Ints, fault_ns: int, stop_ns: int) -> float:
+    """Return the longest time without an arrival from a fault on, in ns."""
+    later = np.sort(arrived[(arrived >= fault_ns) & (arrived < stop_ns)])
+    edges = np.concatenate(([fault_ns], later, [stop_ns]))
+    return float(np.diff(edges).max(initial=0))
 
-    A message is late when it took longer than any in the half second before the fault (of those, the
-    slowest in a thousand is left out). What is late within 20 ms of the fault or of another late one
-    belongs to the fault; ``whole`` is when the last of these arrived. Where none was late, it is what a
-    message may usually take: a recovery that hides in the noise took no longer than that. A message that
-    never arrived counts until ``stop_ns``, which is then a lower bound.
+
+def late_messages(posted: Ints, arrived: Ints, fault_ns: int, stop_ns: int) -> tuple[Ints, int]:
+    """Return the messages of a flow that a fault made late, as indices, and how many of them never arrived.
+
+    A message is late when it took longer than any that arrived in the half second before the fault. It is the
+    fault's when it was posted or on its way within 20 ms of the fault, or of another late one's arrival.
+    Without 20 messages before the fault nothing is known to be usual, and none is late.
     """
     came = np.where(arrived >= 0, arrived, stop_ns)
-    latency = came - posted
+    took = came - posted
     before = (arrived >= 0) & (arrived < fault_ns) & (arrived >= fault_ns - BASELINE_NS)
-    usual = float(np.percentile(latency[before], 99.9)) if before.sum() >= MIN_BASELINE else 0.0
-    around = np.sort(arrived[(arrived >= fault_ns - CALM_NS) & (arrived < stop_ns)])
-    edges = np.concatenate(([fault_ns], around[around >= fault_ns], [stop_ns]))
-    gap = float(np.diff(edges).max(initial=0)) / 1e3
-    open_or_later = (came >= fault_ns) & (posted < stop_ns)
-    late = open_or_later & (latency > usual)
-    order = np.argsort(came[late], kind="stable")
-    ends, begins = came[late][order], posted[late][order]
-    whole, hit = fault_ns, None
-    for end, begin in zip(ends.tolist(), begins.tolist(), strict=True):
-        if begin > whole + CALM_NS:
+    if before.sum() < MIN_BASELINE:
+        return np.zeros(0, np.int64), 0
+    late = np.flatnonzero((came >= fault_ns) & (posted < stop_ns) & (took > took[before].max()))
+    late = late[np.argsort(came[late], kind="stable")]
+    reach, count = fault_ns, 0
+    for begin, end in zip(posted[late].tolist(), came[late].tolist(), strict=True):
+        if begin > reach + CALM_NS:
             break
-        whole = max(whole, end)
-        hit = begin if hit is None else min(hit, begin)
-    if hit is None:
-        return gap, usual / 1e3, usual / 1e3
-    return gap, (whole - fault_ns) / 1e3, (whole - max(hit, fault_ns)) / 1e3
+        reach = max(reach, end)
+        count += 1
+    ours = late[:count]
+    return ours, int(np.count_nonzero(arrived[ours] < 0))
 
 
 def delivered_series(

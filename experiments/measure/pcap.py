@@ -1,9 +1,9 @@
-"""Reads a capture of MRC traffic into numpy arrays, a million packets in a second or two.
+"""A reader of captures of MRC and RoCEv2: a pcap file as numpy arrays, a million packets in two seconds.
 
-Understands what the recorder writes: pcap with nano- or microseconds, LINUX_SLL2 (`tcpdump -i any`) or
-Ethernet, outer IPv6 (with or without an SRH) around inner IPv6, or IPv6 alone. The layouts are those of
-reference/mrc.md sections 1.1-1.8. What is not MRC is counted and left out. A capture cut short in its last
-record, as a killed tcpdump leaves it, is read up to there.
+It understands what the recorder writes: pcap with nano- or microseconds, LINUX_SLL2 (`tcpdump -i any`) or
+Ethernet, outer IPv6 (with or without an SRH) around inner IPv6, or IPv6 alone. The layouts are those of the
+MRC specification and of [IBTA] chapter 9. Other packets are counted and left out. A capture whose last record
+is cut short, as a killed tcpdump leaves it, is read up to there.
 """
 
 from __future__ import annotations
@@ -57,7 +57,21 @@ class Opcode(IntEnum):
 
 FIRST_DATA, LAST_DATA = Opcode.WRITE_FIRST, Opcode.WRITE_ONLY_IMM
 
-# One row per MRC packet. Addresses are two halves, since numpy has no 128-bit integer. For what a field
+
+class RoceOpcode(IntEnum):
+    """BTH opcodes of RoCEv2's reliable connection that carry data [IBTA Table 38]."""
+
+    WRITE_FIRST = 0x06
+    WRITE_MIDDLE = 0x07
+    WRITE_LAST = 0x08
+    WRITE_LAST_IMM = 0x09
+    WRITE_ONLY = 0x0A
+    WRITE_ONLY_IMM = 0x0B
+
+
+FIRST_ROCE, LAST_ROCE = RoceOpcode.WRITE_FIRST, RoceOpcode.WRITE_ONLY_IMM
+
+# One row per packet. Addresses are two halves, since numpy has no 128-bit integer. For what a field
 # means see `Packets`.
 PACKET = np.dtype(
     [
@@ -87,7 +101,7 @@ PACKET = np.dtype(
 
 _IP6 = [("vtf", ">u4"), ("length", ">u2"), ("next", "u1"), ("hops", "u1")]
 _IP6 += [("src_hi", ">u8"), ("src_lo", ">u8"), ("dst_hi", ">u8"), ("dst_lo", ">u8")]
-_OUTER = np.dtype(_IP6)
+IP6 = np.dtype(_IP6)
 # inner IPv6, UDP, BTH
 _INNER = np.dtype(
     [
@@ -113,20 +127,27 @@ _SACK = np.dtype(
         ("cack", ">u4"),
     ]
 )
+_ROCE_WITH_RETH = (RoceOpcode.WRITE_FIRST, RoceOpcode.WRITE_ONLY, RoceOpcode.WRITE_ONLY_IMM)
+_WITH_IMMEDIATE = (
+    Opcode.WRITE_LAST_IMM,
+    Opcode.WRITE_ONLY_IMM,
+    RoceOpcode.WRITE_LAST_IMM,
+    RoceOpcode.WRITE_ONLY_IMM,
+)
 _RTX_BIT, _TS_BIT, _PR_BIT = 1 << 29, 1 << 28, 0x02
 
 
 @dataclass(frozen=True)
 class Packets:
-    """The MRC packets of a capture, in the file's order.
+    """The MRC and RoCEv2 packets of a capture, in the file's order.
 
     ``rows`` has dtype PACKET: ``t_ns`` as stamped (CLOCK_REALTIME), ``outgoing`` true where this machine
     sent it, ``outer_*`` the outer destination (the uSID container; the inner destination where nothing is
     wrapped round), ``dscp``/``ecn`` of the outermost header, ``ev`` from UDP source port and inner flow
     label, ``payload`` bytes of RDMA payload on the wire, ``trimmed`` where a write lost its payload on the
-    way; on a SACK ``echo_ev`` and ``echo_psn`` name the packet that it answers. ``records`` counts all
-    records read, ``skipped`` those that are not MRC, ``truncated`` says that the file ended in the middle
-    of one.
+    way; on a SACK ``echo_ev`` and ``echo_psn`` name the packet that it answers. RoCEv2 has no ``rtx``, no
+    trimmed packets and no SACKs. ``records`` counts all records read, ``skipped`` those of other protocols,
+    ``truncated`` says that the file ended in the middle of one.
     """
 
     rows: npt.NDArray[np.void]
@@ -136,24 +157,58 @@ class Packets:
 
     @property
     def is_data(self) -> npt.NDArray[np.bool_]:
-        """Which rows are writes, first transmissions and retransmissions alike."""
-        return (self.rows["opcode"] >= FIRST_DATA) & (self.rows["opcode"] <= LAST_DATA)
+        """The rows that are writes, first transmissions and retransmissions alike: a mask."""
+        opcode = self.rows["opcode"]
+        return _between(opcode, FIRST_DATA, LAST_DATA) | _between(opcode, FIRST_ROCE, LAST_ROCE)
+
+
+def _between(opcode: npt.NDArray[np.uint8], first: int, last: int) -> npt.NDArray[np.bool_]:
+    mask: npt.NDArray[np.bool_] = (opcode >= first) & (opcode <= last)
+    return mask
 
 
 def read_pcap(path: Path | str, port: int = MRC_PORT) -> Packets:
-    """Reads the capture in a file. ``port`` is MRC's UDP destination port.
+    """Read the capture in a file. ``port`` is the UDP destination port of MRC and RoCEv2.
 
-    Raises InputError where the file cannot be read or is no capture of a kind we know.
+    Raises InputError where the file cannot be read or is no capture of a known kind.
     """
+    return parse_pcap(read_bytes(path), where=str(path), port=port)
+
+
+def read_bytes(path: Path | str) -> bytes:
+    """Return the contents of a capture's file. Raises InputError."""
     try:
-        data = Path(path).read_bytes()
+        return Path(path).read_bytes()
     except OSError as error:
         raise InputError(f"cannot read the capture: {error.strerror}", where=str(path)) from None
-    return parse_pcap(data, where=str(path), port=port)
 
 
 def parse_pcap(data: bytes, where: str = "capture", port: int = MRC_PORT) -> Packets:
-    """As `read_pcap`, from the bytes of a file."""
+    """Read a capture as `read_pcap` does, from the bytes of a file."""
+    file = open_records(data, where)
+    parts = [_decode(file, chunk, port) for chunk in chunks(file.offsets)]
+    rows = np.concatenate(parts) if parts else np.empty(0, PACKET)
+    return Packets(rows, len(file.offsets), len(file.offsets) - len(rows), file.truncated)
+
+
+@dataclass(frozen=True)
+class Records:
+    """The records of a pcap file before any protocol is looked at.
+
+    ``raw`` has the file's bytes and zeros behind them, ``offsets`` that of each record, ``order`` is the
+    struct module's byte order, ``scale`` turns the stamps' fractions into ns.
+    """
+
+    raw: npt.NDArray[np.uint8]
+    offsets: npt.NDArray[np.int64]
+    truncated: bool
+    order: str
+    scale: int
+    linktype: int
+
+
+def open_records(data: bytes, where: str) -> Records:
+    """Find the records of a pcap file. Raises InputError where it is no capture of a known kind."""
     if len(data) < _FILE_HEADER:
         raise InputError("not a capture: shorter than a pcap header", where=where)
     for order in "<", ">":
@@ -169,9 +224,7 @@ def parse_pcap(data: bytes, where: str = "capture", port: int = MRC_PORT) -> Pac
     scale = 1 if magic == _MAGIC_NANO else 1000
     # zeros behind the end let every window be read whole; lengths are checked against the record's own
     raw = np.concatenate([np.frombuffer(data, np.uint8), np.zeros(512, np.uint8)])
-    parts = [_decode(raw, chunk, order, scale, linktype, port) for chunk in _chunks(offsets)]
-    rows = np.concatenate(parts) if parts else np.empty(0, PACKET)
-    return Packets(rows, len(offsets), len(offsets) - len(rows), truncated)
+    return Records(raw, offsets, truncated, order, scale, linktype)
 
 
 def _walk(data: bytes, order: str) -> tuple[npt.NDArray[np.int64], bool]:
@@ -190,33 +243,64 @@ def _walk(data: bytes, order: str) -> tuple[npt.NDArray[np.int64], bool]:
     return np.array(offsets, dtype=np.int64), at != end
 
 
-def _chunks(offsets: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[np.int64]]:
+def chunks(offsets: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[np.int64]]:
+    """Yield the offsets in pieces that fit into the caches."""
     for start in range(0, len(offsets), _CHUNK):
         yield offsets[start : start + _CHUNK]
 
 
-def _gather(
+def gather(
     raw: npt.NDArray[np.uint8], at: npt.NDArray[np.int64], layout: np.dtype[np.void]
 ) -> npt.NDArray[np.void]:
-    """The structure of that layout at each offset: shape (n,)."""
+    """Return the structure of that layout at each offset: shape (n,)."""
     windows = np.lib.stride_tricks.sliding_window_view(raw, layout.itemsize)
     return np.ascontiguousarray(windows[at]).view(layout)[:, 0]
 
 
-def _decode(
-    raw: npt.NDArray[np.uint8],
-    records: npt.NDArray[np.int64],
-    order: str,
-    scale: int,
-    linktype: int,
-    port: int,
-) -> npt.NDArray[np.void]:
-    u4 = order + "u4"
-    head = _gather(raw, records, np.dtype([("s", u4), ("frac", u4), ("kept", u4), ("wire", u4)]))
+@dataclass(frozen=True)
+class Frames:
+    """The link and IP headers of some records, arrays of shape (n,).
+
+    ``t_ns`` as stamped; ``link_at``, ``ip_at`` and ``end`` are offsets into the file; ``wire`` is the frame's
+    length in bytes, ``outer`` its first IPv6 header (garbage where there is none).
+    """
+
+    t_ns: npt.NDArray[np.int64]
+    ifindex: npt.NDArray[np.uint32]
+    outgoing: npt.NDArray[np.bool_]
+    link_at: npt.NDArray[np.int64]
+    ip_at: npt.NDArray[np.int64]
+    end: npt.NDArray[np.int64]
+    wire: npt.NDArray[np.int64]
+    outer: npt.NDArray[np.void]
+
+
+def frames(file: Records, records: npt.NDArray[np.int64]) -> Frames:
+    """Read the headers that all protocols share, of the records at these offsets."""
+    u4 = file.order + "u4"
+    head = gather(file.raw, records, np.dtype([("s", u4), ("frac", u4), ("kept", u4), ("wire", u4)]))
     link_at = records + _RECORD_HEADER
-    end = link_at + head["kept"].astype(np.int64)
-    ip_at = link_at + _LINK_BYTES[linktype]
-    outer = _gather(raw, ip_at, _OUTER)
+    ip_at = link_at + _LINK_BYTES[file.linktype]
+    ifindex, outgoing = np.zeros(len(records), np.uint32), np.zeros(len(records), bool)
+    if file.linktype == LINKTYPE_LINUX_SLL2:
+        layout = np.dtype([("x", "V4"), ("ifindex", ">u4"), ("arp", "V2"), ("kind", "u1")])
+        link = gather(file.raw, link_at, layout)
+        ifindex, outgoing = link["ifindex"].astype(np.uint32), link["kind"] == SLL2_OUTGOING
+    return Frames(
+        t_ns=head["s"].astype(np.int64) * 1_000_000_000 + head["frac"].astype(np.int64) * file.scale,
+        ifindex=ifindex,
+        outgoing=outgoing,
+        link_at=link_at,
+        ip_at=ip_at,
+        end=link_at + head["kept"].astype(np.int64),
+        wire=head["wire"].astype(np.int64),
+        outer=gather(file.raw, ip_at, IP6),
+    )
+
+
+def _decode(file: Records, records: npt.NDArray[np.int64], port: int) -> npt.NDArray[np.void]:
+    raw, frame = file.raw, frames(file, records)
+    link_at, ip_at, end, outer = frame.link_at, frame.ip_at, frame.end, frame.outer
 
     # where the inner header stands: behind an outer IPv6, behind that and an SRH, or it is the only one
     inner_at = ip_at.copy()
@@ -226,20 +310,15 @@ def _decode(
     inner_at[routed] += 40 + 8 * (raw[np.minimum(ip_at[routed] + 41, len(raw) - 1)].astype(np.int64) + 1)
     # an SRH that claims more than there is must not lead out of the buffer
     inner_at = np.minimum(inner_at, len(raw) - 256)
-    inner = _gather(raw, inner_at, _INNER)
+    inner = gather(raw, inner_at, _INNER)
     good = (outer["vtf"] >> 28 == 6) & (inner["vtf"] >> 28 == 6) & (inner["next"] == 17)
     good &= (inner["dport"] == port) & (inner_at + _INNER.itemsize <= end)
 
-    head, outer, inner = head[good], outer[good], inner[good]
-    link_at, ip_at, inner_at, end = link_at[good], ip_at[good], inner_at[good], end[good]
-    rows = np.zeros(len(head), PACKET)
-    rows["t_ns"] = head["s"].astype(np.int64) * 1_000_000_000 + head["frac"].astype(np.int64) * scale
-    if linktype == LINKTYPE_LINUX_SLL2:
-        link = _gather(
-            raw, link_at, np.dtype([("x", "V4"), ("ifindex", ">u4"), ("arp", "V2"), ("kind", "u1")])
-        )
-        rows["ifindex"] = link["ifindex"]
-        rows["outgoing"] = link["kind"] == SLL2_OUTGOING
+    outer, inner = outer[good], inner[good]
+    link_at, inner_at, end = link_at[good], inner_at[good], end[good]
+    rows = np.zeros(len(outer), PACKET)
+    rows["t_ns"] = frame.t_ns[good]
+    rows["ifindex"], rows["outgoing"] = frame.ifindex[good], frame.outgoing[good]
     rows["outer_hi"], rows["outer_lo"] = outer["dst_hi"], outer["dst_lo"]
     for name in "src_hi", "src_lo", "dst_hi", "dst_lo", "opcode":
         rows[name] = inner[name]
@@ -249,7 +328,7 @@ def _decode(
     rows["qp"] = inner["qp"] & 0xFFFFFF
     rows["psn"] = inner["psn"] & 0xFFFFFF
     rows["rtx"] = inner["psn"] & _RTX_BIT != 0
-    _data_fields(raw, rows, inner, inner_at, end, link_at, head["wire"].astype(np.int64))
+    _data_fields(raw, rows, inner, inner_at, end, link_at, frame.wire[good])
     _sack_fields(raw, rows, inner_at, end)
     return rows
 
@@ -263,22 +342,26 @@ def _data_fields(
     link_at: npt.NDArray[np.int64],
     wire: npt.NDArray[np.int64],
 ) -> None:
-    """Payload of writes: what UDP says or what was on the wire, whichever is less, so that a trim shows."""
+    """Set the payload of writes: what UDP says or what was on the wire, whichever is less.
+
+    So a trim shows.
+    """
     opcode = rows["opcode"]
-    data = (opcode >= FIRST_DATA) & (opcode <= LAST_DATA)
-    stamped = (inner["psn"] & _TS_BIT != 0).astype(np.int64) * 4
-    immediate = np.isin(opcode, (Opcode.WRITE_LAST_IMM, Opcode.WRITE_ONLY_IMM)).astype(np.int64) * 4
-    pad = inner["flags"] >> 4 & 3
-    headers = 12 + 4 + stamped + 16 + immediate + pad.astype(np.int64)
+    mrc, roce = _between(opcode, FIRST_DATA, LAST_DATA), _between(opcode, FIRST_ROCE, LAST_ROCE)
+    extension = np.where(mrc, 4 + (inner["psn"] & _TS_BIT != 0) * 4, 0).astype(np.int64)
+    placed = mrc | np.isin(opcode, _ROCE_WITH_RETH)
+    immediate = np.isin(opcode, _WITH_IMMEDIATE).astype(np.int64) * 4
+    pad = (inner["flags"] >> 4 & 3).astype(np.int64)
+    headers = 12 + extension + 16 * placed + immediate + pad
     by_udp = inner["udp_length"].astype(np.int64) - 8 - headers - _ICRC
     by_wire = wire - (inner_at - link_at) - 48 - headers - _ICRC
     payload = np.clip(np.minimum(by_udp, by_wire), 0, None)
-    rows["payload"] = np.where(data, payload, 0)
-    length_at = inner_at + _INNER.itemsize + 4 + stamped + 12
-    known = data & (length_at + 4 <= end)
+    rows["payload"] = np.where(mrc | roce, payload, 0)
+    length_at = inner_at + _INNER.itemsize + extension + 12
+    known = mrc & (length_at + 4 <= end)
     length = np.zeros(len(rows), np.int64)
-    length[known] = _gather(raw, length_at[known], np.dtype([("length", ">u4")]))["length"]
-    rows["trimmed"] = data & (payload == 0) & (length > 0)
+    length[known] = gather(raw, length_at[known], np.dtype([("length", ">u4")]))["length"]
+    rows["trimmed"] = mrc & (payload == 0) & (length > 0)
 
 
 def _sack_fields(
@@ -291,7 +374,7 @@ def _sack_fields(
     sack = (rows["opcode"] == Opcode.SACK) & (at + _SACK.itemsize <= end)
     if not sack.any():
         return
-    seth = _gather(raw, at[sack], _SACK)
+    seth = gather(raw, at[sack], _SACK)
     rows["probe_reply"][sack] = seth["bits"] & _PR_BIT != 0
     rows["echo_ev"][sack] = seth["entropy"]
     # cumulative PSN + offset is the PSN that set the SACK off (mrc.md 1.8)

@@ -2,14 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from experiments.measure.evidence import Evidence
+import numpy as np
+
+from experiments.measure.clock import STEP_NS
+from experiments.measure.detection import detected, retirements_of_log, retirements_of_ranks, retires_paths
+from experiments.measure.events import EventLog, load_events
+from experiments.measure.evidence import Evidence, Sample
 from experiments.measure.faults import FaultRecord
-from experiments.measure.metrics import Metrics
-from experiments.measure.validity import Validity, taken_away
+from experiments.measure.metrics import (
+    BUS_FACTOR,
+    Metrics,
+    collective_metrics,
+    delivered_series,
+    flow_metrics,
+    flow_times,
+    late_messages,
+    request_metrics,
+    training_metrics,
+)
+from experiments.measure.pcap import read_pcap
+from experiments.measure.pictures import pictures_of
+from experiments.measure.recovery import (
+    BY_LATE_MESSAGES,
+    NO_RULE,
+    NOT_CAPTURED,
+    Measured,
+    Span,
+    Times,
+    spans,
+    times,
+    times_of_messages,
+    times_unknown,
+)
+from experiments.measure.tcp_capture import read_segments
+from experiments.measure.tcp_trace import build_tcp_trace
+from experiments.measure.trace import Trace, build_trace
+from experiments.measure.trial import Scene, trial_of
+from experiments.measure.validity import Load, Validity, judge, kept_up, overloads, taken_away
+
+OK = "ok"
+SERIES_BEFORE_NS = 100_000_000
+MOST_BINS = 100_000
+
+# A failed check that makes the times themselves doubtful, and what to say then.
+_SPOILING = {
+    "fault_effective": "packets came through a link that was cut: the fault was none",
+    "rtx_not_before_detected": "a retransmission was captured before its loss was detected: stamps disagree",
+}
 
 
 @dataclass(frozen=True)
@@ -45,7 +88,211 @@ class Repetition:
 
 def measure(evidence: Evidence) -> Repetition:
     """Measure a repetition. Raises InputError on a file of it that is missing or not what it should be."""
-    raise NotImplementedError
+    e = evidence
+    traces, broken_captures = _traces(e)
+    logs = {host: load_events(path) for host, path in e.event_logs.items()}
+    scenes = _scenes(e, traces, logs)
+    loads = e.loads or (e.recording.loads if e.recording is not None else ())
+    aside = _aside(e, loads)
+    trials = [
+        {**trial_of(scene, e.problem or OK), **_place(e, number, scene)}
+        for number, scene in enumerate(scenes)
+    ]
+    metrics = _metrics(e)
+    for trial, gap in zip(trials, metrics.get("gap_us", ()), strict=False):
+        trial["gap_us"] = gap
+    pictures: Mapping[str, Any] = {}
+    if len(traces) == 1 and traces[0].paths_known and logs:
+        counted = {n: scene for n, scene in enumerate(scenes) if n not in aside}
+        log = logs.get(traces[0].paths[0].src, EventLog(()))
+        pictures = pictures_of(traces[0], counted, log)
+    return Repetition(
+        number=e.number,
+        measure_ns=e.measure_ns,
+        end_ns=e.end_ns,
+        metrics=metrics,
+        series=_series(e, traces),
+        links=e.links or {"start_us": 0.0, "bin_us": 0.0, "bytes": {}},
+        faults=e.faults,
+        trials=tuple(trial for n, trial in enumerate(trials) if n not in aside),
+        trials_aside=tuple(trials[n] for n in aside),
+        validity=_validity(e, loads, aside, trials, broken_captures),
+        problem=e.problem,
+        failure=e.failure,
+        counters=e.counters,
+        bytes_delivered=e.bytes_delivered,
+        data=e.data,
+        details=e.details,
+        pictures=pictures,
+    )
+
+
+def _pairs(e: Evidence) -> list[tuple[str, str]]:
+    """Return the hosts that send to one another over the fabric, each pair once."""
+    pairs = dict.fromkeys((e.hosts[a], e.hosts[b]) for a, b in e.pairs)
+    return [(a, b) for a, b in pairs if a != b]
+
+
+def _traces(e: Evidence) -> tuple[tuple[Trace, ...], list[str]]:
+    """Return a trace for each pair of hosts, and what was wrong with the captures."""
+    if not e.captures or e.recording is None or e.transport.kind == "mptcp":
+        return (), []
+    clock, fabric = e.recording.clock, e.fabric
+    used = {host for pair in _pairs(e) for host in pair}
+    paths = {host: path for host, path in e.captures.items() if host in used}
+    if e.transport.kind == "tcp":
+        segments = {host: read_segments(path) for host, path in paths.items()}
+        return tuple(
+            build_tcp_trace(segments[a], segments[b], fabric.paths(a, b), clock, fabric)
+            for a, b in _pairs(e)
+            if a in segments and b in segments
+        ), []
+    packets = {host: read_pcap(path) for host, path in paths.items()}
+    wrong = [f"the capture at {host} is cut short" for host, p in packets.items() if p.truncated]
+    wrong += [f"the capture at {host} holds no packet" for host, p in packets.items() if not len(p.rows)]
+    return tuple(
+        build_trace(packets[a], packets[b], fabric.paths(a, b), clock, fabric)
+        for a, b in _pairs(e)
+        if a in packets and b in packets
+    ), wrong
+
+
+def _scenes(e: Evidence, traces: tuple[Trace, ...], logs: Mapping[str, EventLog]) -> list[Scene]:
+    """Return each fault with all that is known of it."""
+    stamps = [trace.span_ns for trace in traces if trace.span_ns != (0, 0)]
+    first = min((begin for begin, _ in stamps), default=e.measure_ns - e.warmup_ns)
+    last = max((end for _, end in stamps), default=e.end_ns)
+    retired = {host: retirements_of_log(log) for host, log in logs.items()}
+    retired |= retirements_of_ranks(e.hosts, e.samples)
+    found = []
+    for fault, span in zip(e.faults, spans(e.faults, first, last), strict=True):
+        seen = detected(e.transport, e.fabric, _pairs(e), retired, e.route_changes, fault, span)
+        if traces:
+            known = retired if retires_paths(e.transport) else None
+            result = times(traces, fault, span, seen, known)
+        else:
+            rule = BY_LATE_MESSAGES if e.captures else NOT_CAPTURED
+            result = _by_messages(e, fault, span, seen, rule)
+        found.append(Scene(traces, fault, span, result, logs))
+    return found
+
+
+def _by_messages(e: Evidence, fault: FaultRecord, span: Span, seen: Measured, rule: str) -> Times:
+    """Return the times of a fault by the application's late messages."""
+    if not e.flow_bytes or not e.samples:
+        return times_unknown(NO_RULE, seen)
+    first: list[int] = []
+    last: list[int] = []
+    missing = 0
+    for number in range(len(e.flow_bytes)):
+        posted, arrived = flow_times(e.pairs[number], number, e.samples)
+        stop_ns = max(span.end, span.repair_after)
+        late, lost = late_messages(posted, arrived, fault.middle_ns, stop_ns)
+        missing += lost
+        if len(late):
+            first.append(int(posted[late].min()))
+            last.append(int(arrived[late].max()))
+    interval = (min(first), max(last)) if first else None
+    return times_of_messages(rule, interval, missing, fault, seen)
+
+
+def _aside(e: Evidence, loads: Sequence[Load]) -> list[int]:
+    """Return the faults in which the machine did not keep up; none where fewer than wanted would be left."""
+    if e.wanted is None or len(loads) != len(e.faults):
+        return []
+    over = [i for i, load in enumerate(loads) if not kept_up(load)]
+    return over if len(loads) - len(over) >= e.wanted else []
+
+
+def _place(e: Evidence, number: int, scene: Scene) -> dict[str, Any]:
+    """Return what a trial is of."""
+    fault = scene.fault
+    at_us = round((fault.middle_ns - e.measure_ns) / 1e3, 3)
+    return {
+        "transport": e.transport.name,
+        "repetition": e.number,
+        "trial": number,
+        "fault": {**fault.to_dict(), "at_us": at_us},
+    }
+
+
+def _metrics(e: Evidence) -> Metrics:
+    """Return the metrics of a repetition, by its workload; agents have none but their rate."""
+    kind = str(e.workload.get("kind", ""))
+    if not e.samples:
+        seconds = (e.end_ns - e.measure_ns) / 1e9
+        return {"goodput_mbps": [e.bytes_delivered * 8 / seconds / 1e6]} if seconds > 0 else {}
+    if kind in BUS_FACTOR:
+        return collective_metrics(kind, _finished(e.samples, "bytes", "start_ns", "end_ns"))
+    if kind == "training":
+        keys = ("start_ns", "computed_ns", "reduced_ns", "end_ns")
+        return training_metrics(_finished(e.samples, *keys), int(e.workload["compute_ns"]))
+    if kind == "request-response":
+        return request_metrics(e.samples, e.measure_ns)
+    end_ns = e.measure_ns + e.length_ns if e.length_ns is not None else e.end_ns
+    middles = [fault.middle_ns for fault in e.faults]
+    return flow_metrics(e.pairs, e.flow_bytes, e.samples, e.measure_ns, end_ns, middles)
+
+
+def _finished(samples: Sequence[Sample], *names: str) -> list[Sample]:
+    """Return only as many operations as every rank has finished."""
+    count = min(len(rank[names[0]]) for rank in samples)
+    return [{name: rank[name][:count] for name in names} for rank in samples]
+
+
+def _series(e: Evidence, traces: Sequence[Trace]) -> dict[str, Any]:
+    """Return what was delivered over time, by ranks' own series or by the captures."""
+    begin_ns = e.measure_ns - min(e.warmup_ns, SERIES_BEFORE_NS)
+    width = max(e.series_ns, -(-(e.end_ns - begin_ns) // MOST_BINS))
+    if e.samples or not traces:
+        return delivered_series(e.samples, e.measure_ns, begin_ns, e.end_ns, width)
+    edges = np.arange(begin_ns, max(e.end_ns, begin_ns + width) + 1, width)
+    delivered, lost = np.zeros(len(edges) - 1), np.zeros(len(edges) - 1, np.int64)
+    for trace in traces:
+        first = trace.received.first
+        weights = trace.received.payload[first].astype(np.float64)
+        delivered += np.histogram(trace.received.t_ns[first], edges, weights=weights)[0]
+        lost += np.histogram(trace.sent.t_ns[trace.sent.lost], edges)[0]
+    return {
+        "start_us": (begin_ns - e.measure_ns) / 1e3,
+        "bin_us": width / 1e3,
+        "bytes": delivered.astype(int).tolist(),
+        "lost": lost.tolist(),
+    }
+
+
+def _validity(
+    e: Evidence,
+    loads: Sequence[Load],
+    aside: Sequence[int],
+    trials: Sequence[Mapping[str, Any]],
+    broken_captures: Sequence[str],
+) -> Validity:
+    also, notes = [*e.failures, *broken_captures], list(e.notes)
+    if e.wanted and not e.faults:
+        also.append("no fault was made")
+    for check, text in _SPOILING.items():
+        failed = sum(c["ok"] is False for trial in trials for c in trial["checks"] if c["name"] == check)
+        if failed:
+            also.append(f"in {failed} of {len(trials)} trials {text}")
+    if e.wanted and trials and all(trial["felt"] is False for trial in trials):
+        also.append("no fault took a packet")
+    if aside:
+        why = "; ".join(overloads([loads[i] for i in aside]))
+        notes.append(f"{len(aside)} of {len(trials)} trials were set aside and made again: {why}")
+    if e.failure:
+        notes.append(f"repetition {e.number} did not end: {e.failure}")
+    kept = [load for i, load in enumerate(loads) if i not in aside]
+    if e.recording is None:
+        return judge(kept, also=also, notes=notes)
+    return judge(
+        kept,
+        capture_drops=e.recording.drops,
+        clock_change_ns=e.recording.clock.max_change_ns if e.recording.offsets else 0,
+        clock_limit_ns=STEP_NS,
+        also=also,
+        notes=notes,
+    )
 
 
 def disturbed(repetition: Repetition) -> bool:

@@ -1,29 +1,27 @@
-"""What happened on the wire, put together from both captures: every transmission and what became of it.
+"""Traces: what happened on the wire, put together from two captures, every transmission and its fate.
 
-Both captures are on the machine's one clock. PSNs are 24 bits and wrap: the packets of both ends are put in
-order of time and unwrapped as one sequence per queue pair, so that a PSN means the same at both ends for
-ever.
+Both captures are on the machine's one clock. PSNs have 24 bits and wrap (TCP's sequence numbers 32): the
+packets of both ends are put in order of time and unwrapped as one sequence per queue pair (connection), so
+that a number means the same at both ends throughout.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from experiments.measure.clock import ClockMap
-from experiments.measure.pcap import Opcode, Packets
-from topologies import Path
+from experiments.measure.pcap import FIRST_DATA, Opcode, Packets
+from topologies import Fabric, Path
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
-Rows = npt.NDArray[np.void]
 
 PSN_BITS = 24
-_PSN_MOD = 1 << PSN_BITS
-_PSN_HALF = _PSN_MOD >> 1
 NEVER = np.iinfo(np.int64).max
 
 
@@ -36,7 +34,10 @@ class Transmissions:
     bytes; ``arrived_ns`` is when this very transmission came in at the receiver whole, ``NEVER`` where it
     did not; ``trimmed`` where it came in without its payload; ``first_ns`` when the first whole copy of its
     PSN arrived; ``needless`` marks a retransmission although an earlier transmission of that PSN arrived
-    whole.
+    whole; ``frame`` numbers the frames of the capture.
+
+    Of TCP a row is a range of bytes that was cut nowhere on its way, and ``psn`` numbers the ranges of a
+    connection: a frame has as many rows as pieces it arrived in.
     """
 
     t_ns: IntArray
@@ -50,10 +51,11 @@ class Transmissions:
     trimmed: BoolArray
     first_ns: IntArray
     needless: BoolArray
+    frame: IntArray
 
     @property
     def lost(self) -> BoolArray:
-        """Which came in neither whole nor trimmed."""
+        """The transmissions that came in neither whole nor trimmed: a mask."""
         lost: BoolArray = (self.arrived_ns == NEVER) & ~self.trimmed
         return lost
 
@@ -86,13 +88,17 @@ class RoundTrips:
 
 @dataclass(frozen=True)
 class Trace:
-    """A run on the wire. ``paths`` are all ways from sender to receiver; an index means a place in it."""
+    """What one host sent to another. ``paths`` are all ways between them; an index means a place in it.
+
+    ``paths_known`` is False where packets do not say which way they went: switches chose it by a hash.
+    """
 
     paths: tuple[Path, ...]
     sent: Transmissions
     received: Arrivals
     round_trips: RoundTrips
     clock: ClockMap
+    paths_known: bool = True
 
     @property
     def span_ns(self) -> tuple[int, int]:
@@ -103,100 +109,150 @@ class Trace:
         return int(min(a[0] for a in stamps)), int(max(a[-1] for a in stamps))
 
 
-def unwrap(psn: IntArray) -> IntArray:
-    """24-bit PSNs of one queue pair in order of time, as a sequence without end from the first on.
+def unwrap(psn: IntArray, bits: int = PSN_BITS) -> IntArray:
+    """Return numbers of that many bits, in order of time, as a sequence that never wraps.
 
-    Right as long as neighbours are less than half the space (8 million packets) apart.
+    Right as long as neighbours are less than half the space (8 million packets, 2 GiB) apart.
     """
     if len(psn) == 0:
         return psn.astype(np.int64)
     psn = psn.astype(np.int64)
-    step = np.mod(psn[1:] - psn[:-1] + _PSN_HALF, _PSN_MOD) - _PSN_HALF
+    half = 1 << bits - 1
+    step = np.mod(psn[1:] - psn[:-1] + half, 2 * half) - half
     return np.concatenate([psn[:1], psn[0] + np.cumsum(step)])
 
 
-def build_trace(sender: Packets, receiver: Packets, paths: Sequence[Path], clock: ClockMap) -> Trace:
-    """Puts the captures at the two ends together.
+def port_addresses(fabric: Fabric, host: str) -> npt.NDArray[np.void]:
+    """Return the addresses of a host's NIC ports, comparable with those of captures."""
+    halves = np.array([_halves(int(port.address)) for port in fabric.host(host).ports], "u8")
+    return addresses(halves[:, 0], halves[:, 1])
 
-    Keeps the data of ``paths``' sender and receiver, known by the NICs' inner addresses where the paths are
-    told apart by them, and by the outer destinations otherwise; SACKs are those that came in at the sender.
+
+def build_trace(
+    sender: Packets, receiver: Packets, paths: Sequence[Path], clock: ClockMap, fabric: Fabric | None = None
+) -> Trace:
+    """Put the captures at the two ends of ``paths`` together (MRC and RoCEv2).
+
+    Keeps the data of the paths' sender and receiver, known by the NICs' inner addresses where the paths are
+    told apart by them, and by the outer destinations otherwise. Packets that carry no segment list are known
+    by the addresses of the NICs' ports in ``fabric``. SACKs are those that came in at the sender.
     """
     tx = sender.rows[sender.is_data & sender.rows["outgoing"]]
     containers = {_halves(int(path.outer_dst)): index for index, path in enumerate(paths)}
     path_index = _look_up(tx["outer_hi"], tx["outer_lo"], containers)
-    targets = np.unique(_address(tx["dst_hi"], tx["dst_lo"])[path_index >= 0])
-    ours = np.isin(_address(tx["dst_hi"], tx["dst_lo"]), targets)
+    known = fabric is None or bool((path_index >= 0).any()) or not len(tx)
+    inner = addresses(tx["dst_hi"], tx["dst_lo"])
+    if known:
+        targets = np.unique(inner[path_index >= 0])
+        ours = np.isin(inner, targets)
+        sources = np.unique(addresses(tx["src_hi"], tx["src_lo"])[ours])
+    else:
+        assert fabric is not None
+        sources, targets = (port_addresses(fabric, host) for host in (paths[0].src, paths[0].dst))
+        ours = np.isin(inner, targets) & np.isin(addresses(tx["src_hi"], tx["src_lo"]), sources)
+        known = not ours.any()
     tx, path_index = tx[ours], path_index[ours]
-    sources = np.unique(_address(tx["src_hi"], tx["src_lo"]))
 
     rx = receiver.rows[receiver.is_data & ~receiver.rows["outgoing"]]
-    rx = rx[np.isin(_address(rx["src_hi"], rx["src_lo"]), sources)]
-    rx = rx[np.isin(_address(rx["dst_hi"], rx["dst_lo"]), targets)]
+    rx = rx[np.isin(addresses(rx["src_hi"], rx["src_lo"]), sources)]
+    rx = rx[np.isin(addresses(rx["dst_hi"], rx["dst_lo"]), targets)]
     sacks = sender.rows[
         (sender.rows["opcode"] == Opcode.SACK) & ~sender.rows["outgoing"] & ~sender.rows["probe_reply"]
     ]
-    sacks = sacks[np.isin(_address(sacks["dst_hi"], sacks["dst_lo"]), sources)]
+    sacks = sacks[np.isin(addresses(sacks["dst_hi"], sacks["dst_lo"]), sources)]
+    sacks = sacks[np.isin(addresses(sacks["src_hi"], sacks["src_lo"]), targets)]
 
     tx_t, rx_t = clock.to_monotonic(tx["t_ns"]), clock.to_monotonic(rx["t_ns"])
     tx_order, rx_order = np.argsort(tx_t, kind="stable"), np.argsort(rx_t, kind="stable")
     tx, tx_t, path_index = tx[tx_order], tx_t[tx_order], path_index[tx_order]
     rx, rx_t = rx[rx_order], rx_t[rx_order]
-    flow = np.concatenate([tx["qp"], rx["qp"]]).astype(np.int64)
-    psn = _unwrap_flows(
-        np.concatenate([tx_t, rx_t]), flow, np.concatenate([tx["psn"], rx["psn"]]).astype(np.int64), len(tx)
-    )
     n = len(tx)
+    flow = np.concatenate([tx["qp"], rx["qp"]]).astype(np.int64)
+    numbers = np.concatenate([tx["psn"], rx["psn"]]).astype(np.int64)
+    psn = unwrap_flows(np.concatenate([tx_t, rx_t]), flow, numbers, n)
     ev = np.concatenate([tx["ev"], rx["ev"]]).astype(np.int64)
     rtx = np.concatenate([tx["rtx"], rx["rtx"]]).astype(np.int64)
-    packet = _codes(_rank(flow), psn)
-    key = _codes(packet, _rank(ev), rtx)
-    match = _latest_before(key[:n], tx_t, key[n:], rx_t)
+    packet = codes(rank(flow), psn)
+    resent = _had_earlier(rank(packet)[:n], np.ones(n, bool))  # RoCEv2 does not mark what it sends again
+    sent, received = match(
+        Rows(tx_t, flow[:n], psn[:n], packet[:n], codes(packet, rank(ev), rtx)[:n]),
+        Rows(rx_t, flow[n:], psn[n:], packet[n:], codes(packet, rank(ev), rtx)[n:]),
+        ev=(ev[:n], ev[n:]),
+        path=path_index,
+        rtx=np.where(tx["opcode"] >= FIRST_DATA, tx["rtx"], resent),
+        payload=(tx["payload"].astype(np.int64), rx["payload"].astype(np.int64)),
+        trimmed=rx["trimmed"].copy(),
+        frame=np.arange(n),
+    )
+    return Trace(tuple(paths), sent, received, _round_trips(sacks, clock, tx, tx_t), clock, known)
 
-    whole = ~rx["trimmed"]
+
+class Rows(NamedTuple):
+    """Data packets of one end, in order of time. ``packet`` is equal for all copies of a packet, ``key`` for
+    those that cannot be told apart."""
+
+    t_ns: IntArray
+    flow: IntArray
+    psn: IntArray
+    packet: IntArray
+    key: IntArray
+
+
+def match(
+    tx: Rows,
+    rx: Rows,
+    *,
+    ev: tuple[IntArray, IntArray],
+    path: IntArray,
+    rtx: BoolArray,
+    payload: tuple[IntArray, IntArray],
+    trimmed: BoolArray,
+    frame: IntArray,
+) -> tuple[Transmissions, Arrivals]:
+    """Find out which transmission each arrival is of, and with that what became of every transmission.
+
+    An arrival is of the latest earlier transmission with its key that no other arrival is of (where there is
+    none, it is a copy that the network made, of the latest one). ``trimmed`` is of arrivals; the other
+    columns are of transmissions, pairs of columns of both.
+    """
+    n = len(tx.t_ns)
+    found = latest_unmatched(tx.key, tx.t_ns, rx.key, rx.t_ns)
+    found = np.where(found < 0, _latest_before(tx.key, tx.t_ns, rx.key, rx.t_ns), found)
+    whole = ~trimmed
     arrived = np.full(n, NEVER, np.int64)
-    np.minimum.at(arrived, match[(match >= 0) & whole], rx_t[(match >= 0) & whole])
-    trimmed = np.zeros(n, bool)
-    trimmed[match[(match >= 0) & ~whole]] = True
+    np.minimum.at(arrived, found[(found >= 0) & whole], rx.t_ns[(found >= 0) & whole])
+    cut = np.zeros(n, bool)
+    cut[found[(found >= 0) & ~whole]] = True
 
-    number = _rank(packet)
+    number = rank(np.concatenate([tx.packet, rx.packet]))
     earliest = np.full(int(number.max()) + 1 if len(number) else 0, NEVER, np.int64)
-    np.minimum.at(earliest, number[n:][whole], rx_t[whole])
-    first = np.zeros(len(rx), bool)
+    np.minimum.at(earliest, number[n:][whole], rx.t_ns[whole])
+    first = np.zeros(len(rx.t_ns), bool)
     copies = np.flatnonzero(whole)
     first[copies[np.unique(number[n:][whole], return_index=True)[1]]] = True
-
     sent = Transmissions(
-        t_ns=tx_t,
-        flow=flow[:n],
-        psn=psn[:n],
-        ev=ev[:n],
-        path=path_index,
-        rtx=tx["rtx"].copy(),
-        payload=tx["payload"].astype(np.int64),
+        t_ns=tx.t_ns,
+        flow=tx.flow,
+        psn=tx.psn,
+        ev=ev[0],
+        path=path,
+        rtx=rtx,
+        payload=payload[0],
         arrived_ns=arrived,
-        trimmed=trimmed,
+        trimmed=cut,
         first_ns=earliest[number[:n]],
-        needless=tx["rtx"] & _had_earlier(number[:n], arrived != NEVER),
+        needless=rtx & _had_earlier(number[:n], arrived != NEVER),
+        frame=frame,
     )
-    received = Arrivals(
-        t_ns=rx_t,
-        flow=flow[n:],
-        psn=psn[n:],
-        ev=ev[n:],
-        payload=rx["payload"].astype(np.int64),
-        trimmed=rx["trimmed"].copy(),
-        first=first,
-        tx=match,
-    )
-    return Trace(tuple(paths), sent, received, _round_trips(sacks, clock, tx, tx_t), clock)
+    return sent, Arrivals(rx.t_ns, rx.flow, rx.psn, ev[1], payload[1], trimmed, first, found)
 
 
 def _halves(address: int) -> tuple[int, int]:
     return address >> 64, address & (1 << 64) - 1
 
 
-def _address(hi: npt.NDArray[np.uint64], lo: npt.NDArray[np.uint64]) -> npt.NDArray[np.void]:
-    """128-bit addresses as one sortable, comparable value each."""
+def addresses(hi: npt.NDArray[np.uint64], lo: npt.NDArray[np.uint64]) -> npt.NDArray[np.void]:
+    """Return 128-bit addresses as one sortable, comparable value each."""
     pair = np.empty((len(hi), 2), ">u8")
     pair[:, 0], pair[:, 1] = hi, lo
     return np.frombuffer(pair.tobytes(), "S16") if len(hi) else np.empty(0, "S16")
@@ -215,14 +271,17 @@ def _look_up(
     return np.array(values, np.int64)[which.reshape(-1)]
 
 
-def _unwrap_flows(t_ns: IntArray, flow: IntArray, psn: IntArray, sent: int) -> IntArray:
-    """Unwraps both ends' PSNs together, per queue pair, in order of time (the sender first on a tie)."""
+def unwrap_flows(t_ns: IntArray, flow: IntArray, psn: IntArray, sent: int, bits: int = PSN_BITS) -> IntArray:
+    """Unwrap both ends' numbers together, flow by flow, in order of time (the sender first on a tie).
+
+    The first ``sent`` rows are the sender's.
+    """
     side = (np.arange(len(t_ns)) >= sent).astype(np.int8)
     order = np.lexsort((side, t_ns))
     result = np.empty(len(psn), np.int64)
     for qp in np.unique(flow):
         chosen = order[flow[order] == qp]
-        result[chosen] = unwrap(psn[chosen])
+        result[chosen] = unwrap(psn[chosen], bits)
     return result
 
 
@@ -239,13 +298,13 @@ def _had_earlier(group: IntArray, marked: BoolArray) -> BoolArray:
     return result
 
 
-def _rank(values: IntArray) -> IntArray:
-    """Each value's place among the different ones."""
+def rank(values: IntArray) -> IntArray:
+    """Return each value's place among the different ones."""
     return np.unique(values, return_inverse=True)[1].reshape(-1).astype(np.int64)
 
 
-def _codes(*columns: IntArray) -> IntArray:
-    """One number for each row, equal where all columns are. Shape (n,).
+def codes(*columns: IntArray) -> IntArray:
+    """Return one number for each row, equal where all columns are. Shape (n,).
 
     Raises OverflowError where the columns' ranges together need more than 63 bits.
     """
@@ -277,7 +336,31 @@ def _latest_before(key: IntArray, t_ns: IntArray, wanted: IntArray, wanted_t_ns:
     return result
 
 
-def _round_trips(sacks: Rows, clock: ClockMap, tx: Rows, tx_t: IntArray) -> RoundTrips:
+def latest_unmatched(key: IntArray, t_ns: IntArray, wanted: IntArray, wanted_t_ns: IntArray) -> IntArray:
+    """For each wanted (key, time) return the index of the latest entry of that key that is not later than it
+    and that no earlier wanted one has taken, else -1.
+
+    That is the matching of brackets: an entry opens one, a wanted one closes the last that is open.
+    """
+    n = len(key)
+    both = np.concatenate([key, wanted])
+    closes = np.arange(len(both)) >= n
+    order = np.lexsort((closes, np.concatenate([t_ns, wanted_t_ns]), both))
+    group, closing = both[order], closes[order]
+    depth = np.cumsum(np.where(closing, -1, 1))
+    level = depth + closing  # of the bracket itself: both of a pair are on one level
+    by_level = np.lexsort((np.arange(len(order)), level, group))
+    previous = np.concatenate([by_level[:1], by_level[:-1]])
+    paired = closing[by_level] & ~closing[previous]
+    paired &= (group[by_level] == group[previous]) & (level[by_level] == level[previous])
+    result = np.full(len(wanted), -1, np.int64)
+    result[order[by_level[paired]] - n] = order[previous[paired]]
+    return result
+
+
+def _round_trips(
+    sacks: npt.NDArray[np.void], clock: ClockMap, tx: npt.NDArray[np.void], tx_t: IntArray
+) -> RoundTrips:
     """From the data packet that a SACK names by PSN and EV to that SACK.
 
     A SACK goes to the other queue pair number than data does, so queue pairs are not compared; packets of two
@@ -288,7 +371,7 @@ def _round_trips(sacks: Rows, clock: ClockMap, tx: Rows, tx_t: IntArray) -> Roun
     sacks, t_ns = sacks[order], t_ns[order]
     psn = np.concatenate([tx["psn"], sacks["echo_psn"]]).astype(np.int64)
     ev = np.concatenate([tx["ev"], sacks["echo_ev"]]).astype(np.int64)
-    key = _codes(psn, _rank(ev))
+    key = codes(psn, rank(ev))
     match = _latest_before(key[: len(tx)], tx_t, key[len(tx) :], t_ns)
     found = match >= 0
     return RoundTrips(t_ns[found], t_ns[found] - tx_t[match[found]])

@@ -405,7 +405,10 @@ def metrics_of(
         return training_metrics(_cut(samples, *keys), comparison.workload_params["compute_ns"])
     if comparison.workload == "request-response":
         return request_metrics(samples, measure_ns)
-    return flow_metrics(placement, samples, measure_ns, [fault.middle_ns for fault in faults])
+    sizes = [flow["message_bytes"] for flow in placement.params["flows"]]
+    end_ns = measure_ns + (placement.length_ns or 0)
+    times = [fault.middle_ns for fault in faults]
+    return flow_metrics(placement.pairs, sizes, samples, measure_ns, end_ns, times)
 
 
 def noticed_metrics(found: Sequence[Noticed]) -> Metrics:

@@ -5,12 +5,13 @@ from experiments.measure.metrics import (
     collective_metrics,
     delivered_series,
     flow_metrics,
-    recovery,
+    late_messages,
+    longest_gap_ns,
     request_metrics,
     size_text,
     training_metrics,
 )
-from experiments.spec.placement import Placement, in_turns, place
+from experiments.spec.placement import in_turns, place
 from linux.errors import InputError
 from topologies import Fabric, load_fabric
 
@@ -23,42 +24,44 @@ def stream(count: int = 2000, latency_ns: int = 200_000) -> tuple[np.ndarray, np
     return posted, posted + latency_ns + np.arange(count) % 7 * 1000
 
 
-def test_where_no_message_is_late_the_usual_latency_bounds_the_recovery() -> None:
-    posted, arrived = stream()
-    gap, whole, since = recovery(posted, arrived, 1000 * MS, 2000 * MS)
-    assert whole == since == pytest.approx(206, abs=1)
-    assert gap == pytest.approx(1000, rel=0.05)
+def late(posted: np.ndarray, arrived: np.ndarray, stop_ms: int = 2000) -> tuple[list[int], int]:  # type: ignore[type-arg]
+    found, missing = late_messages(posted, arrived, 1000 * MS, stop_ms * MS)
+    return found.tolist(), missing
 
 
-def test_whole_is_when_the_last_late_message_is_here() -> None:
+def test_where_no_message_is_late_there_is_no_number_in_its_place() -> None:
+    assert late(*stream()) == ([], 0)
+
+
+def test_late_messages_begin_near_the_fault_and_follow_one_another() -> None:
     posted, arrived = stream()
     arrived[1003] += 5 * MS  # posted 3 ms after the fault, 5.2 ms on its way
     arrived[1010] += 2 * MS
-    _, whole, since = recovery(posted, arrived, 1000 * MS, 2000 * MS)
-    assert whole == pytest.approx(12_200, abs=10)
-    assert since == pytest.approx(9_200, abs=10)
+    arrived[1200] += 50 * MS  # long after: another story
+    assert late(posted, arrived) == ([1003, 1010], 0)
 
 
-def test_what_is_late_long_after_is_another_story() -> None:
+def test_latenesses_before_the_fault_say_what_is_usual() -> None:
     posted, arrived = stream()
-    arrived[1003] += 5 * MS
-    arrived[1200] += 50 * MS
-    assert recovery(posted, arrived, 1000 * MS, 2000 * MS)[1] == pytest.approx(8_200, abs=10)
+    arrived[700] += 5 * MS
+    arrived[1003] += 4 * MS
+    assert late(posted, arrived) == ([], 0)
+    assert late(posted[990:], arrived[990:]) == ([], 0)  # too few before it to tell
 
 
-def test_an_outage_lasts_until_it_is_over_and_its_gap_shows() -> None:
+def test_an_outage_makes_all_messages_late_and_its_gap_shows() -> None:
     posted, arrived = stream()
     held = slice(1000, 1300)
     arrived[held] = 1300 * MS + np.arange(300) * 1000
-    gap, whole, _ = recovery(posted, arrived, 1000 * MS, 2000 * MS)
-    assert whole == pytest.approx(300_300, rel=0.01)
-    assert gap == pytest.approx(300_000, rel=0.01)
+    found, _ = late(posted, arrived)
+    assert (found[0], found[-1]) == (1000, 1299)
+    assert longest_gap_ns(arrived, 1000 * MS, 2000 * MS) == pytest.approx(300 * MS, rel=0.01)
 
 
-def test_a_message_that_never_came_counts_to_the_end() -> None:
+def test_a_late_message_that_never_came_is_counted() -> None:
     posted, arrived = stream()
     arrived[1005] = -1
-    assert recovery(posted, arrived, 1000 * MS, 2000 * MS)[1] == pytest.approx(1_000_000)
+    assert late(posted, arrived) == ([1005], 1)
 
 
 def test_bandwidths_are_those_of_nccl_tests() -> None:
@@ -105,17 +108,15 @@ def test_sizes_have_names() -> None:
 
 
 def test_flows_have_rates_and_latencies() -> None:
-    params = {"flows": [{"message_bytes": 1000}]}
-    placement = Placement(("h0", "h1"), "flows", params, ((0, 1),), 1000 * MS)
     posted, arrived = stream()
     ranks = [
         {"flow0_posted_ns": posted},
         {"flow0_numbers": np.arange(2000), "flow0_arrived_ns": arrived},
     ]
-    found = flow_metrics(placement, ranks, 500 * MS, [1000 * MS])
+    found = flow_metrics([(0, 1)], [1000], ranks, 500 * MS, 1500 * MS, [1000 * MS])
     assert found["goodput_mbps"] == [pytest.approx(8.0)]
     assert len(found["latency_us"]) == 1000
-    assert found["whole_us"] == [pytest.approx(206, abs=1)]
+    assert found["gap_us"] == [pytest.approx(1000, rel=0.01)]
 
 
 @pytest.fixture(scope="module")

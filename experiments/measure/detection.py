@@ -1,0 +1,96 @@
+"""When a fault was detected, by a sender or by the routing; where that cannot be said, why. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from experiments.measure.events import EventLog
+from experiments.measure.evidence import RouteChange, Sample
+from experiments.measure.faults import FaultRecord
+from experiments.measure.recovery import EVENT_STAMP_NS, Measured, Retirements, Span
+from experiments.spec.transports import Transport
+from topologies import Fabric
+
+OBLIVIOUS = "not applicable: it retires no path and goes on using broken ones"
+NO_ROUTING = "not applicable: it leaves the path to a fabric whose routes never change"
+NONE_RETIRED = "no path that the fault broke was retired while it lasted"
+NO_CHANGE = "no route changed while the fault lasted"
+
+
+def retires_paths(transport: Transport) -> bool:
+    """Return True if the senders of a transport detect broken paths themselves."""
+    return transport.kind == "mrc" and bool(transport.options.get("ev_health", True))
+
+
+def retirements_of_log(log: EventLog) -> Retirements:
+    """Return the retirements that an agent logged."""
+    found = [(event.t_ns, ev) for event in log.of("EvRetired") if (ev := event.int_field("ev")) is not None]
+    columns = np.array(found, np.int64).reshape(-1, 2)
+    return Retirements(columns[:, 0], columns[:, 1])
+
+
+def retirements_of_ranks(hosts: Sequence[str], samples: Sequence[Sample]) -> dict[str, Retirements]:
+    """Return each host's retirements from the columns of its ranks (``Channel.event_columns``, each with
+    ``event_`` before its name)."""
+    parts: dict[str, list[Sample]] = {}
+    for host, sample in zip(hosts, samples, strict=False):
+        if "event_retired_ns" in sample:
+            parts.setdefault(host, []).append(sample)
+    found = {}
+    for host, ours in parts.items():
+        t_ns = np.concatenate([sample["event_retired_ns"] for sample in ours])
+        ev = np.concatenate([sample["event_retired_ev"] for sample in ours])
+        order = np.argsort(t_ns, kind="stable")
+        found[host] = Retirements(t_ns[order], ev[order])
+    return found
+
+
+def detected(
+    transport: Transport,
+    fabric: Fabric,
+    pairs: Sequence[tuple[str, str]],
+    retired: Mapping[str, Retirements],
+    changes: Sequence[RouteChange],
+    fault: FaultRecord,
+    span: Span,
+) -> Measured:
+    """Return when a fault was detected.
+
+    ``pairs`` are the hosts that send to one another, ``retired`` the retirements of the senders (MRC), and
+    ``changes`` those of routes (routed fabrics). Times come from an endpoint's or a switch's own stamps.
+    """
+    if transport.kind == "mrc":
+        return (
+            _by_retirements(fabric, pairs, retired, fault, span)
+            if retires_paths(transport)
+            else Measured(None, reason=OBLIVIOUS)
+        )
+    if transport.detection_ns is None:
+        return Measured(None, reason=NO_ROUTING)
+    during = [c.noticed_ns for c in changes if fault.t_before_ns <= c.noticed_ns < span.repair_before]
+    return _first(during, fault, NO_CHANGE)
+
+
+def _by_retirements(
+    fabric: Fabric,
+    pairs: Sequence[tuple[str, str]],
+    retired: Mapping[str, Retirements],
+    fault: FaultRecord,
+    span: Span,
+) -> Measured:
+    found: list[int] = []
+    for src, dst in pairs:
+        if src not in retired:
+            continue
+        broken = [path.ev for path in fabric.paths(src, dst) if fault.breaks(path)]
+        during = retired[src].between(fault.t_before_ns, span.repair_after)
+        found += during.t_ns[np.isin(during.ev, broken)].tolist()
+    return _first(found, fault, NONE_RETIRED)
+
+
+def _first(moments_ns: Sequence[int], fault: FaultRecord, reason: str) -> Measured:
+    if not moments_ns:
+        return Measured(None, reason=reason)
+    return Measured(max(0, min(moments_ns) - fault.middle_ns), fault.half_width_ns + EVENT_STAMP_NS)

@@ -1,0 +1,206 @@
+"""The data of the pictures of a spray: packets of one recovery, rates, paths in use, distributions.
+
+They go into result.json, so that a page can be drawn again without the captures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from experiments.measure.events import EventLog
+from experiments.measure.spread import ccdf, delivery_times_ns, reorder_extents
+from experiments.measure.trace import Trace
+from experiments.measure.trial import Scene
+
+Floats = npt.NDArray[np.float64]
+_POINTS = 400  # of a curve
+_MOST_PACKETS = 3000  # of one kind in a picture
+_COLUMNS = 400  # of the picture of paths in use
+
+
+def pictures_of(trace: Trace, scenes: Mapping[int, Scene], log: EventLog) -> dict[str, Any]:
+    """Return the data of all pictures, from the trace of the one pair of hosts and its faults by trial.
+
+    ``log`` is the sender's. Empty where nothing was sent.
+    """
+    if not len(trace.received.t_ns):
+        return {}
+    found: dict[str, Any] = {"spread": _spread(trace, list(scenes.values()))}
+    timed = {n: s for n, s in scenes.items() if s.times.recovered.ns is not None}
+    if timed:
+        middle = representative(timed)
+        reach = _reach_ns(list(timed.values()))
+        found["packets"] = {"trial": middle, **_packets(trace, timed[middle], reach)}
+        found["rate"] = {"trial": middle, **_rate(trace, timed, middle, reach)}
+        found["paths"] = {"trial": middle, **_paths(trace, timed[middle], log)}
+    return found
+
+
+def representative(scenes: Mapping[int, Scene]) -> int:
+    """Return the number of the trial with the median recovery. All must have one, and there must be one."""
+    ordered = sorted(scenes, key=lambda number: scenes[number].times.recovered.ns or 0)
+    return ordered[len(ordered) // 2]
+
+
+def _reach_ns(scenes: Sequence[Scene]) -> tuple[int, int]:
+    """Return how far around the fault to look so that most recoveries are seen, with room on either side."""
+    most = int(np.percentile([scene.times.recovered.ns or 0 for scene in scenes], 75))
+    return -max(most // 2, 300_000), max(int(2.5 * most), 1_000_000)
+
+
+def _packets(trace: Trace, scene: Scene, reach: tuple[int, int]) -> dict[str, Any]:
+    """Return every packet of one recovery as it left and as it came in: time in us, PSN from the first."""
+    zero, (low, high) = scene.fault.middle_ns, reach
+    sent, received = trace.sent, trace.received
+    out = (sent.t_ns >= zero + low) & (sent.t_ns <= zero + high)
+    base = int(sent.psn[out].min()) if out.any() else 0
+    came = (received.t_ns >= zero + low) & (received.t_ns <= zero + high) & received.first
+    again = np.isin(received.tx, np.flatnonzero(sent.rtx))
+
+    def marks(t_ns: npt.NDArray[np.int64], psn: npt.NDArray[np.int64]) -> dict[str, Any]:
+        step = max(1, -(-len(t_ns) // _MOST_PACKETS))
+        return {"t_us": ((t_ns[::step] - zero) / 1e3).round(1).tolist(), "psn": (psn[::step] - base).tolist()}
+
+    return {
+        "from_us": low / 1e3,
+        "to_us": high / 1e3,
+        "sent": marks(sent.t_ns[out & ~sent.rtx & ~sent.lost], sent.psn[out & ~sent.rtx & ~sent.lost]),
+        "lost": marks(sent.t_ns[out & sent.lost], sent.psn[out & sent.lost]),
+        "resent": marks(sent.t_ns[out & sent.rtx], sent.psn[out & sent.rtx]),
+        "delivered": marks(received.t_ns[came & ~again], received.psn[came & ~again]),
+        "redelivered": marks(received.t_ns[came & again], received.psn[came & again]),
+    }
+
+
+def _rate(trace: Trace, scenes: Mapping[int, Scene], middle: int, reach: tuple[int, int]) -> dict[str, Any]:
+    """Return the delivered rate around the faults: the median trial, and mean and spread of all.
+
+    Bins would beat against paced packets, so each arrival is spread by a Gaussian, two packets wide.
+    """
+    span = sum(scene.span.end - scene.span.start for scene in scenes.values())
+    packets = sum(
+        int(np.searchsorted(trace.sent.t_ns, s.span.end) - np.searchsorted(trace.sent.t_ns, s.span.start))
+        for s in scenes.values()
+    )
+    sigma_ns = max(2.0 * span / max(packets, 1), 1_000.0)
+    grid = np.linspace(*reach, _POINTS)
+    rates = {number: _smooth_rate(trace, scene, grid, sigma_ns) for number, scene in scenes.items()}
+    every = np.array(list(rates.values()))
+    low, high = np.percentile(every, (10, 90), axis=0)
+    curves = {"median_trial": rates[middle], "mean": every.mean(axis=0), "p10": low, "p90": high}
+    return {
+        "trials": len(rates),
+        "sigma_us": round(sigma_ns / 1e3, 3),
+        "t_us": (grid / 1e3).round(3).tolist(),
+        **{f"{name}_mbps": curve.round(3).tolist() for name, curve in curves.items()},
+    }
+
+
+def _smooth_rate(trace: Trace, scene: Scene, grid_ns: Floats, sigma_ns: float) -> Floats:
+    """Return the delivered Mbit/s at each point of the grid (ns since the fault)."""
+    received, zero = trace.received, scene.fault.middle_ns
+    reach = 4 * sigma_ns
+    shown = received.first & (received.t_ns >= zero + grid_ns[0] - reach)
+    shown &= received.t_ns <= zero + grid_ns[-1] + reach
+    bits = received.payload[shown] * 8.0
+    away = (grid_ns[:, None] - (received.t_ns[shown] - zero)[None, :]) / sigma_ns
+    weight = np.exp(-0.5 * away**2) / (sigma_ns / 1e9 * np.sqrt(2 * np.pi))
+    rate: Floats = weight @ bits / 1e6
+    return rate
+
+
+def _paths(trace: Trace, scene: Scene, log: EventLog) -> dict[str, Any]:
+    """Return which EVs a trial used: packets a bin for each path, when EVs were retired, which were cut.
+
+    Rows are in the order of EVs. Times are in ms since the fault.
+    """
+    paths, zero = trace.paths, scene.fault.middle_ns
+    order = sorted(range(len(paths)), key=lambda index: paths[index].ev)
+    row_of = np.empty(len(paths), np.int64)
+    row_of[order] = np.arange(len(paths))
+    healed = scene.span.repair_before
+    back = [event.t_ns for event in log.between("EvRestored", healed, scene.span.end)]
+    last = max([healed, *back]) - zero
+    low, high = zero - int(last * 0.2), zero + int(last * 1.15)
+    sent = trace.sent
+    here = (sent.t_ns >= low) & (sent.t_ns < high) & (sent.path >= 0)
+    edges = np.linspace(low, high, _COLUMNS + 1)
+
+    def counts(mask: npt.NDArray[np.bool_]) -> list[list[int]]:
+        """Return the bins that are not empty: row, column, packets."""
+        chosen = here & mask
+        table, _, _ = np.histogram2d(
+            row_of[sent.path[chosen]], sent.t_ns[chosen], bins=(np.arange(len(paths) + 1), edges)
+        )
+        return [[int(r), int(c), int(table[r, c])] for r, c in np.argwhere(table > 0)]
+
+    by_ev = {path.ev: int(row_of[index]) for index, path in enumerate(paths)}
+    retired = [
+        [by_ev[ev], round((start - zero) / 1e6, 4), round((end - zero) / 1e6, 4)]
+        for ev, start, end in _retired(log, low, high)
+        if ev in by_ev
+    ]
+    return {
+        "from_ms": (low - zero) / 1e6,
+        "to_ms": (high - zero) / 1e6,
+        "repaired_ms": (healed - zero) / 1e6,
+        "columns": _COLUMNS,
+        "rows": [
+            {"plane": paths[i].plane, "t1": paths[i].t1, "cut": scene.fault.breaks(paths[i])} for i in order
+        ],
+        "sent": counts(~sent.rtx & ~sent.lost),
+        "lost": counts(sent.lost),
+        "resent": counts(sent.rtx),
+        "retired": retired,
+    }
+
+
+def _retired(log: EventLog, start_ns: int, end_ns: int) -> list[tuple[int, int, int]]:
+    """Return (EV, from, to) of the times out of use that touch the span, clipped to it."""
+    since: dict[int, int] = {}
+    found = []
+    for event in log.events:
+        ev = event.int_field("ev")
+        if ev is None:
+            continue
+        if event.name == "EvRetired":
+            since.setdefault(ev, event.t_ns)
+        elif event.name == "EvRestored" and ev in since:
+            found.append((ev, since.pop(ev), event.t_ns))
+    found += [(ev, t_ns, end_ns) for ev, t_ns in since.items()]
+    return [(ev, max(a, start_ns), min(b, end_ns)) for ev, a, b in found if a < end_ns and b > start_ns]
+
+
+def _spread(trace: Trace, scenes: Sequence[Scene]) -> dict[str, Any]:
+    """Return how far out of order packets came in, and how long each took with and without a fault."""
+    extents = reorder_extents(trace)
+    sent_ns, took_ns = delivery_times_ns(trace)
+    during = np.zeros(len(sent_ns), bool)
+    for scene in scenes:
+        during |= (sent_ns >= scene.fault.t_before_ns) & (sent_ns < scene.span.repair_before)
+    return {
+        "packets": len(extents),
+        "out_of_order": round(float(np.mean(extents > 0)), 6) if len(extents) else 0.0,
+        "reordering": _curve(*ccdf(extents)),
+        "delivery_us": {
+            name: _curve(*ccdf(took_ns[mask] / 1e3))
+            for name, mask in (("no_fault", ~during), ("fault", during))
+            if mask.any()
+        },
+    }
+
+
+def _curve(x: Floats, share: Floats) -> dict[str, list[float]]:
+    """Return a curve of at most some hundred points, those of the tail among them."""
+    if len(x) > _POINTS:
+        # evenly over the shares' magnitudes: the tail has few points, and they matter most
+        wanted = np.geomspace(1, share[-1], _POINTS)
+        chosen = np.unique(
+            len(share) - 1 - np.searchsorted(share[::-1], wanted, side="left").clip(0, len(share) - 1)
+        )
+        x, share = x[chosen], share[chosen]
+    return {"x": [float(f"{v:.6g}") for v in x], "share": [float(f"{v:.6g}") for v in share]}
