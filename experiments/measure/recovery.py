@@ -15,8 +15,8 @@ took its unbroken run of losses: once a packet of the flow arrives that was sent
 was elsewhere, or it has been rerouted. Of a fault that drops a share of the frames, every loss counts.
 
 A fault that took nothing was not felt. It has no times. Where a flow is on one path, a fault of the way back
-may take acknowledgements alone: that is no loss of data, but the sender may pause. The trial then says so, and
-the longest gap between messages shows it.
+may take acknowledgements alone: that is no loss of data, but the sender may pause. The trial then says so,
+and the longest gap between messages shows it.
 """
 
 from __future__ import annotations
