@@ -1,4 +1,7 @@
-"""MRC for scapy: every header as a layer, to build packets by hand and to take captured ones apart.
+"""MRC for scapy: every header as a layer, to build packets by hand and to dissect captured ones.
+
+This module is an optional tool, and nothing else in mrclab imports it: scapy is GPL-2.0-only. It is installed
+by ``pip install 'mrclab[scapy]'``, or with the ``dev`` extra.
 
 At the scapy prompt, in a host's namespace or anywhere else::
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
 from collections import deque
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -246,10 +245,11 @@ class CompletionQueue:
 
     def poll(self, limit: int = 64, timeout_s: float = 0.0) -> list[WorkCompletion]:
         """Takes up to ``limit`` completions; waits up to ``timeout_s`` while there is none at all."""
-        deadline_ns = time.monotonic_ns() + round(timeout_s * 1e9)
+        now = self._context.device.now
+        deadline_ns = now() + round(timeout_s * 1e9)
         while True:
             self._context.progress(0 if self._ready else deadline_ns)
-            if self._ready or time.monotonic_ns() >= deadline_ns:
+            if self._ready or now() >= deadline_ns:
                 return self.take(limit)
 
     async def wait(self, limit: int = 64) -> list[WorkCompletion]:

@@ -1,4 +1,4 @@
-"""The denylist: which links nobody should send over, as Clustermapper writes it and hosts load it."""
+"""The denylist: the links that hosts must not send over. Clustermapper writes it and hosts load it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SCHEMA = 1
 
 @dataclass(frozen=True, slots=True)
 class Denylist:
-    """Links by name, and the verdicts that they follow from."""
+    """Names of links, and the verdicts behind them."""
 
     links: frozenset[str] = frozenset()
     verdicts: tuple[Verdict, ...] = ()
@@ -27,13 +27,13 @@ class Denylist:
 
     @classmethod
     def of(cls, fabric: Fabric, verdicts: Iterable[Verdict], t_ns: int) -> Denylist:
-        """What follows from verdicts: a bad switch takes its links along."""
+        """Return the list that follows from verdicts: all links of a bad switch are denied."""
         found = tuple(verdicts)
         links = {link.name for link in fabric.links for v in found if _has(v.place, link.name)}
         return cls(frozenset(links), found, t_ns)
 
     def save(self, path: Path) -> None:
-        """Replaces the file in one step, so that a reader sees the old list or the new one."""
+        """Replace the file in one step, so that a reader sees the old list or the new one."""
         content = {
             "schema": SCHEMA,
             "t_ns": self.t_ns,
@@ -46,7 +46,7 @@ class Denylist:
 
     @classmethod
     def load(cls, path: Path) -> Denylist:
-        """The list in a file; an empty one where there is no file. Raises InputError on anything else."""
+        """Read the list from a file; without a file it is empty. Raise InputError if it is invalid."""
         try:
             data: Any = json.loads(path.read_text(encoding="utf-8"))
             if data["schema"] != SCHEMA:
@@ -64,7 +64,7 @@ def _has(place: str, link: str) -> bool:
 
 
 def denied_evs(fabric: Fabric, src: str, dst: str, links: Collection[str]) -> tuple[int, ...]:
-    """The EVs between two hosts whose path uses one of the links, in either direction."""
+    """Return the EVs between two hosts whose path uses one of the links, in either direction."""
     bad = frozenset(links)
     return tuple(path.ev for path in fabric.paths(src, dst) if not bad.isdisjoint(path.links))
 
@@ -72,9 +72,9 @@ def denied_evs(fabric: Fabric, src: str, dst: str, links: Collection[str]) -> tu
 def apply_denylist(
     endpoint: Endpoint, qpn: int, fabric: Fabric, src: str, dst: str, links: Collection[str], now_ns: int
 ) -> tuple[int, ...]:
-    """Has a queue pair send nothing over denied links, and all others be used again; returns the denied EVs.
+    """Make a queue pair avoid the denied links and use all others again. Return the denied EVs.
 
-    Does nothing on a transport that has no EVs to deny.
+    Do nothing on a transport without EVs.
     """
     denied = denied_evs(fabric, src, dst, links)
     if isinstance(endpoint, MrcEndpoint):

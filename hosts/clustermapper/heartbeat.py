@@ -1,8 +1,9 @@
-"""Whether every CPU is alive: on each a tiny process that writes down the time again and again.
+"""Detection of stalled CPUs: on each CPU a small process writes down the time, again and again.
 
-Hosts and switches of a testbed share the CPUs of one machine. One that stands still (its hypervisor gave it
-to somebody else, or a process of higher priority holds it) stops every frame that waits there, and to a
-prober on another CPU that looks like a dead link. Each is ``python -m hosts.clustermapper.heartbeat``.
+The hosts and switches of a testbed share the CPUs of one machine. If a CPU stalls, because the hypervisor
+runs another guest on it or a process of higher priority holds it, all frames that wait there stop. To a
+prober on another CPU that looks like a dead link. The process is
+``python -m hosts.clustermapper.heartbeat``.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 class Heartbeats:
-    """A heart on every CPU that this process may use. A context manager."""
+    """A heartbeat process on every CPU that this process may use. A context manager."""
 
     def __init__(self) -> None:
         self._cpus = sorted(os.sched_getaffinity(0))
@@ -56,13 +57,13 @@ class Heartbeats:
         os.close(self._fd)
 
     def longest_ns(self, now_ns: int) -> int:
-        """For how long the CPU that was silent longest has been; 0 until all have begun to beat."""
+        """Return how long the longest silent CPU has been silent; 0 until all have begun to beat."""
         beats = [_SLOT.unpack_from(self._beats, slot * _SLOT.size)[0] for slot in range(len(self._cpus))]
         return 0 if 0 in beats else now_ns - min(beats)
 
 
 def main() -> None:
-    """Beats until its parent ends."""
+    """Write down the time until the parent process ends."""
     cpu, slot, fd = map(int, sys.argv[1:])
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))

@@ -1,11 +1,13 @@
-"""From probes that came back or did not to the link or switch that is bad. No I/O; time is an argument (ns).
+"""Inference of the bad link or switch from the probes that came back and those that did not.
 
-A probe counts as lost when its time is over while the prober listened, and most of what was sent with it
-came back. Its time is a multiple of the longest round trip of late, so that a machine that is slow is not
-taken for a network that is broken; it starts again when a CPU stood still.
+Pure: no I/O, and time is an argument (ns).
 
-* **Dead**: the last few probes over a link were all lost, and its neighbours work: then it is the link. Where
-  all links of a switch are silent it is the switch, and where all T0s of a plane are, the plane.
+A probe counts as lost when its timeout is over and most probes of its round came back. The timeout is a
+multiple of the longest recent round trip, so that a slow machine does not look like a broken network; it
+restarts when a CPU was stalled.
+
+* **Dead**: the last few probes over a link were all lost while neighbouring links work. If all links of a
+  switch are silent, the switch is dead; if all T0s of a plane are, the plane is.
 * **Lossy**: a link lost far more than the rest of the fabric (Poisson), and no other link explains it.
 """
 
@@ -24,38 +26,39 @@ Cause = Literal["dead", "loss"]
 
 @dataclass(frozen=True, slots=True)
 class MapperConfig:
-    """What a verdict takes. Times in nanoseconds."""
+    """The thresholds for verdicts. Times in nanoseconds."""
 
     min_timeout_ns: int = 5_000_000
-    """A probe is given this long, or ``rtt_factor`` times the longest round trip of late."""
+    """A probe's timeout is this, or ``rtt_factor`` times the longest recent round trip if that is longer."""
     rtt_factor: int = 4
     peak_half_life_ns: int = 1_000_000_000
-    """The longest round trip is forgotten by halves."""
+    """Half-life of the longest round trip, which decays exponentially."""
     dead_losses: int = 4
-    """So many losses in a row over a link."""
+    """A link is dead after this many losses in a row."""
     max_lost: float = 0.5
-    """Rounds that lost more than this share say nothing: rather the prober is deaf than the fabric gone."""
+    """Ignore rounds that lose more than this share: the prober probably stalled."""
     deaf_ns: int = 500_000_000
-    """After so long without a round that says anything, that is said."""
+    """After this long without a usable round, the mapper reports that it is deaf."""
     lossy_losses: int = 5
+    """A link is lossy only from this many losses on."""
     lossy_alone: int = 3
-    """Losses of a lossy link that each other link has no part in."""
+    """For each other link, at least this many losses of a lossy link were not on that link's routes."""
     lossy_odds: float = 1e-9
-    """How improbable so many losses have to be, were the link like the others."""
+    """A link is lossy if its losses have at most this probability for a link like the others."""
     background_loss: float = 1e-5
-    """What the rest of the fabric is taken to lose at least."""
+    """The least loss ratio that is assumed for the rest of the fabric."""
     bucket_ns: int = 100_000_000
     windows: tuple[int, ...] = (10, 100)
-    """Over how many buckets loss is looked at."""
+    """Loss is computed over each of these numbers of buckets."""
     well_probes: int = 50
-    """So many probes in a row have to come back over a link before it is well again; more if it was lossy."""
+    """A link is well again after this many probes in a row came back over it; more if it was lossy."""
     focus_ns: int = 100_000_000
-    """How long the surroundings of a loss are looked at more closely."""
+    """How long links near a loss are tested more closely."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What is bad, since when, and from how many losses that follows; ``ratio`` of the probes were lost."""
+    """What is bad, since when, and from how many losses; ``ratio`` is the share of probes lost."""
 
     place: str
     cause: Cause
@@ -67,7 +70,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Cleared:
-    """What was bad works again."""
+    """A place that was bad works again."""
 
     place: str
     t_ns: int
@@ -75,7 +78,7 @@ class Cleared:
 
 @dataclass(frozen=True, slots=True)
 class Deaf:
-    """For a while nothing could be judged (``deaf``), or again it can."""
+    """Nothing could be judged for a while (``deaf``), or judging is possible again."""
 
     t_ns: int
     deaf: bool
@@ -86,15 +89,15 @@ MapperEvent = Verdict | Cleared | Deaf
 
 @dataclass(slots=True)
 class Tally:
-    """What happened to probes so far."""
+    """Counts of what happened to probes so far."""
 
     sent: int = 0
     back: int = 0
     lost: int = 0
     late: int = 0
-    """Came back after they had been counted as lost."""
+    """Came back after they were counted as lost."""
     unjudged: int = 0
-    """Lost in rounds that say nothing, or while a CPU stood still."""
+    """Lost in rounds that were ignored, or while a CPU was stalled."""
     stalls: int = 0
 
 
@@ -114,14 +117,14 @@ class _Probe:
 
 @dataclass(slots=True)
 class _Silence:
-    """Losses over a link since a probe last came back over it."""
+    """The losses over a link since a probe last came back over it."""
 
     losses: int = 0
     first_ns: int = 0
 
 
 class Mapper:
-    """The judge. ``send`` and ``received`` tell it of probes, ``judge`` has it draw its conclusions."""
+    """The inference engine: ``send`` and ``received`` record probes, ``judge`` draws conclusions."""
 
     def __init__(self, plan: ProbePlan, config: MapperConfig | None = None) -> None:
         self._plan = plan
@@ -137,26 +140,26 @@ class Mapper:
         self._buckets: deque[list[int]] = deque([[0] * len(plan.routes)], max(self._config.windows) + 1)
         self._bucket_end_ns = 0
         self._silences = {link: _Silence() for link in plan.links}
-        self._settled: dict[str, int] = {}  # when a link was found to be well again
-        self._well: dict[str, int] = {}  # probes that came back over its links when a verdict last had a loss
+        self._settled: dict[str, int] = {}  # when a link became well again
+        self._well: dict[str, int] = {}  # probes that had come back over a bad place's links at its last loss
         self._peak_ns, self._peak_at_ns = 0.0, 0
         self._resumed_ns = 0
-        self._useful_ns: int | None = None  # when a round last said something
+        self._useful_ns: int | None = None  # when a round was last usable
         self._deaf = False
         self._focus: dict[str, int] = {}
         self._switch_links = self._links_of_switches()
 
-    # -- telling it ----------------------------------------------------------------------------------------
+    # -- recording -----------------------------------------------------------------------------------------
 
     def suspects(self, now_ns: int) -> frozenset[str]:
-        """The T0s whose surroundings the next round should look at closely."""
+        """Return the T0s whose links the next round should test closely."""
         for t0 in [t0 for t0, until in self._focus.items() if until <= now_ns]:
             del self._focus[t0]
         bad = {t0 for verdict in self.verdicts.values() for t0 in self._t0s_of(verdict.place)}
         return frozenset(self._focus) | bad
 
     def send(self, routes: Iterable[Route], now_ns: int) -> Iterator[tuple[Route, bytes]]:
-        """The frames of a round. Each counts as sent when it is taken; ``now_ns`` is when the round began."""
+        """Yield the frames of a round that begins at ``now_ns``. Each counts as sent when it is taken."""
         batch = list(routes)
         group = _Round(len(batch), len(batch))
         if self._useful_ns is None:
@@ -169,7 +172,7 @@ class Mapper:
         self.tally.sent += len(batch)
 
     def received(self, number: int, now_ns: int) -> None:
-        """A probe came back; ``now_ns`` is when that was noticed."""
+        """Record that a probe came back at ``now_ns``."""
         probe = self._out.pop(number, None)
         if probe is None:
             probe = self._written_off.pop(number, None)
@@ -192,7 +195,7 @@ class Mapper:
             self._peak_ns, self._peak_at_ns = max(rtt, self._peak(now_ns)), now_ns
 
     def stalled(self, now_ns: int) -> None:
-        """A CPU of the machine stood still until now: probes under way start their time again."""
+        """Record that a CPU was stalled until now: the timeouts of probes in flight restart."""
         if now_ns > self._resumed_ns:
             self.tally.stalls += 1
             self._resumed_ns = now_ns
@@ -201,15 +204,15 @@ class Mapper:
 
     @property
     def denied(self) -> frozenset[str]:
-        """The links that nobody should send over."""
+        """The links that hosts must not send over."""
         return frozenset(link for place in self.verdicts for link in self._links_of(place))
 
     def timeout_ns(self, now_ns: int) -> int:
-        """How long a probe is waited for at present."""
+        """Return the timeout of a probe at this time."""
         return max(self._config.min_timeout_ns, int(self._config.rtt_factor * self._peak(now_ns)))
 
     def judge(self, now_ns: int) -> list[MapperEvent]:
-        """Draws conclusions. All that had come in by ``now_ns`` must have been told before."""
+        """Draw conclusions. All probes that came back by ``now_ns`` must have been recorded."""
         events: list[MapperEvent] = []
         self._turn_buckets(now_ns)
         losses = self._expire(now_ns)
@@ -221,7 +224,7 @@ class Mapper:
             events += self._name_lossy(now_ns)
         if self.verdicts:
             events += self._clear(now_ns)
-        events += self._hear(now_ns)
+        events += self._deafness(now_ns)
         return events
 
     def _peak(self, now_ns: int) -> float:
@@ -240,7 +243,7 @@ class Mapper:
             del self._written_off[number]
 
     def _expire(self, now_ns: int) -> list[_Probe]:
-        """Probes whose time is over, of rounds that say something. A round is over as a whole."""
+        """Return the probes of usable rounds whose timeout is over. A round ends as a whole."""
         timeout = self.timeout_ns(now_ns)
         over: dict[_Round, list[_Probe]] = {}
         for probe in self._out.values():
@@ -261,7 +264,7 @@ class Mapper:
 
     def _lose(self, probe: _Probe, now_ns: int) -> None:
         if any(probe.sent_ns < self._settled.get(link, 0) for link in probe.route.links):
-            return  # lost while the link was known to be bad; its time was over only now
+            return  # lost while the link was known to be bad; only its timeout came later
         self._lost.append(probe)
         for link in probe.route.links:
             silence = self._silences[link]
@@ -299,7 +302,7 @@ class Mapper:
         return found is not None and found.cause == "loss"
 
     def _dead_places(self, silent: set[str], fresh: set[str]) -> Iterator[tuple[str, set[str]]]:
-        """The fewest places that explain why links are silent; nothing yet where that is still open."""
+        """Yield the fewest places that explain the silent links, except where that is not clear yet."""
         fabric = self._plan.fabric
         dead_t0s = [s.name for s in fabric.switches if s.tier == "t0" and self._all_silent(s.name, silent)]
         for plane in range(fabric.planes):
@@ -330,14 +333,14 @@ class Mapper:
         return bool(links) and silent.issuperset(links)
 
     def _around(self, link: str) -> Iterator[tuple[str, ...]]:
-        """The links of each switch at the ends of a link, where it has others."""
+        """Yield the links of each switch at the ends of a link, if it has more than one."""
         for node in link.split(":"):
             links = self._switch_links.get(node, ())
             if len(links) > 1:
                 yield links
 
     def _works(self, links: Iterable[str], while_silent: Iterable[str]) -> bool:
-        """Whether something came back over one of the links that was sent after the others fell silent."""
+        """Return True if a probe sent after the others fell silent came back over one of the links."""
         since = min(self._silences[link].first_ns for link in while_silent)
         return any(self._back_over(link) > since for link in links)
 
@@ -350,7 +353,7 @@ class Mapper:
         for window in self._config.windows:
             since = now_ns - window * self._config.bucket_ns
             known = self.denied
-            # A silent link is about to be named, or its switch is: what it lost says nothing of others.
+            # A silent link, or its switch, is about to be named: its losses are no evidence against others.
             apart = known | {
                 link for link, s in self._silences.items() if s.losses > 1 and self._quiet(link, s)
             }
@@ -387,24 +390,24 @@ class Mapper:
             if all(count - shared >= self._config.lossy_alone for shared in together.values()):
                 verdict = Verdict(link, "loss", now_ns, mine[0].sent_ns, count, count / probes)
                 yield self._condemn(verdict)
-                return  # what it lost must not count against others
+                return  # its losses must not count against others
 
     def _condemn(self, verdict: Verdict) -> Verdict:
         for link in self._links_of(verdict.place):
-            self.verdicts.pop(link, None)  # the larger place says it all
+            self.verdicts.pop(link, None)  # the larger place includes it
         self.verdicts[verdict.place] = verdict
         self._well[verdict.place] = self._backs_over(verdict.place)
         return verdict
 
     def _backs_over(self, place: str) -> int:
-        """Probes that came back over the best of a place's links so far."""
+        """Return how many probes came back over the best of a place's links so far."""
         return max(
             sum(self._backs[route.index] for route in self._plan.through[link])
             for link in self._links_of(place)
         )
 
     def _keep_unwell(self, losses: Iterable[_Probe]) -> None:
-        """A bad place is as far from being well as before, unless another bad place explains the losses."""
+        """Restart the count of good probes of each bad place with a loss that no other bad place explains."""
         for place in self.verdicts:
             links = set(self._links_of(place))
             others = {link for other in self.verdicts if other != place for link in self._links_of(other)}
@@ -427,7 +430,7 @@ class Mapper:
                 events.append(Cleared(place, now_ns))
         return events
 
-    def _hear(self, now_ns: int) -> list[MapperEvent]:
+    def _deafness(self, now_ns: int) -> list[MapperEvent]:
         if self._useful_ns is None:
             return []
         deaf = now_ns - self._useful_ns > self._config.deaf_ns
@@ -448,7 +451,7 @@ class Mapper:
         return {switch: tuple(links) for switch, links in found.items()}
 
     def _links_of(self, place: str) -> tuple[str, ...]:
-        """The links of a place: itself, or those of a switch or a plane."""
+        """Return the links of a place: of a switch, of a plane, or the link itself."""
         if ":" in place:
             return (place,)
         if place in self._switch_links:
@@ -460,7 +463,7 @@ class Mapper:
 
 
 def poisson_tail(count: int, mean: float) -> float:
-    """The probability of ``count`` events or more where ``mean`` are expected."""
+    """Return the probability of at least ``count`` events when ``mean`` are expected (Poisson)."""
     if count <= 0:
         return 1.0
     if count > mean * 2 + 10:  # the first term and a geometric bound on the rest

@@ -1,14 +1,13 @@
-"""Sends the probes of all hosts and hears what comes back: the I/O around ``inference``.
+"""The prober: it sends the probes of all hosts and receives them, as the I/O around ``inference``.
 
-One process plays the agents of all hosts, each with sockets in its own namespace: in a testbed they share the
-CPUs anyway, and one loop costs a fraction of eight.
+One process acts for all hosts, with sockets in each host's namespace: in a testbed the hosts share the CPUs
+anyway, and one loop costs a fraction of eight processes.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import gc
 import select
 import socket
 import struct
@@ -22,6 +21,7 @@ from hosts.clustermapper.heartbeat import Heartbeats
 from hosts.clustermapper.inference import Cleared, Deaf, Mapper, MapperConfig, MapperEvent, Verdict
 from hosts.clustermapper.probes import ID_OFFSET, MAGIC, PROBE_UDP_PORT, ProbePlan
 from hosts.nic.ports import ETH_P_IPV6, SO_RCVBUFFORCE, sharpen_timers
+from hosts.worker import freeze_heap
 from linux.scheduling import before_others
 from linux.socket_filter import attach_filter, udp_filter
 from topologies import Fabric
@@ -30,7 +30,7 @@ Enter = Callable[[str], AbstractContextManager[None]]
 Say = Callable[[Mapping[str, Any]], None]
 
 RECEIVE_BUFFER_BYTES = 4 << 20
-STILL_NS = 8_000_000  # a CPU that has not beaten for so long is taken to stand still
+STILL_NS = 8_000_000  # without a heartbeat for this long, a CPU counts as stalled
 REPORT_NS = 10_000_000_000
 _ID = struct.Struct("!Q")
 _MAGIC_AT = ID_OFFSET - len(MAGIC)
@@ -44,14 +44,14 @@ class Load:
     skipped: int = 0
     """Rounds that were not sent because their time had passed."""
     refused: int = 0
-    """Probes that a port would not take."""
+    """Probes that a port did not take."""
 
 
 class Prober:
-    """Probes a fabric that is up until told to stop.
+    """Prober of a running fabric.
 
-    ``enter(host)`` is a context in which sockets belong to that host's namespace. ``say`` is told of verdicts
-    and of what becomes of them, as dictionaries ready for JSON.
+    ``enter(host)`` returns a context in which new sockets belong to that host's namespace. ``say`` gets the
+    verdicts and their ends, as dictionaries in JSON's types.
     """
 
     def __init__(
@@ -81,15 +81,14 @@ class Prober:
             raise
 
     def close(self) -> None:
-        """Closes every socket."""
+        """Close all sockets."""
         self._stack.close()
 
     def run(self, stop: Callable[[], bool]) -> None:
-        """Probes until ``stop()`` says so; it is asked once in a round."""
+        """Probe until ``stop()``, which is called once per round, returns True."""
         sharpen_timers()
-        gc.collect()
-        gc.freeze()
-        # Like the agents of hosts: a prober that waits for a CPU finds nothing out.
+        freeze_heap()
+        # Priority as for agents: a prober that waits for a CPU measures nothing.
         with Heartbeats() as hearts, before_others():
             self._loop(stop, hearts)
 
@@ -112,7 +111,7 @@ class Prober:
                     missed = behind // self._interval_ns + 1
                     self.load.skipped += missed
                     due += missed * self._interval_ns
-            self._hear(due)
+            self._receive(due)
             for event in mapper.judge(clock()):
                 self._say(as_dict(event))
             if now >= report:
@@ -120,7 +119,7 @@ class Prober:
                 self._say(self.report(now))
 
     def report(self, now_ns: int) -> dict[str, Any]:
-        """What was sent and came back so far."""
+        """Return counters of what was sent and came back so far."""
         return {
             "event": "report",
             "t_ns": now_ns,
@@ -143,17 +142,17 @@ class Prober:
             try:
                 self._senders[route.host, route.plane](frame)
             except OSError as error:
-                # A port that is full or down takes nothing: the probe is lost, as any frame would be.
+                # A port that is full or down refuses the probe, which is then lost like any other frame.
                 if error.errno not in (errno.EAGAIN, errno.ENOBUFS, errno.ENETDOWN, errno.ENXIO):
                     raise
                 self.load.refused += 1
 
-    def _hear(self, until: int) -> None:
-        """Takes in what comes until then, and at least what is there."""
+    def _receive(self, until: int) -> None:
+        """Receive what arrives until then, and at least what is here already."""
         clock, buffer, received = time.monotonic_ns, self._buffer, self.mapper.received
         while True:
             left = until - clock()
-            # Not epoll: its timeout is in whole milliseconds.
+            # Not epoll, whose timeout counts whole milliseconds.
             ready, _, _ = select.select(self._receivers, (), (), max(0, left) / 1e9)
             for receiver in ready:
                 receive = receiver.recv_into
@@ -174,14 +173,14 @@ class Prober:
         kind = socket.SOCK_RAW | socket.SOCK_NONBLOCK
         receiver = socket.socket(socket.AF_PACKET, kind, socket.htons(ETH_P_IPV6))
         self._stack.callback(receiver.close)
-        # Anything else never wakes us.
+        # The filter keeps all other frames away.
         attach_filter(receiver, udp_filter(PROBE_UDP_PORT, 256))
         receiver.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, RECEIVE_BUFFER_BYTES)
         self._receivers.append(receiver)
 
 
 def as_dict(event: MapperEvent) -> dict[str, Any]:
-    """An event as it goes into the log, ``event`` first."""
+    """Return an event as a log entry, with ``event`` as the first key."""
     hears = "deaf" if getattr(event, "deaf", False) else "hearing"
     names = {Verdict: "verdict", Cleared: "cleared", Deaf: hears}
     found = {"event": names[type(event)], **asdict(event)}

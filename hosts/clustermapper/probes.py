@@ -1,9 +1,9 @@
-"""Which probes go where: every link of a fabric out and back, in every round. Pure.
+"""The plan of probes: in every round they test every link of a fabric in both directions. Pure.
 
-A uSID container takes six uSIDs, so that a probe can visit two T1s: ``T0 T1 T0 T1' T0 NIC`` tests the NIC's
-link and two T0-T1 links at once, both directions of each. Which T1s go together changes from round to round
-as in a round-robin tournament, and the hosts of a rack take turns: a bad link is soon told from the others.
-Around a suspect, shorter probes (``T0 NIC`` and ``T0 T1 T0 NIC``) tell one link from the other.
+A uSID container holds six uSIDs, so that a probe can visit two T1s: ``T0 T1 T0 T1' T0 NIC`` tests the NIC's
+link and two T0-T1 links at once, both directions of each. The pairs of T1s change from round to round, as in
+a round-robin tournament, and the hosts of a rack take turns, which soon isolates a bad link. Near a suspect,
+shorter probes (``T0 NIC`` and ``T0 T1 T0 NIC``) test single links.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ MAGIC = b"MAPP"
 ID_OFFSET = 14 + 40 + 8 + len(MAGIC)
 _PAYLOAD_BYTES = 24
 _HOP_LIMIT = 64
-_MIN_PAIRED = 3  # T1s of a T0 from which on two are tested by one probe
+_MIN_PAIRED = 3  # with this many T1s above a T0, a probe tests two of them
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A way out and back: who sends, over which plane, and the links that it tests."""
+    """A path out and back: the sending host, the plane, and the links that it tests."""
 
     index: int
     host: str
     plane: int
     links: tuple[str, ...]
     frame: bytes
-    """All of the probe up to its id, which follows."""
+    """The probe's bytes up to its ID."""
 
     def probe(self, number: int) -> bytes:
-        """The frame of one probe."""
+        """Return the frame of one probe."""
         return self.frame + number.to_bytes(8, "big") + bytes(_PAYLOAD_BYTES - len(MAGIC) - 8)
 
 
@@ -47,11 +47,11 @@ class _Rack:
     nics: tuple[NicPort, ...]
     t1s: tuple[str, ...]
     rounds: tuple[tuple[tuple[str, ...], ...], ...]
-    """Which T1s go together, round after round, and then again."""
+    """The pairs of T1s in each round. After the last round the first follows."""
 
 
 class ProbePlan:
-    """All routes of a fabric, and which of them are used in a round.
+    """All routes of a fabric, and those used in each round.
 
     A T0 without hosts, or a T1 without T0s, cannot be reached by any probe and is left out.
     """
@@ -69,19 +69,19 @@ class ProbePlan:
 
     @cached_property
     def links(self) -> tuple[str, ...]:
-        """The links that some route tests, in the fabric's order."""
+        """The links that are tested by a route, in the fabric's order."""
         tested = {link for route in self.routes for link in route.links}
         return tuple(link.name for link in self.fabric.links if link.name in tested)
 
     @cached_property
     def through(self) -> dict[str, tuple[Route, ...]]:
-        """The routes that test a link."""
+        """The routes that test each link."""
         return {link: tuple(r for r in self.routes if link in r.links) for link in self.links}
 
     def round(self, number: int, suspects: Collection[str] = ()) -> list[Route]:
-        """The probes of a round; every link is in one at least.
+        """Return the routes of a round. Every link is in at least one of them.
 
-        Around ``suspects`` (names of T0s) every link is tested as alone as it can be.
+        Near ``suspects`` (names of T0s) each link is tested with as few others as possible.
         """
         found: list[Route] = []
         for name, rack in self._racks.items():
@@ -94,7 +94,7 @@ class ProbePlan:
                 company = rack.rounds[number % len(rack.rounds)]
             used = set()
             for place, t1s in enumerate(company):
-                # An odd step of turns: nobody meets the same T1 round after round.
+                # The shift by the round number lets each NIC meet another T1 in each round.
                 nic = rack.nics[(place + number) % len(rack.nics)]
                 used.add(nic.host)
                 found.append(self._route(nic, t1s))
@@ -130,7 +130,7 @@ class ProbePlan:
 
 
 def _tournament(t1s: tuple[str, ...]) -> list[list[tuple[str, ...]]]:
-    """Rounds in which each T1 is once, alone or with another: all pairs meet once (circle method)."""
+    """Return rounds that have each T1 once, alone or in a pair; all pairs meet once (circle method)."""
     if len(t1s) < _MIN_PAIRED:
         return [[(t1,) for t1 in t1s]]
     players: list[str | None] = [*t1s, *([None] if len(t1s) % 2 else [])]

@@ -1,7 +1,7 @@
 """Collective operations on a ring or between all pairs, as NCCL does them on one channel.
 
-Each is a generator (see ``communicator``). All ranks call the same one with the same arguments. Data lies in
-region ``DATA``; what must not touch it yet goes through region ``SCRATCH``, as large as ``DATA``.
+Each is a generator (see ``communicator``). All ranks call the same one with the same arguments. The data is
+in region ``DATA``; region ``SCRATCH``, of the same size, receives data that must not overwrite ``DATA`` yet.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ Array = npt.NDArray[Any]
 
 
 def split(count: int, parts: int) -> list[slice]:
-    """``count`` elements in ``parts`` runs whose lengths differ by one at most, the longer ones first."""
+    """Divide ``count`` elements into ``parts`` runs. Lengths differ by one at most, longer runs first."""
     short, longer = divmod(count, parts)
     ends = [short * (i + 1) + min(i + 1, longer) for i in range(parts)]
     return [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
 
 
 def barrier(comm: Communicator) -> Steps[None]:
-    """Waits until every rank has come here: the dissemination barrier, in log2(n) rounds.
+    """Wait until every rank has called this: the dissemination barrier, in log2(n) rounds.
 
-    Hensgen, Finkel, Manber: Two algorithms for barrier synchronization, 1988.
+    Source: Hensgen, Finkel, Manber, Two Algorithms for Barrier Synchronization, 1988.
     """
     tag = comm.tags(MAX_ROUNDS)
     flag = memoryview(bytes(FLAG_BYTES))
@@ -45,10 +45,10 @@ def barrier(comm: Communicator) -> Steps[None]:
 
 
 def all_reduce(comm: Communicator, count: int, dtype: npt.DTypeLike) -> Steps[None]:
-    """Sums ``count`` elements of every rank's DATA, element by element, into every rank's DATA.
+    """Sum ``count`` elements over all ranks, element by element; every rank's DATA then holds the sums.
 
-    A ring: a reduce-scatter through SCRATCH, in which each chunk collects its sum on the way around, then an
-    all-gather straight into DATA. Each rank sends 2 (n - 1) / n of the buffer.
+    This is the ring algorithm: a reduce-scatter through SCRATCH, in which each chunk is summed on its way
+    around the ring, then an all-gather into DATA. Each rank sends 2 (n - 1) / n of the buffer.
     """
     n, rank = comm.size, comm.rank
     item = np.dtype(dtype).itemsize
@@ -58,7 +58,7 @@ def all_reduce(comm: Communicator, count: int, dtype: npt.DTypeLike) -> Steps[No
     mine = np.frombuffer(comm.regions[DATA], dtype, count)
     theirs = np.frombuffer(comm.regions[SCRATCH], dtype, count)
     for step in range(n - 1):
-        # A chunk has its own place in SCRATCH: no step has to wait until another's is read.
+        # Each chunk has its own place in SCRATCH, so no step waits until the chunk before it is read.
         _put(comm, after, SCRATCH, chunks[(rank - step) % n], item, tag + step)
         yield from comm.arrival(before, tag + step)
         chunk = chunks[(rank - step - 1) % n]
@@ -70,7 +70,7 @@ def all_reduce(comm: Communicator, count: int, dtype: npt.DTypeLike) -> Steps[No
 
 
 def all_gather(comm: Communicator, count: int, dtype: npt.DTypeLike) -> Steps[None]:
-    """Brings every rank's part of DATA (of ``count`` elements in all) to every rank, around the ring."""
+    """Copy each rank's part of DATA (``count`` elements over all ranks) to every rank, around a ring."""
     n, rank = comm.size, comm.rank
     item = np.dtype(dtype).itemsize
     chunks = split(count, n)
@@ -82,10 +82,10 @@ def all_gather(comm: Communicator, count: int, dtype: npt.DTypeLike) -> Steps[No
 
 
 def all_to_all(comm: Communicator, count: int, dtype: npt.DTypeLike, send: Array) -> Steps[None]:
-    """Puts part j of ``send`` into rank j's DATA, at the part with our number.
+    """Put part j of ``send`` into rank j's DATA, at the part of our rank.
 
-    Parts are of equal length, so ``count`` must be divisible by the number of ranks. All puts are
-    started at once, beginning with our next neighbour's, so that no rank is everybody's first.
+    Parts have the same length, so ``count`` must be divisible by the number of ranks. All puts start at once.
+    Each rank begins with its next neighbour, so that ranks do not all send to the same one first.
     """
     n, rank = comm.size, comm.rank
     parts = split(count, n)

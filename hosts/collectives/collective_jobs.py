@@ -1,4 +1,4 @@
-"""Jobs of collective operations: sweeps over sizes as nccl-tests makes them, and synchronous training."""
+"""Jobs of collective operations: sweeps over sizes, as in nccl-tests, and synchronous training."""
 
 from __future__ import annotations
 
@@ -25,13 +25,16 @@ COLLECTIVES = ("all-reduce", "all-gather", "all-to-all")
 
 
 def elements_of(size_bytes: int, size: int, *, equal: bool) -> int:
-    """How many elements of 4 bytes a buffer of about that size has: one for each rank at least."""
+    """Return the number of 4-byte elements in a buffer of about this size: at least one per rank.
+
+    With ``equal`` the number is a multiple of the number of ranks.
+    """
     count = max(size, size_bytes // 4)
     return count // size * size if equal else count
 
 
 class CollectiveJob:
-    """A collective at each size in turn, checked after every operation and with a barrier before it."""
+    """A collective operation at each size in turn, with a barrier before and a check after each operation."""
 
     def __init__(self, kind: str, params: Mapping[str, Any], rank: int, size: int, seed: int) -> None:
         self.problem: str | None = None
@@ -105,12 +108,12 @@ class CollectiveJob:
         self.problem = self.problem or difference(data, wanted, f"rank {self._rank}, {what}")
 
     def samples(self) -> Samples:
-        """See Job: bytes, iteration, start and end of every operation."""
+        """See Job: size in bytes, iteration, start and end of each operation."""
         return columns(self._notes, ("bytes", "iteration", "start_ns", "end_ns"))
 
 
 class TrainingJob:
-    """Steps of synchronous training: compute for a time, all-reduce the gradients, wait for everybody."""
+    """Steps of synchronous training: compute for a time, all-reduce the gradients, wait at a barrier."""
 
     def __init__(self, params: Mapping[str, Any], rank: int, size: int, seed: int) -> None:
         self.problem: str | None = None
@@ -157,43 +160,43 @@ class TrainingJob:
             self._notes.append((started, computed, reduced, comm.now()))
 
     def samples(self) -> Samples:
-        """See Job: start of the step, end of its computing, of its all-reduce and of its barrier."""
+        """See Job: start of each step, end of its computation, of its all-reduce and of its barrier."""
         return columns(self._notes, ("start_ns", "computed_ns", "reduced_ns", "end_ns"))
 
 
 class Pattern:
-    """Numbers for one operation: small integers, so that every order of adding them is exact in float32."""
+    """Input of one operation: small integers, so that sums in any order are exact in float32."""
 
     def __init__(self, seed: int, count: int, dtype: npt.DTypeLike, size: int) -> None:
         self.count = count
         self._size = size
         self._dtype = np.dtype(dtype)
-        # A bound that keeps the sum over all ranks below 2^24, where float32 stops to be exact.
+        # The sum over all ranks stays below 2^24, up to which float32 is exact.
         bound = max(2, min(251, (1 << 24) // (size * (size + 1))))
         self._base = np.random.default_rng(seed).integers(1, bound, count).astype(self._dtype)
 
     def of(self, rank: int) -> npt.NDArray[Any]:
-        """What a rank contributes: a multiple of its own, so that no other can stand in for it."""
+        """Return the input of a rank: a multiple of its own, so that no other rank's data passes for it."""
         return np.asarray(self._base * self._dtype.type(rank + 1))
 
     def sum(self) -> npt.NDArray[Any]:
-        """The sum over all ranks."""
+        """Return the sum over all ranks."""
         return np.asarray(self._base * self._dtype.type(self._size * (self._size + 1) // 2))
 
     def part(self, rank: int) -> slice:
-        """The rank's part of the buffer."""
+        """Return the rank's part of the buffer."""
         return split(self.count, self._size)[rank]
 
 
 def expose_for_collectives(comm: Communicator, count: int, dtype: np.dtype[Any], *, scratch: bool) -> None:
-    """Exposes DATA, SCRATCH and FLAGS, in the order that ``algorithms`` has them."""
+    """Expose DATA, SCRATCH and FLAGS, in the order of their numbers in ``algorithms``."""
     comm.expose(count * dtype.itemsize)
     comm.expose(count * dtype.itemsize if scratch else FLAG_BYTES)
     comm.expose(MAX_ROUNDS * FLAG_BYTES)
 
 
 def difference(found: npt.NDArray[Any], wanted: npt.NDArray[Any], what: str) -> str | None:
-    """Where two arrays differ first, or None where they are equal to the bit."""
+    """Return a description of the first difference between two arrays, or None if they are identical."""
     if np.array_equal(found.view(np.uint32), wanted.view(np.uint32)):
         return None
     wrong = np.flatnonzero(found != wanted)

@@ -1,8 +1,8 @@
-"""A rank's view of its job: who it is, its memory, and what has arrived. Algorithms are generators over it.
+"""A rank's view of its job: its number, its memory and what has arrived. Algorithms are generators over it.
 
-An algorithm yields a ``Wait`` whenever it cannot go on; whoever drives it lets the channel work, tells the
-communicator what came about (``take``), and resumes the generator once the wait is over. So the same code
-runs over real transports, one rank in a process, and in tests with all ranks in one.
+An algorithm yields a ``Wait`` whenever it cannot continue. Its driver lets the channel work, passes the
+channel's events to the communicator (``take``), and resumes the generator once the wait is over. So the same
+code runs over real transports, with one rank in a process, and in tests with all ranks in one process.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Until a condition holds, or until a time (CLOCK_MONOTONIC, ns), whichever comes first."""
+    """A wait until a condition holds or until a time (CLOCK_MONOTONIC, ns), whichever comes first."""
 
     ready: Callable[[], bool]
     until_ns: int | None = None
@@ -30,14 +30,14 @@ Steps = Generator[Wait, None, T]
 
 
 class PutError(RuntimeError):
-    """A put failed for good: the transport has given the peer up."""
+    """A put failed for good: the transport has given up on the peer."""
 
 
 class Communicator:
     """One rank of ``size``, with its channel and its exposed regions.
 
     Every rank must call ``tags`` in the same order with the same numbers, as ranks that run the same
-    algorithms do: so they agree on tags without talking.
+    algorithms do. Then all ranks use the same tags without exchanging them.
     """
 
     def __init__(self, channel: Channel, rank: int, size: int, clock: Clock = time.monotonic_ns) -> None:
@@ -47,20 +47,20 @@ class Communicator:
         self.now = clock
         self.regions: list[memoryview] = []
         self.listener: Callable[[ChannelEvent], None] | None = None
-        """Is told what comes about, in place of arrivals being kept until somebody waits for them."""
+        """If set, it gets every event; otherwise arrivals are kept until an algorithm waits for them."""
         self._arrived: dict[tuple[int, int], Arrived] = {}
         self._under_way: set[int] = set()
         self._next_tag = 0
 
     def expose(self, size_bytes: int) -> memoryview:
-        """Makes a region of that size; its number is the count of those made before."""
+        """Create and expose a region of this size. Its number is the count of regions created before it."""
         region = memoryview(bytearray(size_bytes))
         self.channel.expose(region)
         self.regions.append(region)
         return region
 
     def tags(self, count: int) -> int:
-        """The first of so many tags in a row, different from those given out of late."""
+        """Return the first of ``count`` consecutive tags that have not been used recently."""
         if self._next_tag + count > 1 << TAG_BITS:
             self._next_tag = 0
         first = self._next_tag
@@ -68,13 +68,13 @@ class Communicator:
         return first
 
     def put(self, peer: int, region: int, offset: int, data: memoryview, tag: int) -> int:
-        """Starts a put; returns its ticket. See ``Channel.put``."""
+        """Start a put and return its ticket. See ``Channel.put``."""
         ticket = self.channel.put(peer, region, offset, data, tag)
         self._under_way.add(ticket)
         return ticket
 
     def take(self, event: ChannelEvent) -> None:
-        """Takes note of what the channel tells. Raises PutError on a put that failed."""
+        """Process an event of the channel. Raise PutError for a put that failed."""
         if isinstance(event, Done):
             self._under_way.discard(event.ticket)
             if event.error is not None:
@@ -85,22 +85,22 @@ class Communicator:
             self._arrived[event.peer, event.tag] = event
 
     def has_arrived(self, peer: int, *tags: int) -> bool:
-        """Whether a put of a peer with one of these tags is here."""
+        """Return True if a put of this peer with one of these tags has arrived."""
         return any((peer, tag) in self._arrived for tag in tags)
 
     def arrival(self, peer: int, tag: int) -> Steps[Arrived]:
-        """Waits for that put of a peer."""
+        """Wait for the put of a peer with this tag."""
         key = (peer, tag)
         if key not in self._arrived:
             yield Wait(lambda: key in self._arrived)
         return self._arrived.pop(key)
 
     def all_put(self) -> Steps[None]:
-        """Waits until every put of ours is in its peer's memory."""
+        """Wait until all our puts are in the peers' memory."""
         if self._under_way:
             yield Wait(lambda: not self._under_way)
 
     def until(self, time_ns: int) -> Steps[None]:
-        """Waits for a time; the NIC works meanwhile."""
+        """Wait until a time. The NIC works meanwhile."""
         if self.now() < time_ns:
             yield Wait(lambda: False, time_ns)

@@ -1,7 +1,7 @@
 """Flows: self-checking messages from one rank to another, paced or as fast as a window allows.
 
-Every message holds its number and a hash and is checked where it arrives (hosts.streams.messages). Sender and
-receiver stamp each message on the clock that all hosts share, so latency needs no echo.
+The receiver checks the content of every message (`hosts.streams.messages`). Sender and receiver timestamp
+each message on the clock that all hosts share, so that latency is measured one way.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hosts.streams.messages import MessageFactory
 FLOW_BITS = 8
 NUMBER_BITS = TAG_BITS - FLOW_BITS
 NUMBER_MASK = (1 << NUMBER_BITS) - 1
-END = NUMBER_MASK  # in place of a number: the flow is over, and how many messages it had
+END = NUMBER_MASK  # in place of a number: the flow is over; the payload is its number of messages
 MAX_FLOWS = 1 << FLOW_BITS
 END_BYTES = 8
 DATA = 0
@@ -27,8 +27,10 @@ DATA = 0
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """``rate_bps`` counts payload; 0 is as fast as ``depth`` messages in flight allow. It begins ``after_ns``
-    after the start of the measurement; None: before, with the job."""
+    """One flow. ``rate_bps`` counts payload; 0 means as fast as ``depth`` messages in flight allow.
+
+    The flow begins ``after_ns`` after the start of the measurement, or with the job if that is None.
+    """
 
     src: int
     dst: int
@@ -41,12 +43,12 @@ class Flow:
 
     @property
     def interval_ns(self) -> int:
-        """From one message to the next; 0 where none is to be kept."""
+        """The time from one message to the next, or 0 if the flow is not paced."""
         return round(self.message_bytes * 8 * 1e9 / self.rate_bps) if self.rate_bps else 0
 
     @property
     def region_bytes(self) -> int:
-        """What its receiver holds for it: a slot for each message in flight, and one for the end."""
+        """The memory that the receiver needs: a slot for each message in flight, and one for the end."""
         return self.message_bytes * self.depth + END_BYTES
 
 
@@ -62,7 +64,7 @@ class Sender:
         self._buffer = memoryview(bytearray(flow.message_bytes * flow.depth))
         self._tickets: dict[int, int] = {}
         self._finished: set[int] = set()
-        self._low = 0  # every message below this number is done
+        self._low = 0  # all messages below this number are done
         self._next_ns = 0
         self._stop_ns = 0
         self._end_ticket: int | None = None
@@ -71,13 +73,13 @@ class Sender:
         self.done_ns = array("q")
 
     def start(self, times: Times) -> None:
-        """From when to when it sends."""
+        """Set when to send the first message and when to stop."""
         after_ns = self.flow.after_ns
         self._next_ns = times.start_ns if after_ns is None else times.measure_ns + after_ns
         self._stop_ns = times.measure_ns + self.flow.duration_ns
 
     def due_ns(self, now_ns: int) -> int | None:
-        """When ``work`` has something to do; None where that waits for what is on its way."""
+        """Return when to call ``work``, or None if it can only continue after a put is done."""
         under_way = len(self.posted_ns) - self._low
         if self._end_ticket is not None or (now_ns >= self._stop_ns and under_way):
             return None
@@ -86,7 +88,7 @@ class Sender:
         return min(self._next_ns, self._stop_ns)
 
     def work(self) -> None:
-        """Posts what is due. One that was held up does not catch up: the flow shifts."""
+        """Post what is due. A flow that was delayed does not catch up: its schedule shifts."""
         now = self._comm.now()
         flow = self.flow
         while self._next_ns <= now < self._stop_ns and len(self.posted_ns) - self._low < flow.depth:
@@ -109,7 +111,7 @@ class Sender:
         self._tickets[self._comm.put(self.flow.dst, DATA, self._offset + at, local, tag)] = number
 
     def done(self, event: Done) -> bool:
-        """Takes a put that is done; returns whether it was this flow's."""
+        """Process a put that is done. Return True if it belongs to this flow."""
         if event.ticket == self._end_ticket:
             self.over = True
             return True
@@ -125,7 +127,7 @@ class Sender:
 
 
 class Receiver:
-    """The receiving half of a flow: checks each message the moment that it arrives."""
+    """The receiving half of a flow: it checks each message on arrival."""
 
     def __init__(self, comm: Communicator, flow: Flow, offset: int) -> None:
         self.flow = flow
@@ -141,11 +143,11 @@ class Receiver:
 
     @property
     def over(self) -> bool:
-        """Whether the sender's last message is here."""
+        """True if the sender's last message has arrived."""
         return self._total is not None and len(self.numbers) >= self._total
 
     def arrived(self, event: Arrived, low_number: int) -> None:
-        """Checks a message; ``low_number`` is its number as the tag has it."""
+        """Check a message; ``low_number`` is the part of its number that the tag carries."""
         size, depth = self.flow.message_bytes, self.flow.depth
         region = self._comm.regions[DATA]
         if low_number == END:
@@ -157,7 +159,7 @@ class Receiver:
         if event.length_bytes != size:
             self._complain(f"message {number} has {event.length_bytes} bytes, not {size}")
         if number in self._early or number >= self._low + depth:
-            self._complain(f"message {number} came out of turn, {self._low} being the first that is missing")
+            self._complain(f"message {number} is out of the window: the first missing one is {self._low}")
         self._complain(self._factory.problem(number, region[at : at + size]))
         self.numbers.append(number)
         self.arrived_ns.append(event.t_ns)
@@ -172,7 +174,7 @@ class Receiver:
 
 
 class FlowsJob:
-    """All flows that begin or end at a rank."""
+    """The flows that begin or end at a rank."""
 
     def __init__(self, params: Mapping[str, Any], rank: int) -> None:
         self.flows = [Flow(**flow) for flow in params["flows"]]
@@ -234,7 +236,7 @@ class FlowsJob:
             yield Wait(ready, due)
 
     def samples(self) -> Samples:
-        """See Job: for each flow, when each message was posted and done, which came in, and when."""
+        """See Job: for each flow, when each message was posted and done, and which ones arrived when."""
         found: Samples = {}
         for number, sender in self._senders.items():
             found[f"flow{number}_posted_ns"] = as_int64(sender.posted_ns)

@@ -1,7 +1,7 @@
-"""Several ranks on one host: they share its NIC, and put straight into one another's memory.
+"""Several ranks on one host: they share its NIC, and put directly into one another's memory.
 
-Between ranks of a host nothing crosses the network, as with collective libraries, which go through shared
-memory or NVLink there.
+Traffic between ranks of a host does not cross the network, as in collective libraries, which use shared
+memory or NVLink.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any
 from hosts.collectives.channel import Arrived, Channel, ChannelEvent, Done
 
 Turn = Callable[[int | None, Collection[int]], Collection[int]]
-"""Has a NIC work, as ``Channel.turn`` does."""
+"""The signature of ``Channel.turn``."""
 
 
 class HostChannel:
-    """A rank's channel where other ranks are on its host: those by memory, the rest by ``remote``."""
+    """A rank's channel that reaches ranks of the same host through memory, and others through ``remote``."""
 
     def __init__(self, rank: int, remote: Channel, host: Mapping[int, HostChannel]) -> None:
         self._rank = rank
@@ -45,7 +45,7 @@ class HostChannel:
             self._remote.connect(peer, attributes)
 
     def put(self, peer: int, region: int, offset: int, data: memoryview, tag: int) -> int:
-        """See Channel. Tickets of puts to neighbours are negative, those of others are not."""
+        """See Channel. Tickets of puts to ranks of the same host are negative, all others are not."""
         neighbour = self._host.get(peer)
         if neighbour is None:
             return self._remote.put(peer, region, offset, data, tag)
@@ -57,7 +57,7 @@ class HostChannel:
         return self._tickets
 
     def take(self, region: int, offset: int, data: memoryview) -> None:
-        """Takes in what a neighbour puts. Raises ValueError where it does not fit."""
+        """Place the put of a rank on the same host. Raise ValueError if it does not fit the region."""
         self._regions[region][offset : offset + len(data)] = data
         self._bytes += len(data)
 
@@ -67,7 +67,7 @@ class HostChannel:
 
     @property
     def pending(self) -> bool:
-        """Whether a neighbour's put, or one to a neighbour, is still to be told of."""
+        """True if ``events`` has something to return from ranks of the same host."""
         return bool(self._ready)
 
     def events(self) -> list[ChannelEvent]:
@@ -81,7 +81,7 @@ class HostChannel:
         return self._remote.bytes_delivered() + self._bytes
 
     def counters(self) -> dict[str, int]:
-        """See Channel: of the network alone."""
+        """See Channel: counters of the network only."""
         return self._remote.counters()
 
     def event_columns(self) -> dict[str, list[int]]:
@@ -98,9 +98,9 @@ class HostChannel:
 
 
 def on_one_host(remotes: Mapping[int, Channel], turn: Turn) -> tuple[Sequence[Channel], Turn]:
-    """The channels of all ranks of a host, in order, and what has them all work.
+    """Return the channels of all ranks of a host, in order, and one ``turn`` for all of them.
 
-    ``remotes`` are their channels over the host's NIC, ``turn`` has that NIC work for all of them.
+    ``remotes`` are their channels over the host's NIC; ``turn`` lets that NIC work for all of them.
     """
     channels: dict[int, HostChannel] = {}
     for rank, remote in remotes.items():

@@ -1,4 +1,4 @@
-"""What every job has: see ``jobs`` for those there are."""
+"""The interface of all jobs. ``jobs`` lists them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Samples = dict[str, npt.NDArray[np.int64]]
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """When a job begins, and when what it does begins to count."""
+    """When a job begins, and when its measurement begins (CLOCK_MONOTONIC, ns)."""
 
     start_ns: int
     measure_ns: int
@@ -27,27 +27,27 @@ class Job(Protocol):
 
     @property
     def problem(self) -> str | None:
-        """What was wrong with the data, or None."""
+        """What is wrong with the data that arrived, or None."""
 
     def prepare(self, comm: Communicator) -> None:
-        """Exposes the memory."""
+        """Expose the memory that the job needs."""
 
     def peers(self) -> set[int]:
-        """The ranks that it talks to."""
+        """Return the ranks that it communicates with."""
 
     def steps(self, comm: Communicator, times: Times) -> Steps[None]:
-        """Does it all."""
+        """Run the job."""
 
     def samples(self) -> Samples:
-        """What it noted, by name."""
+        """Return the job's samples by name."""
 
 
 def columns(rows: list[tuple[int, ...]] | list[tuple[int, int, int, int]], names: tuple[str, ...]) -> Samples:
-    """Rows of whole numbers as an array for each column."""
+    """Return rows of integers as one array per column."""
     table = np.array(rows, dtype=np.int64).reshape(-1, len(names))
     return {name: table[:, i] for i, name in enumerate(names)}
 
 
 def as_int64(values: array[int]) -> npt.NDArray[np.int64]:
-    """An array of the standard library as one of numpy."""
+    """Return an array of the standard library as a numpy array."""
     return np.frombuffer(values, dtype=np.int64) if len(values) else np.zeros(0, np.int64)

@@ -1,4 +1,4 @@
-"""What a rank can do in a run, by kind."""
+"""The jobs that a rank can run, by kind."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ JOBS: dict[str, Callable[[Mapping[str, Any], int, int, int], Job]] = {
 
 
 def make_job(kind: str, params: Mapping[str, Any], rank: int, size: int, seed: int) -> Job:
-    """The job of a rank among ``size``, with parameters in base units.
+    """Return the job of a rank among ``size`` ranks. Parameters are in base units.
 
-    Raises KeyError on a kind that does not exist, or a parameter that is missing.
+    Raise KeyError for a kind that does not exist or a parameter that is missing.
     """
     return JOBS[kind](params, rank, size, seed)

@@ -1,4 +1,4 @@
-"""Requests and responses: rank 0 asks, rank 1 answers, one at a time."""
+"""Requests and responses: rank 0 sends requests, rank 1 answers, one at a time."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from hosts.collectives.job import Samples, Times, as_int64
 from hosts.streams.messages import MessageFactory
 
 DATA = 0
-END = (1 << 26) - 1  # the tag that says: no more requests
+END = (1 << 26) - 1  # the tag that ends the job: no more requests
 
 
 class RequestsJob:
-    """The asking or the answering half, by rank. Both messages of each exchange are checked."""
+    """The requesting or the answering half, by rank. Both check every message that they receive."""
 
     def __init__(self, params: Mapping[str, Any], rank: int) -> None:
         self.problem: str | None = None
@@ -51,7 +51,7 @@ class RequestsJob:
             self._answered_ns.append(arrived.t_ns)
             self._check(comm, number)
             number += 1
-            # An answer shows that the request is there; that it is done is told apart, and may come later.
+            # The answer proves that the request arrived, but the put's own Done may come later.
             yield from comm.all_put()
         comm.put(1, DATA, 0, local[:0], END)
         yield from comm.all_put()
@@ -77,5 +77,5 @@ class RequestsJob:
         self.problem = self.problem or self._theirs.problem(number, region[: self._theirs.length_bytes])
 
     def samples(self) -> Samples:
-        """See Job: when each request was sent and when its answer was there (rank 0)."""
+        """See Job: when each request was sent and when its answer arrived (rank 0)."""
         return {"sent_ns": as_int64(self._sent_ns), "answered_ns": as_int64(self._answered_ns)}

@@ -1,12 +1,12 @@
-"""The channel over the kernel's TCP or MPTCP: what a job has without RDMA, over the same links.
+"""The channel over the kernel's TCP or MPTCP: the same jobs without RDMA, over the same links.
 
-Between two ranks there are as many connections as ``streams`` says, spread over the planes; with MPTCP the
-kernel adds a subflow per plane to each. A put goes out as records, one per stream it is cut over, and each is
-received straight into the region; the peer answers with a record when all of it is there.
+Two ranks share ``streams`` connections, spread over the planes; with MPTCP the kernel adds a subflow per
+plane to each. A put is split into records, one per stream, which are received directly into the region. The
+peer answers with a record when the put is complete.
 
     | kind (1) | 0 (1) | region (2) | tag (4) | offset (8) | length (8) | ticket (4) | parts (4) | payload |
 
-The rank with the lower number connects, and says who it is in a record of its own.
+The rank with the lower number connects, and identifies itself in a record.
 """
 
 from __future__ import annotations
@@ -33,29 +33,29 @@ SOL_MPTCP = 284
 MPTCP_INFO = 1
 MAX_STREAMS = 64
 MIN_PART_BYTES = 16384
-"""A put is cut no finer: below this another stream costs more than it brings."""
+"""The smallest part of a put: below this another stream costs more than it gains."""
 
 _RECORD = struct.Struct(">BBHIQQII")
 _HELLO, _PUT, _THERE = 1, 2, 3
 _ROUND_BYTES = 1 << 20
-"""Taken in from one stream before the others have their turn."""
+"""How much to receive from one stream before the next has its turn."""
 _MAX_BUFFERS = 16
-# Of struct tcp_info: total retransmissions, segments sent.
+# Fields of struct tcp_info: total retransmissions, segments sent.
 _TCP_INFO = struct.Struct("=100xI32xI")
-# Of struct mptcp_info: additional subflows.
+# Field of struct mptcp_info: additional subflows.
 _MPTCP_INFO = struct.Struct("=B")
 
 
 class StreamError(Exception):
-    """A peer's stream says what makes no sense, or has ended."""
+    """A peer's stream has an invalid record, or has ended."""
 
 
 class MptcpMissingError(OSError):
-    """The kernel has no MPTCP; says what to do."""
+    """The kernel has no MPTCP; the message says what to do."""
 
 
 def open_socket(mptcp: bool) -> socket.socket:
-    """A socket for TCP, or for MPTCP. Raises MptcpMissingError where the kernel has none."""
+    """Open a socket for TCP or MPTCP. Raise MptcpMissingError if the kernel has no MPTCP."""
     if not mptcp:
         return socket.socket(socket.AF_INET6, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     try:
@@ -68,7 +68,7 @@ def open_socket(mptcp: bool) -> socket.socket:
 
 @dataclass(slots=True)
 class _Peer:
-    """Another rank: its streams, by number, and what waits for one that does not stand yet."""
+    """Another rank: its streams by number, and what waits for streams that are not established yet."""
 
     host: str
     streams: dict[int, Stream] = field(default_factory=dict)
@@ -92,21 +92,21 @@ class Stream:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def fileno(self) -> int:
-        """The socket's descriptor."""
+        """Return the socket's descriptor."""
         return self.socket.fileno()
 
     @property
     def wants_to_send(self) -> bool:
-        """Whether to wait until the socket is writable."""
+        """True if there is work once the socket is writable."""
         return bool(self._out) or not self._connected
 
     def queue(self, buffers: Sequence[memoryview]) -> None:
-        """Sends these, as soon as the kernel takes them."""
+        """Send these buffers as soon as the kernel takes them."""
         self._out.extend(buffer for buffer in buffers if len(buffer))
         self.send()
 
     def send(self) -> None:
-        """Hands the kernel what it takes. Raises StreamError where the connection is gone."""
+        """Send as much as the kernel takes. Raise StreamError if the connection is gone."""
         if not self._connected:
             failed = self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
             if failed:
@@ -132,7 +132,7 @@ class Stream:
                 self._out.popleft()
 
     def receive(self) -> None:
-        """Takes in what has come. Raises StreamError where it makes no sense or the connection is gone."""
+        """Receive what is here. Raise StreamError for an invalid record, or if the connection is gone."""
         budget = _ROUND_BYTES
         while budget > 0:
             target = self._rest if self._record is not None else self._head[self._head_bytes :]
@@ -174,7 +174,7 @@ class Stream:
 
 
 class TcpChannel:
-    """One rank's end of connections of the kernel's TCP to its peers. See Channel.
+    """One rank's end of TCP connections to its peers. See Channel.
 
     The kernel must have the host's addresses and routes (testbed.kernel_ip), and the calling thread must be
     in the host's namespace.
@@ -183,10 +183,10 @@ class TcpChannel:
     def __init__(
         self, fabric: Fabric, host: str, rank: int, *, streams: int = 1, mptcp: bool = False
     ) -> None:
-        """Opens a listening socket.
+        """Open a listening socket.
 
-        Raises ValueError on a number of streams that makes no sense, MptcpMissingError where the kernel has
-        not got the MPTCP that is asked for.
+        Raise ValueError for a bad number of streams, MptcpMissingError if ``mptcp`` is set and the kernel has
+        none.
         """
         if not 1 <= streams <= MAX_STREAMS:
             raise ValueError(f"streams to a peer: 1 to {MAX_STREAMS}, not {streams}")
@@ -202,7 +202,7 @@ class TcpChannel:
         self._peers: dict[int, _Peer] = {}
         self._streams: set[Stream] = set()
         self._puts: dict[int, int] = {}
-        """Which peer each put under way goes to, by ticket."""
+        """The peer of each put in flight, by ticket."""
         self._parts: dict[tuple[int, int], tuple[int, int]] = {}
         self._tickets = 0
         self._ready: list[ChannelEvent] = []
@@ -223,8 +223,8 @@ class TcpChannel:
     def connect(self, peer: int, attributes: dict[str, Any]) -> None:
         """See Channel.
 
-        Raises KeyError, TypeError or ValueError on what are no attributes, OSError where the kernel has no
-        address or no route for the way there.
+        Raise KeyError, TypeError or ValueError if these are no attributes, OSError if the kernel has no
+        address or no route to the peer.
         """
         if attributes["streams"] != self._count:
             raise ValueError(f"rank {peer} has {attributes['streams']} streams to a peer, we {self._count}")
@@ -238,7 +238,7 @@ class TcpChannel:
             self._start(peer, known, number, ours, (str(theirs), int(attributes["port"])))
 
     def _plane(self, peer: int, number: int) -> int:
-        """Connections take turns with the planes, MPTCP's all begin in the first."""
+        """Return the plane of a connection: the planes in turn, or the first one with MPTCP."""
         return 0 if self._mptcp else (self._rank + peer + number) % self._fabric.planes
 
     def _start(
@@ -327,27 +327,27 @@ class TcpChannel:
             connection.setblocking(False)
             self._streams.add(Stream(connection, self, connected=True))
 
-    # What streams tell
+    # Called by streams
 
     def place(self, region: int, offset: int, length: int) -> memoryview:
-        """Where a put goes. Raises StreamError where it may not."""
+        """Return the memory that a put writes to. Raise StreamError if it is outside the region."""
         if region >= len(self._regions) or offset + length > len(self._regions[region]):
-            raise StreamError(f"a put of {length} bytes at {offset} of region {region}, which is not there")
+            raise StreamError(f"a put of {length} bytes at {offset} of region {region} is out of bounds")
         return self._regions[region][offset : offset + length]
 
     def count_delivered(self, count: int) -> None:
-        """Payload has been placed."""
+        """Count payload bytes that were placed."""
         self._delivered += count
 
     def take_record(self, stream: Stream, record: tuple[int, ...]) -> None:
-        """A record has come in whole. Raises StreamError where it makes no sense."""
+        """Process a complete record. Raise StreamError if it is invalid."""
         kind, _, number, tag, _, length, ticket, parts = record
         if kind == _HELLO:
             self._welcome(stream, tag, number)
             return
         peer = stream.peer
         if peer is None:
-            raise StreamError("it does not say who it is")
+            raise StreamError("a record before the peer identified itself")
         if kind == _THERE:
             if self._puts.pop(ticket, None) is not None:
                 self._ready.append(Done(peer, ticket, time.monotonic_ns()))
@@ -360,8 +360,10 @@ class TcpChannel:
         self._answers.append((stream, ticket))
 
     def _answer(self) -> None:
-        """Tells peers which of their puts are here: not before ours has been told, since from then on they
-        may write over them."""
+        """Tell the peers which of their puts have arrived.
+
+        Our own rank must have seen them before: a peer that is told may overwrite them.
+        """
         answers, self._answers = self._answers, []
         for stream, ticket in answers:
             if stream in self._streams:
@@ -369,7 +371,7 @@ class TcpChannel:
 
     def _welcome(self, stream: Stream, peer: int, number: int) -> None:
         if stream.peer is not None or number >= self._count:
-            raise StreamError("it says who it is in the wrong place")
+            raise StreamError("the peer identified itself twice, or for a stream that does not exist")
         stream.peer = peer
         known = self._peers.setdefault(peer, _Peer(""))
         known.streams[number] = stream
@@ -401,23 +403,23 @@ class TcpChannel:
         return self._delivered
 
     def counters(self) -> dict[str, int]:
-        """See Channel. What the kernel tells of MPTCP is how many subflows there are besides the first."""
+        """See Channel. For MPTCP the kernel only reports how many subflows there are besides the first."""
         if self._mptcp:
             info = [s.socket.getsockopt(SOL_MPTCP, MPTCP_INFO, _MPTCP_INFO.size) for s in self._streams]
             return {"subflows": sum(1 + _MPTCP_INFO.unpack(found)[0] for found in info)}
         sent = retransmitted = 0
         for stream in self._streams:
             found = stream.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
-            again, out = _TCP_INFO.unpack(found)
-            sent, retransmitted = sent + out, retransmitted + again
+            segments_again, segments = _TCP_INFO.unpack(found)
+            sent, retransmitted = sent + segments, retransmitted + segments_again
         return {"sent_packets": sent, "retransmitted_packets": retransmitted}
 
     def event_columns(self) -> dict[str, list[int]]:
-        """See Channel: the kernel tells of none."""
+        """See Channel: the kernel reports no events."""
         return {}
 
     def save_log(self, path: Path) -> int:
-        """See Channel. The kernel tells nothing about single packets: connections lost, and the counters."""
+        """See Channel. The log has lost connections and counters: the kernel reports no single packets."""
         lines = [*self._log, {"t_ns": time.monotonic_ns(), "event": "Counters", **self.counters()}]
         path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
         return len(lines)
@@ -431,7 +433,7 @@ class TcpChannel:
 
 
 def _cut(length: int, streams: int) -> list[tuple[int, int]]:
-    """Where the parts of a put begin and end: as many as there are streams, unless they would get small."""
+    """Return start and end of each part of a put: one per stream, unless they would be too small."""
     parts = max(1, min(streams, length // MIN_PART_BYTES))
     size = -(-length // parts)
     return [(i * size, min((i + 1) * size, length)) for i in range(parts)]

@@ -1,8 +1,8 @@
-"""From a transport's kind and options to open channels, in the host's namespace.
+"""Opening a transport's channels in a host's namespace, from its kind and options.
 
-A transport is added here, by one line in ``CONTEXTS`` (one with verbs) or ``OPENERS``. What each takes as
-``options`` is a mapping in JSON's types, from a scenario; experiments/spec/transports.py has the named
-combinations that scenarios compare.
+To add a transport, add a line to ``CONTEXTS`` (a transport with verbs) or ``OPENERS``. Its ``options`` are a
+mapping in JSON's types, from a scenario; experiments/spec/transports.py has the named combinations that
+scenarios compare.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from topologies import Fabric
 
 Contexts = Callable[[Fabric, str, Mapping[str, Any], int, int], Context]
 WITH_NIC = ("mrc", "rocev2")
-"""The kinds whose NIC is ours: it can stand behind longer wires, and ranks of a host can share it."""
+"""The kinds with a NIC of our own: it can simulate longer wires, and ranks of a host can share it."""
 
 
 def open_channels(
@@ -37,20 +37,20 @@ def open_channels(
     seed: int,
     propagation_ns: int = 0,
 ) -> tuple[Sequence[Channel], Turn]:
-    """Opens the host's end of a transport for its ranks, in order; returns what has all of them work, too.
+    """Open a channel for each rank of a host. Return the channels in order, and one ``turn`` for all of them.
 
-    The calling thread must be in the host's network namespace. What the NIC receives is held for
-    ``propagation_ns``. Raises KeyError on a kind that does not exist, TypeError or ValueError on options that
-    it has not got, ValueError on several ranks where the NIC is the kernel's.
+    The calling thread must be in the host's network namespace. The NIC delays all that it receives by
+    ``propagation_ns``. Raise KeyError for a kind that does not exist, TypeError or ValueError for an unknown
+    option or a bad value, ValueError for several ranks on the kernel's NIC.
     """
     seed += ranks[0]
     if kind not in WITH_NIC:
         if len(ranks) > 1:
-            raise ValueError(f"{len(ranks)} ranks on {host}: only one has room on the kernel's NIC")
+            raise ValueError(f"{len(ranks)} ranks on {host}: the kernel's NIC takes only one")
         channel: Channel = OPENERS[kind](fabric, host, ranks[0], options)
         return [channel], channel.turn
     context = CONTEXTS[kind](fabric, host, options, seed, propagation_ns)
-    # RoCEv2's `qps` is the endpoint's own option: it stripes messages over them by itself.
+    # RoCEv2's `qps` is an option of its endpoint, which stripes messages over queue pairs itself.
     qps = options.get("qps", 1) if kind == "mrc" else 1
     channels = {rank: VerbsChannel(context, rank, qps) for rank in ranks}
     if len(ranks) == 1:
@@ -66,9 +66,9 @@ def open_channels(
 
 
 def check_options(kind: str, fabric: Fabric, options: Mapping[str, Any]) -> None:
-    """Raises ValueError, a line, where a transport has no such option or cannot take its value.
+    """Raise ValueError, with one line, for an option that the transport does not have or a bad value.
 
-    Opens nothing: needs no namespace.
+    This opens nothing and needs no namespace.
     """
     host = fabric.hosts[0].name
     try:
@@ -86,7 +86,7 @@ def check_options(kind: str, fabric: Fabric, options: Mapping[str, Any]) -> None
 
 
 def _mrc(fabric: Fabric, host: str, options: Mapping[str, Any], seed: int, propagation_ns: int) -> Context:
-    # `qps` is the channel's: it cuts puts into as many parts.
+    # `qps` is the channel's option: it splits each put into that many parts.
     config = mrc_config(fabric, host, {key: value for key, value in options.items() if key != "qps"})
     if propagation_ns and "base_rtt_ns" not in options.get("nscc", {}):
         base_rtt_ns = config.nscc.base_rtt_ns + 2 * propagation_ns

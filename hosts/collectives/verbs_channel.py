@@ -1,7 +1,7 @@
 """The channel over the verbs API: puts are RDMA WRITEs with immediate data.
 
-With several queue pairs to a peer a put is cut into as many parts, as collective libraries do it; the peer
-counts them. The immediate holds the tag and how many parts belong to it.
+With several queue pairs to a peer, each put is split into that many parts, as in collective libraries, and
+the peer counts them. The immediate holds the tag and the number of parts.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MIN_PART_BYTES = 4096
 
 @dataclass(slots=True)
 class _Put:
-    """A put under way: how many of its parts are not acknowledged yet."""
+    """A put in flight, and how many of its parts are not acknowledged yet."""
 
     peer: int
     left: int
@@ -67,7 +67,7 @@ class VerbsChannel:
         }
 
     def connect(self, peer: int, attributes: dict[str, Any]) -> None:
-        """See Channel. Raises KeyError, TypeError or ValueError on what are no attributes."""
+        """See Channel. Raise KeyError, TypeError or ValueError if these are no attributes."""
         for qp, remote in zip(self._qps[peer], attributes["qps"], strict=True):
             qp.connect(remote)
         self._remote[peer] = [(r["address"], r["rkey"]) for r in attributes["regions"]]
@@ -80,7 +80,7 @@ class VerbsChannel:
         self._tickets += 1
         self._puts[ticket] = _Put(peer, len(parts))
         imm = (len(parts) - 1) << TAG_BITS | tag & TAG_MASK
-        # The tag turns the queue pairs, so that small puts, of one part, do not all take the first.
+        # The tag selects the first queue pair, so that small puts (one part) are spread over all of them.
         qps = self._qps[peer]
         for number, (start, end) in enumerate(parts):
             qp = qps[(tag + number) % len(qps)]
@@ -94,9 +94,9 @@ class VerbsChannel:
         return readable
 
     def collect(self) -> None:
-        """Takes in what came about at the NIC, where another channel's turn had it work.
+        """Process what happened at the NIC during another channel's turn.
 
-        Of several channels over one NIC the first to collect keeps the log of what is no completion.
+        Of several channels over one NIC, the first to collect logs the events that are not completions.
         """
         while len(self._cq):
             for completion in self._cq.take():
@@ -110,7 +110,7 @@ class VerbsChannel:
         if completion.opcode is Opcode.RDMA_WRITE:
             assert completion.wr_id is not None
             put = self._puts.get(completion.wr_id)
-            if put is None:  # failed already, in another part
+            if put is None:  # another part has failed already
                 return
             put.left -= 1
             if not completion.ok or put.left == 0:
@@ -176,7 +176,7 @@ class VerbsChannel:
 
 
 def _cut(length: int, parts: int) -> list[tuple[int, int]]:
-    """Where the parts of a put begin and end: equal within MIN_PART_BYTES, none smaller, one at least."""
+    """Return start and end of each part of a put: at least one part, multiples of MIN_PART_BYTES."""
     parts = max(1, min(parts, length // MIN_PART_BYTES))
     step = -(-length // parts)
     step = -(-step // MIN_PART_BYTES) * MIN_PART_BYTES if parts > 1 else step

@@ -106,7 +106,7 @@ def test_the_first_switch_puts_it_into_the_tunnel(up: Exercise, tmp_path: Path) 
             while "listening" not in dump.stdout.readline():
                 pass
             up.run("h1", python(ASK, tmp_path), 30)
-            said, _ = dump.communicate(timeout=20)
+            said, _ = dump.communicate(timeout=120)
         finally:
             dump.kill()
     assert "0x0000:  0800 0022 4500" in said

@@ -1,9 +1,12 @@
 """What a command imports before it knows that its input is good: nothing that takes long."""
 
+import re
 import subprocess
 import sys
 
 import pytest
+
+from tests.support.paths import ROOT
 
 HEAVY = (
     "numpy",
@@ -26,3 +29,15 @@ def test_reading_the_input_takes_nothing_heavy(module: str) -> None:
     code = f"import mrclab.{module}, sys; print(*(name for name in {HEAVY} if name in sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
+
+
+def test_scapy_stays_optional() -> None:
+    """Its license is GPL-2.0-only: one module uses it, and no other uses that one."""
+    users = {
+        path.relative_to(ROOT).as_posix()
+        for room in ROOT.iterdir()
+        if room.name not in ("tests", "build") and not room.name.startswith(".")
+        for path in room.rglob("*.py")
+        if re.search(r"^\s*(from|import) (scapy|hosts\.scapy_layers)\b", path.read_text(), re.MULTILINE)
+    }
+    assert users == {"hosts/scapy_layers.py"}

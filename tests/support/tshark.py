@@ -1,23 +1,29 @@
-"""tshark with our dissector, for tests."""
+"""tshark with our dissector, and the end of a capture, for tests."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from linux import namespaces
 from tests.support.paths import ROOT
 
 SCRIPT = ROOT / "tools" / "wireshark" / "mrc.lua"
 SEPARATOR, AGGREGATOR = "\t", ","
+END = b"mrclab: the capture ends here"
+"""Payload of a packet that no protocol of ours sends."""
+_NO_NEXT_HEADER = 59
 
 
 def require_tshark() -> str:
-    """The path of tshark. Skips the test where there is none, but fails it in CI, which installs one."""
+    """Return the path of tshark. Skip the test if there is none; in CI, which installs one, fail it."""
     found = shutil.which("tshark")
     if found is None:
         if os.environ.get("CI"):
@@ -27,7 +33,7 @@ def require_tshark() -> str:
 
 
 def tshark(*words: str) -> str:
-    """What tshark with the dissector prints. A Lua error fails the test."""
+    """Return what tshark with the dissector prints. A Lua error fails the test."""
     done = subprocess.run(
         [require_tshark(), *words, "-X", f"lua_script:{SCRIPT}"],
         capture_output=True,
@@ -42,7 +48,7 @@ def tshark(*words: str) -> str:
 
 
 def fields_of(capture: Path, names: Sequence[str], *options: str) -> list[dict[str, str]]:
-    """For each packet the fields that it has; several values of one are joined by commas."""
+    """Return the fields that each packet has; several values of one field are joined by commas."""
     columns = [word for name in names for word in ("-e", name)]
     separators = ("-E", f"separator={SEPARATOR}", "-E", f"aggregator={AGGREGATOR}")
     text = tshark("-r", str(capture), "-T", "fields", *separators, *columns, *options)
@@ -52,10 +58,28 @@ def fields_of(capture: Path, names: Sequence[str], *options: str) -> list[dict[s
 
 
 def registered_fields(protocol: str) -> set[str]:
-    """The names of all fields that the dissector gives a protocol, but for whole headers and experts."""
+    """Return the names of all fields of a protocol in the dissector, except whole headers and experts."""
     lines = [line.split("\t") for line in tshark("-G", "fields").splitlines()]
     return {
         row[2]
         for row in lines
         if row[0] == "F" and row[4] == protocol and row[3] != "FT_BYTES" and ".expert." not in row[2]
     }
+
+
+def end_capture(tcpdump: subprocess.Popen[str], capture: Path, namespace: str, ifname: str) -> None:
+    """End a capture of IPv6 once all that an interface has sent and received so far is in the file.
+
+    tcpdump gets packets from the kernel in blocks, late: a last packet of our own shows that it has them all.
+    """
+    ipv6 = bytes((0x60, 0, 0, 0)) + len(END).to_bytes(2, "big") + bytes((_NO_NEXT_HEADER, 1))
+    addresses = socket.inet_pton(socket.AF_INET6, "fe80::1") + socket.inet_pton(socket.AF_INET6, "ff02::1")
+    frame = bytes.fromhex("333300000001 020000000001 86dd") + ipv6 + addresses + END
+    with namespaces.inside(namespace), socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as sender:
+        sender.bind((ifname, 0))
+        sender.send(frame)
+    while END not in capture.read_bytes():
+        assert tcpdump.poll() is None
+        time.sleep(0.05)
+    tcpdump.terminate()
+    tcpdump.communicate()

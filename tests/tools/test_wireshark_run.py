@@ -1,7 +1,6 @@
 """The dissector on what a running testbed sends: nothing malformed, every header named, ICRCs good."""
 
 import subprocess
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -12,12 +11,12 @@ from hosts.rdma import headers
 from hosts.streams.stream import StreamPlan
 from tests.support.agents import Incast, incast, incast_network
 from tests.support.command import Up
-from tests.support.tshark import fields_of, registered_fields, require_tshark, tshark
+from tests.support.tshark import end_capture, fields_of, registered_fields, require_tshark, tshark
 
 pytestmark = pytest.mark.root
 
 MESSAGES = 12
-"""Acknowledged of each sender in each state of the fabric: a few hundred packets at 20 Mbit/s."""
+"""How many messages each sender gets acknowledged in each state of the fabric: some hundred packets."""
 CHECK_ICRC = ("-o", "mrc.icrc:Every packet (slow)")
 
 
@@ -42,9 +41,9 @@ def capture(
                 assert tcpdump.poll() is None
             run = ("perf", "write_bw", "--from", "h0", "--to", "h3", "-b", "-s", "10000", "-n", "100")
             tiny.mrclab.ok(*run)
-            time.sleep(1.2)  # tcpdump's ring hands frames over at the latest after one second
+            end_capture(tcpdump, path, tiny.host_namespace("h0"), "h0-eth1")
         finally:
-            tcpdump.terminate()
+            tcpdump.kill()
     return path
 
 
@@ -65,7 +64,7 @@ def test_a_run_is_shown_whole(capture: Path) -> None:
 
 @pytest.fixture(scope="module")
 def everything(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A capture at a host that two others overload, with a path cut, a port down, probes and timestamps."""
+    """A capture at a host that two others overload, with a broken path, a port down, probes, timestamps."""
     require_tshark()
     directory = tmp_path_factory.mktemp("all")
     path: Path = directory / "all.pcap"
@@ -97,15 +96,15 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> Path:
                     subprocess.run(["ip", "-n", namespace, "link", "set", "h0-eth1", state], check=True)
                     more(both, MESSAGES)
                 assert all(state["problem"] is None for state in both.stop(timeout_s=60))
-            time.sleep(1.2)  # tcpdump's ring hands frames over at the latest after one second
+            end_capture(sniffer, path, network.names.host("h2"), "h2-eth0")
         finally:
-            sniffer.terminate()
-            sniffer.communicate()
+            sniffer.kill()
+            sniffer.wait()
     return path
 
 
 def more(both: Incast, messages: int) -> None:
-    """Waits until every sender has had so many more messages acknowledged."""
+    """Wait until every sender has had this many more messages acknowledged."""
     for agent in both.senders.values():
         goal = agent.call("status")["completed"] + messages
         while (status := agent.call("status"))["completed"] < goal:

@@ -14,7 +14,7 @@ from hosts.collectives import tcp_channel
 from hosts.collectives.channel import Arrived, Done
 from hosts.collectives.tcp_channel import MptcpMissingError, TcpChannel, _cut, open_socket
 
-DEADLINE_S = 20
+DEADLINE_S = 120
 LOOPBACK = IPv6Address("::1")
 Make = Callable[..., list[TcpChannel]]
 
