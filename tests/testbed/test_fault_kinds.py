@@ -244,6 +244,16 @@ def _slower(bench: Bench) -> None:
 DELAY_NS = 50_000_000
 
 
+def _soonest(wire: Wire, t1: int = 0) -> int:
+    """Return the least time, of some attempts, that all frames take: a busy machine makes any one slow."""
+    times = []
+    for _ in range(10):
+        start = time.monotonic_ns()
+        assert len(wire.received(t1=t1)) == FRAMES
+        times.append(time.monotonic_ns() - start)
+    return min(times)
+
+
 def _later(bench: Bench) -> None:
     home = Wire(bench.lab, "h2", "h0")
     for wire in (bench.wire, home):
@@ -253,9 +263,7 @@ def _later(bench: Bench) -> None:
         assert frames == sorted(frames, key=lambda frame: frame[74:78])
         assert len(frames) == FRAMES
     home.close()
-    start = time.monotonic_ns()
-    assert len(bench.wire.received(t1=1)) == FRAMES
-    assert time.monotonic_ns() - start < DELAY_NS
+    assert _soonest(bench.wire, t1=1) < DELAY_NS
 
 
 def _port_dead(bench: Bench) -> None:
@@ -350,9 +358,7 @@ def test_a_link_of_a_host_is_made_longer_without_netem(bench_call: Body) -> None
             assert len(way.received()) == FRAMES
             assert time.monotonic_ns() - start > DELAY_NS
         wire.close()
-        start = time.monotonic_ns()
-        assert len(bench.wire.received()) == FRAMES
-        assert time.monotonic_ns() - start < DELAY_NS
+        assert _soonest(bench.wire) < DELAY_NS
         home.close()
         assert bench.condition() == before
 

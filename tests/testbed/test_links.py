@@ -25,6 +25,7 @@ from topologies import Fabric, build_fabric
 pytestmark = pytest.mark.root
 
 ETHER_TYPE = 0x88B5  # IEEE 802's for local experiments
+ATTEMPTS = 10
 SLOW = "name: slow\nplanes: 1\nt0: 1\nt1: 0\nhosts: 2\nlinks: {host: {rate: 100 Mbit/s}}\n"
 FAR = "name: far\nplanes: 1\nt0: 1\nt1: 0\nhosts: 2\nlinks: {host: {delay: 5 ms}}\n"
 
@@ -123,13 +124,19 @@ def test_a_link_keeps_its_rate(names: Names) -> None:
             _socket(cable.b.namespace, cable.b.ifname) as b,
         ):
             count = 300
-            started = time.monotonic()
-            for _ in range(count):
-                a.send(frame)
-            for _ in range(count):
-                b.recv(1 << 16)
-            rate = count * len(frame) * 8 / (time.monotonic() - started)
-    assert 0.8 < rate / cable.link.profile.rate_bps < 1.1
+            share = 0.0
+            # This process may be kept waiting, which makes a link seem slower, but no link seem faster.
+            for _ in range(ATTEMPTS):
+                started = time.monotonic()
+                for _ in range(count):
+                    a.send(frame)
+                for _ in range(count):
+                    b.recv(1 << 16)
+                rate = count * len(frame) * 8 / (time.monotonic() - started)
+                share = max(share, rate / cable.link.profile.rate_bps)
+                if share > 0.8:
+                    break
+    assert 0.8 < share < 1.1
 
 
 def _has_netem() -> bool:
@@ -148,7 +155,11 @@ def test_a_delay_is_kept_or_refused_in_one_line(names: Names) -> None:
             _socket(cable.a.namespace, cable.a.ifname) as a,
             _socket(cable.b.namespace, cable.b.ifname) as b,
         ):
-            started = time.monotonic()
-            a.send(_frame(cable, bytes(100)))
-            b.recv(1 << 16)
-            assert 0.005 <= time.monotonic() - started < 0.1
+            waits = []
+            for _ in range(ATTEMPTS):
+                started = time.monotonic()
+                a.send(_frame(cable, bytes(100)))
+                b.recv(1 << 16)
+                waits.append(time.monotonic() - started)
+            assert min(waits) >= 0.005
+            assert min(waits) < 0.1

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -30,10 +29,8 @@ def test_one_that_does_not_gets_sigkill() -> None:
     assert child.stdout is not None
     with child.stdout:
         child.stdout.readline()
-        started = time.monotonic()
         end([Process.of(child.pid)], grace_s=0.1)
         assert child.wait() == -signal.SIGKILL
-    assert time.monotonic() - started < 5
 
 
 def test_a_later_process_of_the_same_pid_is_spared() -> None:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from itertools import count
+from itertools import count, pairwise
 
 import numpy as np
 import pytest
@@ -33,9 +33,11 @@ def test_the_true_offset_is_within_the_error(lag: int, width: int) -> None:
 
 
 def test_the_machine_s_own_clocks_are_measured_to_microseconds() -> None:
-    a, b = measure_offset(), measure_offset()
-    assert a.error_ns < 50_000
-    assert abs(a.offset_ns - b.offset_ns) <= a.error_ns + b.error_ns + 1_000
+    samples = [measure_offset() for _ in range(50)]
+    assert min(sample.error_ns for sample in samples) < 50_000
+    for a, b in pairwise(samples):
+        slewed = (b.at_ns - a.at_ns) // 2_000  # at most 500 ppm, by adjtime(3)
+        assert abs(a.offset_ns - b.offset_ns) <= a.error_ns + b.error_ns + slewed + 1_000
 
 
 def test_conversion_is_exact_to_the_nanosecond() -> None:
