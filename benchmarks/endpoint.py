@@ -33,7 +33,7 @@ from raw_loop import FROM, TO, round_trips, running_fabric, throughput  # noqa: 
 from benchmarks.kit.results import head, machine, row  # noqa: E402
 from hosts.perf.client import PerfPair  # noqa: E402
 from testbed.network import FabricNetwork  # noqa: E402
-from testbed.topology_text import topology_text  # noqa: E402
+from topologies import fabric_text  # noqa: E402
 
 MESSAGE = 1 << 16
 PACKETS = MESSAGE // 4096
@@ -44,7 +44,7 @@ TRIPS = 2000
 
 def pair(network: FabricNetwork, qps: int, window: int) -> PerfPair:
     return PerfPair(
-        (topology_text(network.fabric), network.fabric.name),
+        (fabric_text(network.fabric), network.fabric.name),
         (FROM, TO),
         lambda host: lambda argv, **options: network.spawn(host, argv, **options),
         qps=qps,

@@ -47,7 +47,7 @@ from hosts.transports import DEFAULT, make_config
 from hosts.worker import Answer, Operation, freeze_heap, resident_bytes, run
 from linux.requests import Request
 from linux.scheduling import take_cpu
-from topologies import Fabric, build_fabric
+from topologies import Fabric, fabric_from_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ class Agent:
 
     def _open(self, request: Request) -> dict[str, Any]:
         refused = take_cpu(request["cpu"], realtime=request.get("realtime", True))
-        self._fabric = build_fabric(request["topology_yaml"], request["topology"])
+        self._fabric = fabric_from_text(request["topology_yaml"])
         self._host = request["host"]
         self._device = device = Device.open(
             self._fabric,

@@ -16,7 +16,7 @@ from hosts.transports import TRANSPORTS
 from linux.errors import InputError, MachineError
 from testbed.clustermapper import denylist_file
 from testbed.network import FabricNetwork
-from testbed.topology_text import topology_text
+from topologies import fabric_text
 from topologies.yamlfile import Value
 
 MAX_SIZE = 1 << 30
@@ -55,7 +55,7 @@ def perf(args: argparse.Namespace) -> int:
     sizes = ALL_SIZES if args.all else (DEFAULT_SIZE[args.test] if args.size is None else args.size,)
     results: list[BandwidthResult | LatencyResult] = []
     with PerfPair(
-        (topology_text(network.fabric), network.fabric.name),
+        (fabric_text(network.fabric), network.fabric.name),
         (args.source, args.target),
         lambda host: lambda argv, **options: network.spawn(host, argv, **options),
         qps=args.qp,

@@ -75,13 +75,13 @@ class FabricNetwork:
         if not names.owns_run(run_id):
             raise InputError(f"run id '{run_id}' must begin with '{names.prefix}.'")
         from testbed import links
-        from testbed.topology_text import topology_text
+        from topologies import fabric_text
 
         with state.locked(names):
             refuse_second(names)
             remove(names, keep_lock=True)
             owner = Process.of(os.getpid(), "owner")
-            record = State(run_id, fabric.name, topology_text(fabric), state.now(), target, owner)
+            record = State(run_id, fabric.name, fabric_text(fabric), state.now(), target, owner)
             with _uninterrupted(), removed_on_error(names):
                 state.write(names, record)
                 markers = Markers(state.markers_dir(names))

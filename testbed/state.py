@@ -18,9 +18,9 @@ from linux.errors import InputError, MachineError
 from linux.namespaces import Markers
 from testbed.names import Names
 from testbed.processes import Process
-from topologies import Fabric, build_fabric
+from topologies import Fabric, fabric_from_text
 
-SCHEMA = 1
+SCHEMA = 2
 DIRECTORY_MODE = 0o711  # programs of the testbed that are not root may pass through, but not look around
 
 
@@ -29,13 +29,13 @@ class State:
     """A testbed that is up, or was when whoever made it died.
 
     ``owner`` is the process that will take it down when it ends, or None after ``mrclab up``, which leaves
-    it running. ``topology_yaml`` makes the fabric again. ``target`` is what runs in the switches, or empty
+    it running. ``fabric_text`` makes the fabric again. ``target`` is what runs in the switches, or empty
     where nothing does.
     """
 
     run_id: str
     topology: str
-    topology_yaml: str
+    fabric_text: str
     since: str
     target: str = ""
     owner: Process | None = None
@@ -43,7 +43,7 @@ class State:
 
     def fabric(self) -> Fabric:
         """The fabric that is up."""
-        return build_fabric(self.topology_yaml, self.topology)
+        return fabric_from_text(self.fabric_text)
 
     def with_process(self, process: Process) -> State:
         """With one more process, less those that have ended."""

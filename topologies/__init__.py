@@ -1,12 +1,14 @@
 """What a fabric is: planes, T0 and T1 switches, NICs, links, uSIDs and paths.
 
-A pure model: a short YAML file becomes an immutable :class:`Fabric`, and everything else in the testbed
-(table entries, the Mininet network, the paths a sender may spray over) is derived from it.
+A pure model: a short YAML file becomes an immutable :class:`Fabric`, from which all else in the testbed
+follows (table entries, the Mininet network, the paths that a sender may spray over).
 """
 
 from topologies.build import build_fabric
-from topologies.model import Fabric, Host, Link, LinkProfile, NicPort, Path, PortRef, Switch, SwitchPort
+from topologies.derive import fabric_from_text, fabric_text, one_plane
+from topologies.model import Fabric, Host, Link, NicPort, Path, PortRef, Switch, SwitchPort
 from topologies.shipped import load_fabric, shipped_topologies
+from topologies.spec import LinkProfile, Tier
 from topologies.usid import UsidPlan
 
 __all__ = [
@@ -19,8 +21,12 @@ __all__ = [
     "PortRef",
     "Switch",
     "SwitchPort",
+    "Tier",
     "UsidPlan",
     "build_fabric",
+    "fabric_from_text",
+    "fabric_text",
     "load_fabric",
+    "one_plane",
     "shipped_topologies",
 ]

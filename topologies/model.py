@@ -6,24 +6,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from ipaddress import IPv6Address, IPv6Network
-from typing import Literal
+from itertools import pairwise
 
+from topologies.spec import LinkKind, LinkProfile, Tier
 from topologies.usid import Role, UsidPlan
-
-Tier = Literal["t0", "t1"]
-LinkKind = Literal["host", "fabric"]
 
 # The low half of an EV travels as the UDP source port, and RoCEv2 senders take theirs from 0xC000 up.
 EV_PORT_BASE = 0xC000
-
-
-@dataclass(frozen=True, slots=True)
-class LinkProfile:
-    """What a link can carry: bits per second each way, propagation delay, and the largest IP packet."""
-
-    rate_bps: int
-    delay_ns: int
-    mtu_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +86,7 @@ class Switch:
     ports: tuple[SwitchPort, ...]
 
     def port_to(self, node: str) -> SwitchPort:
-        """The port whose link leads to ``node``. Raises KeyError where there is none."""
+        """Return the port whose link leads to ``node``. Raise KeyError where there is none."""
         for port in self.ports:
             if port.peer.node == node:
                 return port
@@ -135,28 +124,19 @@ class Path:
 
     @property
     def links(self) -> tuple[str, ...]:
-        """The names of the links in travelling order, each written as in ``Link.name``."""
-        return tuple(link_name(a, b) for a, b in zip(self.nodes, self.nodes[1:], strict=False))
-
-
-def link_name(a: str, b: str) -> str:
-    """The name of the link between two nodes, given in either order."""
-    return f"{a}:{b}" if _level(a) <= _level(b) else f"{b}:{a}"
-
-
-def _level(node: str) -> int:
-    if "-t1-" in node:
-        return 2
-    return 1 if "-t0-" in node else 0
+        """The names of the links in travelling order, each written as in ``Link.name``: lower end first."""
+        hops = tuple(pairwise(self.nodes))
+        up = len(hops) // 2
+        return tuple(f"{a}:{b}" for a, b in hops[:up]) + tuple(f"{b}:{a}" for a, b in hops[up:])
 
 
 def ev_of(plane: int, uplink: int) -> int:
-    """The EV of a path: the plane (so the NIC's port) and the T0's uplink. Nothing else varies."""
+    """Return the EV of a path: the plane (so the NIC's port) and the T0's uplink. Nothing else varies."""
     return plane << 16 | EV_PORT_BASE | uplink
 
 
 def ev_fields(ev: int) -> tuple[int, int]:
-    """The plane and the uplink that an EV names."""
+    """Return the plane and the uplink that an EV names."""
     return ev >> 16, ev & 0xFFFF & ~EV_PORT_BASE
 
 
@@ -181,11 +161,15 @@ class Fabric:
         return {switch.name: switch for switch in self.switches}
 
     @cached_property
+    def _by_place(self) -> Mapping[tuple[int, Tier, int], Switch]:
+        return {(switch.plane, switch.tier, switch.index): switch for switch in self.switches}
+
+    @cached_property
     def _links(self) -> Mapping[str, Link]:
         return {link.name: link for link in self.links}
 
     def far_ends(self) -> tuple[str, str]:
-        """The first host of the first rack and the first of the last: what `auto` stands for."""
+        """Return the first host of the first rack and the first of the last: what `auto` stands for."""
         racks = [host.rack for host in self.hosts]
         first, last = (
             next(host.name for host in self.hosts if host.rack == rack) for rack in (min(racks), max(racks))
@@ -193,38 +177,42 @@ class Fabric:
         return first, last
 
     def host(self, name: str) -> Host:
-        """The host of that name. Raises KeyError."""
+        """Return the host of that name. Raise KeyError."""
         return self._hosts[name]
 
     def switch(self, name: str) -> Switch:
-        """The switch of that name. Raises KeyError."""
+        """Return the switch of that name. Raise KeyError."""
         return self._switches[name]
 
     def link(self, a: str, b: str) -> Link:
-        """The link between two nodes, in either order. Raises KeyError where there is none."""
-        return self._links[link_name(a, b)]
+        """Return the link between two nodes, in either order. Raise KeyError where there is none."""
+        return self._links.get(f"{a}:{b}") or self._links[f"{b}:{a}"]
 
     def has_link(self, a: str, b: str) -> bool:
-        """Whether a link joins the two nodes."""
-        return link_name(a, b) in self._links
+        """Return true where a link joins the two nodes."""
+        return f"{a}:{b}" in self._links or f"{b}:{a}" in self._links
 
     def t0(self, plane: int, index: int) -> Switch:
-        """The T0 of that plane and rack."""
-        return self._switches[f"p{plane}-t0-{index}"]
+        """Return the T0 of a plane and rack. Raise KeyError."""
+        return self._by_place[plane, "t0", index]
+
+    def tier(self, node: str) -> Tier | None:
+        """Return the tier of a switch, or None for a host. Raise KeyError on an unknown node."""
+        return None if node in self._hosts else self.switch(node).tier
 
     def t1s(self, plane: int) -> Iterator[Switch]:
-        """The T1s of a plane, in order."""
+        """Return the T1s of a plane, in order."""
         return (s for s in self.switches if s.plane == plane and s.tier == "t1")
 
     def sid(self, usid: int) -> IPv6Network:
-        """The /48 of a uSID in this fabric's block."""
+        """Return the /48 of a uSID in this fabric's block."""
         return self.plan.sid(usid)
 
     def paths(self, src: str, dst: str) -> tuple[Path, ...]:
-        """Every path from one host's NIC to another's, by plane and then by T1.
+        """Return every path from one host's NIC to another's, by plane and then by T1.
 
         Within a rack there is one path per plane (up to the T0 and down again); between racks there is
-        one for every T1 that both T0s are linked to. Raises KeyError on an unknown host, ValueError
+        one for every T1 that both T0s are linked to. Raise KeyError on an unknown host, ValueError
         where src is dst.
         """
         a, b = self.host(src), self.host(dst)
@@ -264,20 +252,21 @@ class Fabric:
         )
 
     def path_of(self, src: str, dst: str, ev: int) -> Path:
-        """The path that an EV stands for between two hosts. Raises KeyError where it stands for none."""
+        """Return the path of an EV between two hosts. Raise KeyError where there is none."""
         for path in self.paths(src, dst):
             if path.ev == ev:
                 return path
         raise KeyError(f"EV {ev:#010x} is no path from {src} to {dst}")
 
     def usid_of(self, node: str, plane: int) -> int:
-        """The uSID of a switch, or of a host's NIC port to a plane. Raises KeyError."""
+        """Return the uSID of a switch, or of a host's NIC port to a plane. Raise KeyError."""
         host = self._hosts.get(node)
         return self.switch(node).usid if host is None else host.ports[plane].usid
 
     def node_of(self, usid: int) -> str:
-        """The name of the node that a uSID stands for. Raises KeyError, or ValueError on no uSID at all."""
+        """Return the name of the node of a uSID. Raise KeyError, or ValueError on no uSID at all."""
         plane, role, index = UsidPlan.fields(usid)
         if role is Role.NIC:
             return self.hosts[index].name
-        return self._switches[f"p{plane}-{role.name.lower()}-{index}"].name
+        tier: Tier = "t0" if role is Role.T0 else "t1"
+        return self._by_place[plane, tier, index].name

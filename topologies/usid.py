@@ -47,7 +47,7 @@ class UsidPlan:
 
     @staticmethod
     def usid(plane: int, role: Role, index: int) -> int:
-        """The 16-bit uSID of a node. Raises ValueError where a field does not fit."""
+        """Return the 16-bit uSID of a node. Raise ValueError where a field does not fit."""
         if not 0 <= plane < MAX_PLANES:
             raise ValueError(f"plane {plane} does not fit a uSID: at most {MAX_PLANES} planes")
         if not 0 <= index <= MAX_INDEX:
@@ -56,15 +56,15 @@ class UsidPlan:
 
     @staticmethod
     def fields(usid: int) -> tuple[int, Role, int]:
-        """The plane, role and index of a uSID. Raises ValueError on one that names nothing."""
+        """Return the plane, role and index of a uSID. Raise ValueError on one that names nothing."""
         return usid >> (ROLE_BITS + INDEX_BITS), Role(usid >> INDEX_BITS & 3), usid & MAX_INDEX
 
     def sid(self, usid: int) -> IPv6Network:
-        """The /48 that a switch matches for this uSID."""
+        """Return the /48 that a switch matches for this uSID."""
         return IPv6Network((int(self.block.network_address) | usid << 80, SID_PREFIX_LEN))
 
     def container(self, usids: Sequence[int]) -> IPv6Address:
-        """The destination address that visits these uSIDs in turn. Raises ValueError on more than six."""
+        """Return the address that visits these uSIDs in turn. Raise ValueError on more than six."""
         if len(usids) > MAX_USIDS:
             raise ValueError(f"a container holds {MAX_USIDS} uSIDs, not {len(usids)}")
         address = int(self.block.network_address)
@@ -73,7 +73,7 @@ class UsidPlan:
         return IPv6Address(address)
 
     def usids(self, container: IPv6Address) -> tuple[int, ...]:
-        """The uSIDs still in a container, up to its end."""
+        """Return the uSIDs still in a container, up to its end."""
         value = int(container)
         found = []
         for position in range(MAX_USIDS):
@@ -84,7 +84,7 @@ class UsidPlan:
         return tuple(found)
 
     def shift(self, container: IPv6Address) -> IPv6Address:
-        """What a uN node makes of a container: the active uSID consumed, the rest moved up by 16 bits."""
+        """Return a container as a uN node sends it on: first uSID consumed, the rest moved up by 16 bits."""
         value = int(container)
         rest = (value << 16) & ((1 << 96) - 1)
         return IPv6Address(value >> 96 << 96 | rest)

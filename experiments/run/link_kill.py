@@ -33,8 +33,7 @@ from hosts.streams.stream import StreamPlan
 from linux.process_deaths import DeathWatch
 from switches.bmv2.target import Bmv2Target
 from testbed.lab import Lab
-from testbed.topology_text import topology_text
-from topologies import Fabric
+from topologies import Fabric, fabric_text
 
 DRAIN_TIMEOUT_S = 10.0
 SACK_THRESHOLD_BYTES = 4096  # four small packets: each counts as 1024 [SPEC 7.5.2]
@@ -177,7 +176,7 @@ def _connect(sender: RemoteAgent, receiver: RemoteAgent, fabric: Fabric, scenari
             "sack_threshold_bytes": SACK_THRESHOLD_BYTES,
         }
     plan = asdict(StreamPlan(workload.message_bytes, workload.rate_bps, scenario.seed))
-    text = topology_text(fabric)
+    text = fabric_text(fabric)
     # A CPU each: the kernel would wake the receiver on the CPU where the sender still forwards for it.
     cpus = sorted(os.sched_getaffinity(0))
     opened = {

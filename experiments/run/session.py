@@ -35,14 +35,13 @@ from experiments.run.routing import Reaction
 from experiments.run.traffic import busiest_link, bytes_sent
 from experiments.spec.comparison import Comparison
 from experiments.spec.fault_schedule import schedule
-from experiments.spec.one_plane import in_one_plane, specs_in_one_plane
+from experiments.spec.one_plane import specs_in_one_plane
 from experiments.spec.placement import Placement, place
 from experiments.spec.transports import Transport
 from experiments.spec.workloads import COLLECTIVES
 from hosts.remote import AgentError, RemoteAgent
 from linux.scheduling import before_others
-from testbed.topology_text import topology_text
-from topologies import Fabric
+from topologies import Fabric, fabric_text, one_plane
 
 LEAD_NS = 200_000_000  # from the command to begin to the beginning: all ranks must have got it
 OPEN_TIMEOUT_S = 60.0
@@ -95,7 +94,7 @@ def in_place_of(first: Repetition, second: Repetition) -> Repetition:
 def fabric_for(comparison: Comparison, transport: Transport) -> Fabric:
     """The fabric that a transport runs on."""
     fabric = comparison.fabric()
-    return in_one_plane(fabric) if transport.one_plane else fabric
+    return one_plane(fabric) if transport.one_plane else fabric
 
 
 class Session:
@@ -157,7 +156,7 @@ class Session:
                 faults.undo(name)
 
     def _open(self, processes: Sequence[RemoteAgent], placement: Placement, seed: int) -> None:
-        text = topology_text(self._lab.fabric)
+        text = fabric_text(self._lab.fabric)
         cpus = sorted(os.sched_getaffinity(0))
         here = placement.ranks_by_host()
         for number, process in enumerate(processes):

@@ -30,8 +30,7 @@ from experiments.spec.fault_schedule import PlannedFault
 from experiments.spec.soak_plan import SoakPlan, Stream, random_faults
 from hosts.remote import AgentError, RemoteAgent
 from testbed.lab import Lab
-from testbed.topology_text import topology_text
-from topologies import Fabric
+from topologies import Fabric, fabric_text
 
 SCHEMA = "mrclab.soak/1"
 SAMPLE_S = 5.0
@@ -199,7 +198,7 @@ class Soak:
                 raise SoakFailedError(str(error)) from None
 
     def _connect(self) -> None:
-        text = topology_text(self._lab.fabric)
+        text = fabric_text(self._lab.fabric)
         peers = len(self._hosts) - 1
         config = {
             "mtu_bytes": self._plan.payload_bytes,

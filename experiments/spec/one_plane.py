@@ -1,45 +1,12 @@
-"""The same fabric with all its bandwidth in one plane, for transports that know one path at a time."""
+"""Faults on a fabric in one plane: the same places, in plane 0."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
 
 from experiments.spec.fault_schedule import FaultSpec
-from testbed.topology_text import topology_text
-from topologies import Fabric, build_fabric
-
-
-def in_one_plane(fabric: Fabric) -> Fabric:
-    """One plane whose links are as fast as those of all planes together, and as many T0, T1 and hosts.
-
-    Links that differ from the others of their kind do so in plane 0 only.
-    """
-    if fabric.planes == 1:
-        return fabric
-    document = json.loads(topology_text(fabric))
-    document["name"] = f"{fabric.name}-1plane"
-    document["planes"] = 1
-    links = document["links"]
-    for kind in ("host", "fabric"):
-        if kind in links:
-            links[kind]["rate"] = _times(links[kind]["rate"], fabric.planes)
-    kept = []
-    for entry in links.pop("except", []):
-        if any(re.match(r"p[1-9]\d*-", node) for node in entry["link"]):
-            continue
-        if "rate" in entry:
-            entry["rate"] = _times(entry["rate"], fabric.planes)
-        kept.append(entry)
-    if kept:
-        links["except"] = kept
-    return build_fabric(json.dumps(document), f"{fabric.name} in one plane")
-
-
-def _times(rate: str, planes: int) -> str:
-    return f"{int(rate.split()[0]) * planes} bit/s"
 
 
 def place_in_one_plane(place: str) -> str:

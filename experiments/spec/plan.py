@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from experiments.spec.comparison import Comparison
 from experiments.spec.fault_schedule import schedule
-from experiments.spec.one_plane import in_one_plane, specs_in_one_plane
+from experiments.spec.one_plane import specs_in_one_plane
 from experiments.spec.placement import place
 from linux.errors import InputError
+from topologies import one_plane
 
 MOST_FAULTS = 20
 
@@ -24,7 +25,7 @@ def plan_text(comparison: Comparison) -> str:
     )
     whole = comparison.fabric()
     for transport in comparison.transports:
-        fabric = in_one_plane(whole) if transport.one_plane else whole
+        fabric = one_plane(whole) if transport.one_plane else whole
         specs = specs_in_one_plane(comparison.faults) if transport.one_plane else comparison.faults
         try:
             placement = place(comparison.workload, comparison.workload_params, fabric, comparison.seed)

@@ -459,7 +459,8 @@ class Mapper:
         return tuple(link for link in self._plan.links if f"{place}-t" in link)
 
     def _t0s_of(self, place: str) -> tuple[str, ...]:
-        return tuple({n for link in self._links_of(place) for n in link.split(":") if "-t0-" in n})
+        tier = self._plan.fabric.tier
+        return tuple({n for link in self._links_of(place) for n in link.split(":") if tier(n) == "t0"})
 
 
 def poisson_tail(count: int, mean: float) -> float:

@@ -105,7 +105,7 @@ class ProbePlan:
     def _rack(self, t0: Switch) -> _Rack:
         fabric = self.fabric
         nics = tuple(p for h in fabric.hosts for p in h.ports if p.t0 == t0.name)
-        t1s = tuple(p.peer.node for p in t0.ports if "-t1-" in p.peer.node)
+        t1s = tuple(p.peer.node for p in t0.ports if fabric.tier(p.peer.node) == "t1")
         rounds = tuple(tuple(pairs) for pairs in _tournament(t1s))
         return _Rack(t0, nics, t1s, rounds)
 

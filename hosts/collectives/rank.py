@@ -36,7 +36,7 @@ from hosts.collectives.transports import open_channels
 from hosts.worker import Answer, Operation, freeze_heap, run
 from linux.requests import Request
 from linux.scheduling import take_cpu
-from topologies import build_fabric
+from topologies import fabric_from_text
 
 LOGGER = logging.getLogger(__name__)
 NICENESS = -15
@@ -179,7 +179,7 @@ class RankProcess:
         if not request["alone"]:
             # Ranks that share a CPU must not wait for the end of another's real-time slice of 100 ms.
             _go_before_others()
-        fabric = build_fabric(request["topology_yaml"], request["topology"])
+        fabric = fabric_from_text(request["topology_yaml"])
         here, size, seed = request["ranks_here"], request["ranks"], request["seed"]
         transport, job = request["transport"], request["job"]
         channels, self._turn = open_channels(

@@ -35,7 +35,7 @@ from hosts.transports import make_config
 from hosts.worker import Answer, Operation, freeze_heap, resident_bytes, run
 from linux.requests import Request
 from linux.scheduling import take_cpu
-from topologies import Fabric, build_fabric
+from topologies import Fabric, fabric_from_text
 
 
 class PerfAgent:
@@ -111,7 +111,7 @@ class PerfAgent:
 
     def _open(self, request: Request) -> dict[str, Any]:
         take_cpu(request["cpu"])
-        self._fabric = build_fabric(request["topology_yaml"], request["topology"])
+        self._fabric = fabric_from_text(request["topology_yaml"])
         self._host = request["host"]
         device = Device.open(
             self._fabric,

@@ -14,8 +14,8 @@ from hosts.remote import RemoteAgent
 from hosts.streams.stream import StreamPlan
 from testbed.names import Names
 from testbed.network import FabricNetwork
-from testbed.topology_text import topology_text
 from tests.support.command import Mrclab
+from topologies import fabric_text
 
 # Slow enough that the link, and no CPU, is what there is too little of.
 INCAST_TOPOLOGY = """
@@ -56,7 +56,7 @@ def incast(
     network: FabricNetwork, senders: tuple[str, ...], sink: str, config: Mapping[str, Any], plan: StreamPlan
 ) -> Iterator[Incast]:
     """Agents, connected and ready to start."""
-    text = topology_text(network.fabric)
+    text = fabric_text(network.fabric)
     agents: dict[str, RemoteAgent] = {}
     try:
         opened = {}

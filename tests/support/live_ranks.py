@@ -12,7 +12,7 @@ from typing import Any
 from experiments.run.session import connect
 from hosts.remote import RemoteAgent
 from testbed.network import FabricNetwork
-from testbed.topology_text import topology_text
+from topologies import fabric_text
 
 LEAD_NS = 100_000_000
 ALL_REDUCE = {"dtype": "int32", "sizes_bytes": [1 << 20], "iterations": 1, "warmup_iterations": 0}
@@ -40,7 +40,7 @@ def run_ranks(
             rank.send(
                 "open",
                 topology=fabric.name,
-                topology_yaml=topology_text(fabric),
+                topology_yaml=fabric_text(fabric),
                 host=rank.host,
                 ranks_here=[number],
                 ranks=len(ranks),

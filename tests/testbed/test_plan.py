@@ -12,8 +12,7 @@ from linux import rtnetlink
 from testbed.links import FIRST_INDEX, cables, shape_of
 from testbed.names import Names
 from testbed.nodes import FabricTopo
-from testbed.topology_text import topology_text
-from topologies import Fabric, LinkProfile, build_fabric, load_fabric
+from topologies import Fabric, LinkProfile, build_fabric, fabric_from_text, fabric_text, load_fabric
 
 ODD = """
 name: odd
@@ -34,17 +33,17 @@ links:
 @pytest.mark.parametrize("name", ["tiny", "lab", "wide"])
 def test_a_shipped_fabric_survives_being_written_down(name: str) -> None:
     fabric = load_fabric(name)
-    assert build_fabric(topology_text(fabric), "state") == fabric
+    assert fabric_from_text(fabric_text(fabric)) == fabric
 
 
 def test_an_odd_fabric_survives_being_written_down() -> None:
     fabric = build_fabric(ODD, "odd.yaml")
-    assert build_fabric(topology_text(fabric), "state") == fabric
+    assert fabric_from_text(fabric_text(fabric)) == fabric
 
 
 def test_a_fabric_of_one_rack_survives_being_written_down() -> None:
     fabric = build_fabric("name: rack\nplanes: 1\nt0: 1\nt1: 0\nhosts: 2\n", "rack.yaml")
-    assert build_fabric(topology_text(fabric), "state") == fabric
+    assert fabric_from_text(fabric_text(fabric)) == fabric
 
 
 def test_every_end_has_a_place_of_its_own() -> None:

@@ -13,8 +13,7 @@ from testbed import state
 from testbed.names import Names
 from testbed.processes import Process
 from testbed.state import State
-from testbed.topology_text import topology_text
-from topologies import Fabric
+from topologies import Fabric, fabric_text
 
 NOBODY = Process(2**22 + 1, 1)  # above the largest pid there can be
 
@@ -25,7 +24,7 @@ def names(tmp_path: Path) -> Names:
 
 
 def _record(fabric: Fabric, owner: Process | None) -> State:
-    return State("t.1", fabric.name, topology_text(fabric), state.now(), "ebpf", owner, (NOBODY,))
+    return State("t.1", fabric.name, fabric_text(fabric), state.now(), "ebpf", owner, (NOBODY,))
 
 
 def test_a_record_comes_back_as_it_was(names: Names, tiny: Fabric) -> None:
@@ -37,7 +36,7 @@ def test_a_record_comes_back_as_it_was(names: Names, tiny: Fabric) -> None:
     assert [path.name for path in names.state_dir.iterdir()] == ["state.json"]
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"schema": 99}', '{"schema": 1, "what": 2}'])
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"schema": 99}', '{"schema": 2, "what": 2}'])
 def test_a_record_that_makes_no_sense_counts_as_none(names: Names, text: str) -> None:
     names.state_dir.mkdir()
     state.state_file(names).write_text(text)
@@ -94,7 +93,7 @@ def test_forgetting_leaves_what_is_not_ours(names: Names, tiny: Fabric) -> None:
 
 def test_the_record_is_json_with_a_schema(names: Names, tiny: Fabric) -> None:
     state.write(names, _record(tiny, None))
-    assert json.loads(state.state_file(names).read_text())["schema"] == 1
+    assert json.loads(state.state_file(names).read_text())["schema"] == state.SCHEMA
 
 
 def test_a_record_that_is_not_for_us_to_read_is_no_absence(

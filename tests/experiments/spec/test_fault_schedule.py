@@ -3,8 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.spec.fault_schedule import FaultSpec, PlannedFault, matching, places_of, schedule
-from experiments.spec.one_plane import in_one_plane, place_in_one_plane, specs_in_one_plane
-from topologies import Fabric, load_fabric
+from experiments.spec.one_plane import place_in_one_plane, specs_in_one_plane
+from topologies import Fabric, load_fabric, one_plane
 
 
 @pytest.fixture(scope="module")
@@ -57,10 +57,10 @@ def test_a_planned_fault_reads_as_a_sentence() -> None:
 
 
 def test_one_plane_has_the_bandwidth_of_all(lab: Fabric) -> None:
-    one = in_one_plane(lab)
+    one = one_plane(lab)
     assert (one.planes, len(one.hosts), len(one.switches)) == (1, 8, 8)
     assert {link.profile.rate_bps for link in one.links} == {4 * 10**9}
-    assert in_one_plane(one) is one
+    assert one_plane(one) is one
 
 
 @pytest.mark.parametrize(

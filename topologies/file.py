@@ -1,0 +1,181 @@
+"""The topology file: the model that checks it, gives its defaults, and its JSON schema.
+
+name: lab
+planes: 4
+t0: 4                                # T0 switches in each plane: one per rack
+t1: 4                                # T1 switches in each plane
+hosts: 8                             # a number, or a list of {name, rack}
+links:
+  host:   {rate: 1 Gbit/s}           # NIC to T0
+  fabric: {rate: 1 Gbit/s}           # T0 to T1
+  except:                            # single links that differ, or are missing
+    - {link: [p0-t0-0, p0-t1-2], rate: 100 Mbit/s}
+    - {link: [p0-t0-1, p0-t1-2], absent: true}
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from ipaddress import IPv6Network
+from typing import Annotated, Any
+
+from pydantic import Field, field_validator
+
+from topologies.spec import FabricSpec, HostSpec, LinkException, LinkProfile, parse_switch_name
+from topologies.units import shown
+from topologies.usid import BLOCK_PREFIX_LEN, MAX_INDEX, MAX_PLANES
+from topologies.yaml_model import Rate, Time, WholeNumber, YamlModel
+
+DEFAULT_BLOCK = "fcbb:bb00::/32"
+DEFAULT_RATE_BPS = 10**9
+DEFAULT_MTU_BYTES = 4500
+# 4096 of payload; outer and inner IPv6 80, UDP 8, BTH 12, METH 4, TSETH 4, RETH 16, ImmDt 4, ICRC 4.
+MIN_MTU_BYTES = 4096 + 132
+MAX_MTU_BYTES = 9202  # a frame of 9216 bytes
+HOST_NAME = re.compile(r"[a-z][a-z0-9-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class _Count(WholeNumber):
+    """A number of nodes that a field of the uSID can number."""
+
+    noun: str = ""
+    field: str = "index"
+
+    def _check(self, value: Any) -> int:
+        if isinstance(value, int) and not isinstance(value, bool) and value > self.high:
+            raise ValueError(
+                f"{shown(value)} {self.noun} overflow the uSID's {self.field}: at most {self.high}"
+            )
+        return WholeNumber._check(self, value)
+
+
+LinkRate = Annotated[int, Rate(10**6, 10**11)]
+LinkDelay = Annotated[int, Time()]
+LinkMtu = Annotated[int, WholeNumber(MIN_MTU_BYTES, MAX_MTU_BYTES)]
+
+
+class LinkKindFile(YamlModel):
+    """``links.host`` and ``links.fabric``: all links of a kind."""
+
+    rate: LinkRate = Field(default=DEFAULT_RATE_BPS, description="bandwidth each way (default 1 Gbit/s)")
+    delay: LinkDelay = Field(default=0, description="propagation delay; needs the kernel's sch_netem")
+    mtu: LinkMtu = Field(default=DEFAULT_MTU_BYTES, description="largest IP packet, in bytes")
+
+    def profile(self) -> LinkProfile:
+        """Return the profile of these links."""
+        return LinkProfile(self.rate, self.delay, self.mtu)
+
+
+class LinkExceptionFile(YamlModel):
+    """An item of ``links.except``: a single link that differs, or is missing."""
+
+    link: list[str] = Field(description="its two nodes, such as [p0-t0-0, p0-t1-2]")
+    rate: LinkRate | None = Field(default=None, description="as in links.fabric")
+    delay: LinkDelay | None = Field(default=None, description="as in links.fabric")
+    mtu: LinkMtu | None = Field(default=None, description="as in links.fabric")
+    absent: bool = Field(default=False, description="true: there is no such link")
+
+    @field_validator("link")
+    @classmethod
+    def _two_ends(cls, ends: list[str]) -> list[str]:
+        if len(ends) != 2:
+            raise ValueError("a link has two ends, such as [p0-t0-0, p0-t1-2]")
+        return ends
+
+    def exception(self) -> LinkException:
+        """Return the exception as the builder takes it."""
+        a, b = self.link
+        return LinkException((a, b), self.absent, self.rate, self.delay, self.mtu)
+
+
+class LinksFile(YamlModel):
+    """``links``: the links of each kind, and single ones that differ."""
+
+    host: LinkKindFile = Field(default_factory=LinkKindFile, description="links from NIC to T0")
+    fabric: LinkKindFile = Field(default_factory=LinkKindFile, description="links from T0 to T1")
+    exceptions: list[LinkExceptionFile] = Field(
+        default_factory=list, alias="except", description="single links that differ, or are missing"
+    )
+
+
+class HostFile(YamlModel):
+    """An item of ``hosts``."""
+
+    name: str = Field(description="small letters, digits and '-', a letter first")
+    rack: Annotated[int, WholeNumber(0, MAX_INDEX)] = Field(description="its T0 in each plane, from 0")
+
+    @field_validator("name")
+    @classmethod
+    def _host_name(cls, name: str) -> str:
+        if not HOST_NAME.fullmatch(name) or parse_switch_name(name):
+            raise ValueError(
+                f"{shown(name)} is no host name: small letters, digits and '-', and not a switch's"
+            )
+        return name
+
+
+class TopologyFile(YamlModel):
+    """A topology file."""
+
+    what = "a topology"
+
+    name: str = Field(description="of the topology")
+    planes: Annotated[int, _Count(1, MAX_PLANES, "planes", "plane field")] = Field(
+        description="each NIC has a port to each"
+    )
+    t0: Annotated[int, _Count(1, MAX_INDEX + 1, "T0s")] = Field(
+        description="T0 switches in each plane: one per rack"
+    )
+    t1: Annotated[int, _Count(0, MAX_INDEX + 1, "T1s")] = Field(
+        description="T1 switches in each plane, each linked to every T0"
+    )
+    hosts: Annotated[int, _Count(1, MAX_INDEX + 1, "hosts")] | list[HostFile] = Field(
+        description="a number, spread over the racks in order; or a list of {name, rack}"
+    )
+    block: str = Field(default=DEFAULT_BLOCK, description="the SRv6 locator block, a /32")
+    links: LinksFile = Field(default_factory=LinksFile, description="rates, delays and MTUs")
+
+    @field_validator("block")
+    @classmethod
+    def _is_block(cls, block: str) -> str:
+        try:
+            network = IPv6Network(block)
+        except ValueError as error:
+            raise ValueError(f"must be a /32 such as {DEFAULT_BLOCK}: {error}") from None
+        if network.prefixlen != BLOCK_PREFIX_LEN:
+            raise ValueError(f"must be a /32 such as {DEFAULT_BLOCK}, not {block}")
+        return block
+
+    @field_validator("hosts")
+    @classmethod
+    def _some_hosts(cls, hosts: int | list[HostFile]) -> int | list[HostFile]:
+        if isinstance(hosts, list) and not 1 <= len(hosts) <= MAX_INDEX + 1:
+            raise ValueError(f"must be from 1 to {MAX_INDEX + 1} hosts, not {len(hosts)}")
+        return hosts
+
+    def spec(self) -> FabricSpec:
+        """Return the fabric's definition."""
+        if isinstance(self.hosts, int):
+            hosts = tuple(HostSpec(f"h{i}", i * self.t0 // self.hosts) for i in range(self.hosts))
+        else:
+            hosts = tuple(HostSpec(host.name, host.rack) for host in self.hosts)
+        return FabricSpec(
+            self.name,
+            self.planes,
+            self.t0,
+            self.t1,
+            hosts,
+            IPv6Network(self.block),
+            self.links.host.profile(),
+            self.links.fabric.profile(),
+            tuple(entry.exception() for entry in self.links.exceptions),
+        )
+
+
+def schema_text() -> str:
+    """Return the JSON schema of a topology file, as ``topologies/schema.json`` has it."""
+    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **TopologyFile.model_json_schema()}
+    return json.dumps(schema, indent=1) + "\n"

@@ -1,0 +1,84 @@
+"""What defines a fabric: the few values from which all its nodes, links and addresses follow.
+
+A topology file gives a :class:`FabricSpec`; ``topologies.build`` makes a fabric of it; ``topologies.derive``
+gets it back from a fabric, to derive another from it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from ipaddress import IPv6Network
+from typing import Literal
+
+Tier = Literal["t0", "t1"]
+LinkKind = Literal["host", "fabric"]
+_SWITCH_NAME = re.compile(r"p(\d+)-(t0|t1)-(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class LinkProfile:
+    """What a link can carry: bits per second each way, propagation delay, and the largest IP packet."""
+
+    rate_bps: int
+    delay_ns: int
+    mtu_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class HostSpec:
+    """A host: its name and the rack that it stands in."""
+
+    name: str
+    rack: int
+
+
+@dataclass(frozen=True, slots=True)
+class LinkException:
+    """A link, by its two nodes in either order, that is missing or differs from the others of its kind.
+
+    A value that is None is as for the other links.
+    """
+
+    ends: tuple[str, str]
+    absent: bool = False
+    rate_bps: int | None = None
+    delay_ns: int | None = None
+    mtu_bytes: int | None = None
+
+    def profile(self, usual: LinkProfile) -> LinkProfile:
+        """Return the profile of this link, where ``usual`` is that of its kind."""
+        return LinkProfile(
+            usual.rate_bps if self.rate_bps is None else self.rate_bps,
+            usual.delay_ns if self.delay_ns is None else self.delay_ns,
+            usual.mtu_bytes if self.mtu_bytes is None else self.mtu_bytes,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FabricSpec:
+    """A fabric in short: numbers of planes, of T0s (racks) and T1s in each plane, hosts, links."""
+
+    name: str
+    planes: int
+    t0s: int
+    t1s: int
+    hosts: tuple[HostSpec, ...]
+    block: IPv6Network
+    host_links: LinkProfile
+    fabric_links: LinkProfile
+    exceptions: tuple[LinkException, ...] = ()
+
+
+def switch_name(plane: int, tier: Tier, index: int) -> str:
+    """Return the name of a switch, such as ``p0-t1-3``."""
+    return f"p{plane}-{tier}-{index}"
+
+
+def parse_switch_name(name: str) -> tuple[int, Tier, int] | None:
+    """Return the plane, tier and index in a switch's name, or None where it is none."""
+    match = _SWITCH_NAME.fullmatch(name)
+    if match is None:
+        return None
+    tier: Tier = "t0" if match[2] == "t0" else "t1"
+    return int(match[1]), tier, int(match[3])
