@@ -1,4 +1,4 @@
-"""Runs the benchmarks one after the other: `make bench`, or for some of them, or as long as each likes:
+"""The benchmarks, run one after another: `make bench`; or some of them, or at full length.
 
     python -m benchmarks [--full] [NAME ...]
 
@@ -38,7 +38,7 @@ SHORT: dict[str, Sequence[str]] = {
 
 
 def run(name: str, words: Sequence[str]) -> int:
-    """Runs one; returns its exit code."""
+    """Run one benchmark and return its exit code."""
     print(f"== {' '.join([name, *words])}", flush=True)
     started = time.monotonic()
     done = subprocess.run([sys.executable, HERE / f"{name}.py", *words], cwd=HERE.parent, check=False)

@@ -44,7 +44,7 @@ def analyse(directory: Path) -> dict[str, float]:
 
 
 def make_run(trials: int, directory: Path) -> int:
-    """Runs link-kill into a directory that is not there yet; returns the exit code."""
+    """Run link-kill into a new directory and return the exit code."""
     command = [sys.executable, "-m", "mrclab", "run", "link-kill", "--trials", str(trials)]
     command += ["--out", str(directory)]
     return subprocess.run(command, check=False, stdout=subprocess.DEVNULL).returncode

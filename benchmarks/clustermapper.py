@@ -39,7 +39,7 @@ LOAD_MESSAGE_BYTES = 1 << 20
 
 
 def chosen(fabric: Fabric, count: int, seed: int) -> Iterator[Fault]:
-    """A seeded mixture: silent links of every kind and direction, lossy ones, dead switches."""
+    """Return a seeded mixture: silent links of every kind and direction, lossy ones, dead switches."""
     rng = random.Random(seed)
     links = [link.name for link in fabric.links]
     switches = [switch.name for switch in fabric.switches]
@@ -59,7 +59,7 @@ def chosen(fabric: Fabric, count: int, seed: int) -> Iterator[Fault]:
 def await_event(
     mapper: ClustermapperProcess, since: int, name: str, place: str | None
 ) -> dict[str, Any] | None:
-    """The first event of that name (and place) behind so many others; None where it does not come."""
+    """Return the first event of that name (and place) after ``since`` events; None if it does not come."""
     end = time.monotonic() + PATIENCE_S
     while time.monotonic() < end:
         for event in mapper.events()[since:]:
@@ -70,7 +70,7 @@ def await_event(
 
 
 def measure_faults(lab: Lab, mapper: ClustermapperProcess, faults: Sequence[Fault]) -> list[dict[str, Any]]:
-    """Makes each fault and undoes it; what was said about it, and when."""
+    """Make each fault and undo it; return what the prober reported, and when."""
     trials = []
     for fault in faults:
         since = len(mapper.events())

@@ -66,7 +66,7 @@ class Run:
 
 
 def throughput_run(network: FabricNetwork, qps: int, depth: int, window: int) -> Run:
-    """Writes of 64 KiB over that many queue pairs."""
+    """Measure writes of 64 KiB over that many queue pairs."""
     with pair(network, qps, window) as ends:
         before = ends.ends[0].call("idle")
         result = ends.bandwidth(MESSAGE, MESSAGES // qps, depth)

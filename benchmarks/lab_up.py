@@ -26,7 +26,7 @@ MIB = 1 << 20
 
 
 def pss_bytes(pid: int) -> int:
-    """The proportional set size of a process; 0 where it has ended."""
+    """Return the proportional set size of a process in bytes; 0 if it has ended."""
     try:
         rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
     except OSError:

@@ -62,7 +62,7 @@ class Row:
 
 
 def received(counters: TextIO) -> dict[str, int]:
-    """The bytes that came in on each interface."""
+    """Return the bytes that came in on each interface."""
     counters.seek(0)
     lines = [line.partition(":") for line in counters.read().splitlines()[2:]]
     return {name.strip(): int(rest.split()[0]) for name, _, rest in lines}

@@ -78,7 +78,7 @@ def measure(options: argparse.Namespace) -> dict[int, list[float]]:
 
 
 def in_child(pure: bool) -> dict[int, list[float]]:
-    """The same in a process of its own, with the compiled core or the pure one."""
+    """Measure in a separate process, with the compiled core or the pure one."""
     command = [sys.executable, "-m", "benchmarks.mrc_core", *sys.argv[1:], "--child"]
     environment = {**os.environ, compiled.PURE_VARIABLE: "1" if pure else ""}
     done = subprocess.run(command, env=environment, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)

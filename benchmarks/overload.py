@@ -88,7 +88,7 @@ def pace(rate_bps: int, times: float) -> float:
 
 
 def stamped_socket(merge: Merge, ifname: str) -> socket.socket:
-    """A socket that gets an interface's control frames, stamped by the kernel."""
+    """Open a socket for an interface's control frames, with the kernel's timestamps."""
     opened = merge.ns.packet_socket(ifname)
     opened.settimeout(0)
     # Classic BPF: of the 16 bits behind the Ethernet header six are the DSCP; all of the frame or none.
@@ -187,7 +187,7 @@ def measure(
 
 
 def misses(found: dict[str, Any]) -> list[str]:
-    """What was not as it has to be."""
+    """Return what broke a rule, one line each."""
     out = [] if found["marks_met"] else ["marks"]
     for times, row in found["overloads"].items():
         if row["queue_full"] or row["trim_limit"]:

@@ -62,7 +62,7 @@ links:
 
 @contextlib.contextmanager
 def running_fabric(uplinks: int, target: str) -> Iterator[FabricNetwork]:
-    """A fabric with this many paths per plane between h0 and h1, up under a prefix of its own."""
+    """Bring up a fabric with this many paths per plane between h0 and h1, under a prefix of its own."""
     names = Names.of_prefix(f"b{os.urandom(3).hex()}")
     environment = {**os.environ, PREFIX_VARIABLE: names.prefix}
 
@@ -111,7 +111,7 @@ def frames_of(fabric: Fabric, source: str, target: str, payload: int) -> list[tu
 
 
 def send(fabric: Fabric, seconds: float) -> dict[str, float]:
-    """Sends as fast as links take it."""
+    """Send as fast as the links take it."""
     ports = {p.plane: TransmitPort(p.plane, p.ifname) for p in fabric.host(FROM).ports}
     frames = [(ports[plane], frame) for plane, frame in frames_of(fabric, FROM, TO, PAYLOAD)]
     end = time.monotonic() + seconds
@@ -125,7 +125,7 @@ def send(fabric: Fabric, seconds: float) -> dict[str, float]:
 
 
 def receive(fabric: Fabric) -> dict[str, float]:
-    """Counts what arrives, until nothing has for a while."""
+    """Count what arrives, until nothing has arrived for a while."""
     receiver = Receiver({a.mac: a.port for a in nic_addresses(fabric, TO)})
     print("ready", flush=True)
     first = last = 0.0
@@ -139,7 +139,7 @@ def receive(fabric: Fabric) -> dict[str, float]:
 
 
 def bounce(fabric: Fabric, source: str, target: str, rounds: int) -> dict[str, list[int]]:
-    """Sends frames back and forth: h0 counts, h1 answers what comes, over the same plane."""
+    """Send frames back and forth: h1 answers each over the same plane, h0 counts."""
     receiver = Receiver({a.mac: a.port for a in nic_addresses(fabric, source)})
     ports = {p.plane: TransmitPort(p.plane, p.ifname) for p in fabric.host(source).ports}
     frames = frames_of(fabric, source, target, SMALL)
@@ -163,7 +163,7 @@ def bounce(fabric: Fabric, source: str, target: str, rounds: int) -> dict[str, l
 
 
 def start(network: FabricNetwork, host: str, cpu: int, *words: str) -> subprocess.Popen[str]:
-    """Starts this file in a host's namespace as one of the processes above."""
+    """Start this file in a host's namespace as one of the processes above."""
     command = [sys.executable, str(Path(__file__).resolve()), "--role", *words, "--cpu", str(cpu)]
     command += ["--prefix", network.names.prefix]
     process: subprocess.Popen[str] = network.spawn(host, command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
@@ -183,7 +183,7 @@ def _answer(process: subprocess.Popen[str]) -> dict[str, float]:
 
 
 def cpus() -> tuple[int, int]:
-    """A CPU for each of two processes."""
+    """Return a CPU for each of two processes."""
     allowed = sorted(os.sched_getaffinity(0))
     return allowed[0], allowed[1 % len(allowed)]
 

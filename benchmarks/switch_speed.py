@@ -94,12 +94,12 @@ def program_ways(client: Client, program: tuple[Path, Path], ways: dict[int, int
 
 
 def frames(next_usid: int = NEXT) -> list[bytes]:
-    """The frames that are sent."""
+    """Return the frames to send."""
     return [ipv6_frame(sid(OWN, next_usid, BEHIND), fill=i) for i in range(FRAMES)]
 
 
 def loss_free(once: Callable[[float], Trial]) -> tuple[float, float]:
-    """The highest rate without a lost frame, and what comes out at most, in packets/s.
+    """Return the highest rate without a lost frame, and the highest rate that comes out, in packets/s.
 
     `once` runs a trial at a rate, 0 for the highest.
     """
@@ -115,7 +115,7 @@ def loss_free(once: Callable[[float], Trial]) -> tuple[float, float]:
 
 
 def way(ns: Namespace, trips: int) -> float:
-    """The median time from before a frame is sent to h1 until it is read at h2, in us."""
+    """Return the median time from before a frame is sent at h1 until it is read at h2, in us."""
     out, back = ns.packet_socket("h1"), ns.packet_socket("h2")
     frame, clock = frames()[0], time.perf_counter_ns
     took = []

@@ -87,7 +87,7 @@ def frames(kind: str, chosen: Sequence[Rule], masks: int) -> list[bytes]:
 
 
 def entries(kind: str, chosen: Sequence[Rule], masks: int = 1) -> list[p4r.TableEntry]:
-    """The same entries as a client writes them."""
+    """Return the same entries in the form that a client writes."""
     names = Names(read_p4info(TABLES[1]))
     return [entry(names, kind, rule, number, masks) for number, rule in enumerate(chosen)]
 
@@ -98,7 +98,7 @@ def batches(updates: Sequence[p4r.Update], size: int) -> Iterator[Sequence[p4r.U
 
 
 def write(address: str, kind: str, count: int) -> dict[str, float]:
-    """Writes so many entries: the first one by one, the others in batches; entries/s of both."""
+    """Write so many entries, the first ones singly, the others in batches; return entries/s of both."""
     updates = [insert(e) for e in entries(kind, rules(kind, count))]
     client = Client(address, 4, election=2)
     client.become_primary()
@@ -117,7 +117,7 @@ def write(address: str, kind: str, count: int) -> dict[str, float]:
 
 
 def written(ns: Namespace, switch: P4Switch, kind: str, count: int) -> dict[str, float]:
-    """The same by a process of its own in the switch's namespace."""
+    """Do the same in a separate process in the switch's namespace."""
     words = ["ip", "netns", "exec", ns.name, sys.executable, __file__, "--write", switch.address]
     words += ["--kind", kind, "--entries", str(count)]
     done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT)
@@ -133,7 +133,7 @@ class Sender:
 
     @contextlib.contextmanager
     def of(self, sent: Sequence[bytes]) -> Iterator[Blaster]:
-        """A process that sends these."""
+        """Return a process that sends these frames."""
         with contextlib.closing(self.ns.packet_socket("h1")) as on:
             blaster = Blaster(on, sent, min(os.sched_getaffinity(0)))
             try:
@@ -142,7 +142,7 @@ class Sender:
                 blaster.close()
 
     def ns_per_frame(self, blaster: Blaster, seconds: float) -> float:
-        """The time of a frame. Raises RuntimeError where one was lost."""
+        """Return the time of a frame in ns. Raise RuntimeError if one was lost."""
         done = trial(self.ns, [(blaster, "h2")], seconds)
         if done.lost:
             raise RuntimeError(f"{done.lost} of {done.sent} frames were lost: an entry is missing")
@@ -187,7 +187,7 @@ def many_and_few(options: argparse.Namespace, directory: Path) -> bool:
 
 
 def ternary_curve(options: argparse.Namespace, directory: Path) -> None:
-    """A ternary table by its masks and by its entries."""
+    """Measure a ternary table by the number of its masks and of its entries."""
     with namespace() as ns, p4_switch("ebpf", ns, 2, TABLES, directory) as switch:
         sender = Sender(ns)
         for masks, count in [(m, 1000) for m in MASKS] + [(MASKS[0], 20000), (MASKS[-1], 20000)]:

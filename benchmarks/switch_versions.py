@@ -58,7 +58,7 @@ def load(ns: Namespace, data: bytes) -> Datapath:
 
 
 def frames() -> list[tuple[str, bytes, int, bool]]:
-    """What, the frame, runs a call, and whether only versions with segment lists can do it."""
+    """Return for each case: its name, a frame, runs in a call, True if it needs segment lists."""
     six = sid(*[1] * 6)
     mrc = mrc_frame(six, 16, dscp=4, ecn=2, hop_limit=255)
     carried = ipv6_packet(7, bytes(40))
@@ -77,7 +77,7 @@ def frames() -> list[tuple[str, bytes, int, bool]]:
 
 
 def compiled_at(revision: str) -> bytes | None:
-    """The compiled program of a revision; None where the clone has none."""
+    """Return the compiled program of a revision; None if the clone has none."""
     command = ["git", "show", f"{revision}:p4src/build/mrc_switch.json"]
     try:
         shown = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)

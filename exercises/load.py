@@ -50,7 +50,7 @@ def load(address: str, device_id: int, runtime: Runtime) -> None:
 
 
 def _reason(error: grpc.RpcError) -> str:
-    """The first update that failed, or the error itself."""
+    """Return the first update that failed, or the error itself."""
     found = [datum.value for datum in error.trailing_metadata() or () if datum.key == _DETAILS]
     for details in (d for d in found if isinstance(d, bytes)):
         for number, part in enumerate(rpc_status.Status.FromString(details).details):

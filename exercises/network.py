@@ -49,7 +49,7 @@ class Plan:
 
     @classmethod
     def read(cls, directory: Path, topology: Topology, target: str, build: Path | None = None) -> Plan:
-        """A plan whose files are all there and good. Raises BadInputError."""
+        """Return a plan after checking that all its files exist and are valid. Raise BadInputError."""
         directory, build = directory.resolve(), build.resolve() if build is not None else None
         for switch in topology.switches:
             if switch.runtime is not None:
@@ -58,7 +58,7 @@ class Plan:
 
 
 def interface(end: End) -> str:
-    """The interface at an end of a link, as Mininet names it."""
+    """Return the interface at an end of a link, as Mininet names it."""
     return f"{end.node}-eth{end.port}" if end.port else "eth0"
 
 
@@ -75,7 +75,7 @@ class Exercise:
     _processes: list[Process] = field(default_factory=list)
 
     def namespace(self, node: str) -> str:
-        """The namespace of a host; the switches share one."""
+        """Return the namespace of a host; the switches share one."""
         return (
             self.names.host(node)
             if any(h.name == node for h in self.plan.topology.hosts)

@@ -84,7 +84,7 @@ def _bytes(path: Path) -> bytes:
 
 
 def updates(raw: dict[str, Any], info: p4i.P4Info) -> list[p4r.Update]:
-    """The updates that a switch's file asks for, in its order. Raises BadInputError."""
+    """Return the updates that a switch's file asks for, in its order. Raise BadInputError."""
     out = []
     for number, entry in enumerate(raw.get("table_entries", [])):
         try:
@@ -166,7 +166,7 @@ def _match(out: p4r.TableEntry, field: p4i.MatchField, value: Any) -> None:
 
 
 def value_of(value: Any, bits: int) -> int:
-    """A number from a number, an address or digits. Raises BadInputError where it does not fit."""
+    """Return the number that a number, an address or digits mean. Raise BadInputError if it does not fit."""
     number = _number(value)
     if number is None:
         raise BadInputError(f"'{value}' is no number and no address")
@@ -193,7 +193,7 @@ def _number(value: Any) -> int | None:
 
 
 def octets(value: Any, bits: int) -> bytes:
-    """A value as P4Runtime has it: big-endian, without leading zeros."""
+    """Return a value as P4Runtime has it: big-endian, without leading zeros."""
     return _octets(value_of(value, bits))
 
 

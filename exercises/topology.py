@@ -69,12 +69,12 @@ class Topology:
     links: tuple[Link, ...]
 
     def ports(self, switch: str) -> list[int]:
-        """The ports of a switch that have a link."""
+        """Return the ports of a switch that have a link."""
         return sorted(e.port for link in self.links for e in (link.a, link.b) if e.node == switch)
 
 
 def find_topology(directory: Path) -> Path:
-    """The topology of an exercise: topology.json, here or in the one subdirectory that has it.
+    """Find the topology of an exercise: topology.json, here or in the one subdirectory that has it.
 
     Raises BadInputError where there is none, or more than one.
     """

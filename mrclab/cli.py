@@ -301,7 +301,7 @@ def _version() -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command and returns the process's exit code."""
+    """Run one command and return the process's exit code."""
     args = _parser().parse_args(argv)
     set_up_logging(verbose=args.verbose)
     command: Command = args.do

@@ -14,7 +14,7 @@ from linux.errors import InputError
 
 
 def compare(a: str, others: Sequence[str]) -> int:
-    """Prints the comparison of result directories. Raises InputError where one is none or of another form."""
+    """Print the comparison of result directories. Raise InputError if one is no result or of another form."""
     console = Console()
     first = load_result(a, (RECOVERY, COMPARISON))
     for other in others:

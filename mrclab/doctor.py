@@ -9,7 +9,7 @@ from testbed.doctor import doctor as checks
 
 
 def doctor() -> int:
-    """Prints every check and returns the exit code: 3 where something required is missing."""
+    """Print every check and return the exit code: 3 if something required is missing."""
     found = (*checks(), Check("MRC core", compiled.in_use(), False, compiled.describe()))
     print(report(found))
     return MACHINE_LACKS if any(check.required and not check.ok for check in found) else 0

@@ -21,7 +21,7 @@ _TIMES = ("delay_ns", "period_ns", "down_ns")
 
 
 def fault(args: argparse.Namespace) -> int:
-    """Makes a fault. Raises InputError on one that makes no sense."""
+    """Make a fault. Raise InputError if it is not valid."""
     if args.kind is None:
         Console().print(_kinds())
         return 0

@@ -19,7 +19,7 @@ Step = Callable[[int], None]
 
 
 def directory(out_option: str | None, scenario: str) -> Path:
-    """The run's directory, which must not hold another run. Raises InputError."""
+    """Return the run's directory. Raise InputError if it holds another run."""
     default = Path("results") / scenario / datetime.now().strftime("%Y%m%d-%H%M%S")
     out = Path(out_option) if out_option else default
     try:
@@ -33,7 +33,7 @@ def directory(out_option: str | None, scenario: str) -> Path:
 
 @contextmanager
 def removed_if_refused(out: Path) -> Iterator[None]:
-    """Removes the directory where the ``with`` body finds that nothing can be measured."""
+    """Remove the directory if the ``with`` body finds that nothing can be measured."""
     try:
         yield
     except (InputError, MachineError):
@@ -43,7 +43,7 @@ def removed_if_refused(out: Path) -> Iterator[None]:
 
 @contextmanager
 def progress(console: Console, what: str, total: int) -> Iterator[tuple[Say, Step]]:
-    """A bar on a terminal: what prints a line above it, and what is told how many of ``total`` are done."""
+    """Show a progress bar; yield a function that prints above it, and one that takes how many are done."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=not console.is_terminal) as bar:
         task = bar.add_task(what, total=total)
@@ -51,12 +51,12 @@ def progress(console: Console, what: str, total: int) -> Iterator[tuple[Say, Ste
 
 
 def repeat(args: argparse.Namespace, scenario: str) -> list[str]:
-    """The command that runs a scenario as it was run."""
+    """Return the command that runs a scenario again as it was run."""
     return ["mrclab", "run", *asked_for(args, scenario, ("target", "topology", "trials", "seed"))]
 
 
 def asked_for(args: argparse.Namespace, name: str, options: Sequence[str]) -> list[str]:
-    """The words that ask for the same again: ``name``, the ``options`` that were given, every ``--set``."""
+    """Return the words that reproduce a run: ``name``, the given ``options``, every ``--set``."""
     words = [name]
     for option in options:
         if getattr(args, option) is not None:

@@ -117,7 +117,7 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _config(args: argparse.Namespace) -> dict[str, Any]:
-    """The options of the endpoints. Raises InputError on a rate or a time that is none."""
+    """Return the options of the endpoints. Raise InputError on a bad rate or time."""
     mtu_bytes = args.mtu or MrcConfig().mtu_bytes
     config: dict[str, Any] = {}
     if args.mtu is not None:

@@ -13,7 +13,7 @@ INDEX = "index.html"
 
 
 def report(directories: Sequence[str], index: str | None) -> int:
-    """Writes report.html and trials.csv into each run's directory, and an index page for several runs.
+    """Write report.html and trials.csv into each run's directory, and an index page for several runs.
 
     Raises InputError where a directory holds no result.
     """

@@ -59,7 +59,7 @@ def up(topology: str, target: str) -> int:
 
 
 def down() -> int:
-    """Takes the running testbed down. Raises InputError where none is up."""
+    """Take the running testbed down. Raise InputError if none is up."""
     names = Names.from_environment()
     state.require(names)
     print(f"down: {_take_down(names)}")
@@ -94,7 +94,7 @@ def cli() -> int:
 
 
 def clean() -> int:
-    """Removes what is left of testbeds that died, and one that is up."""
+    """Remove what is left of testbeds that died, and the one that is up."""
     if os.geteuid() != 0:
         raise MachineError("not root: run it as root (sudo mrclab clean)")
     names = Names.from_environment()

@@ -19,7 +19,7 @@ LAUNCHER = Path(__file__).with_name("shell_launcher.py")
 
 
 def shell(switch: str) -> int:
-    """Opens the shell and returns its exit code. A script on standard input is carried out line by line.
+    """Open the shell and return its exit code. A script on standard input is run line by line.
 
     Raises InputError where no testbed is up or it has no such switch, MachineError where the shell's
     environment cannot be made.

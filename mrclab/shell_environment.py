@@ -31,7 +31,10 @@ class ShellEnvironmentError(RuntimeError):
 
 
 def environment_directory() -> Path:
-    """Where the environment is: under MRCLAB_CACHE, else the user's cache directory; named after its pins."""
+    """Return the environment's directory, named after its pins.
+
+    It is under MRCLAB_CACHE if that is set, else under the user's cache directory.
+    """
     cache = os.environ.get(CACHE_VARIABLE)
     root = (
         Path(cache) if cache else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mrclab"
@@ -42,9 +45,9 @@ def environment_directory() -> Path:
 
 
 def shell_python() -> Path:
-    """The interpreter of the environment, which is made on first use (some 15 s, 100 MB, needs PyPI).
+    """Return the interpreter of the environment, made on first use (some 15 s, 100 MB, needs PyPI).
 
-    Raises ShellEnvironmentError.
+    Raise ShellEnvironmentError if it cannot be made.
     """
     directory = environment_directory()
     python = directory / "bin" / "python"

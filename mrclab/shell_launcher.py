@@ -18,7 +18,7 @@ After a change, `mrclab status` shows how the switch differs from what the contr
 
 
 def main() -> None:
-    """Connects as a backup, then writes as the primary does."""
+    """Connect as a backup, then write as the primary does."""
     switch, device, address, primary = sys.argv[1:5]
     election = int(primary)
     backup = 1 + os.getpid() % max(1, min(election - 1, 1000))

@@ -21,7 +21,7 @@ FILE_WIDTH = 160
 
 
 def status(*, as_json: bool, ports: bool = False, sids: bool = False, watch_s: float | None = None) -> int:
-    """Prints the state of the running testbed; with ``watch_s`` again and again, and what came per second.
+    """Print the state of the running testbed; with ``watch_s`` repeatedly, with rates per second.
 
     Raises InputError where none is up.
     """
@@ -55,7 +55,7 @@ def _watch(names: Names, since: str, interval_s: float) -> None:
 
 
 def _console() -> Console:
-    """The terminal, or a file, in which lines may be as long as they are."""
+    """Return a console for the terminal, or for a file, in which lines are not wrapped."""
     console = Console()
     return console if console.is_terminal else Console(width=FILE_WIDTH)
 
@@ -118,7 +118,7 @@ def _port_counts(counters: dict[str, Any], port: str) -> list[int]:
 
 
 def _sids(switches: dict[str, Any]) -> Table:
-    """The hits of every SID of every switch: its own, and those of its neighbours that it sent to."""
+    """Return the hits of every SID of every switch: its own, and those of the neighbours that it sent to."""
     table = Table(box=None, header_style="bold")
     for head in ("switch", "SID", "frames", "bytes"):
         table.add_column(head, justify="right" if head in ("frames", "bytes") else "left")
@@ -141,7 +141,7 @@ def _fault(fault: dict[str, Any]) -> str:
 
 
 def _queues(switches: dict[str, Any]) -> Table | str:
-    """The ports whose queue had something to say: frames marked, trimmed or refused."""
+    """Return the ports whose queue marked, trimmed or refused frames."""
     table = Table(box=None, header_style="bold")
     headings = ("port", "tx frames", "high class", "marked", "trimmed", "refused", "longest wait")
     for heading in headings:

@@ -28,7 +28,7 @@ MACS = (0x0200_0000_0002, 0x0400_0000_0001)  # where a frame goes, and from wher
 
 @contextlib.contextmanager
 def namespace() -> Iterator[Namespace]:
-    """A namespace for as long as it is needed."""
+    """Make a namespace, and delete it at the end."""
     ns = Namespace()
     try:
         yield ns
@@ -83,7 +83,7 @@ class P4Switch:
     address: str
 
     def resident_bytes(self) -> int:
-        """The resident set of its process."""
+        """Return the resident set of the switch's process, in bytes."""
         status = Path(f"/proc/{self.pid}/status").read_text()
         return int(status.split("VmRSS:")[1].split()[0]) * 1024
 
@@ -92,7 +92,7 @@ class P4Switch:
 def p4_switch(
     target: str, ns: Namespace, ports: int, program: tuple[Path, Path], directory: Path
 ) -> Iterator[P4Switch]:
-    """A P4 switch with a program (JSON, P4Info). Port i leads to the interface h{i} of the namespace."""
+    """Start a switch with a program (JSON, P4Info). Port i leads to the interface h{i} of the namespace."""
     pairs(ns, ports)
     json, info = program
     running = select_target(target)
@@ -110,7 +110,7 @@ def p4_switch(
 
 
 def by_hand_maps(ns: Namespace, ways: dict[int, int]) -> list[bpf.Map]:
-    """The maps of un.ll; `ways` are port numbers by the uSID of what is behind them."""
+    """Create the maps of un.ll; ``ways`` maps a neighbour's uSID to the port that leads to it."""
     own = bpf.Map(MapSpec("own", MapType.ARRAY, 4, 8, 1))
     own.update(bytes(4), sid(OWN).to_bytes(16, "big")[:6] + bytes(2))
     hops = bpf.Map(MapSpec("hops", MapType.HASH, 8, 16, 64))
@@ -123,7 +123,7 @@ def by_hand_maps(ns: Namespace, ways: dict[int, int]) -> list[bpf.Map]:
 
 @contextlib.contextmanager
 def hand_written(ns: Namespace, ports: int) -> Iterator[int]:
-    """The descriptor of un.ll, attached to all ports; frames for NEXT leave by port 2."""
+    """Load un.ll, attach it to all ports, and yield its descriptor; frames for NEXT leave by port 2."""
     pairs(ns, ports)
     code = section(compile_ir((PROGRAMS / "un.ll").read_text()), SECTION)
     maps = by_hand_maps(ns, {NEXT: 2})
@@ -142,7 +142,7 @@ def hand_written(ns: Namespace, ports: int) -> Iterator[int]:
 
 
 def trial(ns: Namespace, ways: Sequence[tuple[Blaster, str]], seconds: float, per_s: float = 0) -> Trial:
-    """Sends on all ways at once, and counts on the interfaces behind them until nothing comes any more."""
+    """Send on all ways at once; count on the interfaces behind them until no more frames arrive."""
     before = {name: received(ns, name) for _, name in ways}
     for blaster, _ in ways:
         blaster.begin(seconds, per_s)

@@ -54,29 +54,29 @@ class Blaster:
         self._out.readline()
 
     def begin(self, seconds: float, per_s: float = 0) -> None:
-        """Starts a run."""
+        """Start a run."""
         self._in.write(f"{seconds} {per_s}\n".encode())
         self._in.flush()
 
     def end(self) -> Sent:
-        """Waits for the end of the run."""
+        """Wait for the end of the run."""
         frames, ns = self._out.readline().split()
         return Sent(int(frames), int(ns) / 1e9)
 
     def run(self, seconds: float, per_s: float = 0) -> Sent:
-        """A run from start to end."""
+        """Do a run from start to end."""
         self.begin(seconds, per_s)
         return self.end()
 
     def close(self) -> None:
-        """Ends the process."""
+        """End the process."""
         self._in.close()
         self._process.wait()
         self._out.close()
 
 
 def _messages(frames: ctypes.Array[ctypes.c_char], size: int, count: int) -> tuple[object, int, object]:
-    """An array of mmsghdr (sendmmsg(2)), its address, and what it points to."""
+    """Return an array of mmsghdr (sendmmsg(2)), its address, and the buffers that it points to."""
     start = ctypes.addressof(frames)
     vectors = ctypes.create_string_buffer(
         b"".join(struct.pack("=QQ", start + i * size, size) for i in range(count))

@@ -9,7 +9,7 @@ from hosts.rdma.paths import Path, PlanePaths, PortAddress, RemotePaths
 
 
 def ports(node: int, planes: int) -> list[PortAddress]:
-    """The ports of a node (0 or 1), one per plane."""
+    """Return the ports of a node (0 or 1), one per plane."""
     return [
         PortAddress(p, bytes([2, 0, 0, 0, node, p]), bytes([0xFD, p, node]) + bytes(13))
         for p in range(planes)
@@ -17,7 +17,7 @@ def ports(node: int, planes: int) -> list[PortAddress]:
 
 
 def routes(me: int, planes: int, paths: int) -> RemotePaths:
-    """The ways from one node to the other: so many in each plane."""
+    """Return the paths from one node to the other, the same number in each plane."""
     return RemotePaths(
         tuple(
             PlanePaths(

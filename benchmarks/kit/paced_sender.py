@@ -34,7 +34,7 @@ class PacedSender:
         self._said.readline()
 
     def stop(self) -> int:
-        """Ends it."""
+        """End the process."""
         self._process.terminate()
         sent = int(self._said.readline())
         self._said.close()

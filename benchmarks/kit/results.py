@@ -16,18 +16,18 @@ def machine() -> str:
 
 
 def head() -> None:
-    """The line above a table."""
+    """Return the header line of a table."""
     print(f"{'':42} {'n':>6} {'median':>12} {'least':>12} {'most':>12}")
 
 
 def row(what: str, n: int, values: Sequence[float], unit: str, note: str = "") -> None:
-    """A line of a table: median, least and most of n values."""
+    """Return a line of a table: median, minimum and maximum of n values."""
     figures = " ".join(f"{v:12.2f}" for v in (statistics.median(values), min(values), max(values)))
     print(f"{what:42} {n:6} {figures} {unit:9} {note}", flush=True)
 
 
 def bound(what: str, value: float, least: float | None = None, most: float | None = None) -> bool:
-    """A line with a figure that has a bound; returns whether it keeps it."""
+    """Print a figure that has a bound; return True if it keeps the bound."""
     kept = (least is None or value >= least) and (most is None or value <= most)
     wanted = f"at least {least:g}" if least is not None else f"at most {most:g}"
     print(f"{what:42} {value:12.2f}  wanted: {wanted}: {'kept' if kept else 'MISSED'}", flush=True)
