@@ -199,7 +199,7 @@ def trees(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     field=st.integers(-(1 << 15), (1 << 15) - 1),
 )
 def test_a_value_never_leaves_its_interval(expr: Any, values: tuple[int, ...], field: int) -> None:
-    from tests.support.p4_model import _NUMERIC
+    from tests.support.p4_model.arithmetic import NUMERIC
 
     def leaf(e: Any) -> Interval:
         return ranges.signed(16) if isinstance(e, FieldRef) else ranges.unsigned(NAMES[e.index])
@@ -215,7 +215,7 @@ def test_a_value_never_leaves_its_interval(expr: Any, values: tuple[int, ...], f
             case Op(op="~", right=right):
                 return ~value(right)
             case Op(op=op, left=left, right=right):
-                return _NUMERIC[op](value(left), value(right))
+                return NUMERIC[op](value(left), value(right))
         raise AssertionError(e)
 
     span = interval(expr, leaf)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from types import SimpleNamespace
 from typing import Any
 
 from finsy.proto import p4r
 
-from switches.ebpf.p4runtime.arbitration import Client
-from switches.ebpf.p4runtime.server import _MESSAGES_WAITING, _Session
+from switches.ebpf.p4runtime.arbitration import Arbiter
+from switches.ebpf.p4runtime.session import Session
 from switches.ebpf.p4runtime.status import Code, P4RuntimeError
+from switches.ebpf.p4runtime.switch_group import MESSAGES_WAITING
 
 
 def _refuse(*_: object) -> None:
@@ -18,11 +18,16 @@ def _refuse(*_: object) -> None:
 
 
 def test_errors_that_nobody_reads_do_not_pile_up() -> None:
-    queue: asyncio.Queue[Any] = asyncio.Queue()
-    server: Any = SimpleNamespace(_packet_out=_refuse)
-    session = _Session(server, Client(queue.put_nowait, queue.qsize), queue)
-    session._arbiter = SimpleNamespace(device_id=1)  # type: ignore[assignment]
-    for number in range(3 * _MESSAGES_WAITING):
-        session._handle(p4r.StreamMessageRequest(packet=p4r.PacketOut(payload=b"%d" % number)))
-    assert queue.qsize() == _MESSAGES_WAITING
-    assert queue.get_nowait().error.packet_out.packet_out.payload == b"0"
+    arbiter = Arbiter(1)
+    switches: Any = SimpleNamespace(arbiter=lambda device_id: arbiter, packet_out=_refuse)
+    session = Session(switches)
+    arbitration = p4r.StreamMessageRequest()
+    arbitration.arbitration.device_id = 1
+    session.handle(arbitration)
+    assert session.queue.get_nowait() is not None
+    for number in range(3 * MESSAGES_WAITING):
+        session.handle(p4r.StreamMessageRequest(packet=p4r.PacketOut(payload=b"%d" % number)))
+    assert session.queue.qsize() == MESSAGES_WAITING
+    first = session.queue.get_nowait()
+    assert isinstance(first, p4r.StreamMessageResponse)
+    assert first.error.packet_out.packet_out.payload == b"0"
