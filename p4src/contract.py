@@ -9,20 +9,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final
 
-# Headers (headers.p4)
-ETHERTYPE_IPV6: Final = 0x86DD
-NEXT_IPV6: Final = 41
-NEXT_UDP: Final = 17
-NEXT_ROUTING: Final = 43
-ROUTING_SRH: Final = 4
-SRH_BYTES: Final = 8
-"""Bytes of a Segment Routing Header before its list."""
-MAX_SEGMENTS: Final = 8
-"""Segments of a list that a switch can parse."""
-
-# Ports and counters (headers.p4, mrc_switch.p4)
-PORT_COUNT: Final = 512
-"""Cells of every array with one cell per port."""
+# Counters (headers.p4, mrc_switch.p4)
 DROP_COUNT: Final = 16
 """Cells for drop reasons; the cell of a port and a reason in `port_drops` is port * DROP_COUNT + reason."""
 

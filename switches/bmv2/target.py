@@ -99,7 +99,7 @@ class Bmv2Target:
         self._sockets: tempfile.TemporaryDirectory[str] | None = None
 
     def available(self) -> str | None:
-        """Why the target cannot run here; None when it can."""
+        """Return why the target cannot run here; None if it can."""
         if shutil.which(BMV2_PROGRAM) is None:
             return f"{BMV2_PROGRAM} is not on PATH: install BMv2, or use --target ebpf"
         if os.geteuid() != 0:

@@ -32,7 +32,7 @@ class EbpfTarget:
         self._channel: grpc.Channel | None = None
 
     def available(self) -> str | None:
-        """Why the target cannot run here; None when it can."""
+        """Return why the target cannot run here; None if it can."""
         done = subprocess.run(
             python("switches.ebpf.probe"), capture_output=True, text=True, env=environment(), check=False
         )

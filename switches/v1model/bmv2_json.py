@@ -30,7 +30,7 @@ from switches.v1model.declarations import (
     MeterArray,
     RegisterArray,
     UnionStack,
-    Unread,
+    UnsupportedPart,
     ValueSet,
     Varbit,
 )
@@ -270,13 +270,13 @@ def _union_stacks(raw: Mapping[str, Any]) -> dict[str, UnionStack]:
     }
 
 
-def _unread(raw: Mapping[str, Any]) -> tuple[Unread, ...]:
+def _unsupported(raw: Mapping[str, Any]) -> tuple[UnsupportedPart, ...]:
     kinds = {
         "extern_instances": "extern",
     }
     named = [(what, o) for key, what in kinds.items() for o in raw.get(key, [])]
     named += [("checksum", c) for c in raw.get("checksums", []) if c.get("type") != "generic"]
-    return tuple(Unread(what, o["name"], _source(o)) for what, o in named)
+    return tuple(UnsupportedPart(what, o["name"], _source(o)) for what, o in named)
 
 
 def _hashed(obj: Mapping[str, Any]) -> FieldRef | Bits | Name:
@@ -392,13 +392,12 @@ def read_program(data: bytes | str) -> Program:
             profiles={o["name"]: _profile(o) for p in raw["pipelines"] for o in p.get("action_profiles", [])},
             checksums=tuple(_checksum(c) for c in raw.get("checksums", []) if c.get("type") == "generic"),
             errors=dict(raw.get("errors", [])),
-            unread=_unread(raw),
+            unsupported=_unsupported(raw),
             unions={
                 u["name"]: HeaderUnion(u["name"], tuple(by_id[i] for i in u["header_ids"]))
                 for u in raw.get("header_unions", [])
             },
             union_stacks=_union_stacks(raw),
-            aliases={name: FieldRef(*ref) for name, ref in raw.get("field_aliases", [])},
         )
     except (ValueError, KeyError, TypeError, IndexError, AttributeError) as exc:
         raise BadInputError(f"not the BMv2 JSON of a v1model program: {type(exc).__name__}: {exc}") from exc

@@ -221,7 +221,7 @@ class ActionProfile:
 
 
 @dataclass(frozen=True)
-class Unread:
+class UnsupportedPart:
     """A part of the program this reader keeps only by name, so that a target can refuse it."""
 
     what: str

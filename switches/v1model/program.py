@@ -22,7 +22,7 @@ from switches.v1model.declarations import (
     MeterArray,
     RegisterArray,
     UnionStack,
-    Unread,
+    UnsupportedPart,
     ValueSet,
     Varbit,
 )
@@ -52,8 +52,7 @@ class Program:
     calculations: Mapping[str, Calculation] = field(default_factory=dict)
     profiles: Mapping[str, ActionProfile] = field(default_factory=dict)
     checksums: tuple[Checksum, ...] = ()
-    unread: tuple[Unread, ...] = ()
-    aliases: Mapping[str, FieldRef] = field(default_factory=dict)
+    unsupported: tuple[UnsupportedPart, ...] = ()
     unions: Mapping[str, HeaderUnion] = field(default_factory=dict)
     union_stacks: Mapping[str, UnionStack] = field(default_factory=dict)
 
@@ -85,12 +84,12 @@ class Program:
         unions = self.union_stacks[stack]
         return self.unions[unions.members[index]].members[unions.headers.index(header)]
 
-    def rivals(self, header: str) -> tuple[str, ...]:
+    def exclusive_with(self, header: str) -> tuple[str, ...]:
         """The headers that are not valid any more once this one is."""
-        return self._rivals.get(header, ())
+        return self._exclusive.get(header, ())
 
     @cached_property
-    def _rivals(self) -> dict[str, tuple[str, ...]]:
+    def _exclusive(self) -> dict[str, tuple[str, ...]]:
         return {h: tuple(o for o in u.members if o != h) for u in self.unions.values() for h in u.members}
 
     def varbit(self, ref: FieldRef) -> Varbit | None:
@@ -107,7 +106,3 @@ class Program:
         if ref.field == "$valid$":
             return Field("$valid$", 1, False, 0)
         return self.headers[ref.header].field_by_name[ref.field]
-
-    def direct_counter(self, table: str) -> CounterArray | None:
-        """The direct counter array of a table, if it has one."""
-        return next((c for c in self.counters.values() if c.table == table), None)

@@ -1,4 +1,4 @@
-"""Action bodies: one statement after the other, with the jumps that p4c makes of `if` inside an action."""
+"""Action bodies: statement by statement, with the jumps that p4c writes for `if` inside an action."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeGuard
 
 from linux.errors import UnsupportedError
-from switches.ebpf.codegen.analysis.scratch_layout import ASKED, CHUNK, RESULTS, SESSION_MASK
+from switches.ebpf.codegen.analysis.scratch_layout import ASKED, CHUNK, SESSION_MASK
+from switches.ebpf.codegen.analysis.usage import RESULTS
 from switches.ebpf.codegen.backend.asm import Helper, Value, const
-from switches.ebpf.codegen.codegen_context import Unit
+from switches.ebpf.codegen.codegen_context import CodegenContext
 from switches.ebpf.codegen.expressions import Evaluator, computed_index
-from switches.ebpf.codegen.externs.hashes import HashWriter
+from switches.ebpf.codegen.externs.hashes import write_hash
 from switches.ebpf.codegen.externs.meters import execute_meter
+from switches.ebpf.codegen.externs.random_numbers import RandomStatements
+from switches.ebpf.codegen.externs.registers import RegisterStatements, register_ops
+from switches.ebpf.codegen.header_statements import HeaderStatements
 from switches.ebpf.plan.layouts import DROP_PORT
 from switches.v1model.declarations import Action
-from switches.v1model.expressions import Const, Expr, FieldRef, Name, Op, Primitive, Source
-
-# Register primitives, and which argument names the array.
-_REGISTER = {"register_read": 1, "register_write": 0}
+from switches.v1model.expressions import Const, Expr, FieldRef, Name, Op, Primitive
+from switches.v1model.jumps import JUMPS, jump_target
 
 Params = Sequence[tuple[int, Value]]
 
@@ -32,63 +34,67 @@ class _Counted:
 
 
 class ActionWriter:
-    """Writes action bodies into a unit. `leave` is the block behind the control, for `exit`."""
+    """Writes action bodies. `leave` is the block behind the control, for `exit`."""
 
-    def __init__(self, unit: Unit, leave: Any) -> None:
-        self.u = unit
-        self.asm = unit.asm
+    def __init__(self, gen: CodegenContext, leave: Any) -> None:
+        self.gen = gen
+        self.asm = gen.asm
         self.leave = leave
-        self._drawn: dict[int, Value] = {}  # random numbers by the statement that wants them
-        self._counted: _Counted | None = None  # where counting waits for a lock to be given back
+        headers, self._registers, self._random = (
+            HeaderStatements(gen),
+            RegisterStatements(gen),
+            RandomStatements(gen),
+        )
+        self._counted: _Counted | None = None  # under a lock: counting that waits for its release
         self._ops: dict[str, Callable[[Evaluator, Primitive], None]] = {
             "assign": self._assign,
             "set": self._assign,
-            "assign_VL": self._assign_varbit,
-            "assign_header": self._assign_header,
-            "assign_union": self._assign_headers,
-            "assign_header_stack": self._assign_headers,
-            "assign_union_stack": self._assign_headers,
-            "add_header": self._add_header,
-            "remove_header": self._remove_header,
-            "push": self._push,
-            "pop": self._pop,
+            "assign_VL": headers.assign_varbit,
+            "assign_header": headers.assign_header,
+            "assign_union": headers.assign_headers,
+            "assign_header_stack": headers.assign_headers,
+            "assign_union_stack": headers.assign_headers,
+            "add_header": headers.add_header,
+            "remove_header": headers.remove_header,
+            "push": headers.push,
+            "pop": headers.pop,
             "mark_to_drop": self._mark_to_drop,
             "drop": self._mark_to_drop,
             "count": self._count,
             "generate_digest": self._digest,
             "execute_meter": self._execute_meter,
-            "register_read": self._register_read,
-            "register_write": self._register_write,
-            "modify_field_rng_uniform": self._random,
-            "modify_field_with_hash_based_offset": self._hash,
+            "register_read": self._registers.read,
+            "register_write": self._registers.write,
+            "modify_field_rng_uniform": self._random.write,
+            "modify_field_with_hash_based_offset": lambda e, p: write_hash(gen, e, p),
             "truncate": self._truncate,
             "clone_ingress_pkt_to_egress": self._clone,
             "clone_egress_pkt_to_egress": self._clone,
-            "resubmit": lambda e, p: self._ask(e, p, self.u.layout.resubmit),
-            "recirculate": lambda e, p: self._ask(e, p, self.u.layout.recirculate),
+            "resubmit": lambda e, p: self._reenter(e, p, self.gen.layout.resubmit),
+            "recirculate": lambda e, p: self._reenter(e, p, self.gen.layout.recirculate),
             "exit": self._exit,
             "assert": self._assert,
             "assume": self._assert,
             "no_op": lambda e, p: None,
-            "log_msg": lambda e, p: None,  # BMv2 writes to its log; frames are the same
+            "log_msg": lambda e, p: None,  # BMv2 writes to its log; frames do not change
         }
 
     def run(self, action: Action, params: Params) -> None:
         """Write the body of an action. The builder ends in an open block."""
-        jumps = {_target(p) for p in action.primitives if p.op in _JUMPS}
+        jumps = {jump_target(p) for p in action.primitives if p.op in JUMPS}
         blocks = {i: self.asm.block(f"{_plain(action.name)}.{i}") for i in sorted(jumps)}
         b = self.asm.b
         locked = self._lock(action)
         for i, p in enumerate(action.primitives):
             self._place(blocks.get(i))
-            if p.op in _JUMPS:
+            if p.op in JUMPS:
                 behind = self.asm.block(f"{_plain(action.name)}.{i}.next")
                 with self.asm.place(f"action {action.name}", p.source):
                     if p.op == "_jump":
-                        b.branch(blocks[_target(p)])
+                        b.branch(blocks[jump_target(p)])
                     else:
-                        e = Evaluator(self.u.machine, p.source, params)
-                        b.cbranch(self._nonzero(e, p.args[0]), behind, blocks[_target(p)])
+                        e = Evaluator(self.gen.machine, p.source, params)
+                        b.cbranch(self._nonzero(e, p.args[0]), behind, blocks[jump_target(p)])
                 self.asm.enter(behind)
             else:
                 with self.asm.place(f"action {action.name}", p.source):
@@ -99,13 +105,13 @@ class ActionWriter:
             self._after_lock()
         if any(p.op == "exit" for p in action.primitives):
             stay = self.asm.block(f"{_plain(action.name)}.stay")
-            flag = self.asm.load(self.asm.at(self.u.machine.scratch, self.u.layout.exited), 8)
+            flag = self.asm.load(self.asm.at(self.gen.machine.scratch, self.gen.layout.exited), 8)
             b.cbranch(b.icmp_unsigned("==", flag, const(8, 0)), stay, self.leave)
             self.asm.enter(stay)
 
     def statement(self, primitive: Primitive, params: Params = ()) -> None:
         """Write one statement."""
-        e = Evaluator(self.u.machine, primitive.source, params)
+        e = Evaluator(self.gen.machine, primitive.source, params)
         for i, arg in enumerate(primitive.args):
             place = arg.left if i == RESULTS.get(primitive.op, 0) and is_access(arg) else arg
             index = computed_index(place)
@@ -115,9 +121,9 @@ class ActionWriter:
         self._ops.get(primitive.op, self._refuse)(e, primitive)
 
     def _for_each_element(self, e: Evaluator, p: Primitive, which: int, index: Expr, params: Params) -> None:
-        """Write a statement about an element of a stack, whose index is computed, once for each element.
+        """Write a statement about an element of a stack at a computed index, once for each element.
 
-        Beyond the end of the stack it does nothing. BMv2 ends itself there.
+        Beyond the end of the stack it does nothing, where BMv2 terminates.
         """
         asm = self.asm
         arg = p.args[which]
@@ -153,162 +159,32 @@ class ActionWriter:
         target = e._static(p.args[0])
         if not isinstance(target, FieldRef):
             raise e.refuse("assigning to something other than a field")
-        field = self.u.program.field(target)
-        self.u.machine.write(target, e.value(p.args[1], field.width), p.source)
+        field = self.gen.program.field(target)
+        self.gen.machine.write(target, e.value(p.args[1], field.width), p.source)
 
     def _assert(self, e: Evaluator, p: Primitive) -> None:
-        """Go on only if a condition is true. Where BMv2 would end itself, the frame is lost."""
+        """Continue if a condition is true, else drop the frame, where BMv2 terminates."""
         true, false = self.asm.block("assert.true"), self.asm.block("assert.false")
         self.asm.b.cbranch(self._nonzero(e, p.args[0]), true, false)
         self.asm.enter(false)
         if self._counted is not None:  # under the lock of registers
             self.asm.helper(Helper.SPIN_UNLOCK, self._lock_value())
-        self.asm.b.branch(self.u.wrong or self.u.drop)
+        self.asm.b.branch(self.gen.wrong or self.gen.drop)
         self.asm.enter(true)
 
-    def _moved(self) -> None:
-        """Note that headers came or went, so that the deparser has to write all of them."""
-        self.asm.store(const(8, 1), self.asm.at(self.u.machine.scratch, self.u.layout.moved))
-
-    def copy_header(self, to: str, origin: str) -> None:
-        """Copy fields, raw image and validity of one header to another of the same type."""
-        layout, asm, memory = self.u.layout, self.asm, self.u.machine.scratch
-        for name in self.u.program.headers[to].field_by_name:
-            target, source = (layout.slots.get(FieldRef(h, name)) for h in (to, origin))
-            if target and source:
-                asm.copy(memory, target.offset, memory, source.offset, target.size)
-        if to in layout.raw and origin in layout.raw:
-            size = (self.u.program.headers[to].type.bits + 7) // 8
-            asm.copy(memory, layout.raw[to], memory, layout.raw[origin], size)
-            asm.copy(memory, layout.valid[to], memory, layout.valid[origin], 1)
-        if to in layout.varbits:
-            self._copy_varbit(to, origin)
-
-    def _copy_varbit(self, to: str, origin: str) -> None:
-        asm, memory = self.asm, self.u.machine.scratch
-        target, source = self.u.layout.varbits[to], self.u.layout.varbits[origin]
-        asm.copy(memory, target.length, memory, source.length, 4)
-        asm.copy(memory, target.offset, memory, source.offset, source.room)
-        asm.zero(memory, target.offset + source.room, target.room - source.room)
-
-    def _assign_varbit(self, e: Evaluator, p: Primitive) -> None:
-        """Copy a field of variable length, with its length."""
-        to, origin = p.args
-        program = self.u.program
-        if not isinstance(to, FieldRef) or not isinstance(origin, FieldRef):
-            raise e.refuse("a variable-length field of a computed header")
-        sizes = [v.size for ref in (to, origin) if (v := program.varbit(ref)) is not None]
-        if len(sizes) != 2 or sizes[0] < sizes[1]:
-            raise e.refuse("a variable-length field in something too small for it")
-        self._moved()
-        self._copy_varbit(to.header, origin.header)
-
-    def _assign_headers(self, e: Evaluator, p: Primitive) -> None:
-        """Copy a union or a stack, header by header."""
-        to, origin = p.args
-        if not isinstance(to, Name) or not isinstance(origin, Name):
-            raise e.refuse("a computed header stack")
-        for one, other in zip(
-            self.u.program.elements(to.name), self.u.program.elements(origin.name), strict=True
-        ):
-            self._assign_header(e, replace(p, args=(Name("header", one), Name("header", other))))
-
-    def _assign_header(self, e: Evaluator, p: Primitive) -> None:
-        """Copy a valid header; one that is not only makes the other invalid too."""
-        to, origin = e.header(p.args[0]), e.header(p.args[1])
-        asm = self.asm
-        metadata = [self.u.program.headers[h].metadata for h in (to, origin)]
-        if any(metadata):
-            if not all(metadata):
-                raise e.refuse("copying between a header and metadata")
-            self.copy_header(to, origin)  # always valid, and never in a frame
-            return
-        self._moved()
-        copy, clear, done = asm.block("assign.copy"), asm.block("assign.clear"), asm.block("assign.done")
-        asm.b.cbranch(self.u.machine.read(FieldRef(origin, "$valid$"), p.source), copy, clear)
-        asm.enter(copy)
-        self.copy_header(to, origin)
-        self.u.machine.set_valid(to, True)
-        asm.b.branch(done)
-        asm.enter(clear)
-        self.u.machine.set_valid(to, False)
-        asm.b.branch(done)
-        asm.enter(done)
-
-    def _add_header(self, e: Evaluator, p: Primitive) -> None:
-        """Make a header valid; one that was not gets all its fields zeroed, as BMv2 does."""
-        header = e.header(p.args[0])
-        asm, b = self.asm, self.asm.b
-        fresh, done = asm.block("add.fresh"), asm.block("add.done")
-        b.cbranch(self.u.machine.read(FieldRef(header, "$valid$"), p.source), done, fresh)
-        asm.enter(fresh)
-        self._moved()
-        self.reset_header(header)
-        self.u.machine.set_valid(header, True)
-        self.u.lengthen(self.u.header_bytes(header))
-        b.branch(done)
-        asm.enter(done)
-
-    def reset_header(self, header: str) -> None:
-        """Zero a header's fields and raw image."""
-        layout, asm, memory = self.u.layout, self.asm, self.u.machine.scratch
-        for ref, slot in layout.slots.items():
-            if ref.header == header:
-                asm.zero(memory, slot.offset, slot.size)
-        asm.zero(memory, layout.raw[header], (self.u.program.headers[header].type.bits + 7) // 8)
-        if header in layout.varbits:  # as in BMv2 the field keeps its length
-            asm.zero(memory, layout.varbits[header].offset, layout.varbits[header].room)
-
-    def _remove_header(self, e: Evaluator, p: Primitive) -> None:
-        header, asm = e.header(p.args[0]), self.asm
-        there, done = asm.block("remove.there"), asm.block("remove.done")
-        asm.b.cbranch(self.u.machine.read(FieldRef(header, "$valid$"), p.source), there, done)
-        asm.enter(there)
-        self._moved()
-        self.u.machine.set_valid(header, False)
-        self.u.lengthen(asm.b.neg(self.u.header_bytes(header)))
-        asm.b.branch(done)
-        asm.enter(done)
-
-    def _stack(self, e: Evaluator, p: Primitive) -> tuple[tuple[str, ...], int]:
-        """The headers of a stack, and by how many of them it moves: by all of a union at a time."""
-        stack, count = p.args[0], p.args[1]
-        if not isinstance(stack, Name) or not isinstance(count, Const):
-            raise e.refuse(f"primitive '{p.op}' by an amount that is not constant")
-        headers, depth = self.u.program.elements(stack.name), self.u.program.depth(stack.name)
-        self._moved()
-        return headers, count.value * (len(headers) // depth)
-
-    def _push(self, e: Evaluator, p: Primitive) -> None:
-        members, count = self._stack(e, p)
-        for i in reversed(range(len(members))):
-            if i >= count:
-                self.copy_header(members[i], members[i - count])
-            else:
-                self.reset_header(members[i])
-                self.u.machine.set_valid(members[i], False)
-
-    def _pop(self, e: Evaluator, p: Primitive) -> None:
-        members, count = self._stack(e, p)
-        for i in range(len(members)):
-            if i + count < len(members):
-                self.copy_header(members[i], members[i + count])
-            else:
-                self.u.machine.set_valid(members[i], False)
-
     def _mark_to_drop(self, e: Evaluator, p: Primitive) -> None:
-        self.u.set_standard("egress_spec", const(32, DROP_PORT))
-        if self.u.copy is not None:
-            self.u.set_standard("mcast_grp", const(32, 0))
+        self.gen.set_standard("egress_spec", const(32, DROP_PORT))
+        if self.gen.copies_block is not None:
+            self.gen.set_standard("mcast_grp", const(32, 0))
 
     def _count(self, e: Evaluator, p: Primitive) -> None:
         array = p.args[0]
-        if not isinstance(array, Name) or array.name not in self.u.counters:
+        if not isinstance(array, Name) or array.name not in self.gen.counters:
             raise e.refuse("counting in something other than a counter array")
-        counter = self.u.counters[array.name]
+        counter = self.gen.counters[array.name]
         bits, _, (index,) = e.whole(p.args[1])
         if self._counted is None:
-            self.u.count(counter.map, counter.size, index)
+            self.gen.count(counter.map, counter.size, index)
             return
         if bits > 64:
             raise e.refuse("a counter's index of more than 64 bits")
@@ -317,38 +193,38 @@ class ActionWriter:
         self.asm.store(self.asm.fit(index, 64), self.asm.at(place, 8), 8)
 
     def _execute_meter(self, e: Evaluator, p: Primitive) -> None:
-        """Meter this frame; an index outside the array does nothing, not even to the result."""
+        """Meter this frame; an index outside the array does nothing and leaves the result as it is."""
         array, at, target = p.args
-        if not isinstance(array, Name) or array.name not in self.u.meters:
+        if not isinstance(array, Name) or array.name not in self.gen.meters:
             raise e.refuse("a meter that is not declared")
         if not isinstance(target, FieldRef):
             raise e.refuse("a meter's result in something other than a field")
         _, _, (index,) = e.whole(at)
-        execute_meter(self.u, self.u.meters[array.name], index, target, p.source)
+        execute_meter(self.gen, self.gen.meters[array.name], index, target, p.source)
 
     def _lock(self, action: Action) -> bool:
-        """Take the lock of the switch's registers where another CPU could come in between.
+        """Take the lock of the switch's registers if another CPU must not interleave with the action.
 
-        BMv2 locks every register that an action touches. One read or write of up to 64 bits is whole by
-        itself; but once some action needs the lock, those that only write have to wait for it too.
+        BMv2 locks every register that an action touches. A single access of up to 64 bits is atomic by
+        itself; but once some action needs the lock, actions that only write have to take it too.
         """
-        ops = _register_ops(action)
-        contended = any(self._needs_lock(a) for a in self.u.program.actions.values())
+        ops = register_ops(action)
+        contended = any(self._registers.needs_lock(a) for a in self.gen.program.actions.values())
         writes = any(p.op == "register_write" for p in ops)
-        if not self._needs_lock(action) and not (writes and contended):
+        if not self._registers.needs_lock(action) and not (writes and contended):
             return False
         self._before_lock(action)
         self.asm.helper(Helper.SPIN_LOCK, self._lock_value())
         return True
 
     def _before_lock(self, action: Action) -> None:
-        """No helper may be called under the lock: numbers are drawn before it, and counted is behind it."""
+        """Draw random numbers before the lock, and defer counting: under the lock no helper may be called."""
         for p in action.primitives:
             if p.op in _NOT_LOCKED:
                 what = f"{_NOT_LOCKED[p.op]} in an action that holds the lock of registers"
                 raise UnsupportedError(what, str(p.source))
             if p.op == "modify_field_rng_uniform":
-                self._drawn[id(p)] = self._draw()
+                self._random.draw(p)
         self._counted = _Counted([p for p in action.primitives if p.op == "count"])
         if len(self._counted.primitives) > CHUNK // _COUNT_SIZE:
             raise UnsupportedError("so many counters in one action", str(action.source))
@@ -356,20 +232,22 @@ class ActionWriter:
             self.asm.store(const(64, 0), self._count_place(i), 8)
 
     def _digest(self, e: Evaluator, p: Primitive) -> None:
-        """Ask for a digest. As in BMv2 it is made at the end of ingress, and of several the last counts."""
+        """Request a digest. As in BMv2 it is made at the end of ingress, and the last request wins."""
         number = p.args[1]
-        if not isinstance(number, Const) or number.value not in self.u.program.digests:
+        if not isinstance(number, Const) or number.value not in self.gen.program.digests:
             raise e.refuse("a digest that is not declared")
-        self.asm.store(const(32, number.value), self.asm.at(self.u.machine.scratch, self.u.layout.digest), 4)
+        self.asm.store(
+            const(32, number.value), self.asm.at(self.gen.machine.scratch, self.gen.layout.digest), 4
+        )
 
     def _count_place(self, i: int) -> Value:
-        """Where it is noted that a counter is to be counted (0 or 1, 64 bits), and which cell (64 bits)."""
-        return self.asm.at(self.u.machine.scratch, self.u.layout.buffer + i * _COUNT_SIZE)
+        """Return the address of a deferred count: a flag (0 or 1, 64 bits) and the cell (64 bits)."""
+        return self.asm.at(self.gen.machine.scratch, self.gen.layout.buffer + i * _COUNT_SIZE)
 
     def _after_lock(self) -> None:
         asm, b = self.asm, self.asm.b
         counted, self._counted = self._counted, None
-        self._drawn.clear()
+        self._random.forget()
         for i, p in enumerate(counted.primitives if counted else []):
             asked, done = asm.block("counted.asked"), asm.block("counted.done")
             flag = asm.load(self._count_place(i), 64, 8)
@@ -377,196 +255,53 @@ class ActionWriter:
             asm.enter(asked)
             array = p.args[0]
             assert isinstance(array, Name)
-            counter = self.u.counters[array.name]
-            self.u.count(counter.map, counter.size, asm.load(asm.at(self._count_place(i), 8), 64, 8))
+            counter = self.gen.counters[array.name]
+            self.gen.count(counter.map, counter.size, asm.load(asm.at(self._count_place(i), 8), 64, 8))
             b.branch(done)
             asm.enter(done)
 
-    def _draw(self) -> Value:
-        """64 random bits."""
-        asm, b = self.asm, self.asm.b
-        low, high = (b.and_(asm.helper(Helper.GET_PRANDOM_U32), const(64, 0xFFFFFFFF)) for _ in range(2))
-        return b.or_(b.shl(high, const(64, 32)), low)
-
-    def _needs_lock(self, action: Action) -> bool:
-        ops = _register_ops(action)
-        names = [a.name for p in ops if isinstance(a := p.args[_REGISTER[p.op]], Name)]
-        return len(ops) > 1 or any(self.u.registers[n].cell_size > 8 for n in names)
-
     def _lock_value(self) -> Value:
-        assert self.u.lock_map is not None
-        return self.asm.map_value(self.u.lock_map)
-
-    def _register_cell(self, e: Evaluator, array: Expr, at: Expr) -> tuple[int, int, Value, Value]:
-        """Width of a register, bits of its cell, whether the index is inside, and the cell's address."""
-        if not isinstance(array, Name) or array.name not in self.u.registers:
-            raise e.refuse("a register that is not declared")
-        asm, b = self.asm, self.asm.b
-        layout = self.u.registers[array.name]
-        _, _, (index,) = e.whole(at)
-        index = asm.fit(index, max(index.type.width, 32))
-        if index.type.width <= 64:  # what is left by a division LLVM knows to be small, and the verifier not
-            index = asm.forget(asm.fit(index, 64))
-        inside = b.icmp_unsigned("<", index, const(index.type.width, layout.size))
-        offset = b.mul(asm.fit(index, 64), const(64, layout.cell_size))
-        return layout.width, layout.cell_size * 8, inside, asm.at(asm.map_value(layout.map), offset)
-
-    def _register_read(self, e: Evaluator, p: Primitive) -> None:
-        """Read a cell; one outside the array reads as 0."""
-        target = p.args[0]
-        if not isinstance(target, FieldRef):
-            raise e.refuse("reading a register into something other than a field")
-        asm, b = self.asm, self.asm.b
-        _, bits, inside, cell = self._register_cell(e, p.args[1], p.args[2])
-        start, there, done = b.block, asm.block("register.there"), asm.block("register.done")
-        b.cbranch(inside, there, done)
-        asm.enter(there)
-        loaded = asm.load(cell, bits, min(bits // 8, 8))
-        b.branch(done)
-        asm.enter(done)
-        value = b.phi(loaded.type)
-        value.add_incoming(loaded, there)
-        value.add_incoming(const(bits, 0), start)
-        self.u.machine.write(target, asm.fit(value, self.u.program.field(target).width), p.source)
-
-    def _register_write(self, e: Evaluator, p: Primitive) -> None:
-        """Write a cell; one outside the array is not written."""
-        asm, b = self.asm, self.asm.b
-        width, bits, inside, cell = self._register_cell(e, p.args[0], p.args[1])
-        value = asm.fit(e.value(p.args[2], width), bits)
-        there, done = asm.block("register.there"), asm.block("register.done")
-        b.cbranch(inside, there, done)
-        asm.enter(there)
-        asm.store(value, cell, min(bits // 8, 8))
-        b.branch(done)
-        asm.enter(done)
-
-    def _random(self, e: Evaluator, p: Primitive) -> None:
-        """A uniform number from low to high, both included."""
-        target, low, high = p.args
-        asm, b = self.asm, self.asm.b
-        if not isinstance(target, FieldRef):
-            raise e.refuse("random into something other than a field")
-        for bound in (low, high):
-            if e.interval(bound).signed or e.interval(bound).bits > 64:
-                raise e.refuse("random outside 0..2^64-1")
-        if id(p) in self._drawn:
-            draw = self._drawn[id(p)]
-            draw = draw if e.interval(high).bits > 32 else b.and_(draw, const(64, 0xFFFFFFFF))
-        else:
-            draw = b.and_(asm.helper(Helper.GET_PRANDOM_U32), const(64, 0xFFFFFFFF))
-        if e.interval(high).bits > 32 and id(p) not in self._drawn:
-            second = b.and_(asm.helper(Helper.GET_PRANDOM_U32), const(64, 0xFFFFFFFF))
-            draw = b.or_(b.shl(draw, const(64, 32)), second)
-        field = self.u.program.field(target)
-        if isinstance(low, Const) and isinstance(high, Const):
-            span = high.value - low.value + 1
-            if span <= 0:
-                raise e.refuse("random with its bounds the wrong way round")
-            if span & (span - 1) == 0:
-                number = b.and_(draw, const(64, span - 1))
-            else:
-                number = self._scale(draw, const(64, span), e.interval(high).bits)
-            number = b.add(number, const(64, low.value))
-        else:
-            base = e.value(low, 64)
-            span = b.add(b.sub(e.value(high, 64), base), const(64, 1))
-            whole = b.icmp_unsigned("==", span, const(64, 0))
-            some = b.select(whole, const(64, 1), span)
-            scaled = self._scale(draw, some, e.interval(high).bits)
-            number = b.add(b.select(whole, draw, scaled), base)
-            # With the bounds the wrong way round, BMv2 leaves the field as it is.
-            ordered = b.icmp_unsigned("<=", base, e.value(high, 64))
-            kept = asm.fit(self.u.machine.read(target, p.source), 64)
-            number = b.select(ordered, number, kept)
-        self.u.machine.write(target, asm.fit(number, field.width), p.source)
-
-    def _hash(self, e: Evaluator, p: Primitive) -> None:
-        """A hash modulo a size, plus a base, in 64 bits; a size of 0 is taken for 1."""
-        target, base, calculation, size = p.args
-        asm, b = self.asm, self.asm.b
-        if not isinstance(target, FieldRef):
-            raise e.refuse("a hash into something other than a field")
-        if not isinstance(calculation, Name) or calculation.name not in self.u.program.calculations:
-            raise e.refuse("a hash that is not declared")
-        number = HashWriter(self.u).hash(self.u.program.calculations[calculation.name])
-        if isinstance(size, Const):
-            modulo = size.value % (1 << 64) or 1
-            if modulo & (modulo - 1) == 0:
-                number = b.and_(number, const(64, modulo - 1))
-            else:
-                number = b.urem(number, const(64, modulo))
-        else:
-            span = e.value(size, 64)
-            zero = b.icmp_unsigned("==", span, const(64, 0))
-            number = b.urem(number, b.select(zero, const(64, 1), span))
-        number = b.add(number, e.value(base, 64))
-        width = self.u.program.field(target).width
-        self.u.machine.write(target, asm.fit(number, width), p.source)
-
-    def _scale(self, draw: Value, span: Value, bits: int) -> Value:
-        # Multiplying keeps the bias below 2^-32 and costs no division, where the product fits 64 bits.
-        b = self.asm.b
-        if bits < 32:
-            return b.lshr(b.mul(draw, span), const(64, 32))
-        return b.urem(draw, span)
+        assert self.gen.lock_map is not None
+        return self.asm.map_value(self.gen.lock_map)
 
     def _truncate(self, e: Evaluator, p: Primitive) -> None:
-        """Ask for the frame to be cut behind the deparser; of several overrides the shortest counts."""
+        """Request that the frame is cut behind the deparser; the shortest of several requests wins."""
         asm, b = self.asm, self.asm.b
-        cell = asm.at(self.u.machine.scratch, self.u.layout.cut)
-        before, override = asm.load(cell, 32, 4), b.add(e.value(p.args[0], 32), const(32, 1))
-        # One less and unsigned, 0 (no override yet) is the largest number.
+        cell = asm.at(self.gen.machine.scratch, self.gen.layout.cut)
+        before, request = asm.load(cell, 32, 4), b.add(e.value(p.args[0], 32), const(32, 1))
+        # 0 (no request yet) minus 1 is the largest unsigned number.
         one = const(32, 1)
-        shorter = b.icmp_unsigned("<", b.sub(override, one), b.sub(before, one))
-        asm.store(b.select(shorter, override, before), cell, 4)
+        shorter = b.icmp_unsigned("<", b.sub(request, one), b.sub(before, one))
+        asm.store(b.select(shorter, request, before), cell, 4)
 
     def _clone(self, e: Evaluator, p: Primitive) -> None:
-        """Ask for a clone. As in BMv2 it is made when the control ends, and of several the last counts."""
+        """Request a clone. As in BMv2 it is made when the control ends, and the last request wins."""
         session, b = self.asm.fit(e.value(p.args[0], 16), 32), self.asm.b
-        asked = const(32, ASKED | self._fields(e, p.args[1]) << 16)
-        cell = self.asm.at(self.u.machine.scratch, self.u.layout.clone)
-        self.asm.store(b.or_(b.and_(session, const(32, SESSION_MASK)), asked), cell, 4)
+        request = const(32, ASKED | self._fields(e, p.args[1]) << 16)
+        cell = self.asm.at(self.gen.machine.scratch, self.gen.layout.clone)
+        self.asm.store(b.or_(b.and_(session, const(32, SESSION_MASK)), request), cell, 4)
 
-    def _ask(self, e: Evaluator, p: Primitive, cell: int) -> None:
-        """Ask for a frame to begin anew, with the field list that it is to preserve."""
+    def _reenter(self, e: Evaluator, p: Primitive, cell: int) -> None:
+        """Request that the frame enters again, with the field list that it preserves."""
         fields = const(32, self._fields(e, p.args[0]))
-        self.asm.store(fields, self.asm.at(self.u.machine.scratch, cell), 4)
+        self.asm.store(fields, self.asm.at(self.gen.machine.scratch, cell), 4)
 
     def _fields(self, e: Evaluator, number: Expr) -> int:
-        if not isinstance(number, Const) or number.value not in self.u.program.field_lists:
+        if not isinstance(number, Const) or number.value not in self.gen.program.field_lists:
             raise e.refuse("a field list that is not declared")
         return number.value
 
     def _exit(self, e: Evaluator, p: Primitive) -> None:
-        # As in BMv2, what follows in the same action still runs; then the control ends.
-        self.asm.store(const(8, 1), self.asm.at(self.u.machine.scratch, self.u.layout.exited))
+        # As in BMv2, the rest of the same action still runs; then the control ends.
+        self.asm.store(const(8, 1), self.asm.at(self.gen.machine.scratch, self.gen.layout.exited))
 
 
-_JUMPS = ("_jump", "_jump_if_zero")
-# What an action cannot do while it holds the lock.
+# Primitives that an action cannot contain while it holds the lock.
 _NOT_LOCKED = {"execute_meter": "a meter"}
 
 
-def _register_ops(action: Action) -> list[Primitive]:
-    return [p for p in action.primitives if p.op in _REGISTER]
-
-
-def loops(action: Action) -> bool:
-    """Whether an action jumps back."""
-    jumps = [(i, p) for i, p in enumerate(action.primitives) if p.op in _JUMPS]
-    return any(_target(p) <= i for i, p in jumps)
-
-
-def _target(p: Primitive) -> int:
-    last = p.args[-1]
-    if not isinstance(last, Const):
-        raise UnsupportedError("a computed jump", str(p.source or Source()))
-    return last.value
-
-
 def is_access(expr: Expr) -> TypeGuard[Op]:
-    """Whether an expression is a field of a header that another expression denotes."""
+    """Return True for a field of a header that another expression denotes."""
     return isinstance(expr, Op) and expr.op == "access_field"
 
 

@@ -26,19 +26,20 @@ STANDARD = "standard_metadata"
 
 
 @dataclass(frozen=True)
-class Again:
-    """What lets frames begin anew (see `again`): a map with their mark and the program's number.
+class Recirculation:
+    """What a program needs for frames that enter again (see `recirculation`).
 
-    `mark` and `ifindex` are those of the frame.
+    `identity` is a map with the mark of such frames and the program's number; `mark` and `ifindex` are those
+    of the frame at hand.
     """
 
-    names: int
+    identity: int
     mark: Value
     ifindex: Value
 
 
 @dataclass
-class Unit:
+class CodegenContext:
     """One function under construction: its code, its maps, and values read once at its start."""
 
     program: Program
@@ -47,7 +48,6 @@ class Unit:
     machine: Machine
     ctx: Value
     length: Value  # i32, bytes on the wire when the frame came in
-    ingress_port: Value  # i32
     zero_key: Value  # address of a u32 0
     index_key: Value  # address of a u32 to write a map index to
     drop: object  # the block that drops the frame
@@ -65,8 +65,8 @@ class Unit:
     truncates: bool = False  # whether some statement cuts frames
     frame_length: Value = None  # i32, bytes that the frame has now; before the deparser those it came with
     wrong: Any = None  # the block to go to where an assertion fails, if that is not `drop`
-    copy: Any = None  # the block that makes copies, where the program multicasts or clones
-    again: Again | None = None  # where frames can begin anew
+    copies_block: Any = None  # the block that makes copies, where the program multicasts or clones
+    recirculation: Recirculation | None = None  # where frames can begin anew
 
     def count(self, map_index: int, cells: int, index: Value) -> None:
         """Add this frame to a counter cell; an index outside the array counts nothing."""

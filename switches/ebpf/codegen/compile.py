@@ -7,12 +7,13 @@ from collections import Counter
 from linux.bpf import map_marks
 from linux.errors import UnsupportedError
 from switches.ebpf.codegen.backend.debug_info import SECTION as MARKS
-from switches.ebpf.codegen.backend.debug_info import largest, place_at, places_of, split
+from switches.ebpf.codegen.backend.debug_info import largest, read_source_map
 from switches.ebpf.codegen.backend.elf import section
 from switches.ebpf.codegen.backend.stack import LIMIT_BYTES, beyond
 from switches.ebpf.codegen.backend.worker import TooLargeError, compile_ir
 from switches.ebpf.codegen.translation import SECTION, translate
 from switches.ebpf.plan.compiled import Compiled
+from switches.ebpf.plan.source_map import split_place
 from switches.v1model.bmv2_json import read_program
 from switches.v1model.program import Program
 
@@ -40,17 +41,17 @@ def _compile(program: Program) -> Compiled:
     try:
         made = compile_ir(translation.ir)
     except TooLargeError as exc:
-        what, where = split(largest(translation.ir, translation.marks))
+        what, where = split_place(largest(translation.ir, translation.places))
         construct = f"a program of so many instructions, most of them for {what},"
         raise UnsupportedError(construct, where) from exc
-    places = places_of(section(made, MARKS), translation.marks)
+    source_map = read_source_map(section(made, MARKS), translation.places)
     code = section(made, SECTION)
     maps = len({number for _, number in map_marks(code)})
     if maps > MAPS:
         raise UnsupportedError(f"a program whose tables, counters, meters and registers take {maps} maps")
     if deep := beyond(code):
         # The part that most of them are in: in others some value only waits for its use.
-        ((place, _),) = Counter(place_at(places, i) for i in deep).most_common(1)
-        what, where = split(place or "the program")
+        ((place, _),) = Counter(source_map.place_at(i) for i in deep).most_common(1)
+        what, where = split_place(place or "the program")
         raise UnsupportedError(f"{what}, which takes more than {LIMIT_BYTES} bytes of stack,", where)
-    return Compiled(program, translation.plan, code, places)
+    return Compiled(program, translation.plan, code, source_map)

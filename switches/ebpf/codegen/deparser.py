@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from switches.ebpf.codegen.analysis.header_offsets import find_places
+from switches.ebpf.codegen.analysis.header_offsets import find_header_offsets
 from switches.ebpf.codegen.backend.asm import Helper, Value, const
-from switches.ebpf.codegen.codegen_context import Unit
+from switches.ebpf.codegen.codegen_context import CodegenContext
 from switches.ebpf.codegen.payload import walk
 from switches.v1model.expressions import NOWHERE, FieldRef
 
@@ -13,21 +13,21 @@ _TAKE_FROM = 54  # bytes of Ethernet and IPv6, which have to be left: more than 
 _AT_ONCE = 8  # headers whose sizes are at hand together
 
 
-def valid_bytes(u: Unit) -> Value:
+def valid_bytes(gen: CodegenContext) -> Value:
     """How many bytes the headers have that are valid now and go out."""
-    asm, b, total = u.asm, u.asm.b, const(32, 0)
-    for h in u.program.deparser.order:
-        there = asm.fit(asm.load(asm.at(u.machine.scratch, u.layout.valid[h]), 8), 32)
-        total = b.add(total, b.mul(there, u.header_bytes(h)))
+    asm, b, total = gen.asm, gen.asm.b, const(32, 0)
+    for h in gen.program.deparser.order:
+        there = asm.fit(asm.load(asm.at(gen.machine.scratch, gen.layout.valid[h]), 8), 32)
+        total = b.add(total, b.mul(there, gen.header_bytes(h)))
     return total
 
 
 class DeparserWriter:
-    """Writes the deparser of a unit."""
+    """Writes the deparser of a gen."""
 
-    def __init__(self, unit: Unit) -> None:
-        self.u = unit
-        self.asm = unit.asm
+    def __init__(self, gen: CodegenContext) -> None:
+        self.gen = gen
+        self.asm = gen.asm
 
     def run(self) -> Value:
         """Write back every valid header in order. Returns the length of the frame; ends in an open block.
@@ -36,10 +36,10 @@ class DeparserWriter:
         somebody wrote to are written back.
         """
         asm, b = self.asm, self.asm.b
-        places = find_places(self.u.program)
+        places = find_header_offsets(self.gen.program)
         if places is None:
             return self._emitted()
-        moved = asm.load(asm.at(self.u.machine.scratch, self.u.layout.moved), 8)
+        moved = asm.load(asm.at(self.gen.machine.scratch, self.gen.layout.moved), 8)
         same, other, done = asm.block("same.headers"), asm.block("other.headers"), asm.block("deparsed")
         b.cbranch(b.icmp_unsigned("==", moved, const(8, 0)), same, other)
         asm.enter(other)
@@ -47,24 +47,24 @@ class DeparserWriter:
         rewritten = b.block
         b.branch(done)
         asm.enter(same)
-        for h in self.u.program.deparser.order:
-            if h in places and self.u.layout.written(h):
+        for h in self.gen.program.deparser.order:
+            if h in places and self.gen.layout.written(h):
                 self._emit_written(h, places[h])
         kept = b.block
         b.branch(done)
         asm.enter(done)
-        length = b.phi(self.u.frame_length.type)
+        length = b.phi(self.gen.frame_length.type)
         length.add_incoming(changed, rewritten)
-        length.add_incoming(self.u.frame_length, kept)
+        length.add_incoming(self.gen.frame_length, kept)
         return length
 
     def _emitted(self) -> Value:
-        parsed = self.asm.load(self.asm.at(self.u.machine.scratch, self.u.layout.parsed), 32, 4)
-        return self.asm.b.sub(self.asm.b.add(self.u.frame_length, self.emit_all()), parsed)
+        parsed = self.asm.load(self.asm.at(self.gen.machine.scratch, self.gen.layout.parsed), 32, 4)
+        return self.asm.b.sub(self.asm.b.add(self.gen.frame_length, self.emit_all()), parsed)
 
     def emit_all(self) -> Value:
         """Fit the frame to the headers that are valid now, and write all of them. Returns their size."""
-        asm, order = self.asm, self.u.program.deparser.order
+        asm, order = self.asm, self.gen.program.deparser.order
         size: Value = const(32, 0)
         for number, h in enumerate(order, 1):
             size = self._behind(h, size)
@@ -74,7 +74,7 @@ class DeparserWriter:
         # Sums once more, for all of them at hand at once would be too much for the stack.
         offset: Value = const(32, 0)
         for h in order:
-            self._emit(h, self.u.machine.read(FieldRef(h, "$valid$"), NOWHERE), offset)
+            self._emit(h, self.gen.machine.read(FieldRef(h, "$valid$"), NOWHERE), offset)
             offset = self._behind(h, offset)
         return offset
 
@@ -82,24 +82,24 @@ class DeparserWriter:
         """The offset behind a header at an offset, which is the same if that header does not go out."""
         asm, b = self.asm, self.asm.b
         # A product, and no choice: the verifier would follow every combination of headers by itself.
-        there = asm.fit(asm.load(asm.at(self.u.machine.scratch, self.u.layout.valid[header]), 8), 32)
-        return b.add(offset, b.mul(there, self.u.header_bytes(header)))
+        there = asm.fit(asm.load(asm.at(self.gen.machine.scratch, self.gen.layout.valid[header]), 8), 32)
+        return b.add(offset, b.mul(there, self.gen.header_bytes(header)))
 
     def _emit_written(self, header: str, places: frozenset[int]) -> None:
         """Write a header back to where it was, if it is there and some field of it was written."""
-        asm, b, layout = self.asm, self.asm.b, self.u.layout
-        valid = self.u.machine.read(FieldRef(header, "$valid$"), NOWHERE)
-        dirty = asm.fit(asm.load(asm.at(self.u.machine.scratch, layout.dirty[header]), 8), 1)
+        asm, b, layout = self.asm, self.asm.b, self.gen.layout
+        valid = self.gen.machine.read(FieldRef(header, "$valid$"), NOWHERE)
+        dirty = asm.fit(asm.load(asm.at(self.gen.machine.scratch, layout.dirty[header]), 8), 1)
         if len(places) == 1:
             start: Value = const(32, *places)
         else:
-            start = asm.fit(asm.load(asm.at(self.u.machine.scratch, layout.place[header]), 16, 2), 32)
+            start = asm.fit(asm.load(asm.at(self.gen.machine.scratch, layout.place[header]), 16, 2), 32)
         self._emit(header, b.and_(valid, dirty), start)
 
     def cut(self, length: Value) -> None:
         """Shorten the frame, of that length, to what truncate() said, if it did and the frame is longer."""
         asm, b = self.asm, self.asm.b
-        cut = asm.load(asm.at(self.u.machine.scratch, self.u.layout.cut), 32, 4)
+        cut = asm.load(asm.at(self.gen.machine.scratch, self.gen.layout.cut), 32, 4)
         asked, shorten, done = asm.block("cut.asked"), asm.block("cut.shorten"), asm.block("cut.done")
         b.cbranch(b.icmp_unsigned("==", cut, const(32, 0)), done, asked)
         asm.enter(asked)
@@ -107,14 +107,14 @@ class DeparserWriter:
         b.cbranch(b.icmp_unsigned("<", keep, length), shorten, done)
         asm.enter(shorten)
         # The kernel keeps no less than an Ethernet header, and drops what BMv2 would send as a stub of one.
-        failed = asm.helper(Helper.SKB_CHANGE_TAIL, self.u.ctx, keep, const(64, 0))
-        b.cbranch(b.icmp_unsigned("==", failed, const(64, 0)), done, self.u.drop)
+        failed = asm.helper(Helper.SKB_CHANGE_TAIL, self.gen.ctx, keep, const(64, 0))
+        b.cbranch(b.icmp_unsigned("==", failed, const(64, 0)), done, self.gen.drop)
         asm.enter(done)
 
     def _fit(self, offset: Value) -> None:
         """Resize the frame where its headers now take more or less room than was parsed."""
         asm, b = self.asm, self.asm.b
-        parsed = asm.load(asm.at(self.u.machine.scratch, self.u.layout.parsed), 32, 4)
+        parsed = asm.load(asm.at(self.gen.machine.scratch, self.gen.layout.parsed), 32, 4)
         same, other = asm.block("same.length"), asm.block("other.length")
         b.cbranch(b.icmp_unsigned("==", offset, parsed), same, other)
         asm.enter(other)
@@ -128,8 +128,8 @@ class DeparserWriter:
         grow, shrink, done = asm.block("grow"), asm.block("shrink"), asm.block("resized")
         b.cbranch(b.icmp_unsigned(">", want, have), grow, shrink)
         asm.enter(grow)
-        failed = asm.helper(Helper.SKB_CHANGE_HEAD, self.u.ctx, b.sub(want, have), const(64, 0))
-        b.cbranch(b.icmp_unsigned("==", failed, const(64, 0)), done, self.u.drop)
+        failed = asm.helper(Helper.SKB_CHANGE_HEAD, self.gen.ctx, b.sub(want, have), const(64, 0))
+        b.cbranch(b.icmp_unsigned("==", failed, const(64, 0)), done, self.gen.drop)
         asm.enter(shrink)
         # For IP the kernel can take bytes out behind the Ethernet header and its tags. It is asked first:
         # nobody may shorten a frame from its end to less than what the headers of its sender took.
@@ -137,39 +137,39 @@ class DeparserWriter:
         b.cbranch(b.icmp_unsigned(">=", want, const(32, _TAKE_FROM)), take, move)
         asm.enter(take)
         failed = asm.helper(
-            Helper.SKB_ADJUST_ROOM, self.u.ctx, b.sub(want, have), const(64, _ROOM_AT_MAC), const(64, 0)
+            Helper.SKB_ADJUST_ROOM, self.gen.ctx, b.sub(want, have), const(64, _ROOM_AT_MAC), const(64, 0)
         )
         b.cbranch(b.icmp_unsigned("==", failed, const(64, 0)), done, move)
         asm.enter(move)
         self._move_payload(want, have)
-        length = b.sub(b.add(self.u.frame_length, want), have)
-        failed = asm.helper(Helper.SKB_CHANGE_TAIL, self.u.ctx, length, const(64, 0))
-        b.cbranch(b.icmp_unsigned("==", failed, const(64, 0)), done, self.u.drop)
+        length = b.sub(b.add(self.gen.frame_length, want), have)
+        failed = asm.helper(Helper.SKB_CHANGE_TAIL, self.gen.ctx, length, const(64, 0))
+        b.cbranch(b.icmp_unsigned("==", failed, const(64, 0)), done, self.gen.drop)
         asm.enter(done)
 
     def _move_payload(self, to: Value, origin: Value) -> None:
         """Move the payload towards the front."""
         b = self.asm.b
-        left = b.sub(self.u.frame_length, origin)
+        left = b.sub(self.gen.frame_length, origin)
         walk(self.asm, left, lambda at, size: self._move(b.add(to, at), b.add(origin, at), size))
 
     def _move(self, to: Value, origin: Value, size: int) -> None:
         """Copy `size` bytes of the frame from one offset to another."""
         asm, b = self.asm, self.asm.b
-        buffer = asm.at(self.u.machine.scratch, self.u.layout.buffer)
+        buffer = asm.at(self.gen.machine.scratch, self.gen.layout.buffer)
         for step, offset in ((Helper.SKB_LOAD_BYTES, origin), (Helper.SKB_STORE_BYTES, to)):
             fine = asm.block("moving")
             args = [asm.fit(offset, 64), buffer, const(64, size)]
             args += [const(64, 0)] if step is Helper.SKB_STORE_BYTES else []
-            failed = asm.helper(step, self.u.ctx, *args)
-            b.cbranch(b.icmp_unsigned("==", failed, const(64, 0)), fine, self.u.drop)
+            failed = asm.helper(step, self.gen.ctx, *args)
+            b.cbranch(b.icmp_unsigned("==", failed, const(64, 0)), fine, self.gen.drop)
             asm.enter(fine)
 
     def _emit(self, header: str, valid: Value, start: Value) -> None:
-        asm, b, layout = self.asm, self.asm.b, self.u.layout
+        asm, b, layout = self.asm, self.asm.b, self.gen.layout
         written = layout.written(header)
-        size = (self.u.program.headers[header].type.bits + 7) // 8
-        varbit = self.u.program.headers[header].type.varbit
+        size = (self.gen.program.headers[header].type.bits + 7) // 8
+        varbit = self.gen.program.headers[header].type.varbit
         if not size and varbit is None:
             return
         present, done = asm.block(f"emit.{header}"), asm.block(f"emitted.{header}")
@@ -184,11 +184,11 @@ class DeparserWriter:
             before, slot = varbit.offset // 8, layout.varbits[header]
             if before:
                 self._store(start, raw, const(64, before))
-            length = asm.load(asm.at(self.u.machine.scratch, slot.length), 32, 4)
+            length = asm.load(asm.at(self.gen.machine.scratch, slot.length), 32, 4)
             some, behind = asm.block("varbit.some"), asm.block("varbit.behind")
             b.cbranch(b.icmp_unsigned("==", length, const(32, 0)), behind, some)
             asm.enter(some)
-            self._store(b.add(start, const(32, before)), slot.offset, self.u.varbit_bytes(header))
+            self._store(b.add(start, const(32, before)), slot.offset, self.gen.varbit_bytes(header))
             b.branch(behind)
             asm.enter(behind)
             if size > before:
@@ -201,19 +201,19 @@ class DeparserWriter:
         """Write bytes of scratch memory into the frame."""
         asm, b = self.asm, self.asm.b
         fine = asm.block("stored")
-        origin = asm.at(self.u.machine.scratch, scratch_offset)
+        origin = asm.at(self.gen.machine.scratch, scratch_offset)
         failed = asm.helper(
-            Helper.SKB_STORE_BYTES, self.u.ctx, asm.fit(start, 64), origin, count, const(64, 0)
+            Helper.SKB_STORE_BYTES, self.gen.ctx, asm.fit(start, 64), origin, count, const(64, 0)
         )
-        b.cbranch(b.icmp_unsigned("==", failed, const(64, 0)), fine, self.u.drop)
+        b.cbranch(b.icmp_unsigned("==", failed, const(64, 0)), fine, self.gen.drop)
         asm.enter(fine)
 
     def _pack(self, ref: FieldRef) -> None:
         """Put a field's bits back into the raw image of its header."""
-        asm, b, memory = self.asm, self.asm.b, self.u.machine.scratch
-        field = self.u.program.field(ref)
-        base = self.u.layout.raw[ref.header]
-        bits = self.u.machine.read(ref, NOWHERE)
+        asm, b, memory = self.asm, self.asm.b, self.gen.machine.scratch
+        field = self.gen.program.field(ref)
+        base = self.gen.layout.raw[ref.header]
+        bits = self.gen.machine.read(ref, NOWHERE)
         first, last = field.offset // 8, (field.offset + field.width - 1) // 8
         size = last - first + 1
         behind = (last + 1) * 8 - (field.offset + field.width)

@@ -72,7 +72,7 @@ class Machine:
     def set_valid(self, header: str, valid: bool) -> None:
         """Set or clear a header's validity. Setting it clears that of the others in its union."""
         self.asm.store(const(8, int(valid)), self.asm.at(self.scratch, self.layout.valid[header]))
-        for rival in self.program.rivals(header) if valid else ():
+        for rival in self.program.exclusive_with(header) if valid else ():
             self.asm.store(const(8, 0), self.asm.at(self.scratch, self.layout.valid[rival]))
 
 
@@ -91,7 +91,6 @@ class Evaluator:
         self.asm = machine.asm
         self.where = where
         self.params = params  # (width, value) of each parameter of the action
-        self.lookahead_base: int | None = None
 
     def refuse(self, construct: str) -> UnsupportedError:
         """The error that refuses a construct of this statement."""

@@ -15,7 +15,7 @@ from linux.errors import UnsupportedError
 from switches.ebpf.codegen.actions import ActionWriter
 from switches.ebpf.codegen.analysis.header_offsets import At, endless, follow_parser
 from switches.ebpf.codegen.backend.asm import Helper, Value, const
-from switches.ebpf.codegen.codegen_context import Unit
+from switches.ebpf.codegen.codegen_context import CodegenContext
 from switches.ebpf.codegen.expressions import Evaluator
 from switches.ebpf.codegen.externs.value_sets import find_member
 from switches.ebpf.plan.layouts import WIDEST
@@ -40,18 +40,18 @@ STATE_LIMIT = 256  # written states
 class ParserWriter:
     """Writes the parser of a unit; `done` is the block behind it."""
 
-    def __init__(self, unit: Unit, done: Any) -> None:
-        self.u = unit
-        self.asm = unit.asm
+    def __init__(self, gen: CodegenContext, done: Any) -> None:
+        self.gen = gen
+        self.asm = gen.asm
         self.done = done
         self.written: dict[tuple[str, At], Any] = {}
         self.pending: list[tuple[str, At]] = []
         self.folded = False  # positions are known only at run time, for there are too many of them
-        self.statements = ActionWriter(unit, done)
+        self.statements = ActionWriter(gen, done)
 
     def run(self) -> None:
         """Write all states that can be reached. The builder ends in `done`."""
-        program, parser = self.u.program, self.u.program.parser
+        program, parser = self.gen.program, self.gen.program.parser
         steps = follow_parser(program, STATE_LIMIT, folded=False)
         if steps is None:
             self.folded = True
@@ -81,21 +81,21 @@ class ParserWriter:
         here = const(32, at.offset + further)
         if not at.turns:
             return here
-        base = self.asm.load(self.asm.at(self.u.machine.scratch, self.u.layout.base), 32, 4)
+        base = self.asm.load(self.asm.at(self.gen.machine.scratch, self.gen.layout.base), 32, 4)
         return self.asm.b.add(here, base)
 
     def _passed(self, at: At, count: Value) -> At:
         """Note that bytes whose number is known only at run time lie before what comes next."""
-        cell = self.asm.at(self.u.machine.scratch, self.u.layout.base)
+        cell = self.asm.at(self.gen.machine.scratch, self.gen.layout.base)
         before = self.asm.load(cell, 32, 4)
         self.asm.store(self.asm.b.add(before, count), cell, 4)
         return replace(at, turns=at.turns + 1)
 
     def _stop(self, at: At, error: str | None = None) -> None:
         asm = self.asm
-        asm.store(self._position(at), asm.at(self.u.machine.scratch, self.u.layout.parsed), 4)
+        asm.store(self._position(at), asm.at(self.gen.machine.scratch, self.gen.layout.parsed), 4)
         if error is not None:
-            self.u.set_standard("parser_error", const(32, self.u.program.errors.get(error, 0)))
+            self.gen.set_standard("parser_error", const(32, self.gen.program.errors.get(error, 0)))
         asm.b.branch(self.done)
 
     def _state(self, state: ParserState, at: At) -> None:
@@ -118,7 +118,7 @@ class ParserWriter:
                 case _:
                     resolved = tuple(self._resolve(a, at, str(op.source)) for a in op.args)
                     self.statements.statement(replace(op, args=resolved))
-                    at = at.moved(self.u.program, op)
+                    at = at.moved(self.gen.program, op)
         self._select(state, at)
 
     def _demand(self, condition: Value, at: At, error: str) -> None:
@@ -132,7 +132,7 @@ class ParserWriter:
 
     def _need(self, end: Value, at: At) -> None:
         """Stop with PacketTooShort unless the frame has `end` bytes."""
-        self._demand(self.asm.b.icmp_unsigned(">=", self.u.frame_length, end), at, "PacketTooShort")
+        self._demand(self.asm.b.icmp_unsigned(">=", self.gen.frame_length, end), at, "PacketTooShort")
 
     def _advance(self, count: int, at: At) -> At:
         self._need(self._position(at, count), at)
@@ -146,30 +146,30 @@ class ParserWriter:
     def _whole_bytes(self, bits: Expr, op: Primitive, at: At) -> Value:
         """A computed number of bits in bytes, as an i32; the parser stops where it is not whole bytes."""
         b = self.asm.b
-        number = Evaluator(self.u.machine, op.source).value(self._resolve(bits, at, str(op.source)), 32)
+        number = Evaluator(self.gen.machine, op.source).value(self._resolve(bits, at, str(op.source)), 32)
         rest = b.and_(number, const(32, 7))
         self._demand(b.icmp_unsigned("==", rest, const(32, 0)), at, "ParserInvalidArgument")
         return b.lshr(number, const(32, 3))
 
     def _extract(self, op: Primitive, at: At) -> At:
-        found = at.extract(self.u.program, op.args[0])
+        found = at.extract(self.gen.program, op.args[0])
         if found is None:
             self._stop(at, "StackOutOfBounds")
             self.asm.enter(self.asm.block("unreachable"))
             return at
         header, after = found
         where = self._position(at)
-        kind = self.u.program.headers[header].type
+        kind = self.gen.program.headers[header].type
         size = kind.bits // 8
-        raw = self.u.layout.raw[header]
+        raw = self.gen.layout.raw[header]
         if kind.varbit is not None:
             after = self._fetch_varbit(op, header, kind.varbit, at, after)
         elif size:
             self._fetch(raw, self._position(at), size, at)
         self._unpack(header, raw)
-        self.u.machine.set_valid(header, True)
-        if self.u.layout.written(header):
-            place = self.asm.at(self.u.machine.scratch, self.u.layout.place[header])
+        self.gen.machine.set_valid(header, True)
+        if self.gen.layout.written(header):
+            place = self.asm.at(self.gen.machine.scratch, self.gen.layout.place[header])
             self.asm.store(self.asm.fit(where, 16), place, 2)
         return replace(after, offset=at.offset + size)
 
@@ -183,8 +183,8 @@ class ParserWriter:
         if varbit.offset % 8:
             what = f"variable-length field {varbit.name} of {header}, which does not begin with a byte"
             raise UnsupportedError(what, str(op.source))
-        asm, b, layout, memory = self.asm, self.asm.b, self.u.layout, self.u.machine.scratch
-        slot, size = layout.varbits[header], self.u.program.headers[header].type.bits // 8
+        asm, b, layout, memory = self.asm, self.asm.b, self.gen.layout, self.gen.machine.scratch
+        slot, size = layout.varbits[header], self.gen.program.headers[header].type.bits // 8
         count = self._whole_bytes(op.args[1], op, at)
         self._need(b.add(self._position(at, size), count), at)
         most = b.icmp_unsigned("<=", count, const(32, varbit.size))
@@ -199,7 +199,7 @@ class ParserWriter:
         some, done = asm.block("varbit.some"), asm.block("varbit.done")
         b.cbranch(b.icmp_unsigned("==", count, const(32, 0)), done, some)
         asm.enter(some)
-        self._fetch(slot.offset, self._position(at, before), self.u.varbit_bytes(header), at)
+        self._fetch(slot.offset, self._position(at, before), self.gen.varbit_bytes(header), at)
         b.branch(done)
         asm.enter(done)
         behind = self._passed(at, asm.load(asm.at(memory, slot.length), 32, 4))
@@ -211,27 +211,27 @@ class ParserWriter:
         """Copy bytes of the frame into scratch memory, or stop with PacketTooShort."""
         asm = self.asm
         there, short = asm.block("there"), asm.block("short")
-        to = asm.at(self.u.machine.scratch, scratch_offset)
+        to = asm.at(self.gen.machine.scratch, scratch_offset)
         count = const(64, size) if isinstance(size, int) else size
-        failed = asm.helper(Helper.SKB_LOAD_BYTES, self.u.ctx, asm.fit(offset, 64), to, count)
+        failed = asm.helper(Helper.SKB_LOAD_BYTES, self.gen.ctx, asm.fit(offset, 64), to, count)
         asm.b.cbranch(asm.b.icmp_unsigned("==", failed, const(64, 0)), there, short)
         asm.enter(short)
         self._stop(at, "PacketTooShort")
         asm.enter(there)
 
     def _unpack(self, header: str, raw: int) -> None:
-        for name, field in self.u.program.headers[header].field_by_name.items():
+        for name, field in self.gen.program.headers[header].field_by_name.items():
             ref = FieldRef(header, name)
-            if ref in self.u.layout.slots:
+            if ref in self.gen.layout.slots:
                 bits = self._bits(raw * 8 + field.offset, field.width)
-                self.u.machine.fill(ref, bits, NOWHERE)
+                self.gen.machine.fill(ref, bits, NOWHERE)
 
     def _bits(self, offset: int, width: int) -> Value:
         """Bits of scratch memory, most significant first, as an integer of that width."""
         asm = self.asm
         first, last = offset // 8, (offset + width - 1) // 8
         size = last - first + 1
-        value = asm.load_be(self.u.machine.scratch, first, size)
+        value = asm.load_be(self.gen.machine.scratch, first, size)
         behind = (last + 1) * 8 - (offset + width)
         if behind:
             value = asm.b.lshr(value, const(size * 8, behind))
@@ -242,7 +242,7 @@ class ParserWriter:
             raise UnsupportedError(f"lookahead of {expr.width} bits", source)
         first = self._position(at, expr.offset // 8)
         size = (expr.offset % 8 + expr.width + 7) // 8
-        buffer = self.u.layout.buffer
+        buffer = self.gen.layout.buffer
         self._fetch(buffer, first, size, at)
         return self._bits(buffer * 8 + expr.offset % 8, expr.width)
 
@@ -252,15 +252,15 @@ class ParserWriter:
             index = at.next_index(expr.stack) - 1
             if index < 0:
                 raise UnsupportedError(f"field {expr.field} of the empty stack {expr.stack}", source)
-            header = self.u.program.element(expr.stack, index)
-            if expr.field not in self.u.program.headers[header].field_by_name and expr.field == "last":
+            header = self.gen.program.element(expr.stack, index)
+            if expr.field not in self.gen.program.headers[header].field_by_name and expr.field == "last":
                 return Name("header", header)  # p4c writes so where the element is meant as a whole
             return FieldRef(header, expr.field)
         if isinstance(expr, UnionStackField):
             index = at.next_index(expr.stack) - 1
             if index < 0:
                 raise UnsupportedError(f"field {expr.field} of the empty stack {expr.stack}", source)
-            return FieldRef(self.u.program.element(expr.stack, index, expr.header), expr.field)
+            return FieldRef(self.gen.program.element(expr.stack, index, expr.header), expr.field)
         if isinstance(expr, Op):
             if expr.op == "last_stack_index" and isinstance(expr.right, Name):
                 return Const(at.next_index(expr.right.name) - 1)
@@ -275,19 +275,19 @@ class ParserWriter:
         target, origin = op.args
         if isinstance(origin, Lookahead) and isinstance(target, FieldRef):
             bits = self._lookahead(origin, at, str(op.source))
-            width = self.u.program.field(target).width
-            self.u.machine.write(target, self.asm.fit(bits, width), op.source)
+            width = self.gen.program.field(target).width
+            self.gen.machine.write(target, self.asm.fit(bits, width), op.source)
             return
         resolved = tuple(self._resolve(a, at, str(op.source)) for a in op.args)
         self.statements.statement(replace(op, args=resolved))
 
     def _verify(self, op: Primitive, at: At) -> None:
         asm = self.asm
-        e = Evaluator(self.u.machine, op.source)
+        e = Evaluator(self.gen.machine, op.source)
         fine, wrong = asm.block("verified"), asm.block("unverified")
         asm.b.cbranch(e.truth(self._resolve(op.args[0], at, str(op.source))), fine, wrong)
         asm.enter(wrong)
-        self.u.set_standard("parser_error", e.value(op.args[1], 32))
+        self.gen.set_standard("parser_error", e.value(op.args[1], 32))
         self._stop(at)
         asm.enter(fine)
 
@@ -295,7 +295,7 @@ class ParserWriter:
         asm, source = self.asm, str(state.source)
         if self.folded and at.offset:
             at = self._passed(replace(at, offset=0), const(32, at.offset))
-        e = Evaluator(self.u.machine, state.source)
+        e = Evaluator(self.gen.machine, state.source)
         keys: list[tuple[Value, int]] = []  # value and its width with padding
         for k in state.key:
             if isinstance(k, Lookahead):
@@ -304,7 +304,7 @@ class ParserWriter:
                 resolved = self._resolve(k, at, source)
                 if not isinstance(resolved, FieldRef):
                     raise UnsupportedError("a select on something other than fields and lookahead", source)
-                bits = e.value(resolved, self.u.program.field(resolved).width)
+                bits = e.value(resolved, self.gen.program.field(resolved).width)
             keys.append((bits, (bits.type.width + 7) // 8 * 8))
         for t in state.transitions:
             if t.kind == "default":
@@ -312,8 +312,8 @@ class ParserWriter:
                 return
             taken, next_test = asm.block("select.taken"), asm.block("select.next")
             if t.value_set is not None:
-                layout = self.u.value_sets[t.value_set]
-                find_member(self.u, layout, self._members(keys, t, state), taken, next_test)
+                layout = self.gen.value_sets[t.value_set]
+                find_member(self.gen, layout, self._members(keys, t, state), taken, next_test)
             else:
                 asm.b.cbranch(self._matches(keys, t.value, t.mask), taken, next_test)
             asm.enter(taken)
@@ -323,7 +323,7 @@ class ParserWriter:
 
     def _members(self, keys: list[tuple[Value, int]], t: Transition, state: ParserState) -> list[Value]:
         assert t.value_set is not None
-        widths = [slot.width for slot in self.u.value_sets[t.value_set].key]
+        widths = [slot.width for slot in self.gen.value_sets[t.value_set].key]
         if widths != [bits.type.width for bits, _ in keys] or t.mask is not None:
             raise UnsupportedError(f"value set {t.value_set} in selects of other widths", str(state.source))
         return [bits for bits, _ in keys]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from switches.ebpf.codegen.analysis.scratch_layout import CHUNK
 from switches.ebpf.codegen.backend.asm import I32, Asm, Helper, Value, const
-from switches.ebpf.codegen.codegen_context import Unit
+from switches.ebpf.codegen.codegen_context import CodegenContext
 
 _CHUNKS = 65536 // CHUNK  # no frame is longer
 _WORD = 4  # bpf_csum_diff takes whole ones
@@ -51,15 +51,15 @@ def walk(asm: Asm, count: Value, visit: Callable[[Value, int], None]) -> None:
         size //= 2
 
 
-def payload_sum(unit: Unit) -> Value:
+def payload_sum(gen: CodegenContext) -> Value:
     """The 16-bit words of the payload, most significant byte first, added as RFC 1071 does; 64 bits.
 
     As in BMv2 the payload ends where truncate() has cut it. To be used before the frame changes its length.
     """
-    asm, b, layout, memory = unit.asm, unit.asm.b, unit.layout, unit.machine.scratch
+    asm, b, layout, memory = gen.asm, gen.asm.b, gen.layout, gen.machine.scratch
     start = asm.load(asm.at(memory, layout.parsed), 32, 4)
-    count = b.sub(unit.frame_length, start)
-    if unit.truncates:
+    count = b.sub(gen.frame_length, start)
+    if gen.truncates:
         keep = b.sub(asm.load(asm.at(memory, layout.cut), 32, 4), const(32, 1))  # the largest number without
         count = b.select(b.icmp_unsigned("<", keep, count), keep, count)
     total, buffer = asm.at(memory, layout.key), asm.at(memory, layout.buffer)
@@ -71,8 +71,8 @@ def payload_sum(unit: Unit) -> Value:
         if size < _WORD:
             asm.zero(memory, layout.buffer, _WORD)
         where = asm.fit(b.add(start, at), 64)
-        failed = asm.helper(Helper.SKB_LOAD_BYTES, unit.ctx, where, buffer, const(64, size))
-        b.cbranch(b.icmp_unsigned("==", failed, const(64, 0)), fine, unit.drop)
+        failed = asm.helper(Helper.SKB_LOAD_BYTES, gen.ctx, where, buffer, const(64, size))
+        b.cbranch(b.icmp_unsigned("==", failed, const(64, 0)), fine, gen.drop)
         asm.enter(fine)
         seed = asm.load(total, 64, 8)
         null = const(64, 0)

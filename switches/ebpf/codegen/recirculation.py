@@ -1,9 +1,9 @@
-"""Frames that begin anew: clones, resubmit, recirculate.
+"""Frames that enter the pipeline again: clones, resubmit, recirculate.
 
 A tc program has one frame. So it sends such a frame, or a clone of it, to the port that it came in on, as if
-it came in there once more (bpf_redirect with BPF_F_INGRESS): the kernel puts it into its queue of received
-frames and runs the program for it. What has to be known of it then is at its end: what scratch memory held
-below `key`, and a trailer. Such frames bear a mark that others do not have.
+it had arrived there once more (bpf_redirect with BPF_F_INGRESS): the kernel queues it with received frames
+and runs the program for it. What the program has to know about it is appended to the frame: what scratch
+memory held below `key`, and a trailer. Such frames carry a mark that other frames do not have.
 """
 
 from __future__ import annotations
@@ -13,23 +13,24 @@ from typing import Any
 
 from linux.bpf_types import MapSpec, MapType
 from linux.errors import UnsupportedError
-from switches.ebpf.codegen.analysis.scratch_layout import SESSION_MASK, TRAILER, Layout, program_again
+from switches.ebpf.codegen.analysis.features import program_reenters
+from switches.ebpf.codegen.analysis.scratch_layout import SESSION_MASK, TRAILER, Layout
 from switches.ebpf.codegen.backend.asm import Asm, Helper, MapPool, Value, const
-from switches.ebpf.codegen.codegen_context import Again, Unit
+from switches.ebpf.codegen.codegen_context import CodegenContext, Recirculation
 from switches.v1model.program import Program
 
-ROUNDS = 256  # how often a frame, or what became of it, begins anew
+ROUNDS = 256  # how often a frame, together with what it was made from, can enter again
 MARK = 8  # offset in struct __sk_buff of linux/bpf.h
 _INGRESS = 1  # BPF_F_INGRESS
 _ALL = 0xFFFFFFFF
-_LARGEST = 6 * 1024  # what can be put behind a frame of 9,216 bytes
-# Where in the trailer is why, the session or port, the field list, how often, how many bytes of the frame to
-# keep, how many there were when it came in, and which program has sent it.
-_WHY, _SESSION, _FIELDS, _ROUNDS, _KEEP, _RECEIVED, _PROGRAM, _SPARE = range(0, 32, 4)
+_LARGEST = 6 * 1024  # bytes that can be appended to a frame of 9,216 bytes
+# Fields of the trailer: reason, session or port, field list, number of entries so far, bytes of the frame to
+# keep, its length when it was received, and the program that sent it.
+_REASON, _SESSION, _FIELDS, _ROUNDS, _KEEP, _RECEIVED, _PROGRAM, _SPARE = range(0, 32, 4)
 
 
-class Why(IntEnum):
-    """Why a frame begins anew: BMv2's instance types, and a copy that is to be sent when it has been cut."""
+class EntryReason(IntEnum):
+    """Why a frame enters: BMv2's instance types, and CUT for a copy that is truncated before it is sent."""
 
     NEW = 0
     INGRESS_CLONE = 1
@@ -39,12 +40,12 @@ class Why(IntEnum):
     CUT = 7
 
 
-def names_map(program: Program, layout: Layout, pool: MapPool) -> int | None:
-    """The map with the mark of frames that begin anew (32 bits) and the number of the program (32 bits).
+def identity_map(program: Program, layout: Layout, pool: MapPool) -> int | None:
+    """Return the map with the mark of frames that enter again and the number of the program, 32 bits each.
 
-    None for a program that has no such frames. Raises UnsupportedError.
+    None for a program without such frames. Raises UnsupportedError.
     """
-    if not program_again(program):
+    if not program_reenters(program):
         return None
     if layout.key + TRAILER > _LARGEST:
         raise UnsupportedError("so many headers and metadata in a program that clones or recirculates")
@@ -55,37 +56,37 @@ def names_map(program: Program, layout: Layout, pool: MapPool) -> int | None:
     return pool.add(MapSpec("names", MapType.ARRAY, 4, 8, 1))
 
 
-def arrive(
-    asm: Asm, layout: Layout, ctx: Value, scratch: Value, again: Again, length: Value, drop: Any
+def take_trailer(
+    asm: Asm, layout: Layout, ctx: Value, scratch: Value, entry: Recirculation, length: Value, drop: Any
 ) -> Value:
-    """Take off a frame what the program has put behind it. Returns the length that it then has."""
+    """Remove from a frame what the program has appended to it. Returns the length of the frame then."""
     b = asm.b
-    asm.zero(scratch, layout.again, TRAILER)
+    asm.zero(scratch, layout.trailer, TRAILER)
     start = b.block
     marked, ours, mine, plain = (asm.block(f"again.{n}") for n in ("marked", "ours", "mine", "plain"))
-    b.cbranch(b.icmp_unsigned("==", again.mark, const(32, 0)), plain, marked)
+    b.cbranch(b.icmp_unsigned("==", entry.mark, const(32, 0)), plain, marked)
     asm.enter(marked)
-    names = asm.map_value(again.names)
-    b.cbranch(b.icmp_unsigned("==", again.mark, asm.load(names, 32, 4)), ours, plain)
+    identity = asm.map_value(entry.identity)
+    b.cbranch(b.icmp_unsigned("==", entry.mark, asm.load(identity, 32, 4)), ours, plain)
     asm.enter(ours)
     base = b.sub(length, const(32, layout.key + TRAILER))
-    _need(
+    _require_zero(
         asm,
         asm.helper(Helper.SKB_LOAD_BYTES, ctx, base, asm.at(scratch, layout.saved), const(64, layout.key)),
         drop,
     )
     behind = b.add(base, const(32, layout.key))
-    _need(
+    _require_zero(
         asm,
-        asm.helper(Helper.SKB_LOAD_BYTES, ctx, behind, asm.at(scratch, layout.again), const(64, TRAILER)),
+        asm.helper(Helper.SKB_LOAD_BYTES, ctx, behind, asm.at(scratch, layout.trailer), const(64, TRAILER)),
         drop,
     )
-    # A frame that the program sent which was here before is of no use to this one.
-    sender = asm.load(asm.at(scratch, layout.again + _PROGRAM), 32, 4)
-    b.cbranch(b.icmp_unsigned("==", sender, asm.load(asm.at(names, 4), 32, 4)), mine, drop)
+    # A frame of the program that was loaded here before is dropped: its layout may be another.
+    sender = asm.load(asm.at(scratch, layout.trailer + _PROGRAM), 32, 4)
+    b.cbranch(b.icmp_unsigned("==", sender, asm.load(asm.at(identity, 4), 32, 4)), mine, drop)
     asm.enter(mine)
     asm.store(const(32, 0), asm.at(ctx, MARK), 4)
-    _need(asm, asm.helper(Helper.SKB_CHANGE_TAIL, ctx, base, const(64, 0)), drop)
+    _require_zero(asm, asm.helper(Helper.SKB_CHANGE_TAIL, ctx, base, const(64, 0)), drop)
     end = b.block
     b.branch(plain)
     asm.enter(plain)
@@ -96,20 +97,20 @@ def arrive(
     return result
 
 
-def _need(asm: Asm, failed: Value, drop: Any) -> None:
+def _require_zero(asm: Asm, failed: Value, drop: Any) -> None:
     fine = asm.block("again.fine")
     asm.b.cbranch(asm.b.icmp_unsigned("==", failed, const(64, 0)), fine, drop)
     asm.enter(fine)
 
 
 def cut_to(asm: Asm, ctx: Value, length: Value, keep: Value, drop: Any) -> Value:
-    """Shorten a frame to `keep` bytes if it has more. Returns the length that it then has."""
+    """Shorten a frame to `keep` bytes if it is longer. Returns its length then."""
     b = asm.b
     start = b.block
     shorten, done = asm.block("keep.shorten"), asm.block("keep.done")
     b.cbranch(b.icmp_unsigned("<", keep, length), shorten, done)
     asm.enter(shorten)
-    _need(asm, asm.helper(Helper.SKB_CHANGE_TAIL, ctx, keep, const(64, 0)), drop)
+    _require_zero(asm, asm.helper(Helper.SKB_CHANGE_TAIL, ctx, keep, const(64, 0)), drop)
     end = b.block
     b.branch(done)
     asm.enter(done)
@@ -119,196 +120,205 @@ def cut_to(asm: Asm, ctx: Value, length: Value, keep: Value, drop: Any) -> Value
     return result
 
 
-def keep_bytes(
+def cut_reentered(
     asm: Asm, layout: Layout, ctx: Value, scratch: Value, length: Value, drop: Any
 ) -> tuple[Value, Value]:
-    """Cut a frame that began anew to what it is to keep. Returns its length, and how long it was received."""
+    """Cut a frame that has entered again to the bytes that it keeps.
+
+    Returns its length, and the length that counts as received.
+    """
     b = asm.b
-    why = asm.load(asm.at(scratch, layout.again + _WHY), 32, 4)
-    new = b.icmp_unsigned("==", why, const(32, Why.NEW))
-    keep = asm.load(asm.at(scratch, layout.again + _KEEP), 32, 4)
+    reason = asm.load(asm.at(scratch, layout.trailer + _REASON), 32, 4)
+    new = b.icmp_unsigned("==", reason, const(32, EntryReason.NEW))
+    keep = asm.load(asm.at(scratch, layout.trailer + _KEEP), 32, 4)
     length = cut_to(asm, ctx, length, b.select(new, const(32, _ALL), keep), drop)
-    whole = b.or_(new, b.icmp_unsigned("==", why, const(32, Why.RECIRCULATED)))
-    received = asm.load(asm.at(scratch, layout.again + _RECEIVED), 32, 4)
+    whole = b.or_(new, b.icmp_unsigned("==", reason, const(32, EntryReason.RECIRCULATED)))
+    received = asm.load(asm.at(scratch, layout.trailer + _RECEIVED), 32, 4)
     return length, b.select(whole, length, received)
 
 
-def _cell(u: Unit, at: int) -> Value:
-    """A 32-bit number of the trailer with which the frame has come."""
-    return u.asm.load(u.asm.at(u.machine.scratch, u.layout.again + at), 32, 4)
+def _trailer_field(gen: CodegenContext, at: int) -> Value:
+    """Load a 32-bit field of the trailer that the frame came with."""
+    return gen.asm.load(gen.asm.at(gen.machine.scratch, gen.layout.trailer + at), 32, 4)
 
 
-def begin(u: Unit, egress_clone: Any, cut: Any) -> None:
-    """Before the parser: take back what only a frame that came in has. The builder goes on with the parser.
+def dispatch_reentry(gen: CodegenContext, egress_clone: Any, cut: Any) -> None:
+    """Before the parser: clear the metadata that only a received frame has. Ends before the parser.
 
-    Clones of egress, which do not go there, and frames that only had to be cut go to blocks of their own.
+    Clones of egress, which skip the parser, and frames that only had to be cut go to blocks of their own.
     """
-    asm, b = u.asm, u.asm.b
-    why = why_of(u)
+    asm, b = gen.asm, gen.asm.b
+    reason = entry_reason(gen)
     clone, more, parse = (asm.block(f"begin.{n}") for n in ("clone", "more", "parse"))
-    choose = b.switch(why, parse)
+    choose = b.switch(reason, parse)
     for kind, block in (
-        (Why.INGRESS_CLONE, clone),
-        (Why.EGRESS_CLONE, egress_clone),
-        (Why.RECIRCULATED, more),
-        (Why.RESUBMITTED, more),
-        (Why.CUT, cut),
+        (EntryReason.INGRESS_CLONE, clone),
+        (EntryReason.EGRESS_CLONE, egress_clone),
+        (EntryReason.RECIRCULATED, more),
+        (EntryReason.RESUBMITTED, more),
+        (EntryReason.CUT, cut),
     ):
         choose.add_case(const(32, kind), block)
-    asm.enter(clone)  # the parser may look at the port; all metadata is cleared behind it
+    asm.enter(clone)  # the parser may read the port; all metadata is cleared behind it
     for name in ("packet_length", "ingress_global_timestamp"):
-        u.set_standard(name, const(64, 0))
+        gen.set_standard(name, const(64, 0))
     b.branch(parse)
     asm.enter(more)
     for name in ("ingress_port", "ingress_global_timestamp"):
-        u.set_standard(name, const(64, 0))
-    u.set_standard("instance_type", why)
-    preserve(u)
+        gen.set_standard(name, const(64, 0))
+    gen.set_standard("instance_type", reason)
+    _preserve(gen)
     b.branch(parse)
     asm.enter(parse)
 
 
-def become_clone(u: Unit, why: Why) -> None:
-    """Clear all metadata but what is preserved, and say what kind of clone this is."""
-    asm, memory = u.asm, u.machine.scratch
-    for ref, slot in u.layout.slots.items():
-        if u.program.headers[ref.header].metadata:
+def become_clone(gen: CodegenContext, reason: EntryReason) -> None:
+    """Clear all metadata that is not preserved, and set the instance type of this clone."""
+    asm, memory = gen.asm, gen.machine.scratch
+    for ref, slot in gen.layout.slots.items():
+        if gen.program.headers[ref.header].metadata:
             asm.zero(memory, slot.offset, slot.size)
-    preserve(u)
-    u.set_standard("instance_type", const(32, why))
+    _preserve(gen)
+    gen.set_standard("instance_type", const(32, reason))
 
 
-def restore_image(u: Unit) -> None:
-    """Let scratch memory be what it was when an egress clone was sent; what was asked for then is done."""
-    asm, memory, layout = u.asm, u.machine.scratch, u.layout
+def restore_image(gen: CodegenContext) -> None:
+    """Restore scratch memory as it was when an egress clone was sent, without its pending requests."""
+    asm, memory, layout = gen.asm, gen.machine.scratch, gen.layout
     asm.copy(memory, 0, memory, layout.saved, layout.key)
     for place in (layout.clone, layout.recirculate, layout.cut, layout.digest):
         asm.store(const(32, 0), asm.at(memory, place), 4)
 
 
-def preserve(u: Unit) -> None:
-    """Give a frame the metadata that the one it comes from was to preserve."""
-    asm, b, memory = u.asm, u.asm.b, u.machine.scratch
-    lists = [f for f in u.program.field_lists.values() if f.fields]
+def _preserve(gen: CodegenContext) -> None:
+    """Copy the metadata that the original frame was to preserve."""
+    asm, b, memory = gen.asm, gen.asm.b, gen.machine.scratch
+    lists = [f for f in gen.program.field_lists.values() if f.fields]
     if not lists:
         return
     done = asm.block("preserved")
-    choose = b.switch(_cell(u, _FIELDS), done)
+    choose = b.switch(_trailer_field(gen, _FIELDS), done)
     for fields in lists:
         block = asm.block(f"preserve.{fields.id}")
         choose.add_case(const(32, fields.id), block)
         asm.enter(block)
         for ref in fields.fields:
-            slot = u.layout.slots[ref]
-            asm.copy(memory, slot.offset, memory, u.layout.saved + slot.offset, slot.size)
+            slot = gen.layout.slots[ref]
+            asm.copy(memory, slot.offset, memory, gen.layout.saved + slot.offset, slot.size)
         b.branch(done)
     asm.enter(done)
 
 
-def why_of(u: Unit) -> Value:
-    """Why the frame has begun anew."""
-    return _cell(u, _WHY)
+def entry_reason(gen: CodegenContext) -> Value:
+    """Load the reason for which the frame has entered."""
+    return _trailer_field(gen, _REASON)
 
 
-def session_of(u: Unit) -> Value:
-    """The session of a clone, or the port of a frame that only had to be cut."""
-    return _cell(u, _SESSION)
+def session_of(gen: CodegenContext) -> Value:
+    """Load the session of a clone, or the port of a frame that only had to be cut."""
+    return _trailer_field(gen, _SESSION)
 
 
-def class_of(u: Unit) -> Value:
-    """The class of a frame that only had to be cut."""
-    return _cell(u, _FIELDS)
+def class_of(gen: CodegenContext) -> Value:
+    """Load the traffic class of a frame that only had to be cut."""
+    return _trailer_field(gen, _FIELDS)
 
 
-def override(u: Unit, at: int) -> Value:
-    """What an action has asked for: one of the cells `clone`, `resubmit`, `recirculate` of the layout."""
-    return u.asm.load(u.asm.at(u.machine.scratch, at), 32, 4)
+def _request(gen: CodegenContext, at: int) -> Value:
+    """Load a request of an action: one of the cells `clone`, `resubmit`, `recirculate` of the layout."""
+    return gen.asm.load(gen.asm.at(gen.machine.scratch, at), 32, 4)
 
 
-def keep_wish(u: Unit) -> Value:
-    """How many bytes truncate() leaves of a frame; all ones without."""
-    asm, b = u.asm, u.asm.b
-    cut = asm.load(asm.at(u.machine.scratch, u.layout.cut), 32, 4)
+def truncated_length(gen: CodegenContext) -> Value:
+    """Return how many bytes truncate() leaves of the frame; all ones if it was not called."""
+    asm, b = gen.asm, gen.asm.b
+    cut = asm.load(asm.at(gen.machine.scratch, gen.layout.cut), 32, 4)
     return b.sub(cut, const(32, 1))
 
 
-def clone_if_asked(u: Unit, why: Why) -> None:
-    """At the end of ingress or egress: send a clone, if one was asked for."""
-    asm, b, layout = u.asm, u.asm.b, u.layout
-    asked = override(u, layout.clone)
+def clone_if_requested(gen: CodegenContext, reason: EntryReason) -> None:
+    """At the end of ingress or egress: send a clone if one was requested."""
+    asm, b, layout = gen.asm, gen.asm.b, gen.layout
+    requested = _request(gen, layout.clone)
     send, done = asm.block("clone.send"), asm.block("clone.done")
-    b.cbranch(b.icmp_unsigned("==", asked, const(32, 0)), done, send)
+    b.cbranch(b.icmp_unsigned("==", requested, const(32, 0)), done, send)
     asm.enter(send)
-    asm.store(const(32, 0), asm.at(u.machine.scratch, layout.clone), 4)
-    session = b.and_(asked, const(32, SESSION_MASK))
-    fields = b.and_(b.lshr(asked, const(32, 16)), const(32, SESSION_MASK))
-    send_again(u, why, u.frame_length, session, fields, const(32, _ALL), done)
+    asm.store(const(32, 0), asm.at(gen.machine.scratch, layout.clone), 4)
+    session = b.and_(requested, const(32, SESSION_MASK))
+    fields = b.and_(b.lshr(requested, const(32, 16)), const(32, SESSION_MASK))
+    reinject(gen, reason, gen.frame_length, session, fields, const(32, _ALL), done)
     b.branch(done)
     asm.enter(done)
 
 
-def resubmit_if_asked(u: Unit) -> None:
-    """At the end of ingress: let the frame begin anew, if that was asked for."""
-    asm, b = u.asm, u.asm.b
-    fields = override(u, u.layout.resubmit)
+def resubmit_if_requested(gen: CodegenContext) -> None:
+    """At the end of ingress: send the frame back to the parser if that was requested."""
+    asm, b = gen.asm, gen.asm.b
+    fields = _request(gen, gen.layout.resubmit)
     send, done = asm.block("resubmit.send"), asm.block("resubmit.done")
     b.cbranch(b.icmp_unsigned("==", fields, const(32, 0)), done, send)
     asm.enter(send)
-    send_again(u, Why.RESUBMITTED, u.frame_length, const(32, 0), fields, const(32, _ALL), None)
+    reinject(gen, EntryReason.RESUBMITTED, gen.frame_length, const(32, 0), fields, const(32, _ALL), None)
     asm.enter(done)
 
 
-def recirculate_if_asked(u: Unit, length: Value, after: Any) -> None:
-    """Behind the deparser: let the frame, now of that length, begin anew, if that was asked for.
+def recirculate_if_requested(gen: CodegenContext, length: Value, after: Any) -> None:
+    """Behind the deparser: send the frame, now `length` bytes long, back to the parser if requested.
 
-    A copy goes on in the block `after`, a frame itself, without one, ends there.
+    A copy continues in the block `after`; without that block it is the frame itself, which ends there.
     """
-    asm, b = u.asm, u.asm.b
-    fields = override(u, u.layout.recirculate)
+    asm, b = gen.asm, gen.asm.b
+    fields = _request(gen, gen.layout.recirculate)
     send, done = asm.block("recirculate.send"), asm.block("recirculate.done")
     b.cbranch(b.icmp_unsigned("==", fields, const(32, 0)), done, send)
     asm.enter(send)
-    send_again(u, Why.RECIRCULATED, length, const(32, 0), fields, const(32, _ALL), after)
+    reinject(gen, EntryReason.RECIRCULATED, length, const(32, 0), fields, const(32, _ALL), after)
     if after is not None:
         b.branch(after)
     asm.enter(done)
 
 
-def send_again(
-    u: Unit, why: Why, length: Value, session: Value, fields: Value, keep: Value, after: Any
+def reinject(
+    gen: CodegenContext,
+    reason: EntryReason,
+    length: Value,
+    session: Value,
+    fields: Value,
+    keep: Value,
+    after: Any,
 ) -> None:
-    """Let a frame of `length` bytes begin anew: itself, or a clone where there is a block `after`.
+    """Send a frame of `length` bytes, or a clone of it if there is a block `after`, to its ingress port.
 
-    One that did so too often is lost. Ends the current block where it is the frame itself.
+    A frame that has entered ROUNDS times is dropped. Ends the current block if it sends the frame itself.
     """
-    again = u.again
-    assert again is not None
-    asm, b, memory, layout = u.asm, u.asm.b, u.machine.scratch, u.layout
-    rounds = _cell(u, _ROUNDS)
+    entry = gen.recirculation
+    assert entry is not None
+    asm, b, memory, layout = gen.asm, gen.asm.b, gen.machine.scratch, gen.layout
+    rounds = _trailer_field(gen, _ROUNDS)
     few = asm.block("again.few")
-    b.cbranch(b.icmp_unsigned("<", rounds, const(32, ROUNDS)), few, u.drop if after is None else after)
+    b.cbranch(b.icmp_unsigned("<", rounds, const(32, ROUNDS)), few, gen.drop if after is None else after)
     asm.enter(few)
-    names = asm.map_value(again.names)
+    identity = asm.map_value(entry.identity)
     for at, value in (
-        (_WHY, const(32, why)),
+        (_REASON, const(32, reason)),
         (_SESSION, session),
         (_FIELDS, fields),
         (_ROUNDS, b.add(rounds, const(32, 1))),
         (_KEEP, keep),
-        (_RECEIVED, u.length),
-        (_PROGRAM, asm.load(asm.at(names, 4), 32, 4)),
+        (_RECEIVED, gen.length),
+        (_PROGRAM, asm.load(asm.at(identity, 4), 32, 4)),
         (_SPARE, const(32, 0)),
     ):
         asm.store(value, asm.at(memory, layout.key + at), 4)
     size = layout.key + TRAILER
     longer = b.add(length, const(32, size))
-    _need(asm, asm.helper(Helper.SKB_CHANGE_TAIL, u.ctx, longer, const(64, 0)), u.drop)
-    stored = asm.helper(Helper.SKB_STORE_BYTES, u.ctx, length, memory, const(64, size), const(64, 0))
-    _need(asm, stored, u.drop)
-    asm.store(asm.load(names, 32, 4), asm.at(u.ctx, MARK), 4)
+    _require_zero(asm, asm.helper(Helper.SKB_CHANGE_TAIL, gen.ctx, longer, const(64, 0)), gen.drop)
+    stored = asm.helper(Helper.SKB_STORE_BYTES, gen.ctx, length, memory, const(64, size), const(64, 0))
+    _require_zero(asm, stored, gen.drop)
+    asm.store(asm.load(identity, 32, 4), asm.at(gen.ctx, MARK), 4)
     if after is None:
-        b.ret(asm.fit(asm.helper(Helper.REDIRECT, again.ifindex, const(64, _INGRESS)), 32))
+        b.ret(asm.fit(asm.helper(Helper.REDIRECT, entry.ifindex, const(64, _INGRESS)), 32))
         return
-    asm.helper(Helper.CLONE_REDIRECT, u.ctx, again.ifindex, const(64, _INGRESS))
-    asm.store(const(32, 0), asm.at(u.ctx, MARK), 4)
-    _need(asm, asm.helper(Helper.SKB_CHANGE_TAIL, u.ctx, length, const(64, 0)), u.drop)
+    asm.helper(Helper.CLONE_REDIRECT, gen.ctx, entry.ifindex, const(64, _INGRESS))
+    asm.store(const(32, 0), asm.at(gen.ctx, MARK), 4)
+    _require_zero(asm, asm.helper(Helper.SKB_CHANGE_TAIL, gen.ctx, length, const(64, 0)), gen.drop)

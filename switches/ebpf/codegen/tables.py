@@ -10,7 +10,7 @@ from linux.errors import UnsupportedError
 from switches.ebpf.codegen.action_values import layout_action, value_size_of
 from switches.ebpf.codegen.actions import ActionWriter
 from switches.ebpf.codegen.backend.asm import I64, Helper, MapPool, Value, const
-from switches.ebpf.codegen.codegen_context import Unit
+from switches.ebpf.codegen.codegen_context import CodegenContext
 from switches.ebpf.codegen.expressions import Evaluator
 from switches.ebpf.codegen.externs.meters import execute_meter, layout_meter
 from switches.ebpf.codegen.externs.selectors import SelectorWriter
@@ -154,36 +154,36 @@ def layout_table(
 class TableWriter:
     """Writes the application of tables into a unit; `nodes` maps node names to blocks, None to the end."""
 
-    def __init__(self, unit: Unit, actions: ActionWriter, nodes: dict[str | None, object]) -> None:
-        self.u = unit
-        self.asm = unit.asm
+    def __init__(self, gen: CodegenContext, actions: ActionWriter, nodes: dict[str | None, object]) -> None:
+        self.gen = gen
+        self.asm = gen.asm
         self.actions = actions
         self.nodes = nodes
-        self.selectors = SelectorWriter(unit)
+        self.selectors = SelectorWriter(gen)
 
     def run(self, table: Table) -> None:
         """Write a table: look up, run the action, go on to the next node."""
-        layout = self.u.tables[table.name]
+        layout = self.gen.tables[table.name]
         asm, b = self.asm, self.asm.b
         miss = asm.block("miss")
         value = self._look_up(table, layout, miss)
         if value is not None:
             self._note_hit(table, layout, value)
             if layout.profile is not None:
-                value = self.selectors.member(self.u.profiles[layout.profile], value, self._nothing(table))
+                value = self.selectors.member(self.gen.profiles[layout.profile], value, self._nothing(table))
             self._dispatch(table, layout, value, hit=True)
         asm.enter(miss)
         self._note_miss(table, layout)
         if layout.default_map is not None:
             found, nothing = asm.block("default"), asm.block("no.default")
-            value = asm.helper(Helper.MAP_LOOKUP_ELEM, asm.map_ptr(layout.default_map), self.u.zero_key)
+            value = asm.helper(Helper.MAP_LOOKUP_ELEM, asm.map_ptr(layout.default_map), self.gen.zero_key)
             b.cbranch(asm.is_null(value), nothing, found)
             asm.enter(found)
             self._dispatch(table, layout, value, hit=False)
             asm.enter(nothing)
             b.branch(self.nodes[self._next(table, "", hit=False)])
         elif table.default is not None:
-            action = self.u.program.actions[table.default.action_id]
+            action = self.gen.program.actions[table.default.action_id]
             data = zip(action.params, table.default.data, strict=True)
             self.actions.run(action, [(p.width, const(p.width, v)) for p, v in data])
             asm.goto(self.nodes[self._next(table, action.name, hit=False)])
@@ -213,7 +213,7 @@ class TableWriter:
                 (p.width, asm.fit(asm.load(asm.at(value, p.offset), p.size * 8, 8), p.width))
                 for p in a.params
             ]
-            self.actions.run(self.u.program.actions[a.id], params)
+            self.actions.run(self.gen.program.actions[a.id], params)
             asm.goto(self.nodes[self._next(table, a.name, hit)])
         asm.enter(unknown)
         b.branch(self.nodes[self._next(table, "", hit)])
@@ -221,31 +221,31 @@ class TableWriter:
     def _note_hit(self, table: Table, layout: TableLayout, value: Value) -> None:
         cell = self.asm.load(self.asm.at(value, 4), 32, 4)
         if layout.counter_map is not None:
-            self.u.count(layout.counter_map, layout.capacity, cell)
+            self.gen.count(layout.counter_map, layout.capacity, cell)
         if layout.hit_map is not None:
             self._stamp(layout.hit_map, cell)
         if layout.meter is not None and table.direct_meters is not None:
-            target = self.u.program.meters[table.direct_meters].result
+            target = self.gen.program.meters[table.direct_meters].result
             assert target is not None
-            execute_meter(self.u, layout.meter, cell, target, table.source)
+            execute_meter(self.gen, layout.meter, cell, target, table.source)
 
     def _note_miss(self, table: Table, layout: TableLayout) -> None:
         # The default entry has a counter and a meter of its own, as P4Runtime wants it. BMv2 has neither: so
         # a meter that nobody has configured leaves the field for its colour alone.
         if layout.default_counter_map is not None:
-            self.u.count(layout.default_counter_map, 1, const(32, 0))
+            self.gen.count(layout.default_counter_map, 1, const(32, 0))
         if layout.default_meter is not None and table.direct_meters is not None:
-            target = self.u.program.meters[table.direct_meters].result
+            target = self.gen.program.meters[table.direct_meters].result
             assert target is not None
             execute_meter(
-                self.u, layout.default_meter, const(32, 0), target, table.source, only_configured=True
+                self.gen, layout.default_meter, const(32, 0), target, table.source, only_configured=True
             )
 
     def _stamp(self, hit_map: int, cell: Value) -> None:
         """Note when an entry was hit. A tick's accuracy will do."""
         asm, b = self.asm, self.asm.b
-        asm.store(cell, self.u.index_key, 4)
-        place = asm.helper(Helper.MAP_LOOKUP_ELEM, asm.map_ptr(hit_map), self.u.index_key)
+        asm.store(cell, self.gen.index_key, 4)
+        place = asm.helper(Helper.MAP_LOOKUP_ELEM, asm.map_ptr(hit_map), self.gen.index_key)
         found, done = asm.block("stamp"), asm.block("stamped")
         b.cbranch(asm.is_null(place), done, found)
         asm.enter(found)
@@ -255,12 +255,12 @@ class TableWriter:
 
     def _key_value(self, table: Table, k: KeyField) -> Value:
         target = FieldRef(k.target.header, k.target.field)
-        bits = Evaluator(self.u.machine, table.source).value(target, self.u.program.field(target).width)
+        bits = Evaluator(self.gen.machine, table.source).value(target, self.gen.program.field(target).width)
         return bits if k.mask is None else self.asm.b.and_(bits, const(bits.type.width, k.mask))
 
     def _look_up(self, table: Table, layout: TableLayout, miss: object) -> Value | None:
         """Write the look-up; ends in the block of a hit and returns the entry's value."""
-        asm, b, memory = self.asm, self.asm.b, self.u.machine.scratch
+        asm, b, memory = self.asm, self.asm.b, self.gen.machine.scratch
         if layout.kind == "none" or layout.map is None:
             b.branch(miss)
             return None
@@ -268,8 +268,8 @@ class TableWriter:
             return self._scan(table, layout, miss)
         if layout.kind == "tuples":
             keys = [self._key_value(table, k) for k in table.key]
-            return search_tuples(self.u, layout, keys, miss)
-        base = self.u.layout.key
+            return search_tuples(self.gen, layout, keys, miss)
+        base = self.gen.layout.key
         if layout.kind == "lpm":
             asm.store(const(32, (layout.key_size - 4) * 8), asm.at(memory, base), 4)
         for k, slot in zip(table.key, layout.key, strict=True):
@@ -285,7 +285,7 @@ class TableWriter:
         asm, b = self.asm, self.asm.b
         keys = [self._key_value(table, k) for k in table.key]
         assert layout.map is not None
-        all_cells = asm.helper(Helper.MAP_LOOKUP_ELEM, asm.map_ptr(layout.map), self.u.zero_key)
+        all_cells = asm.helper(Helper.MAP_LOOKUP_ELEM, asm.map_ptr(layout.map), self.gen.zero_key)
         start, loop, test, following, hit = (
             asm.block(f"scan.{n}") for n in ("start", "loop", "test", "following", "hit")
         )

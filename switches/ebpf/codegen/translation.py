@@ -10,16 +10,10 @@ from llvmlite import ir
 from linux.bpf_types import MMAPABLE, NO_PREALLOC, MapSpec, MapType
 from linux.errors import UnsupportedError
 from switches.ebpf.codegen.actions import ActionWriter
-from switches.ebpf.codegen.analysis.scratch_layout import (
-    Layout,
-    make_layout,
-    program_clones,
-    program_multicasts,
-    program_truncates,
-    slot_size,
-)
+from switches.ebpf.codegen.analysis.features import program_clones, program_multicasts, program_truncates
+from switches.ebpf.codegen.analysis.scratch_layout import Layout, make_layout, slot_size
 from switches.ebpf.codegen.backend.asm import I32, PTR, Asm, Helper, MapPool, Value, const
-from switches.ebpf.codegen.codegen_context import STANDARD, Again, Unit, key_cell
+from switches.ebpf.codegen.codegen_context import STANDARD, CodegenContext, Recirculation, key_cell
 from switches.ebpf.codegen.deparser import DeparserWriter
 from switches.ebpf.codegen.expressions import Evaluator, Machine
 from switches.ebpf.codegen.externs.checksums import update_checksums, verify_checksums
@@ -31,30 +25,30 @@ from switches.ebpf.codegen.externs.value_sets import layout_value_set
 from switches.ebpf.codegen.parser import ParserWriter
 from switches.ebpf.codegen.recirculation import (
     MARK,
-    Why,
-    arrive,
+    EntryReason,
     become_clone,
-    begin,
     class_of,
-    clone_if_asked,
-    keep_bytes,
-    keep_wish,
-    names_map,
-    recirculate_if_asked,
+    clone_if_requested,
+    cut_reentered,
+    dispatch_reentry,
+    entry_reason,
+    identity_map,
+    recirculate_if_requested,
+    reinject,
     restore_image,
-    resubmit_if_asked,
-    send_again,
+    resubmit_if_requested,
     session_of,
-    why_of,
+    take_trailer,
+    truncated_length,
 )
 from switches.ebpf.codegen.replication import (
-    CopyMaps,
-    begin_copies,
-    begin_session,
+    ReplicationMaps,
+    begin_clone_session,
+    begin_multicast,
     class_of_copy,
     each_copy,
-    emitted,
     resume,
+    store_lengths,
 )
 from switches.ebpf.codegen.tables import TableWriter, layout_table
 from switches.ebpf.plan.layouts import (
@@ -89,7 +83,7 @@ class Translation:
 
     ir: str
     plan: Plan
-    marks: tuple[str, ...] = ()  # the parts of the program, by their line in the IR's debug information
+    places: tuple[str, ...] = ()  # by line of the IR's debug information
 
 
 def translate(program: Program) -> Translation:
@@ -119,16 +113,16 @@ def translate(program: Program) -> Translation:
     function.section = SECTION
     asm = Asm(module, function)
     multicasts, clones = program_multicasts(program), program_clones(program)
-    copies = CopyMaps(pool) if multicasts or clones else None
-    names = names_map(program, layout, pool)
+    copies = ReplicationMaps(pool) if multicasts or clones else None
+    identity = identity_map(program, layout, pool)
     with asm.place("what comes before the parser"):
-        unit = _enter(program, layout, asm, function.args[0], pool, ifindexes, scratch, copies, names)
-    unit.tables, unit.counters, unit.registers, unit.profiles = tables, counters, registers, profiles
-    unit.lock_map, unit.meters = lock, meters
-    unit.queue_map = layout_queues(program, layout, pool)
-    unit.digests, unit.ring_map, unit.value_sets = digests, ring, value_sets
+        gen = _enter(program, layout, asm, function.args[0], pool, ifindexes, scratch, copies, identity)
+    gen.tables, gen.counters, gen.registers, gen.profiles = tables, counters, registers, profiles
+    gen.lock_map, gen.meters = lock, meters
+    gen.queue_map = layout_queues(program, layout, pool)
+    gen.digests, gen.ring_map, gen.value_sets = digests, ring, value_sets
     with asm.place("what lies between controls"):
-        _body(unit, ports, copies)
+        _body(gen, ports, copies)
     plan = Plan(
         tuple(pool.specs),
         tables,
@@ -143,11 +137,11 @@ def translate(program: Program) -> Translation:
         value_sets=value_sets,
         multicast_map=copies.groups if copies is not None and multicasts else None,
         clone_map=copies.groups if copies is not None and clones else None,
-        names_map=names,
+        identity_map=identity,
         self_map=None if copies is None else copies.program,
-        queue_map=unit.queue_map,
+        queue_map=gen.queue_map,
     )
-    return Translation(str(module), plan, tuple(asm.marks.names))
+    return Translation(str(module), plan, tuple(asm.debug_info.names))
 
 
 def _register(register: RegisterArray, pool: MapPool) -> RegisterLayout:
@@ -158,7 +152,7 @@ def _register(register: RegisterArray, pool: MapPool) -> RegisterLayout:
 
 
 def _refuse(program: Program) -> None:
-    for part in program.unread:
+    for part in program.unsupported:
         raise UnsupportedError(f"{part.what} {part.name}", str(part.source))
     for register in program.registers.values():
         if register.width > WIDEST:
@@ -173,9 +167,9 @@ def _enter(
     pool: MapPool,
     ifindex_map: int,
     scratch_map: int,
-    copies: CopyMaps | None,
-    names: int | None,
-) -> Unit:
+    copies: ReplicationMaps | None,
+    identity: int | None,
+) -> CodegenContext:
     """Entry code: the frame's length and port, scratch memory cleared, intrinsic metadata set."""
     b = asm.b
     # Each field of the context is read once, here: loads in several places get merged into one with a
@@ -183,7 +177,7 @@ def _enter(
     length = asm.load(asm.at(ctx, _LEN), 32, 4)
     tagged = asm.load(asm.at(ctx, _VLAN_PRESENT), 32, 4)
     ifindex = asm.load(asm.at(ctx, _IFINDEX), 32, 4)
-    again = None if names is None else Again(names, asm.load(asm.at(ctx, MARK), 32, 4), ifindex)
+    entry = None if identity is None else Recirculation(identity, asm.load(asm.at(ctx, MARK), 32, 4), ifindex)
     zero, index = key_cell(asm, 0), key_cell(asm, None)
     port_key = key_cell(asm, None)
     asm.store(ifindex, port_key, 4)
@@ -198,21 +192,21 @@ def _enter(
     b.cbranch(asm.is_null(scratch), drop, ready)
     asm.enter(ready)
     copy = None if copies is None else resume(asm, layout, scratch)
-    if again is not None:
-        length = arrive(asm, layout, ctx, scratch, again, length, drop)
+    if entry is not None:
+        length = take_trailer(asm, layout, ctx, scratch, entry, length, drop)
     length = received = _restore_tags(asm, layout, ctx, scratch, tagged, length, drop)
-    if again is not None:
-        length, received = keep_bytes(asm, layout, ctx, scratch, length, drop)
+    if entry is not None:
+        length, received = cut_reentered(asm, layout, ctx, scratch, length, drop)
     asm.zero(scratch, 0, layout.zeroed)
     machine = Machine(program, layout, asm, scratch)
-    unit = Unit(program, layout, asm, machine, ctx, received, port, zero, index, drop, pool)
-    unit.truncates, unit.frame_length, unit.copy = program_truncates(program), length, copy
-    unit.again = again
-    unit.set_standard("ingress_port", port)
-    unit.set_standard("packet_length", received)
-    if unit.has_standard("packet_length"):
+    gen = CodegenContext(program, layout, asm, machine, ctx, received, zero, index, drop, pool)
+    gen.truncates, gen.frame_length, gen.copies_block = program_truncates(program), length, copy
+    gen.recirculation = entry
+    gen.set_standard("ingress_port", port)
+    gen.set_standard("packet_length", received)
+    if gen.has_standard("packet_length"):
         asm.store(received, asm.at(scratch, layout.length), 4)
-    return unit
+    return gen
 
 
 def _restore_tags(
@@ -264,178 +258,178 @@ def _restore_tags(
     return total
 
 
-def _body(u: Unit, port_map: int, copies: CopyMaps | None) -> None:
-    asm, b = u.asm, u.asm.b
-    if u.has_standard("ingress_global_timestamp"):
-        u.set_standard("ingress_global_timestamp", _microseconds(u))
+def _body(gen: CodegenContext, port_map: int, copies: ReplicationMaps | None) -> None:
+    asm, b = gen.asm, gen.asm.b
+    if gen.has_standard("ingress_global_timestamp"):
+        gen.set_standard("ingress_global_timestamp", _microseconds(gen))
     parsed = asm.block("parsed")
-    if u.again is not None:
+    if gen.recirculation is not None:
         egress_clone, cut = asm.block("egress.clone"), asm.block("cut")
-        begin(u, egress_clone, cut)
-    ParserWriter(u, parsed).run()
-    if u.again is not None:
+        dispatch_reentry(gen, egress_clone, cut)
+    ParserWriter(gen, parsed).run()
+    if gen.recirculation is not None:
         with asm.place("clones"):
-            _clones(u, egress_clone, copies)
+            _clones(gen, egress_clone, copies)
     with asm.place("verify_checksum"):
-        verify_checksums(u)
-    _control(u, u.program.ingress, "ingress")
-    if u.again is not None:
-        clone_if_asked(u, Why.INGRESS_CLONE)
-    send_digest(u)
-    if u.again is not None:
-        resubmit_if_asked(u)
-        u.set_standard("instance_type", const(32, Why.NEW))
+        verify_checksums(gen)
+    _control(gen, gen.program.ingress, "ingress")
+    if gen.recirculation is not None:
+        clone_if_requested(gen, EntryReason.INGRESS_CLONE)
+    send_digest(gen)
+    if gen.recirculation is not None:
+        resubmit_if_requested(gen)
+        gen.set_standard("instance_type", const(32, EntryReason.NEW))
     if copies is not None:
-        begin_copies(u)
-    spec = u.machine.read(FieldRef(STANDARD, "egress_spec"), Source())
+        begin_multicast(gen)
+    spec = gen.machine.read(FieldRef(STANDARD, "egress_spec"), Source())
     port = asm.fit(spec, 32)
     egress, sent = asm.block("egress"), asm.block("sent")
-    b.cbranch(b.icmp_unsigned("==", port, const(32, DROP_PORT)), u.drop, egress)
+    b.cbranch(b.icmp_unsigned("==", port, const(32, DROP_PORT)), gen.drop, egress)
     asm.enter(egress)
-    _egress(u, port, u.drop, sent)
+    _egress(gen, port, gen.drop, sent)
 
     asm.enter(sent)
     with asm.place("the deparser"):
-        writer = _deparser(u, u.drop)
+        writer = _deparser(gen, gen.drop)
         length = writer.run()
-    if u.again is not None:
-        recirculate_if_asked(u, length, None)
-    if u.truncates:
+    if gen.recirculation is not None:
+        recirculate_if_requested(gen, length, None)
+    if gen.truncates:
         writer.cut(length)
-    _leave(u, port_map, port, _class(u))
-    if u.again is not None:
+    _leave(gen, port_map, port, _class(gen))
+    if gen.recirculation is not None:
         asm.enter(cut)
-        _leave(u, port_map, session_of(u), class_of(u))
+        _leave(gen, port_map, session_of(gen), class_of(gen))
     if copies is not None:
-        _copies(u, port_map, copies)
+        _copies(gen, port_map, copies)
 
 
-def _clones(u: Unit, egress_clone: Any, copies: CopyMaps | None) -> None:
+def _clones(gen: CodegenContext, egress_clone: Any, copies: ReplicationMaps | None) -> None:
     """Behind the parser: let clones go their own way. The builder goes on with other frames."""
-    asm, b = u.asm, u.asm.b
+    asm, b = gen.asm, gen.asm.b
     ingress_clone, other = asm.block("ingress.clone"), asm.block("no.clone")
-    is_clone = b.icmp_unsigned("==", why_of(u), const(32, Why.INGRESS_CLONE))
+    is_clone = b.icmp_unsigned("==", entry_reason(gen), const(32, EntryReason.INGRESS_CLONE))
     b.cbranch(is_clone, ingress_clone, other)
-    for why, block in ((Why.INGRESS_CLONE, ingress_clone), (Why.EGRESS_CLONE, egress_clone)):
+    for why, block in ((EntryReason.INGRESS_CLONE, ingress_clone), (EntryReason.EGRESS_CLONE, egress_clone)):
         asm.enter(block)
         if copies is None:
-            b.branch(u.drop)
+            b.branch(gen.drop)
             continue
-        if why is Why.EGRESS_CLONE:
-            restore_image(u)
-        become_clone(u, why)
-        begin_session(u, copies)
+        if why is EntryReason.EGRESS_CLONE:
+            restore_image(gen)
+        become_clone(gen, why)
+        begin_clone_session(gen, copies)
     asm.enter(other)
 
 
-def _leave(u: Unit, port_map: int, port: Value, number: Value | None) -> None:
+def _leave(gen: CodegenContext, port_map: int, port: Value, number: Value | None) -> None:
     """Let a frame leave by a port, in a class if there is one. Ends the current block."""
-    asm, b = u.asm, u.asm.b
+    asm, b = gen.asm, gen.asm.b
     out, send = asm.block("out"), asm.block("send")
-    asm.store(port, u.index_key, 4)
-    cell = asm.helper(Helper.MAP_LOOKUP_ELEM, asm.map_ptr(port_map), u.index_key)
-    b.cbranch(asm.is_null(cell), u.drop, out)
+    asm.store(port, gen.index_key, 4)
+    cell = asm.helper(Helper.MAP_LOOKUP_ELEM, asm.map_ptr(port_map), gen.index_key)
+    b.cbranch(asm.is_null(cell), gen.drop, out)
     asm.enter(out)
     ifindex = asm.load(cell, 32, 4)
     # redirect() to interface 0 would still say that all is well.
-    b.cbranch(b.icmp_unsigned("==", ifindex, const(32, 0)), u.drop, send)
+    b.cbranch(b.icmp_unsigned("==", ifindex, const(32, 0)), gen.drop, send)
     asm.enter(send)
     if number is not None:
-        asm.store(number, asm.at(u.ctx, _PRIORITY), 4)
-    join_queue(u, port, asm.load(asm.at(u.ctx, _LEN), 32, 4))
+        asm.store(number, asm.at(gen.ctx, _PRIORITY), 4)
+    join_queue(gen, port, asm.load(asm.at(gen.ctx, _LEN), 32, 4))
     b.ret(asm.fit(asm.helper(Helper.REDIRECT, ifindex, const(64, 0)), 32))
 
 
-def _egress(u: Unit, port: Value, dropped: Any, sent: Any) -> None:
+def _egress(gen: CodegenContext, port: Value, dropped: Any, sent: Any) -> None:
     """Write the egress control for a frame that leaves by `port`."""
-    asm, b = u.asm, u.asm.b
-    u.set_standard("egress_port", port)
-    u.set_standard("egress_spec", const(32, 0))  # anything but the drop port
-    if u.has_standard("packet_length"):
-        u.set_standard("packet_length", asm.load(asm.at(u.machine.scratch, u.layout.length), 32, 4))
-    if any(u.has_standard(name) for name in TOLD):
-        look_at_queue(u, port)
-    _control(u, u.program.egress, "egress")
-    if u.again is not None:
-        clone_if_asked(u, Why.EGRESS_CLONE)
-    spec = u.machine.read(FieldRef(STANDARD, "egress_spec"), Source())
+    asm, b = gen.asm, gen.asm.b
+    gen.set_standard("egress_port", port)
+    gen.set_standard("egress_spec", const(32, 0))  # anything but the drop port
+    if gen.has_standard("packet_length"):
+        gen.set_standard("packet_length", asm.load(asm.at(gen.machine.scratch, gen.layout.length), 32, 4))
+    if any(gen.has_standard(name) for name in TOLD):
+        look_at_queue(gen, port)
+    _control(gen, gen.program.egress, "egress")
+    if gen.recirculation is not None:
+        clone_if_requested(gen, EntryReason.EGRESS_CLONE)
+    spec = gen.machine.read(FieldRef(STANDARD, "egress_spec"), Source())
     b.cbranch(b.icmp_unsigned("==", asm.fit(spec, 32), const(32, DROP_PORT)), dropped, sent)
 
 
-def _deparser(u: Unit, out: Any) -> DeparserWriter:
+def _deparser(gen: CodegenContext, out: Any) -> DeparserWriter:
     """Write what comes before headers go out."""
-    update_checksums(u)
-    statements = ActionWriter(u, out)
-    for p in u.program.deparser.primitives:
+    update_checksums(gen)
+    statements = ActionWriter(gen, out)
+    for p in gen.program.deparser.primitives:
         statements.statement(p)
-    return DeparserWriter(u)
+    return DeparserWriter(gen)
 
 
-def _class(u: Unit) -> Value | None:
+def _class(gen: CodegenContext) -> Value | None:
     """What to set skb->priority to, from standard_metadata.priority; None where no statement names that."""
-    if not u.has_standard("priority"):
+    if not gen.has_standard("priority"):
         return None
-    priority = u.asm.fit(u.machine.read(FieldRef(STANDARD, "priority"), Source()), 32)
-    return u.asm.b.add(priority, const(32, QDISC_CLASS))
+    priority = gen.asm.fit(gen.machine.read(FieldRef(STANDARD, "priority"), Source()), 32)
+    return gen.asm.b.add(priority, const(32, QDISC_CLASS))
 
 
-def _copies(u: Unit, port_map: int, copies: CopyMaps) -> None:
+def _copies(gen: CodegenContext, port_map: int, copies: ReplicationMaps) -> None:
     """Write the code that makes copies: each goes through egress and the deparser by itself."""
-    asm, b = u.asm, u.asm.b
-    with each_copy(u, copies) as (copy, port, after):
+    asm, b = gen.asm, gen.asm.b
+    with each_copy(gen, copies) as (copy, port, after):
         sent, known, send = asm.block("copy.sent"), asm.block("copy.known"), asm.block("copy.send")
         _egress(copy, port, after, sent)
         asm.enter(sent)
         with asm.place("the deparser of copies"):
-            length = emitted(copy, _deparser(copy, after).emit_all())
+            length = store_lengths(copy, _deparser(copy, after).emit_all())
         number = _class(copy)
-        if u.again is not None:
-            recirculate_if_asked(copy, length, after)
+        if gen.recirculation is not None:
+            recirculate_if_requested(copy, length, after)
             if number is None:
-                number = b.add(class_of_copy(u), const(32, QDISC_CLASS))
-            if u.truncates:
+                number = b.add(class_of_copy(gen), const(32, QDISC_CLASS))
+            if gen.truncates:
                 _send_cut(copy, length, port, number, after)
-        asm.store(port, u.index_key, 4)
-        cell = asm.helper(Helper.MAP_LOOKUP_ELEM, asm.map_ptr(port_map), u.index_key)
+        asm.store(port, gen.index_key, 4)
+        cell = asm.helper(Helper.MAP_LOOKUP_ELEM, asm.map_ptr(port_map), gen.index_key)
         b.cbranch(asm.is_null(cell), after, known)
         asm.enter(known)
         ifindex = asm.load(cell, 32, 4)
         b.cbranch(b.icmp_unsigned("==", ifindex, const(32, 0)), after, send)
         asm.enter(send)
         if number is not None:
-            asm.store(number, asm.at(u.ctx, _PRIORITY), 4)
-        join_queue(copy, port, asm.load(asm.at(u.ctx, _LEN), 32, 4))
-        asm.helper(Helper.CLONE_REDIRECT, u.ctx, ifindex, const(64, 0))
+            asm.store(number, asm.at(gen.ctx, _PRIORITY), 4)
+        join_queue(copy, port, asm.load(asm.at(gen.ctx, _LEN), 32, 4))
+        asm.helper(Helper.CLONE_REDIRECT, gen.ctx, ifindex, const(64, 0))
         b.branch(after)
 
 
-def _send_cut(copy: Unit, length: Value, port: Value, number: Value, after: Any) -> None:
+def _send_cut(copy: CodegenContext, length: Value, port: Value, number: Value, after: Any) -> None:
     """A copy that truncate() has cut begins anew: the frame has to stay whole for the copies behind it."""
     asm, b = copy.asm, copy.asm.b
-    keep = keep_wish(copy)
+    keep = truncated_length(copy)
     shorter, whole = asm.block("copy.cut"), asm.block("copy.whole")
     b.cbranch(b.icmp_unsigned("<", keep, length), shorter, whole)
     asm.enter(shorter)
-    send_again(copy, Why.CUT, length, port, number, keep, after)
+    reinject(copy, EntryReason.CUT, length, port, number, keep, after)
     b.branch(after)
     asm.enter(whole)
 
 
-def _microseconds(u: Unit) -> Value:
-    now = u.asm.helper(Helper.KTIME_GET_NS)
-    return u.asm.b.udiv(now, const(64, 1000))
+def _microseconds(gen: CodegenContext) -> Value:
+    now = gen.asm.helper(Helper.KTIME_GET_NS)
+    return gen.asm.b.udiv(now, const(64, 1000))
 
 
-def _control(u: Unit, pipeline: Pipeline, name: str) -> None:
+def _control(gen: CodegenContext, pipeline: Pipeline, name: str) -> None:
     """Write a control: one block per node, joined by their `next`. Ends in the block behind it."""
-    asm, b = u.asm, u.asm.b
+    asm, b = gen.asm, gen.asm.b
     done = asm.block(f"{name}.done")
     nodes: dict[str | None, object] = {None: done}
     for key in pipeline.nodes:
         nodes[key] = asm.block(f"{name}.{key}")
     b.branch(nodes[pipeline.start])
-    actions = ActionWriter(u, done)
-    tables = TableWriter(u, actions, nodes)
+    actions = ActionWriter(gen, done)
+    tables = TableWriter(gen, actions, nodes)
     for key, node in pipeline.nodes.items():
         asm.enter(nodes[key])
         with asm.place(f"{_KINDS[type(node)]} {node.name}", node.source):
@@ -443,11 +437,11 @@ def _control(u: Unit, pipeline: Pipeline, name: str) -> None:
                 case Table():
                     tables.run(node)
                 case Conditional():
-                    truth = Evaluator(u.machine, node.source).truth(node.expr)
+                    truth = Evaluator(gen.machine, node.source).truth(node.expr)
                     b.cbranch(truth, nodes[node.true_next], nodes[node.false_next])
                 case ActionCall():
-                    actions.run(u.program.actions[node.action_id], [])
+                    actions.run(gen.program.actions[node.action_id], [])
                     asm.goto(nodes[node.next])
     asm.enter(done)
-    if any(p.op == "exit" for a in u.program.actions.values() for p in a.primitives):
-        asm.store(const(8, 0), asm.at(u.machine.scratch, u.layout.exited))
+    if any(p.op == "exit" for a in gen.program.actions.values() for p in a.primitives):
+        asm.store(const(8, 0), asm.at(gen.machine.scratch, gen.layout.exited))

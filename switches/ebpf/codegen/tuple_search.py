@@ -5,13 +5,13 @@ from __future__ import annotations
 from llvmlite import ir
 
 from switches.ebpf.codegen.backend.asm import I32, I64, PTR, Helper, Value, const
-from switches.ebpf.codegen.codegen_context import Unit
+from switches.ebpf.codegen.codegen_context import CodegenContext
 from switches.ebpf.plan.layouts import TUPLE_HEADER, TUPLES, TableLayout, tuple_size
 
 
-def search_tuples(u: Unit, layout: TableLayout, keys: list[Value], miss: object) -> Value:
+def search_tuples(gen: CodegenContext, layout: TableLayout, keys: list[Value], miss: object) -> Value:
     """Write the look-up of key elements (numbers of their width); ends at a hit with the entry's value."""
-    asm, b, memory = u.asm, u.asm.b, u.machine.scratch
+    asm, b, memory = gen.asm, gen.asm.b, gen.machine.scratch
     assert layout.map is not None
     assert layout.tuple_map is not None
     words: list[tuple[int, Value]] = []
@@ -20,9 +20,9 @@ def search_tuples(u: Unit, layout: TableLayout, keys: list[Value], miss: object)
         for at in range(0, slot.size, 8):
             word = b.lshr(whole, const(slot.size * 8, at * 8)) if at else whole
             words.append((slot.offset + at, asm.fit(word, 64)))
-    base = u.layout.key
+    base = gen.layout.key
     asm.store(const(64, 0), asm.at(memory, base), 8)
-    masks = asm.helper(Helper.MAP_LOOKUP_ELEM, asm.map_ptr(layout.tuple_map), u.zero_key)
+    masks = asm.helper(Helper.MAP_LOOKUP_ELEM, asm.map_ptr(layout.tuple_map), gen.zero_key)
     start, loop, test, found, better, following, end, hit = (
         asm.block(f"tuple.{n}")
         for n in ("start", "loop", "test", "found", "better", "following", "end", "hit")

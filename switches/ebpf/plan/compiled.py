@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from switches.ebpf.plan.layouts import Plan
+from switches.ebpf.plan.source_map import SourceMap
 from switches.v1model.program import Program
 
 
-@dataclass(frozen=True, eq=False)  # compared by identity: one compilation, one value
+@dataclass(frozen=True, eq=False)  # compared by identity
 class Compiled:
-    """A program, its BPF instructions with marks where map descriptors go, and its run-time plan."""
+    """A program, its BPF instructions with marks in place of map descriptors, and its plan."""
 
     program: Program
     plan: Plan
     code: bytes
-    places: tuple[tuple[int, str], ...] = ()  # the part of the program that begins at each instruction
+    source_map: SourceMap

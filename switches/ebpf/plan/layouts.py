@@ -206,7 +206,7 @@ class Plan:
     ring_map: int | None = None  # where a program with digests puts its records
     queue_map: int | None = None  # port -> its queue, see `queues`
     value_sets: Mapping[str, ValueSetLayout] = field(default_factory=dict)
-    names_map: int | None = None  # what tells the frames that begin anew, see `again`
+    identity_map: int | None = None  # what tells the frames that begin anew, see `again`
     self_map: int | None = None  # holds the program itself, which goes on by calling itself
 
 

@@ -12,11 +12,11 @@ from linux.bpf import Map
 from linux.bpf_types import MapSpec
 from linux.errors import UnsupportedError
 from linux.traffic_control import TrafficControl, ifindex_of
-from switches.ebpf.codegen.actions import loops
-from switches.ebpf.codegen.backend.debug_info import place_at, split
 from switches.ebpf.plan.compiled import Compiled
 from switches.ebpf.plan.layouts import COUNTER_BYTES, RegisterLayout, counter_chunk
 from switches.ebpf.plan.queues import Shape
+from switches.ebpf.plan.source_map import split_place
+from switches.v1model.jumps import loops
 from switches.v1model.program import Program
 
 # What the verifier says of a loop that goes on for too long, or for all that it knows for ever.
@@ -42,7 +42,7 @@ def _load(code: bytes, name: str, compiled: Compiled) -> int:
     try:
         return bpf.load_program(code, name)
     except bpf.RefusedError as exc:
-        place = None if exc.instruction is None else place_at(compiled.places, exc.instruction)
+        place = None if exc.instruction is None else compiled.source_map.place_at(exc.instruction)
         if any(reason in str(exc) for reason in _ENDLESS) and (loop := _loop(compiled.program, place)):
             raise loop from exc
         searched = [t for t in compiled.program.tables() if compiled.plan.tables[t.name].kind in _SEARCHED]
@@ -56,7 +56,7 @@ def _load(code: bytes, name: str, compiled: Compiled) -> int:
 
 def _loop(program: Program, place: str | None) -> UnsupportedError | None:
     """The error that refuses the action of a place if it has a loop."""
-    name, where = split(place or "")
+    name, where = split_place(place or "")
     for action in program.actions.values():
         if name == f"action {action.name}" and loops(action):
             construct = f"a loop in {name} that the kernel's verifier finds no end of"
@@ -115,9 +115,9 @@ class Datapath:
                 self.maps[compiled.plan.port_map].update(number, index)
                 self.maps[compiled.plan.ifindex_map].update(index, number)
                 self._served.append(ifindex)
-            if compiled.plan.names_map is not None:
+            if compiled.plan.identity_map is not None:
                 names = struct.pack("=II", shared.mark, secrets.randbits(32))
-                self.maps[compiled.plan.names_map].update(bytes(4), names)
+                self.maps[compiled.plan.identity_map].update(bytes(4), names)
             code = bpf.relocate(compiled.code, [m.fd for m in self.maps])
             self.fd = _load(code, name, compiled)
             if compiled.plan.self_map is not None:

@@ -45,11 +45,6 @@ class TableState:
         default = self.table.default
         return None if default is None else Action(self.actions[default.action_id], default.data)
 
-    @property
-    def constant(self) -> bool:
-        """Whether the entries are written in the program."""
-        return bool(self.table.entries)
-
     def setup(self, tx: Transaction) -> None:
         """Plan the table's state at load: const entries and its default."""
         for entry in self._const_entries():

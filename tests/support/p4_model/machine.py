@@ -87,5 +87,5 @@ class Machine:
 
     def _set_valid(self, header: str) -> None:
         self._s.valid[header] = True
-        for rival in self.program.rivals(header):
+        for rival in self.program.exclusive_with(header):
             self._s.valid[rival] = False

@@ -40,7 +40,7 @@ def test_the_reader_keeps_places_in_the_source() -> None:
     assert "standard_metadata.egress_spec" in source.fragment
     assert str(source) == f"{source.filename}:{source.line}"
     assert program.headers["ipv6"].field_by_name["dst_addr"].offset == 192
-    counter = program.direct_counter("MrcIngress.micro_segment.my_sid")
+    counter = next(c for c in program.counters.values() if c.table == "MrcIngress.micro_segment.my_sid")
     assert counter is not None
     assert counter.name == "MrcIngress.micro_segment.my_sid_hits"
 

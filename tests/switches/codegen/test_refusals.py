@@ -15,10 +15,11 @@ from linux.bpf import RefusedError
 from linux.errors import UnsupportedError
 from switches.ebpf.codegen.actions import ActionWriter
 from switches.ebpf.codegen.backend.asm import PTR, const
-from switches.ebpf.codegen.backend.debug_info import place_at, places_of
+from switches.ebpf.codegen.backend.debug_info import read_source_map
 from switches.ebpf.codegen.compile import compile_json
 from switches.ebpf.codegen.expressions import Evaluator
 from switches.ebpf.codegen.parser import ParserWriter
+from switches.ebpf.plan.source_map import SourceMap
 from switches.ebpf.runtime.datapath import Datapath, SharedMaps
 from switches.v1model.expressions import Primitive
 from tests.support.handmade import assign, do, extract, field, if_, named, number, op, program, state
@@ -229,13 +230,13 @@ def test_debug_information_changes_no_instruction(tmp_path: Path) -> None:
 
 
 def test_the_last_place_before_an_instruction_counts() -> None:
-    places = ((0, "a"), (4, "b"), (9, "c"))
-    assert [place_at(places, i) for i in (0, 3, 4, 8, 9, 100)] == ["a", "a", "b", "b", "c", "c"]
-    assert place_at((), 3) is None
+    places = SourceMap(((0, "a"), (4, "b"), (9, "c")))
+    assert [places.place_at(i) for i in (0, 3, 4, 8, 9, 100)] == ["a", "a", "b", "b", "c", "c"]
+    assert SourceMap().place_at(3) is None
 
 
 @pytest.mark.parametrize(
     "damaged", [b"", b"\x9f\xeb\x01\0", bytes(40), b"\x9f\xeb\1\0\x20\0\0\0" + b"\xff" * 60]
 )
 def test_damaged_debug_information_only_loses_the_place(damaged: bytes) -> None:
-    assert places_of(damaged, ("a",)) == ()
+    assert read_source_map(damaged, ("a",)) == SourceMap()

@@ -137,7 +137,7 @@ def endless(steps: dict[Step, list[Step]]) -> str | None:
 _LIMIT = 4096  # steps of the search; a parser with more is not written anyway
 
 
-def find_places(program: Program) -> dict[str, frozenset[int]] | None:
+def find_header_offsets(program: Program) -> dict[str, frozenset[int]] | None:
     """The offsets in bytes at which each header can be extracted.
 
     None where headers cannot be relied on to go out in the order in which they came in, each once and with
@@ -168,7 +168,9 @@ def find_places(program: Program) -> dict[str, frozenset[int]] | None:
             header, after = found
             if ranks.get(header, -1) <= last or header in gone:
                 return None
-            gone |= {*program.rivals(header)}  # extracting one of these takes this header out of the frame
+            gone |= {
+                *program.exclusive_with(header)
+            }  # extracting one of these takes this header out of the frame
             last = ranks[header]
             places[header].add(at.offset)
             at = replace(after, offset=at.offset + program.headers[header].type.bits // 8)

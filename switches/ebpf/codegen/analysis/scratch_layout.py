@@ -6,22 +6,14 @@ are only carried along have none: their bits stay in the raw image of their head
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from switches.ebpf.codegen.analysis.features import program_multicasts, program_reenters
+from switches.ebpf.codegen.analysis.usage import Usage, usage_of
 from switches.ebpf.plan.layouts import WIDEST, round8
 from switches.v1model.expressions import (
-    Const,
-    Expr,
     FieldRef,
-    Name,
-    Op,
-    Primitive,
-    StackField,
-    UnionStackField,
-    Vector,
 )
-from switches.v1model.pipeline import ActionCall, Conditional, Table
 from switches.v1model.program import Program
 
 COPYING = 32
@@ -29,149 +21,6 @@ TRAILER = 32  # bytes behind a frame that begins anew, see `again`
 ASKED = 1 << 31  # set in a clone that was asked for; its field list is from bit 16 on, its session below
 SESSION_MASK = 0x7FFF  # as in BMv2
 CHUNK = 512  # bytes moved at a time when a frame shrinks
-
-
-@dataclass
-class Usage:
-    """Which fields a program touches. A `whole` header is copied, so all of it counts."""
-
-    read: set[FieldRef] = field(default_factory=set)
-    written: set[FieldRef] = field(default_factory=set)
-    whole: set[str] = field(default_factory=set)
-
-
-_HEADER_WRITERS = {
-    "assign_header",
-    "add_header",
-    "push",
-    "pop",
-    "assign_header_stack",
-    "assign_union",
-    "assign_union_stack",
-}
-
-
-_WHOLE = ("access_field", "dereference_header_stack", "==", "!=")  # may look at headers as a whole
-RESULTS = {"execute_meter": 2}  # which argument is written, where it is not the first
-
-
-def operands(expr: Expr | None) -> Iterator[Expr]:
-    """An expression and everything in it."""
-    if expr is None:
-        return
-    yield expr
-    if isinstance(expr, Op):
-        for part in (expr.left, expr.right, expr.cond):
-            yield from operands(part)
-    elif isinstance(expr, Vector):
-        for item in expr.items:
-            yield from operands(item)
-
-
-def _reads(program: Program, usage: Usage, exprs: Iterable[Expr]) -> None:
-    for expr in exprs:
-        for part in operands(expr):
-            if isinstance(part, FieldRef):
-                usage.read.add(part)
-            elif isinstance(part, StackField):
-                members = program.stacks[part.stack].members
-                usage.read |= {FieldRef(m, part.field) for m in members}
-                if part.field == "last":
-                    usage.whole |= set(members)
-            elif isinstance(part, UnionStackField):
-                elements = (
-                    program.element(part.stack, i, part.header) for i in range(program.depth(part.stack))
-                )
-                usage.read |= {FieldRef(header, part.field) for header in elements}
-            elif isinstance(part, Op) and part.op in _WHOLE:
-                for inner in (*operands(part.left), *operands(part.right)):
-                    if isinstance(inner, Name):
-                        usage.whole |= set(program.named(inner))
-
-
-def _primitives(program: Program, usage: Usage, primitives: Iterable[Primitive]) -> None:
-    for p in primitives:
-        if p.op in _HEADER_WRITERS:
-            for a in p.args:
-                if isinstance(a, Name):
-                    usage.whole |= set(program.named(a))
-        # The first argument of most that writes a field is that field; whatever else it is, it is read.
-        at = RESULTS.get(p.op, 0)
-        if len(p.args) > at and isinstance(target := p.args[at], FieldRef):
-            usage.written.add(target)
-        _reads(program, usage, p.args)
-
-
-def usage_of(program: Program) -> Usage:
-    """Collect what every statement, key and condition of a program reads and writes."""
-    usage = Usage()
-    for state in program.parser.states.values():
-        _primitives(program, usage, state.ops)
-        _reads(program, usage, state.key)
-    for action in program.actions.values():
-        _primitives(program, usage, action.primitives)
-    _primitives(program, usage, program.deparser.primitives)
-    usage.written |= {m.result for m in program.meters.values() if m.result is not None}
-    usage.read |= {ref for d in program.digests.values() for ref in d.fields}
-    usage.read |= {ref for f in program.field_lists.values() for ref in f.fields}
-    selectors = [p.selector for p in program.profiles.values() if p.selector is not None]
-    for calculation in (*program.calculations.values(), *selectors):
-        for item in calculation.input:
-            if isinstance(item, FieldRef):
-                usage.read.add(item)
-            elif isinstance(item, Name) and item.kind == "header":
-                usage.whole.add(item.name)
-    for checksum in program.checksums:
-        if checksum.update:
-            usage.written.add(checksum.target)
-        usage.read.add(checksum.target)
-        if checksum.condition is not None:
-            _reads(program, usage, [checksum.condition])
-    for pipeline in (program.ingress, program.egress):
-        for node in pipeline.nodes.values():
-            match node:
-                case Table():
-                    usage.read |= {k.target for k in node.key}
-                case Conditional():
-                    _reads(program, usage, [node.expr])
-                case ActionCall():
-                    pass
-    return usage
-
-
-def multicast_writes(program: Program) -> Iterator[Primitive]:
-    """The statements that send a frame to a multicast group."""
-    states = (op for s in program.parser.states.values() for op in s.ops)
-    for p in (*states, *(p for a in program.actions.values() for p in a.primitives)):
-        at = RESULTS.get(p.op, 0)
-        target = p.args[at] if len(p.args) > at else None
-        if target == FieldRef("standard_metadata", "mcast_grp") and p.args[1:] != (Const(0),):
-            yield p
-
-
-def program_multicasts(program: Program) -> bool:
-    """Whether a program sends any frame to a multicast group."""
-    return any(True for _ in multicast_writes(program))
-
-
-def program_clones(program: Program) -> bool:
-    """Whether a program clones any frame."""
-    return _uses(program, "clone_ingress_pkt_to_egress", "clone_egress_pkt_to_egress")
-
-
-def program_truncates(program: Program) -> bool:
-    """Whether a program truncates any frame."""
-    return _uses(program, "truncate")
-
-
-def program_again(program: Program) -> bool:
-    """Whether frames, or clones of them, can begin anew in a program, see `again`."""
-    cut_copies = program_multicasts(program) and program_truncates(program)
-    return program_clones(program) or _uses(program, "resubmit", "recirculate") or cut_copies
-
-
-def _uses(program: Program, *names: str) -> bool:
-    return any(p.op in names for a in program.actions.values() for p in a.primitives)
 
 
 @dataclass(frozen=True)
@@ -218,7 +67,7 @@ class Layout:
     key: int  # where table keys are put together
     buffer: int  # CHUNK bytes to move payload through
     copying: int  # what is known of a frame while copies are made of it, see `copies`
-    again: int  # TRAILER bytes: how a frame has begun anew, see `again`
+    trailer: int  # TRAILER bytes: how a frame has begun anew, see `again`
     saved: int  # what was below `key` before the first copy, or when a frame was sent to begin anew
     size: int
     usage: Usage
@@ -240,7 +89,7 @@ def slot_size(width: int) -> int:
 def make_layout(program: Program, key_size: int) -> Layout:
     """Lay out a program's scratch value; `key_size` is that of its largest key in bytes."""
     usage = usage_of(program)
-    again = program_again(program)
+    reenters = program_reenters(program)
     touched = usage.read | usage.written
     refs = [
         FieldRef(h.name, f.name)
@@ -271,7 +120,7 @@ def make_layout(program: Program, key_size: int) -> Layout:
     cut = at = (at + 5) & ~3
     digest = at = at + 4
     base = at = at + 4
-    if again:
+    if reenters:
         at += 12
     clone, resubmit, recirculate = at - 8, at - 4, at
     at = round8(at + 4)
@@ -293,11 +142,11 @@ def make_layout(program: Program, key_size: int) -> Layout:
         place[h.name] = at
         at += 2
     key = at = round8(at)
-    at += max(round8(key_size), TRAILER if again else 0)
+    at += max(round8(key_size), TRAILER if reenters else 0)
     buffer, at = at, at + CHUNK
     copying, at = at, at + COPYING
-    trailer, at = at, at + (TRAILER if again else 0)
-    saved, at = at, at + (key if again or program_multicasts(program) else 0)
+    trailer, at = at, at + (TRAILER if reenters else 0)
+    saved, at = at, at + (key if reenters or program_multicasts(program) else 0)
     return Layout(
         slots=slots,
         valid=valid,
@@ -319,7 +168,7 @@ def make_layout(program: Program, key_size: int) -> Layout:
         key=key,
         buffer=buffer,
         copying=copying,
-        again=trailer,
+        trailer=trailer,
         saved=saved,
         size=at,
         usage=usage,

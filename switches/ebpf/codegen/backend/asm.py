@@ -14,7 +14,7 @@ from typing import Any
 from llvmlite import ir
 
 from linux.bpf_types import MAP_MARK, PSEUDO_MAP_FD, PSEUDO_MAP_VALUE, MapSpec
-from switches.ebpf.codegen.backend.debug_info import PlaceMarks
+from switches.ebpf.codegen.backend.debug_info import DebugInfo
 from switches.v1model.expressions import NOWHERE, Source
 
 I8, I32, I64 = (ir.IntType(w) for w in (8, 32, 64))
@@ -75,12 +75,12 @@ class Asm:
         self.module = module
         self.function = function
         self.b: Any = ir.IRBuilder(function.append_basic_block("entry"))
-        self.marks = PlaceMarks(module, function)
+        self.debug_info = DebugInfo(module, function)
         self._pseudo = ir.Function(module, ir.FunctionType(I64, [I64, I64]), "llvm.bpf.pseudo")
 
     def place(self, what: str, source: Source = NOWHERE) -> AbstractContextManager[None]:
         """Say which part of the P4 program is written meanwhile, for errors of the kernel's verifier."""
-        return self.marks.at(self.b, what, source)
+        return self.debug_info.at(self.b, what, source)
 
     def block(self, name: str) -> Any:
         """A new basic block, not yet placed under the builder."""

@@ -1,8 +1,9 @@
-"""Which part of the P4 program an instruction was made of, for when the kernel's verifier refuses it.
+"""Debug information, which says which part of the P4 program each instruction comes from.
 
 While code is written, each instruction gets the number of a place as its line of debug information. LLVM
-keeps those through all of its passes and says in the section `.BTF.ext` (Documentation/bpf/btf.rst of the
-kernel) which instruction came from which line.
+keeps the lines through all of its passes and writes into the section `.BTF.ext` which instruction came from
+which line (Documentation/bpf/btf.rst of the kernel). When the verifier refuses an instruction, its place goes
+into the error message.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 
 from llvmlite import ir
 
+from switches.ebpf.plan.source_map import SourceMap
 from switches.v1model.expressions import Source
 
 SECTION = ".BTF.ext"
@@ -25,8 +27,8 @@ _LOCATION = re.compile(r"!(\d+) = !DILocation\([^)]*\bline: (\d+)")
 _MARKED = re.compile(r"!dbg !(\d+)")
 
 
-class PlaceMarks:
-    """The places of one function, in the order in which they were first named."""
+class DebugInfo:
+    """The debug information of one function; `names` are its places, in the order of their first use."""
 
     def __init__(self, module: Any, function: Any) -> None:
         self.names: list[str] = []
@@ -54,7 +56,7 @@ class PlaceMarks:
 
     @contextmanager
     def at(self, builder: Any, what: str, source: Source) -> Iterator[None]:
-        """Have what is written meanwhile bear this place; within it, others may go before it."""
+        """Give this place to all instructions written inside; places can be nested."""
         name = f"{what} ({source})" if source.line else what
         if name not in self._known:
             self.names.append(name)
@@ -67,15 +69,15 @@ class PlaceMarks:
             builder.debug_metadata = before
 
 
-def places_of(section: bytes, names: Sequence[str]) -> tuple[tuple[int, str], ...]:
-    """From `.BTF.ext`: (instruction, place), where each place begins. Empty for what cannot be read."""
+def read_source_map(section: bytes, names: Sequence[str]) -> SourceMap:
+    """Read which instruction comes from which place out of `.BTF.ext`; empty if it cannot be read."""
     out: list[tuple[int, str]] = []
     try:
         magic, _, _, header = struct.unpack_from("<HBBI", section)
         start, length = struct.unpack_from("<II", section, 16)
         at, end = header + start, header + start + length
         if magic != _MAGIC or not length:
-            return ()
+            return SourceMap()
         (size,) = struct.unpack_from("<I", section, at)
         at += 4
         while at < end:
@@ -84,26 +86,15 @@ def places_of(section: bytes, names: Sequence[str]) -> tuple[tuple[int, str], ..
             for _ in range(count):
                 offset, _, _, line = struct.unpack_from("<IIII", section, at)
                 at += size
-                if 0 < line >> 10 <= len(names):  # line 0 is what LLVM made of several
+                if 0 < line >> 10 <= len(names):  # line 0: an instruction that LLVM made of several
                     out.append((offset // _INSTRUCTION, names[(line >> 10) - 1]))
     except struct.error:
-        return ()
-    return tuple(sorted(out, key=lambda pair: pair[0]))
-
-
-def place_at(places: Sequence[tuple[int, str]], instruction: int) -> str | None:
-    """The place that an instruction comes from, as far as LLVM said."""
-    return next((name for first, name in reversed(places) if first <= instruction), None)
+        return SourceMap()
+    return SourceMap(tuple(sorted(out, key=lambda pair: pair[0])))
 
 
 def largest(ir_text: str, names: Sequence[str]) -> str:
-    """The place that the most instructions of LLVM IR bear, which has debug information as written here."""
+    """Return the place of the largest number of instructions in LLVM IR with this debug information."""
     lines = {number: int(line) for number, line in _LOCATION.findall(ir_text)}
     marked = Counter(lines[number] for number in _MARKED.findall(ir_text) if number in lines)
     return names[max(marked, key=marked.__getitem__) - 1] if marked else "the program"
-
-
-def split(place: str) -> tuple[str, str]:
-    """A place as what it is, and where in the P4 source: empty where nobody knows."""
-    what, _, where = place.partition(" (")
-    return what, where.removesuffix(")")

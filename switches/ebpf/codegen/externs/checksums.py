@@ -5,63 +5,63 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from switches.ebpf.codegen.backend.asm import Value, const
-from switches.ebpf.codegen.codegen_context import Unit
+from switches.ebpf.codegen.codegen_context import CodegenContext
 from switches.ebpf.codegen.expressions import Evaluator
 from switches.ebpf.codegen.externs.hashes import HashWriter
 from switches.v1model.declarations import Checksum
 from switches.v1model.expressions import FieldRef
 
 
-def verify_checksums(unit: Unit) -> None:
+def verify_checksums(gen: CodegenContext) -> None:
     """Set checksum_error where a checksum is not what it should be, if the program asks for that at all."""
-    if not unit.has_standard("checksum_error"):
+    if not gen.has_standard("checksum_error"):
         return
-    asm, b = unit.asm, unit.asm.b
-    for c in (c for c in unit.program.checksums if c.verify):
-        tests = [] if unit.program.headers[c.target.header].metadata else [_valid(unit, c)]
+    asm, b = gen.asm, gen.asm.b
+    for c in (c for c in gen.program.checksums if c.verify):
+        tests = [] if gen.program.headers[c.target.header].metadata else [_valid(gen, c)]
         look, wrong, done = (
             asm.block("checksum.look"),
             asm.block("checksum.wrong"),
             asm.block("checksum.done"),
         )
-        b.cbranch(_all(unit, [*tests, *_condition(unit, c)]), look, done)
+        b.cbranch(_all(gen, [*tests, *_condition(gen, c)]), look, done)
         asm.enter(look)
-        computed = HashWriter(unit).hash(unit.program.calculations[c.calculation])
-        found = unit.machine.read(c.target, c.source)
+        computed = HashWriter(gen).hash(gen.program.calculations[c.calculation])
+        found = gen.machine.read(c.target, c.source)
         width = max(64, found.type.width)
         b.cbranch(b.icmp_unsigned("==", asm.fit(computed, width), asm.fit(found, width)), done, wrong)
         asm.enter(wrong)
-        unit.set_standard("checksum_error", const(32, 1))
+        gen.set_standard("checksum_error", const(32, 1))
         b.branch(done)
         asm.enter(done)
 
 
-def update_checksums(unit: Unit) -> None:
+def update_checksums(gen: CodegenContext) -> None:
     """Write the checksums anew whose condition is true, their header valid or not, as BMv2 does."""
-    asm, b = unit.asm, unit.asm.b
-    for c in (c for c in unit.program.checksums if c.update):
+    asm, b = gen.asm, gen.asm.b
+    for c in (c for c in gen.program.checksums if c.update):
         write, done = asm.block("checksum.write"), asm.block("checksum.done")
-        b.cbranch(_all(unit, _condition(unit, c)), write, done)
+        b.cbranch(_all(gen, _condition(gen, c)), write, done)
         asm.enter(write)
-        computed = HashWriter(unit).hash(unit.program.calculations[c.calculation])
-        width = unit.program.field(c.target).width
-        unit.machine.write(c.target, asm.fit(computed, width), c.source)
+        computed = HashWriter(gen).hash(gen.program.calculations[c.calculation])
+        width = gen.program.field(c.target).width
+        gen.machine.write(c.target, asm.fit(computed, width), c.source)
         b.branch(done)
         asm.enter(done)
 
 
-def _valid(unit: Unit, checksum: Checksum) -> Value:
-    return unit.machine.read(FieldRef(checksum.target.header, "$valid$"), checksum.source)
+def _valid(gen: CodegenContext, checksum: Checksum) -> Value:
+    return gen.machine.read(FieldRef(checksum.target.header, "$valid$"), checksum.source)
 
 
-def _condition(unit: Unit, checksum: Checksum) -> list[Value]:
+def _condition(gen: CodegenContext, checksum: Checksum) -> list[Value]:
     if checksum.condition is None:
         return []
-    return [Evaluator(unit.machine, checksum.source).truth(checksum.condition)]
+    return [Evaluator(gen.machine, checksum.source).truth(checksum.condition)]
 
 
-def _all(unit: Unit, tests: Iterable[Value]) -> Value:
+def _all(gen: CodegenContext, tests: Iterable[Value]) -> Value:
     result = const(1, 1)
     for test in tests:
-        result = unit.asm.b.and_(result, test)
+        result = gen.asm.b.and_(result, test)
     return result

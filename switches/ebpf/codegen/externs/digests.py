@@ -5,7 +5,7 @@ from __future__ import annotations
 from linux.errors import UnsupportedError
 from switches.ebpf.codegen.analysis.scratch_layout import CHUNK
 from switches.ebpf.codegen.backend.asm import Helper, const
-from switches.ebpf.codegen.codegen_context import Unit
+from switches.ebpf.codegen.codegen_context import CodegenContext
 from switches.ebpf.plan.layouts import DIGEST_HEADER, DigestLayout, round8
 from switches.v1model.declarations import DigestList
 from switches.v1model.expressions import FieldRef, Source
@@ -24,25 +24,25 @@ def layout_digest(program: Program, digest: DigestList) -> DigestLayout:
     return DigestLayout(digest.name, tuple(places), at)
 
 
-def send_digest(u: Unit) -> None:
+def send_digest(gen: CodegenContext) -> None:
     """Write the sending of whatever digest was asked for. What the ring has no room for is lost."""
-    if u.ring_map is None:
+    if gen.ring_map is None:
         return
-    asm, b, memory, buffer = u.asm, u.asm.b, u.machine.scratch, u.layout.buffer
-    asked = asm.load(asm.at(memory, u.layout.digest), 32, 4)
+    asm, b, memory, buffer = gen.asm, gen.asm.b, gen.machine.scratch, gen.layout.buffer
+    asked = asm.load(asm.at(memory, gen.layout.digest), 32, 4)
     done = asm.block("digest.done")
     choose = b.switch(asked, done)
-    for number, layout in u.digests.items():
+    for number, layout in gen.digests.items():
         block = asm.block(f"digest.{number}")
         choose.add_case(const(32, number), block)
         asm.enter(block)
         asm.store(const(64, number), asm.at(memory, buffer), 8)
-        for ref, (offset, size) in zip(u.program.digests[number].fields, layout.fields, strict=True):
-            value = u.machine.read(FieldRef(ref.header, ref.field), Source())
+        for ref, (offset, size) in zip(gen.program.digests[number].fields, layout.fields, strict=True):
+            value = gen.machine.read(FieldRef(ref.header, ref.field), Source())
             asm.store(asm.fit(value, size * 8), asm.at(memory, buffer + offset), 8)
         record = asm.at(memory, buffer)
         asm.helper(
-            Helper.RINGBUF_OUTPUT, asm.map_ptr(u.ring_map), record, const(64, layout.size), const(64, 0)
+            Helper.RINGBUF_OUTPUT, asm.map_ptr(gen.ring_map), record, const(64, layout.size), const(64, 0)
         )
         b.branch(done)
     asm.enter(done)

@@ -13,11 +13,12 @@ from typing import Protocol
 from linux.bpf_types import MapSpec, MapType
 from linux.errors import UnsupportedError
 from switches.ebpf.codegen.backend.asm import I64, Value, const
-from switches.ebpf.codegen.codegen_context import Unit
+from switches.ebpf.codegen.codegen_context import CodegenContext
+from switches.ebpf.codegen.expressions import Evaluator
 from switches.ebpf.codegen.payload import payload_sum
 from switches.hashes import CRCS, HASHES, Crc
 from switches.v1model.declarations import Bits, Calculation
-from switches.v1model.expressions import FieldRef, Name
+from switches.v1model.expressions import Const, FieldRef, Name, Primitive
 from switches.v1model.program import Program
 
 _CHUNK = 48  # bits taken at a time; with up to seven left over they fit a register
@@ -60,8 +61,8 @@ class _Sink(Protocol):
 
 
 class _CrcSink:
-    def __init__(self, unit: Unit, algorithm: str) -> None:
-        self.u = unit
+    def __init__(self, gen: CodegenContext, algorithm: str) -> None:
+        self.gen = gen
         self.kind = CRCS[algorithm]
 
     def begin(self) -> State:
@@ -74,7 +75,7 @@ class _CrcSink:
 
     def _round(self, rest: Value, data: Sequence[Value]) -> Value:
         """The check is linear: each byte's part is looked up on its own, so that no look-up waits."""
-        b, width, count = self.u.asm.b, self.kind.width, len(data)
+        b, width, count = self.gen.asm.b, self.kind.width, len(data)
         tables = self._tables()
         covered = width // 8
         result = None
@@ -89,8 +90,8 @@ class _CrcSink:
                 by = 8 * i if self.kind.reflected else width - 8 - 8 * i
                 byte = b.and_(b.xor(byte, b.lshr(rest, const(64, by)) if by else rest), const(64, 0xFF))
             base = (count - 1 - i) * 1024
-            cell = self.u.asm.at(tables, b.add(b.shl(byte, const(64, 2)), const(64, base)))
-            part = self.u.asm.fit(self.u.asm.load(cell, 32, 4), 64)
+            cell = self.gen.asm.at(tables, b.add(b.shl(byte, const(64, 2)), const(64, base)))
+            part = self.gen.asm.fit(self.gen.asm.load(cell, 32, 4), 64)
             result = part if result is None else b.xor(result, part)
         return result
 
@@ -98,24 +99,24 @@ class _CrcSink:
         kind = self.kind
         name = f"crc{kind.width}.{'reflected' if kind.reflected else 'plain'}"
         spec = MapSpec(name, MapType.ARRAY, 4, 1024 * _SLICES, 1, shared=True, initial=crc_tables(kind))
-        return self.u.asm.map_value(self.u.pool.once(spec))
+        return self.gen.asm.map_value(self.gen.pool.once(spec))
 
     def end(self, state: State) -> Value:
-        return self.u.asm.b.xor(state[0], const(64, self.kind.final))
+        return self.gen.asm.b.xor(state[0], const(64, self.kind.final))
 
 
 class _WordSink:
     """16-bit words, added (as the Internet checksum does) or by exclusive or. The state is sum and shift."""
 
-    def __init__(self, unit: Unit, add: bool) -> None:
-        self.u = unit
+    def __init__(self, gen: CodegenContext, add: bool) -> None:
+        self.gen = gen
         self.add = add
 
     def begin(self) -> State:
         return const(64, 0), const(64, 8)
 
     def take(self, state: State, data: Sequence[Value]) -> State:
-        b = self.u.asm.b
+        b = self.gen.asm.b
         total, shift = state
         for byte in data:
             total = (b.add if self.add else b.xor)(total, b.shl(byte, shift))
@@ -124,8 +125,8 @@ class _WordSink:
 
     def take_varbit(self, state: State, header: str) -> State:
         """Add a field of variable length: behind its end its place is filled with zeros."""
-        asm, b, slot = self.u.asm, self.u.asm.b, self.u.layout.varbits[header]
-        memory, (total, shift) = self.u.machine.scratch, state
+        asm, b, slot = self.gen.asm, self.gen.asm.b, self.gen.layout.varbits[header]
+        memory, (total, shift) = self.gen.machine.scratch, state
         words = const(64, 0)
         for at in range(0, slot.room, 8):
             part = asm.load_be(memory, slot.offset + at, 8)
@@ -137,7 +138,7 @@ class _WordSink:
         return total, b.xor(shift, b.shl(b.and_(length, const(64, 1)), const(64, 3)))
 
     def end(self, state: State) -> Value:
-        b, total = self.u.asm.b, state[0]
+        b, total = self.gen.asm.b, state[0]
         if not self.add:
             return total
         for _ in range(3):
@@ -148,14 +149,14 @@ class _WordSink:
 class _IdentitySink:
     """The first eight bytes. The state is the number and how many bytes it has."""
 
-    def __init__(self, unit: Unit) -> None:
-        self.u = unit
+    def __init__(self, gen: CodegenContext) -> None:
+        self.gen = gen
 
     def begin(self) -> State:
         return const(64, 0), const(64, 0)
 
     def take(self, state: State, data: Sequence[Value]) -> State:
-        b = self.u.asm.b
+        b = self.gen.asm.b
         number, count = state
         for byte in data[:8]:
             room = b.icmp_unsigned("<", count, const(64, 8))
@@ -213,11 +214,11 @@ def _runs(program: Program, calculation: Calculation) -> list[_Run]:
 
 
 class HashWriter:
-    """Writes the computation of hashes into a unit."""
+    """Writes the computation of hashes into a gen."""
 
-    def __init__(self, unit: Unit) -> None:
-        self.u = unit
-        self.asm = unit.asm
+    def __init__(self, gen: CodegenContext) -> None:
+        self.gen = gen
+        self.asm = gen.asm
         self._payload = False
 
     def hash(self, calculation: Calculation) -> Value:
@@ -225,7 +226,7 @@ class HashWriter:
         name, where = calculation.algorithm, str(calculation.source)
         if name not in HASHES:
             raise UnsupportedError(f"hash algorithm {name}", where)
-        runs = _runs(self.u.program, calculation)
+        runs = _runs(self.gen.program, calculation)
         if sum(r.header is not None and r.bits % 8 != 0 for r in runs) > _SHIFTS:
             raise UnsupportedError(f"a hash over more than {_SHIFTS} headers of odd length", where)
         self._payload = any(isinstance(i, Name) and i.kind == "payload" for i in calculation.input)
@@ -233,11 +234,11 @@ class HashWriter:
             raise UnsupportedError(f"hash algorithm {name} over the payload", where)
         sink: _Sink
         if name in CRCS:
-            sink = _CrcSink(self.u, name)
+            sink = _CrcSink(self.gen, name)
         elif name == "identity":
-            sink = _IdentitySink(self.u)
+            sink = _IdentitySink(self.gen)
         else:
-            sink = _WordSink(self.u, add=name != "xor16")
+            sink = _WordSink(self.gen, add=name != "xor16")
         return self._rest(sink, calculation, runs, sink.begin(), const(64, 0), 0)
 
     def _rest(
@@ -249,7 +250,7 @@ class HashWriter:
             if run.header is None:
                 state, left, bits = self._run(sink, calculation, run, state, left, bits)
                 continue
-            valid = self.u.machine.read(FieldRef(run.header, "$valid$"), calculation.source)
+            valid = self.gen.machine.read(FieldRef(run.header, "$valid$"), calculation.source)
             there, absent, done = (asm.block(f"hash.{n}") for n in ("there", "absent", "done"))
             b.cbranch(valid, there, absent)
             asm.enter(there)
@@ -276,7 +277,7 @@ class HashWriter:
             state = sink.take(state, [b.shl(left, const(64, 8 - bits))])
         if self._payload:  # it begins with the next byte, whether that is the upper or the lower of its word
             total, shift = state
-            words = payload_sum(self.u)
+            words = payload_sum(self.gen)
             swapped = b.or_(b.lshr(words, const(64, 8)), b.shl(b.and_(words, const(64, 255)), const(64, 8)))
             even = b.icmp_unsigned("==", shift, const(64, 8))
             state = b.add(total, b.select(even, words, swapped)), shift
@@ -294,7 +295,7 @@ class HashWriter:
         asm, b = self.asm, self.asm.b
         data: list[Value] = []
         for part in run.parts:
-            if isinstance(part, FieldRef) and self.u.program.varbit(part) is not None:
+            if isinstance(part, FieldRef) and self.gen.program.varbit(part) is not None:
                 if bits or not (isinstance(sink, _WordSink) and sink.add):
                     what = f"a hash other than csum16 over variable-length field {part.header}.{part.field}"
                     raise UnsupportedError(what, str(calculation.source))
@@ -303,7 +304,10 @@ class HashWriter:
             if isinstance(part, Bits):
                 whole, width = const(part.width, part.value), part.width
             else:
-                whole, width = self.u.machine.read(part, calculation.source), self.u.program.field(part).width
+                whole, width = (
+                    self.gen.machine.read(part, calculation.source),
+                    self.gen.program.field(part).width,
+                )
             while width:
                 take = min(_CHUNK, width)
                 width -= take
@@ -317,3 +321,27 @@ class HashWriter:
                     data.append(b.and_(byte, const(64, 0xFF)))
                 left = b.and_(left, const(64, (1 << bits) - 1))
         return sink.take(state, data), left, bits
+
+
+def write_hash(gen: CodegenContext, e: Evaluator, p: Primitive) -> None:
+    """Set a field to a hash modulo a size, plus a base, in 64 bits; a size of 0 counts as 1."""
+    target, base, calculation, size = p.args
+    asm, b = gen.asm, gen.asm.b
+    if not isinstance(target, FieldRef):
+        raise e.refuse("a hash into something other than a field")
+    if not isinstance(calculation, Name) or calculation.name not in gen.program.calculations:
+        raise e.refuse("a hash that is not declared")
+    number = HashWriter(gen).hash(gen.program.calculations[calculation.name])
+    if isinstance(size, Const):
+        modulo = size.value % (1 << 64) or 1
+        if modulo & (modulo - 1) == 0:
+            number = b.and_(number, const(64, modulo - 1))
+        else:
+            number = b.urem(number, const(64, modulo))
+    else:
+        span = e.value(size, 64)
+        zero = b.icmp_unsigned("==", span, const(64, 0))
+        number = b.urem(number, b.select(zero, const(64, 1), span))
+    number = b.add(number, e.value(base, 64))
+    width = gen.program.field(target).width
+    gen.machine.write(target, asm.fit(number, width), p.source)

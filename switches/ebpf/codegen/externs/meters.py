@@ -10,7 +10,7 @@ from __future__ import annotations
 from linux.bpf_types import MapSpec, MapType
 from linux.errors import UnsupportedError
 from switches.ebpf.codegen.backend.asm import Helper, MapPool, Value, const
-from switches.ebpf.codegen.codegen_context import Unit
+from switches.ebpf.codegen.codegen_context import CodegenContext
 from switches.ebpf.plan.layouts import (
     METER_BURST,
     METER_COLOURS,
@@ -43,7 +43,7 @@ def layout_meter(meter: MeterArray, size: int, pool: MapPool) -> MeterLayout:
 
 
 def execute_meter(
-    u: Unit,
+    gen: CodegenContext,
     meter: MeterLayout,
     index: Value,
     target: FieldRef,
@@ -54,17 +54,17 @@ def execute_meter(
 
     With `only_configured`, neither does a cell that is not configured.
     """
-    asm, b = u.asm, u.asm.b
+    asm, b = gen.asm, gen.asm.b
     inside, found, done = (asm.block(f"meter.{n}") for n in ("inside", "found", "done"))
     index = asm.fit(index, max(index.type.width, 32))
     b.cbranch(b.icmp_unsigned("<", index, const(index.type.width, meter.size)), inside, done)
     asm.enter(inside)
     now = asm.helper(Helper.KTIME_GET_NS)  # no helper may be called under the lock
-    asm.store(asm.fit(index, 32), u.index_key, 4)
-    cell = asm.helper(Helper.MAP_LOOKUP_ELEM, asm.map_ptr(meter.map), u.index_key)
+    asm.store(asm.fit(index, 32), gen.index_key, 4)
+    cell = asm.helper(Helper.MAP_LOOKUP_ELEM, asm.map_ptr(meter.map), gen.index_key)
     b.cbranch(asm.is_null(cell), done, found)
     asm.enter(found)
-    size = const(64, 1) if meter.packets else asm.fit(u.length, 64)
+    size = const(64, 1) if meter.packets else asm.fit(gen.length, 64)
     asm.helper(Helper.SPIN_LOCK, cell)
     last = asm.load(asm.at(cell, METER_LAST), 64, 8)
     later = b.icmp_unsigned(">", now, last)  # another CPU may have been here after our clock was read
@@ -72,8 +72,8 @@ def execute_meter(
     asm.store(b.select(later, now, last), asm.at(cell, METER_LAST), 8)
     seconds, part = b.udiv(elapsed, const(64, _SECOND)), b.urem(elapsed, const(64, _SECOND))
     seconds = b.select(b.icmp_unsigned("<", seconds, const(64, _AGES)), seconds, const(64, _AGES))
-    peak = _fill(u, asm.at(cell, METER_PEAK), seconds, part)
-    committed = _fill(u, asm.at(cell, METER_COMMITTED), seconds, part)
+    peak = _fill(gen, asm.at(cell, METER_PEAK), seconds, part)
+    committed = _fill(gen, asm.at(cell, METER_COMMITTED), seconds, part)
     red = b.icmp_unsigned("<", peak, size)
     short = b.icmp_unsigned("<", committed, size)
     none = const(64, 0)
@@ -91,16 +91,16 @@ def execute_meter(
         asm.enter(go_on)
         b.branch(done)
         asm.enter(chosen)
-    u.machine.write(target, asm.fit(colour, u.program.field(target).width), where)
+    gen.machine.write(target, asm.fit(colour, gen.program.field(target).width), where)
     counted = b.add(b.mul(asm.fit(index, 64), const(64, METER_COLOURS)), asm.fit(colour, 64))
-    u.count(meter.counter_map, meter.counters, counted)
+    gen.count(meter.counter_map, meter.counters, counted)
     b.branch(done)
     asm.enter(done)
 
 
-def _fill(u: Unit, bucket: Value, seconds: Value, part: Value) -> Value:
+def _fill(gen: CodegenContext, bucket: Value, seconds: Value, part: Value) -> Value:
     """Put into a bucket what has come since it was looked at last; returns its tokens."""
-    asm, b = u.asm, u.asm.b
+    asm, b = gen.asm, gen.asm.b
     rate, burst, tokens, rest = (
         asm.load(asm.at(bucket, at), 64, 8) for at in (METER_RATE, METER_BURST, METER_TOKENS, METER_REST)
     )

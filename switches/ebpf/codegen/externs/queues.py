@@ -11,7 +11,7 @@ from __future__ import annotations
 from linux.bpf_types import NO_PREALLOC, MapSpec, MapType
 from switches.ebpf.codegen.analysis.scratch_layout import Layout
 from switches.ebpf.codegen.backend.asm import Helper, MapPool, Value, const
-from switches.ebpf.codegen.codegen_context import STANDARD, Unit
+from switches.ebpf.codegen.codegen_context import STANDARD, CodegenContext
 from switches.ebpf.plan.layouts import PORTS
 from switches.ebpf.plan.queues import (
     _BURST,
@@ -43,49 +43,49 @@ def layout_queues(program: Program, layout: Layout, pool: MapPool) -> int | None
     return pool.add(MapSpec("queues", MapType.HASH, 4, SIZE, PORTS, NO_PREALLOC, lock=True))
 
 
-def look_at_queue(u: Unit, port: Value) -> None:
+def look_at_queue(gen: CodegenContext, port: Value) -> None:
     """Write what the queue of a port tells a frame that is about to join it."""
-    asm, b = u.asm, u.asm.b
+    asm, b = gen.asm, gen.asm.b
     now = asm.helper(Helper.KTIME_GET_NS)
     for name in ("enq_timestamp", "egress_global_timestamp"):
-        u.set_standard(name, b.udiv(now, const(64, 1000)))
-    if u.queue_map is None:
+        gen.set_standard(name, b.udiv(now, const(64, 1000)))
+    if gen.queue_map is None:
         return
     for name in ("enq_qdepth", "deq_timedelta", "deq_qdepth"):
-        u.set_standard(name, const(32, 0))
+        gen.set_standard(name, const(32, 0))
     found, done = asm.block("queue.found"), asm.block("queue.known")
-    cell = _cell(u, port)
+    cell = _cell(gen, port)
     b.cbranch(asm.is_null(cell), done, found)
     asm.enter(found)
-    depth = _waiting(u, cell, now)
-    wait, _ = _wait(u, cell, now, u.frame_length)
+    depth = _waiting(gen, cell, now)
+    wait, _ = _wait(gen, cell, now, gen.frame_length)
     for name in ("enq_qdepth", "deq_qdepth"):
-        u.set_standard(name, depth)
-    u.set_standard("deq_timedelta", b.udiv(wait, const(64, 1000)))
-    u.set_standard("egress_global_timestamp", b.udiv(b.add(now, wait), const(64, 1000)))
+        gen.set_standard(name, depth)
+    gen.set_standard("deq_timedelta", b.udiv(wait, const(64, 1000)))
+    gen.set_standard("egress_global_timestamp", b.udiv(b.add(now, wait), const(64, 1000)))
     b.branch(done)
     asm.enter(done)
 
 
-def join_queue(u: Unit, port: Value, length: Value) -> None:
+def join_queue(gen: CodegenContext, port: Value, length: Value) -> None:
     """Write that a frame of so many bytes now goes to the queue of a port."""
-    if u.queue_map is None:
+    if gen.queue_map is None:
         return
-    asm, b = u.asm, u.asm.b
+    asm, b = gen.asm, gen.asm.b
     found, done = asm.block("queue.join"), asm.block("queue.joined")
     now = asm.helper(Helper.KTIME_GET_NS)
-    cell = _cell(u, port)
+    cell = _cell(gen, port)
     b.cbranch(asm.is_null(cell), done, found)
     asm.enter(found)
     asm.helper(Helper.SPIN_LOCK, cell)
-    depth = _waiting(u, cell, now)
-    wait, horizon = _wait(u, cell, now, length)
+    depth = _waiting(gen, cell, now)
+    wait, horizon = _wait(gen, cell, now, length)
     lost = b.or_(
         b.icmp_unsigned(">=", depth, asm.fit(asm.load(asm.at(cell, _LIMIT), 32, 4), 64)),
         b.icmp_unsigned(">", wait, asm.load(asm.at(cell, _ROOM), 64, 8)),
     )
     count = asm.load(asm.at(cell, _COUNT), 32, 4)
-    slot = _slot(u, cell, asm.fit(count, 64))
+    slot = _slot(gen, cell, asm.fit(count, 64))
     asm.store(b.select(lost, asm.load(slot, 64, 8), b.add(now, wait)), slot, 8)
     asm.store(b.add(count, b.select(lost, const(32, 0), const(32, 1))), asm.at(cell, _COUNT), 4)
     place = asm.at(cell, _HORIZON)
@@ -95,36 +95,36 @@ def join_queue(u: Unit, port: Value, length: Value) -> None:
     asm.enter(done)
 
 
-def _cell(u: Unit, port: Value) -> Value:
-    u.asm.store(port, u.index_key, 4)
-    assert u.queue_map is not None
-    return u.asm.helper(Helper.MAP_LOOKUP_ELEM, u.asm.map_ptr(u.queue_map), u.index_key)
+def _cell(gen: CodegenContext, port: Value) -> Value:
+    gen.asm.store(port, gen.index_key, 4)
+    assert gen.queue_map is not None
+    return gen.asm.helper(Helper.MAP_LOOKUP_ELEM, gen.asm.map_ptr(gen.queue_map), gen.index_key)
 
 
-def _slot(u: Unit, cell: Value, number: Value) -> Value:
-    place = u.asm.b.and_(number, const(64, SLOTS - 1))
-    return u.asm.at(cell, u.asm.b.add(u.asm.b.mul(place, const(64, 8)), const(64, _LEAVE)))
+def _slot(gen: CodegenContext, cell: Value, number: Value) -> Value:
+    place = gen.asm.b.and_(number, const(64, SLOTS - 1))
+    return gen.asm.at(cell, gen.asm.b.add(gen.asm.b.mul(place, const(64, 8)), const(64, _LEAVE)))
 
 
-def _waiting(u: Unit, cell: Value, now: Value) -> Value:
+def _waiting(gen: CodegenContext, cell: Value, now: Value) -> Value:
     """How many of the last frames have not left. They leave in order, so halves are left out in turn.
 
     Without branches: the verifier would follow each way through them.
     """
-    asm, b = u.asm, u.asm.b
+    asm, b = gen.asm, gen.asm.b
     count = asm.fit(asm.load(asm.at(cell, _COUNT), 32, 4), 64)
     waiting: Value = const(64, 0)
     for k in reversed(range(_LOG)):
         probed = b.add(waiting, const(64, 1 << k))
-        leaves = asm.load(_slot(u, cell, b.sub(count, probed)), 64, 8)
+        leaves = asm.load(_slot(gen, cell, b.sub(count, probed)), 64, 8)
         later = b.lshr(b.sub(now, leaves), const(64, 63))  # 1 where that is still to come
         waiting = b.add(waiting, b.shl(later, const(64, k)))
     return waiting
 
 
-def _wait(u: Unit, cell: Value, now: Value, length: Value) -> tuple[Value, Value]:
+def _wait(gen: CodegenContext, cell: Value, now: Value, length: Value) -> tuple[Value, Value]:
     """For how long a frame will wait, and the moment when all that was sent has its tokens; both in ns."""
-    asm, b = u.asm, u.asm.b
+    asm, b = gen.asm, gen.asm.b
 
     def word(at: int) -> Value:
         return asm.fit(asm.load(asm.at(cell, at), 32, 4), 64)

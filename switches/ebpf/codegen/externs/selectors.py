@@ -6,7 +6,7 @@ from linux.bpf_types import NO_PREALLOC, MapSpec, MapType
 from linux.errors import UnsupportedError
 from switches.ebpf.codegen.action_values import layout_action, value_size_of
 from switches.ebpf.codegen.backend.asm import I32, Helper, MapPool, Value, const
-from switches.ebpf.codegen.codegen_context import Unit
+from switches.ebpf.codegen.codegen_context import CodegenContext
 from switches.ebpf.codegen.externs.hashes import HashWriter
 from switches.ebpf.plan.layouts import GROUP_LIMIT, TO_GROUP, VALUE_HEADER, ProfileLayout, round8
 from switches.v1model.declarations import Action, ActionProfile
@@ -39,24 +39,24 @@ def layout_profile(program: Program, profile: ActionProfile, pool: MapPool) -> P
 
 
 class SelectorWriter:
-    """Writes the way from an entry to its member into a unit."""
+    """Writes the way from an entry to its member into a gen."""
 
-    def __init__(self, unit: Unit) -> None:
-        self.u = unit
-        self.asm = unit.asm
+    def __init__(self, gen: CodegenContext) -> None:
+        self.gen = gen
+        self.asm = gen.asm
 
     def member(self, profile: ProfileLayout, value: Value, nothing: object) -> Value:
         """The address of the member's value; control goes to `nothing` where there is none to choose."""
         asm, b = self.asm, self.asm.b
         kind, place = asm.load(value, 32, 4), asm.load(asm.at(value, VALUE_HEADER), 32, 4)
-        selector = self.u.program.profiles[profile.name].selector
+        selector = self.gen.program.profiles[profile.name].selector
         if selector is not None:
             assert profile.group_map is not None
             begin = b.block
             choose, chosen = asm.block("select"), asm.block("selected")
             b.cbranch(b.icmp_unsigned("==", kind, const(32, TO_GROUP)), choose, chosen)
             asm.enter(choose)
-            hashed = HashWriter(self.u).hash(selector)
+            hashed = HashWriter(self.gen).hash(selector)
             picked = self._pick(profile, profile.group_map, place, asm.fit(hashed, 32), nothing)
             picked_at = b.block
             b.branch(chosen)
@@ -65,8 +65,8 @@ class SelectorWriter:
             either.add_incoming(place, begin)
             either.add_incoming(picked, picked_at)
             place = either
-        asm.store(place, self.u.index_key, 4)
-        member = asm.helper(Helper.MAP_LOOKUP_ELEM, asm.map_ptr(profile.member_map), self.u.index_key)
+        asm.store(place, self.gen.index_key, 4)
+        member = asm.helper(Helper.MAP_LOOKUP_ELEM, asm.map_ptr(profile.member_map), self.gen.index_key)
         found = asm.block("member")
         b.cbranch(asm.is_null(member), nothing, found)
         asm.enter(found)
@@ -77,8 +77,8 @@ class SelectorWriter:
     ) -> Value:
         """The member in place `hash modulo size` of a group, which is how BMv2 chooses."""
         asm, b = self.asm, self.asm.b
-        asm.store(place, self.u.index_key, 4)
-        group = asm.helper(Helper.MAP_LOOKUP_ELEM, asm.map_ptr(group_map), self.u.index_key)
+        asm.store(place, self.gen.index_key, 4)
+        group = asm.helper(Helper.MAP_LOOKUP_ELEM, asm.map_ptr(group_map), self.gen.index_key)
         there, some, inside = (asm.block(f"group.{n}") for n in ("there", "some", "inside"))
         b.cbranch(asm.is_null(group), nothing, there)
         asm.enter(there)

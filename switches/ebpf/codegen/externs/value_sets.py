@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from linux.bpf_types import NO_PREALLOC, MapSpec, MapType
 from linux.errors import UnsupportedError
 from switches.ebpf.codegen.backend.asm import I64, Helper, MapPool, Value, const
-from switches.ebpf.codegen.codegen_context import Unit
+from switches.ebpf.codegen.codegen_context import CodegenContext
 from switches.ebpf.plan.layouts import SCAN_LIMIT, KeySlot, ValueSetLayout, round8
 from switches.ebpf.plan.value_sets import _PLACES, _USED
 from switches.v1model.declarations import ValueSet
@@ -51,11 +51,11 @@ def layout_value_set(program: Program, value_set: ValueSet, pool: MapPool) -> Va
 
 
 def find_member(
-    u: Unit, layout: ValueSetLayout, keys: Sequence[Value], found: object, absent: object
+    gen: CodegenContext, layout: ValueSetLayout, keys: Sequence[Value], found: object, absent: object
 ) -> None:
     """Write a look-up of a key's elements: control goes to `found` or to `absent`."""
-    asm, b = u.asm, u.asm.b
-    cells = asm.helper(Helper.MAP_LOOKUP_ELEM, asm.map_ptr(layout.map), u.zero_key)
+    asm, b = gen.asm, gen.asm.b
+    cells = asm.helper(Helper.MAP_LOOKUP_ELEM, asm.map_ptr(layout.map), gen.zero_key)
     start, loop, test, following = (asm.block(f"members.{n}") for n in ("start", "loop", "test", "following"))
     b.cbranch(asm.is_null(cells), absent, start)
     asm.enter(start)
