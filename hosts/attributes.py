@@ -1,6 +1,6 @@
-"""Queue pair attributes as JSON: what two ends exchange out of band (SPEC section 10, Table 10-1).
+"""Queue pair attributes as JSON, which two ends exchange out of band (SPEC section 10, Table 10-1).
 
-Those of RoCEv2 say so in ``transport``; without it they are MRC's.
+Attributes of RoCEv2 have the key ``transport``; those of MRC do not.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ROCE = "rocev2"
 
 
 def attributes_to_dict(attributes: Attributes) -> dict[str, Any]:
-    """The attributes in JSON's types; addresses in hexadecimal."""
+    """Return the attributes in JSON's types, with addresses in hexadecimal."""
     data = asdict(attributes)
     data["ports"] = [
         {"port": p.port, "mac": p.mac.hex(), "address": p.address.hex()} for p in attributes.ports
@@ -29,7 +29,7 @@ def attributes_to_dict(attributes: Attributes) -> dict[str, Any]:
 
 
 def attributes_from_dict(data: Mapping[str, Any]) -> Attributes:
-    """The inverse of ``attributes_to_dict``. Raises KeyError, TypeError or ValueError on something else."""
+    """Invert ``attributes_to_dict``. Raise KeyError, TypeError or ValueError for anything else."""
     ports = tuple(
         PortAddress(p["port"], bytes.fromhex(p["mac"]), bytes.fromhex(p["address"])) for p in data["ports"]
     )

@@ -1,4 +1,4 @@
-"""`python -m hosts.compile` compiles what `hosts.compiled` lists, unless that is done."""
+"""`python -m hosts.compile`: compile the modules that `hosts.compiled` lists, unless that is done."""
 
 import sys
 

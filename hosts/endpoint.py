@@ -1,7 +1,7 @@
-"""What drives a transport asks of it: the verbs that `hosts.mrc.Endpoint` and `hosts.roce.Endpoint` share.
+"""The interface of an endpoint, which `hosts.mrc.Endpoint` and `hosts.roce.Endpoint` share.
 
-Take a frame in, hand frames out, say when to be woken, be woken, tell what came about: whatever fulfils this
-runs under real sockets (`hosts.nic.device`), the verbs API, the agent, perf, and in the tests.
+An endpoint receives frames, returns frames to send, has timers, and reports events. Every class with this
+interface runs over real sockets (`hosts.nic.device`), in the verbs API, in agents, in perf, and in tests.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ class Endpoint(Protocol):
         """The NIC's ports, one per plane."""
 
     def register_memory(self, buffer: bytearray | memoryview, access: Access = ...) -> MemoryRegion:
-        """Lets peers write into a buffer."""
+        """Let peers write into a buffer."""
 
     def deregister_memory(self, region: MemoryRegion) -> None:
-        """Takes a region back."""
+        """Close a region to peers."""
 
     def create_qp(self) -> int:
-        """Creates a queue pair and returns its number."""
+        """Create a queue pair and return its number."""
 
     def local_attributes(self, qpn: int) -> Any:
-        """What the peer must know to connect; `hosts.attributes` turns it into JSON and back."""
+        """Return what the peer needs to connect; `hosts.attributes` converts it to JSON and back."""
 
     def connect(self, qpn: int, remote: Any, paths: RemotePaths) -> None:
-        """Connects to the peer's queue pair. Raises ValueError where the two cannot work together."""
+        """Connect to the peer's queue pair. Raise ValueError if the two are not compatible."""
 
     def destroy_qp(self, qpn: int) -> None:
-        """Forgets a queue pair."""
+        """Remove a queue pair."""
 
     def post_write(
         self,
@@ -52,32 +52,33 @@ class Endpoint(Protocol):
         imm: int | None = None,
         now_ns: int | None = None,
     ) -> None:
-        """Queues an RDMA WRITE, with ``imm`` a WRITE with immediate."""
+        """Queue an RDMA WRITE; with ``imm`` a WRITE with immediate."""
 
     def events(self) -> Iterator[Event]:
-        """Takes all events, completions among them, oldest first."""
+        """Take all events, including completions, oldest first."""
 
     def set_port_state(self, port: int, up: bool, now_ns: int) -> None:
-        """Tells the NIC that one of its ports went down or came up."""
+        """Report that a port of the NIC went down or came up."""
 
     def receive(self, port: int, frame: bytes | bytearray | memoryview, now_ns: int) -> None:
-        """Takes in a whole Ethernet frame."""
+        """Process a whole Ethernet frame."""
 
     def frames_to_send(
         self, now_ns: int, free_ports: Collection[int] | None = None, limit: int = ...
     ) -> Sequence[tuple[int, bytes]]:
-        """About ``limit`` frames at most, each with its port; none where there is nothing to send now."""
+        """Return about ``limit`` frames at most, each with its port; none if there is nothing to send now."""
 
     def next_timer(self) -> int | None:
-        """When ``handle_timer`` should be called; None when nothing waits."""
+        """Return when to call ``handle_timer``; None if no timer is set."""
 
     def handle_timer(self, now_ns: int) -> None:
-        """Does what is due."""
+        """Do what is due."""
 
     def qp_counters(self, qpn: int) -> Any:
-        """A snapshot of a queue pair, a dataclass. It has at least the numbers ``sent`` and
-        ``retransmitted`` (packets) and ``bytes_placed``.
+        """Return a snapshot of a queue pair's counters, a dataclass.
+
+        It has at least ``sent`` and ``retransmitted`` (packets) and ``bytes_placed``.
         """
 
     def ev_counters(self, qpn: int) -> list[EvCounters]:
-        """A snapshot of the paths of a queue pair."""
+        """Return a snapshot of the paths of a queue pair."""

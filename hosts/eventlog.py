@@ -1,8 +1,8 @@
-"""The event log: what an endpoint did and when, written while it happens. The format is in docs/event-log.md.
+"""The event log: what an endpoint did and when, written during the run. docs/event-log.md has the format.
 
-The NIC's process neither formats nor writes: it hands events in small batches to a process that does both
-(``python -m hosts.eventlog``), through a socket that never blocks it. What that process cannot take yet waits
-in a bounded buffer; what finds the buffer full is counted and named in the log's last line, not written.
+The NIC's process neither formats nor writes events. It sends them in small batches to a process that does
+both (``python -m hosts.eventlog``), over a non-blocking socket. Events wait in a bounded buffer while that
+process is behind. When the buffer is full, events are lost; the log's last line has their number.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _PACKERS = {kind: (code, _packer(kind)) for code, kind in enumerate(_KINDS)}
 
 
 def pack(batch: Iterable[Event]) -> bytes:
-    """Events for the way to the writing process: about a microsecond each."""
+    """Serialise events for the writing process; this takes about a microsecond each."""
     packed = []
     for event in batch:
         code, getter = _PACKERS[type(event)]
@@ -72,7 +72,7 @@ def pack(batch: Iterable[Event]) -> bytes:
 
 
 def unpack(message: bytes) -> list[Event]:
-    """The inverse of ``pack``."""
+    """Invert ``pack``."""
     found: list[Event] = []
     for code, values in marshal.loads(message):
         kind, enums = _KINDS[code], _ENUMS[_KINDS[code]]
@@ -83,10 +83,10 @@ def unpack(message: bytes) -> list[Event]:
 
 
 class EventLog:
-    """Where a NIC's process puts its events; ``close`` ends the log and waits until it is written.
+    """The NIC's end of an event log. ``close`` completes the log and waits until it is written.
 
-    ``completions`` says whether work completions are written, which come with every message. With
-    ``keep_bytes`` only about as much of the newest is kept, in the file and a ``.1`` with what was before it.
+    Without ``completions`` the log leaves out work completions, of which every message has one. With
+    ``keep_bytes`` it keeps about that many of the newest bytes, in the file and an older one named ``.1``.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class EventLog:
         self._socket = ours
 
     def add(self, event: Event, now_ns: int) -> None:
-        """Takes an event."""
+        """Add an event to the log."""
         if self._left_out and isinstance(event, self._left_out):
             return
         if len(self._waiting) >= BUFFER_EVENTS:
@@ -123,11 +123,11 @@ class EventLog:
         self._waiting.append(event)
 
     def next_due(self) -> int | None:
-        """When ``hand_over`` wants to be called, at the latest."""
+        """Return when to call ``hand_over`` at the latest."""
         return self._since_ns + FLUSH_NS if self._waiting else None
 
     def hand_over(self, now_ns: int) -> None:
-        """Passes one batch on, where there is a whole one or what there is has waited long."""
+        """Send one batch, if it is full or its first event has waited long enough."""
         waiting = self._waiting
         if now_ns < self._blocked_until_ns:
             return
@@ -138,7 +138,7 @@ class EventLog:
         try:
             self._pass_on(count)
         except BlockingIOError:
-            # The writer is behind. To pack a batch anew with every event would take all the NIC's time.
+            # The writer is behind: pause, because packing the batch again at every event takes much time.
             self._blocked_until_ns = now_ns + BLOCKED_NS
         except OSError:
             self.lost += len(waiting)
@@ -151,7 +151,7 @@ class EventLog:
         self.written += count
 
     def close(self) -> None:
-        """Passes the rest on and waits until all of it is in the file."""
+        """Send the remaining events and wait until all of them are in the file."""
         self._socket.setblocking(True)
         self._socket.settimeout(CLOSE_S)
         try:
@@ -169,7 +169,7 @@ class EventLog:
 
 
 class LogFile:
-    """The file: a header, then a line for each event. With ``keep_bytes`` it begins anew at half of that."""
+    """The log file: a header, then a line for each event. It is rotated at half of ``keep_bytes``."""
 
     def __init__(self, path: Path, host: str, reference_ns: int, keep_bytes: int = 0) -> None:
         self._path = path
@@ -185,7 +185,7 @@ class LogFile:
         return file
 
     def write(self, batch: Iterable[Event]) -> None:
-        """Writes events, up to the last one."""
+        """Write events and flush the file."""
         for event in batch:
             record = qlog.record(event, self._reference_ns)
             self._size += self._file.write(json.dumps(record, separators=(",", ":")) + "\n")
@@ -196,21 +196,21 @@ class LogFile:
             self._file = self._begin()
 
     def close(self, lost: int = 0) -> None:
-        """Ends the log; ``lost`` events are told in its last line."""
+        """Complete the log. The last line has the number of ``lost`` events, if any."""
         if lost:
             self._file.write(json.dumps(qlog.lost_record(lost)) + "\n")
         self._file.close()
 
 
 def write_log(log: Sequence[Event], path: Path, host: str = "") -> None:
-    """Writes a whole log at once, for whoever has one in memory."""
+    """Write a whole log that is in memory."""
     file = LogFile(path, host, log[0].t_ns if log else 0)
     file.write(log)
     file.close()
 
 
 def write_from(connection: socket.socket, log: LogFile) -> None:
-    """Writes what comes until the other end is gone."""
+    """Write the events that arrive until the other end closes the connection."""
     lost = 0
     while message := connection.recv(SOCKET_BYTES):
         found = marshal.loads(message)
@@ -222,7 +222,7 @@ def write_from(connection: socket.socket, log: LogFile) -> None:
 
 
 def main() -> None:
-    """Entry point of the writing process."""
+    """Run the writing process."""
     stand_back()
     fd, path, host, reference_ns, keep_bytes = sys.argv[1:]
     log = LogFile(Path(path), host, int(reference_ns), int(keep_bytes))

@@ -1,8 +1,8 @@
-"""The core's options as whoever runs an experiment writes them: a mapping in JSON's types.
+"""MRC's options as experiments give them: a mapping in JSON's types.
 
-``nscc`` is a mapping of its own. What NSCC must know of the network is filled in from the topology where it
-is not given: how fast the NIC is, and the RTT of the idle network, which ``hosts.nic.base_rtt`` finds out
-better once a queue pair is connected.
+``nscc`` is a mapping inside it. Two of NSCC's parameters describe the network and come from the topology
+unless they are given: the NIC's rate, and the RTT of the idle network, which ``hosts.nic.base_rtt`` measures
+once a queue pair is connected.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from p4src.contract import FRAME_OVERHEAD_BYTES
 from topologies import Fabric
 
 SOFTWARE_RTT_NS = 200_000
-"""What endpoints and switches in software add to an RTT under a moderate load."""
+"""What endpoints and switches in software add to an RTT at moderate load."""
 
 
 def mrc_config(fabric: Fabric, host: str, options: Mapping[str, Any]) -> MrcConfig:
-    """The options of an endpoint on a host of a fabric.
+    """Return the configuration of an endpoint on a host of a fabric.
 
-    Raises TypeError on an option that does not exist, ValueError on a value that does not fit.
+    Raise TypeError for an option that does not exist, ValueError for a bad value.
     """
     rest = dict(options)
     given = dict(rest.pop("nscc", {}))
@@ -44,12 +44,12 @@ def mrc_config(fabric: Fabric, host: str, options: Mapping[str, Any]) -> MrcConf
 
 
 def link_bps(fabric: Fabric, host: str) -> int:
-    """What a host's NIC can send, all planes together."""
+    """Return the rate of a host's NIC over all planes, bit/s."""
     return sum(fabric.link(host, port.t0).profile.rate_bps for port in fabric.host(host).ports)
 
 
 def wire_time_ns(fabric: Fabric, src: str, dst: str, payload_bytes: int) -> int:
-    """The time that links take to put a full packet on all wires of a way, one by one: the longest way's."""
+    """Return the serialisation time of a full packet over all links of a path, ns: the longest path's."""
     bits = 8 * (payload_bytes + FRAME_OVERHEAD_BYTES)
     return max(
         sum(bits * 10**9 // fabric.link(*name.split(":")).profile.rate_bps for name in path.links)
@@ -58,7 +58,7 @@ def wire_time_ns(fabric: Fabric, src: str, dst: str, payload_bytes: int) -> int:
 
 
 def estimated_base_rtt_ns(fabric: Fabric, host: str, payload_bytes: int) -> int:
-    """The RTT of the idle network as the topology has it: wires, delays, and software at both ends."""
+    """Return the idle network's RTT by the topology, ns: serialisation, propagation and software."""
     found = 0
     for peer in (other.name for other in fabric.hosts if other.name != host):
         delays = [

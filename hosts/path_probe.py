@@ -1,7 +1,7 @@
-"""Path probes: out and back by a segment list, with a record from every switch on the way (p4src/probe.p4).
+"""Path probes: out and back on a segment list, with a record from every switch (p4src/probe.p4).
 
-``PathProber`` sends them one at a time from a NIC of the namespace that it is made in; building and reading
-them is pure.
+``PathProber`` sends them one at a time from a NIC of the namespace in which it is created. Building and
+reading them is pure.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _HOP_LIMIT = 64
 
 @dataclass(frozen=True, slots=True)
 class ProbedPath:
-    """A way out and back: the switches in the order in which they are met, and the frame's segments."""
+    """A path out and back: the host, the plane and the switches in their order on the path."""
 
     host: str
     plane: int
@@ -46,7 +46,7 @@ class ProbedPath:
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """What a switch wrote: ``arrived_us`` is its clock, which on ebpf all switches and hosts share."""
+    """A switch's record. ``arrived_us`` is by its own clock; on ebpf all switches and hosts share one."""
 
     switch: str
     port_in: int
@@ -57,7 +57,7 @@ class Hop:
 
 @dataclass(frozen=True, slots=True)
 class Echo:
-    """A probe that came back; times are CLOCK_MONOTONIC, ns."""
+    """A probe that came back. Times are CLOCK_MONOTONIC, ns."""
 
     sent_ns: int
     back_ns: int
@@ -65,15 +65,15 @@ class Echo:
 
     @property
     def rtt_ns(self) -> int:
-        """From just before it was sent until it was read."""
+        """The time from just before sending until the probe was read."""
         return self.back_ns - self.sent_ns
 
 
 def probed_paths(fabric: Fabric, src: str, dst: str | None = None) -> tuple[ProbedPath, ...]:
-    """The ways from a host to another's T0 and back, or, without ``dst``, to every T1 and back.
+    """Return the paths from a host to another's T0 and back, or, without ``dst``, to every T1 and back.
 
-    A container of six uSIDs takes a probe no farther than the other T0. Raises KeyError on an unknown host,
-    ValueError where src is dst.
+    A container of six uSIDs takes a probe no farther than the other T0. Raise KeyError for an unknown host,
+    ValueError if src is dst.
     """
     found = []
     if dst is not None:
@@ -89,7 +89,7 @@ def probed_paths(fabric: Fabric, src: str, dst: str | None = None) -> tuple[Prob
 
 
 def build_probe(fabric: Fabric, path: ProbedPath, number: int, sent_ns: int) -> bytes:
-    """The frame of a probe."""
+    """Return the frame of a probe."""
     port = fabric.host(path.host).ports[path.plane]
     segments = [fabric.switch(name).usid for name in path.switches]
     destination = fabric.plan.container([*segments, port.usid]).packed
@@ -103,7 +103,7 @@ def build_probe(fabric: Fabric, path: ProbedPath, number: int, sent_ns: int) -> 
 
 
 def read_probe(fabric: Fabric, frame: bytes) -> tuple[int, int, tuple[Hop, ...]]:
-    """Number, sent time (ns) and records of a probe. Raises ValueError on anything else."""
+    """Return number, send time (ns) and records of a probe. Raise ValueError for any other frame."""
     try:
         version, capacity, used, _, number, sent_ns = _HEAD.unpack_from(frame, _PROBE_AT)
         if version != PROBE_VERSION or used > min(capacity, PROBE_MAX_HOPS):
@@ -116,13 +116,13 @@ def read_probe(fabric: Fabric, frame: bytes) -> tuple[int, int, tuple[Hop, ...]]
             hops.append(Hop(fabric.node_of(node), port_in, port_out, wait / TICKS_PER_US, arrived))
         return number, sent_ns, tuple(hops)
     except (struct.error, KeyError, IndexError) as error:
-        raise ValueError(f"no path probe: {error}") from None
+        raise ValueError(f"not a path probe: {error}") from None
 
 
 class PathProber:
-    """Sends probes from a host's NIC and waits for each. A context manager.
+    """Prober that sends from a host's NIC and waits for each probe. A context manager.
 
-    Made inside the host's namespace; the sockets stay there.
+    Create it inside the host's namespace; its sockets stay there.
     """
 
     def __init__(self, fabric: Fabric, host: str) -> None:
@@ -147,7 +147,7 @@ class PathProber:
             s.close()
 
     def probe(self, path: ProbedPath, timeout_s: float = 0.5) -> Echo | None:
-        """One probe along a path; None where it does not come back in time, or the port takes nothing."""
+        """Send one probe along a path. Return None if it does not come back in time or cannot be sent."""
         self._number += 1
         sent_ns = time.monotonic_ns()
         try:
@@ -170,9 +170,9 @@ class PathProber:
 
 
 def since_previous_us(echo: Echo) -> list[float]:
-    """For each hop, and last for the way home, the time since the one before it; the clocks must be one.
+    """Return the time from each hop to the next, in us; the last one is the way back to the host.
 
-    Switches write whole microseconds, so each is known to one.
+    All switches must share the host's clock. They record whole microseconds.
     """
     moments: Sequence[float] = [echo.sent_ns / 1000, *(h.arrived_us for h in echo.hops), echo.back_ns / 1000]
     return [b - a for a, b in itertools.pairwise(moments)]

@@ -89,12 +89,12 @@ def _names(enum: Any) -> dict[int, str]:
 
 
 def _head(*low: Any) -> list[Any]:
-    """The 16 bits that SETH, NETH, PETH, ERTH and EETH begin with; `low` are the seven below `next`."""
+    """Return the first 16 bits of SETH, NETH, PETH, ERTH and EETH; `low` are the seven below `next`."""
     return [BitField("type", 0, 4), BitField("next", 0, 5), *low]
 
 
 def _stamp() -> list[Any]:
-    """A timestamp and its format, as in TSETH."""
+    """Return a timestamp and its format, as in TSETH."""
     return [
         ShortField("tx_timestamp", 0),
         BitField("tsr", 0, 1),
@@ -140,10 +140,10 @@ class BTH(Packet):
     ]
 
     def post_build(self, pkt: bytes, pay: bytes) -> bytes:
-        """Fills in pad and ICRC where they are not given."""
+        """Fill in pad and ICRC unless they are given."""
         pay, icrc = (pay[:-ICRC_LEN], pay[-ICRC_LEN:]) if _has_icrc(self) else (pay, b"")
         if self.pad_count is None:
-            # All headers are multiples of four bytes long, so that what is odd is the payload's.
+            # All headers have a multiple of four bytes, so only the payload needs padding.
             pad = -len(pay) & 3
             pay += bytes(pad)
             pkt = pkt[:1] + bytes((pkt[1] | pad << 4,)) + pkt[2:]
@@ -152,7 +152,7 @@ class BTH(Packet):
         return pkt + pay + icrc
 
     def expected_icrc(self, middle: bytes) -> bytes:
-        """The ICRC of the bytes from the BTH on below this packet's IPv6 and UDP; zeros where it has none."""
+        """Return the ICRC of the bytes from the BTH on, with this packet's IPv6 and UDP; zeros without."""
         udp, ip = self.underlayer, self.underlayer and self.underlayer.underlayer
         if not isinstance(udp, UDP) or not isinstance(ip, IPv6):
             return bytes(ICRC_LEN)
@@ -173,12 +173,12 @@ class BTH(Packet):
         return packet_icrc(headers, middle)
 
     def data(self) -> bytes:
-        """The payload of a data packet, without pad."""
+        """Return the payload of a data packet, without pad."""
         load = bytes(self[Raw].load) if self.haslayer(Raw) else b""
         return load[: len(load) - (self.pad_count or 0)]
 
     def guess_payload_class(self, payload: bytes) -> Any:
-        """The extension header of the opcode."""
+        """Return the extension header of the opcode."""
         return _EXTENSIONS.get(self.opcode, Raw)
 
 
@@ -362,7 +362,7 @@ _EXTENSIONS: dict[int, Any] = {
 
 for _port in (OTHER_UDP_PORT, UDP_PORT):
     bind_layers(UDP, BTH, dport=_port)
-    # First come, first served: where scapy's RoCE layers were loaded before, they hold the same port.
+    # scapy takes the first binding: if its RoCE layers were loaded before, they own the same port.
     UDP.payload_guess.insert(0, UDP.payload_guess.pop())
 
 
@@ -399,6 +399,6 @@ def underlay(
 
 
 def ev_of(packet: Packet) -> int:
-    """The EV that a packet with IPv6 and UDP carries."""
+    """Return the EV that a packet with IPv6 and UDP carries."""
     udp = packet[UDP]
     return join_ev(udp.sport, udp.underlayer.fl)

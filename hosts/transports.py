@@ -1,7 +1,7 @@
-"""The transports that a host can speak, by name: what agents, perf, the verbs API and experiments open.
+"""The transports of a host by name, for agents, perf, the verbs API and experiments.
 
-A transport is a kind of endpoint with options. A new kind is a config class, a line in ``_CONFIGS`` and one
-in ``make_endpoint``; a new combination of options is a line in ``TRANSPORTS``.
+A transport is a kind of endpoint with options. To add a kind, add a config class, a line in ``_CONFIGS`` and
+one in ``make_endpoint``; to add a combination of options, add a line in ``TRANSPORTS``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DEFAULT = "mrc"
 
 @dataclass(frozen=True, slots=True)
 class Transport:
-    """A kind of endpoint and what its options are set to."""
+    """A kind of endpoint, and values for its options."""
 
     name: str
     kind: str
@@ -42,7 +42,7 @@ TRANSPORTS: Mapping[str, Transport] = {
         Transport(
             "oblivious",
             "mrc",
-            "MRC's spray with EV health switched off: goes on using paths that lose",
+            "MRC's spraying without EV health: keeps using paths that lose",
             {"ev_health": False},
         ),
         Transport("rocev2", "rocev2", "RoCEv2: one path per queue pair, go-back-N, DCQCN"),
@@ -52,18 +52,17 @@ TRANSPORTS: Mapping[str, Transport] = {
 
 
 def make_config(name: str, fabric: Fabric, host: str, options: Mapping[str, Any] | None = None) -> Config:
-    """The options of a transport on a host, with some set on top.
+    """Return the configuration of a transport on a host; ``options`` override the transport's own.
 
-    What DCQCN and NSCC must know of the network comes from the topology, where it is not given. Raises
-    KeyError on a transport that does not exist, TypeError on an option it has not got, ValueError on a value
-    that makes no sense.
+    Parameters of DCQCN and NSCC that describe the network come from the topology unless they are given. Raise
+    KeyError for a transport that does not exist, TypeError for an unknown option, ValueError for a bad value.
     """
     transport = TRANSPORTS[name]
     return _CONFIGS[transport.kind](fabric, host, {**transport.options, **(options or {})})
 
 
 def make_endpoint(addresses: Sequence[PortAddress], config: Config, rng: random.Random) -> Endpoint:
-    """The endpoint that a config is of."""
+    """Create the endpoint for a configuration."""
     if isinstance(config, RoceConfig):
         return RoceEndpoint(addresses, config, rng)
     return MrcEndpoint(addresses, config, rng)

@@ -1,11 +1,11 @@
-"""A NIC in the words that RDMA programmers use: context, memory region, queue pair, completion queue.
+"""The verbs API: a NIC as context, memory regions, queue pairs and completion queues.
 
-What the core has is named as libibverbs names it. Three things differ, because MRC does [SPEC §6, §10]: the
-only operations are RDMA WRITE and WRITE with immediate; a WRITE with immediate consumes no posted receive;
-queue pairs are connected by attributes that the two programs exchange themselves, as JSON.
+Names are those of libibverbs. Three things differ, because MRC differs [SPEC §6, §10]: the only operations
+are RDMA WRITE and WRITE with immediate; a WRITE with immediate consumes no posted receive; queue pairs are
+connected by attributes that the two programs exchange themselves, as JSON.
 
-There is no thread behind this. The NIC works while a program waits: inside ``CompletionQueue.poll``, or in
-the event loop of a program that does ``await cq.wait()``. See docs/api.md.
+The API has no thread of its own. The NIC works while a program waits: inside ``CompletionQueue.poll``, or in
+the event loop of a program that calls ``await cq.wait()``. See docs/api.md.
 """
 
 from __future__ import annotations
@@ -42,52 +42,52 @@ __all__ = [
 
 ASYNC_EVENTS_KEPT = 4096
 FIRST_AWAITED_ID = 1 << 64
-"""Work requests that a task awaits are numbered from here: no program of 64 bits has such a number."""
+"""The first number of awaited work requests: beyond the 64-bit numbers that programs use."""
 Buffer = bytes | bytearray | memoryview
 
 
 class Opcode(Enum):
-    """What a work completion is of."""
+    """The operation that a work completion reports."""
 
     RDMA_WRITE = "RDMA_WRITE"
     """One of our writes is acknowledged, or has failed."""
     RECV_RDMA_WITH_IMM = "RECV_RDMA_WITH_IMM"
-    """A peer's write with immediate is in our memory, and so is all that it wrote before."""
+    """A peer's write with immediate is in our memory, and so is everything it wrote before."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkCompletion:
-    """What ``poll`` and ``wait`` hand out; the fields of ibv_wc that mean something here."""
+    """A completion, as ``poll`` and ``wait`` return it: the fields of ibv_wc that MRC has."""
 
     opcode: Opcode
     status: Status
     qp_num: int
     byte_len: int
     t_ns: int
-    """When it came about, CLOCK_MONOTONIC."""
+    """When the operation completed, CLOCK_MONOTONIC."""
     wr_id: int | None = None
-    """The number given to ``post_write``; None on the receiving side, and where ``write`` was awaited."""
+    """The number given to ``post_write``; None on the receiving side and for an awaited ``write``."""
     imm_data: int | None = None
     """The peer's immediate, 32 bits; None on the sending side."""
 
     @property
     def ok(self) -> bool:
-        """Whether the status is success."""
+        """True if the status is success."""
         return self.status is Status.SUCCESS
 
 
 class QpState(Enum):
-    """The states a queue pair can be in, under the names of verbs."""
+    """The states of a queue pair, by their names in verbs."""
 
     RESET = "RESET"
     """Not connected yet."""
     RTS = "RTS"
     ERR = "ERR"
-    """Failed: what is posted completes as flushed."""
+    """Failed: posted work completes as flushed."""
 
 
 class Context:
-    """An open NIC. A context manager: leaving it closes the ports, and what was in flight is lost.
+    """An open NIC. As a context manager it closes the ports on exit; data in flight is lost.
 
     Not safe for use from more than one thread.
     """
@@ -97,7 +97,7 @@ class Context:
         self.host = host
         self.device = device
         self.async_events: deque[Event] = deque(maxlen=ASYNC_EVENTS_KEPT)
-        """All that is no completion: EVs retired and restored, packets lost, queue pairs failed, in order."""
+        """All other events, in order: EVs retired and restored, packets lost, queue pairs failed."""
         self._qps: dict[int, QueuePair] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -112,12 +112,13 @@ class Context:
         rng: random.Random | None = None,
         propagation_ns: int = 0,
     ) -> Context:
-        """Opens a host's NIC; the calling thread must be in the host's network namespace.
+        """Open a host's NIC. The calling thread must be in the host's network namespace.
 
-        ``config`` says which transport it speaks, MRC by default; `hosts.transports` makes others. All that
-        arrives is held for ``propagation_ns`` first, as by a longer wire.
+        ``config`` selects the transport, MRC by default; `hosts.transports` makes others. All that arrives is
+        delayed by ``propagation_ns``, as by a longer wire.
 
-        Raises KeyError on a host that the fabric has not got, OSError where its interfaces are not here.
+        Raise KeyError for a host that is not in the fabric, OSError if its interfaces are not in the
+        namespace.
         """
         device = Device.open(fabric, host, config or MrcConfig(), rng or random.Random(), propagation_ns)
         return cls(fabric, host, device)
@@ -131,24 +132,24 @@ class Context:
         self.close()
 
     def close(self) -> None:
-        """Closes the NIC. Again is harmless."""
+        """Close the NIC. A second call is harmless."""
         self._leave_loop()
         self.device.close()
 
     def reg_mr(self, buffer: bytearray | memoryview, access: Access = Access.REMOTE_WRITE) -> MemoryRegion:
-        """Lets peers write into a buffer; its ``address`` and ``rkey`` are what they must know."""
+        """Let peers write into a buffer. They need the region's ``address`` and ``rkey``."""
         return self.device.endpoint.register_memory(buffer, access)
 
     def dereg_mr(self, region: MemoryRegion) -> None:
-        """Takes a region back: a write that still arrives for it is an access error."""
+        """Close a region to peers: a write that still arrives for it is an access error."""
         self.device.endpoint.deregister_memory(region)
 
     def create_cq(self) -> CompletionQueue:
-        """Makes a completion queue, for any number of queue pairs."""
+        """Create a completion queue, for any number of queue pairs."""
         return CompletionQueue(self)
 
     def create_qp(self, send_cq: CompletionQueue, recv_cq: CompletionQueue | None = None) -> QueuePair:
-        """Makes a queue pair whose completions go to these queues; one for both where only one is given."""
+        """Create a queue pair whose completions go to these queues. ``recv_cq`` defaults to ``send_cq``."""
         qp = QueuePair(
             self, self.device.endpoint.create_qp(), send_cq, send_cq if recv_cq is None else recv_cq
         )
@@ -156,14 +157,14 @@ class Context:
         return qp
 
     def destroy_qp(self, qp: QueuePair) -> None:
-        """Forgets a queue pair. Completions it has are kept, others will not come."""
+        """Remove a queue pair. Its completions in queues stay there; no others follow."""
         del self._qps[qp.qp_num]
         self.device.endpoint.destroy_qp(qp.qp_num)
 
     def progress(self, until_ns: int | None, others: Collection[int] = ()) -> Collection[int]:
-        """Has the NIC work until something came in or was due, or until a time (CLOCK_MONOTONIC, ns).
+        """Let the NIC work until something arrived or was due, or until a time (CLOCK_MONOTONIC, ns).
 
-        Returns which of ``others``, descriptors that end the wait as well, are readable.
+        ``others`` are descriptors that end the wait too. Return those that are readable.
         """
         readable = self.device.turn(until_ns, others)
         self._hand_out()
@@ -182,13 +183,13 @@ class Context:
 
     @property
     def driven(self) -> bool:
-        """Whether an event loop drives the NIC."""
+        """True if an event loop drives the NIC."""
         return self._loop is not None
 
-    # In an event loop: the NIC's sockets wake it, and a timer of the loop stands in for the core's timers.
+    # In an event loop, the NIC's sockets and a timer of the loop wake the NIC.
 
     def enter_loop(self) -> None:
-        """Has the running event loop drive the NIC. Raises RuntimeError where another one already does."""
+        """Let the running event loop drive the NIC. Raise RuntimeError if another one already does."""
         loop = asyncio.get_running_loop()
         if self._loop is loop:
             return
@@ -200,7 +201,7 @@ class Context:
         self.pump()
 
     def pump(self) -> None:
-        """Does what is to do now, and has the event loop call again when there is more."""
+        """Do what can be done now, and arrange that the event loop calls again when there is more to do."""
         self.progress(0)
         self.device.flush()
         self._hand_out()
@@ -233,7 +234,7 @@ class Context:
 
 
 class CompletionQueue:
-    """Where completions of queue pairs come, in the order in which they came about."""
+    """A queue of completions, in the order in which they happened."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -244,7 +245,7 @@ class CompletionQueue:
         return len(self._ready)
 
     def poll(self, limit: int = 64, timeout_s: float = 0.0) -> list[WorkCompletion]:
-        """Takes up to ``limit`` completions; waits up to ``timeout_s`` while there is none at all."""
+        """Take up to ``limit`` completions. If there are none, wait for up to ``timeout_s``."""
         now = self._context.device.now
         deadline_ns = now() + round(timeout_s * 1e9)
         while True:
@@ -253,7 +254,7 @@ class CompletionQueue:
                 return self.take(limit)
 
     async def wait(self, limit: int = 64) -> list[WorkCompletion]:
-        """Takes up to ``limit`` completions, one at least. The event loop drives the NIC from now on.
+        """Take up to ``limit`` completions; wait for the first. The event loop drives the NIC from now on.
 
         Several tasks may wait; each completion goes to one of them.
         """
@@ -272,7 +273,7 @@ class CompletionQueue:
         return found
 
     def push(self, completion: WorkCompletion) -> None:
-        """Puts a completion in; called by the context."""
+        """Add a completion; called by the context."""
         self._ready.append(completion)
         self._wake_one()
 
@@ -284,7 +285,7 @@ class CompletionQueue:
                 return
 
     def take(self, limit: int = 64) -> list[WorkCompletion]:
-        """Takes up to ``limit`` completions that are there already. The NIC does no work."""
+        """Take up to ``limit`` completions without letting the NIC work."""
         return [self._ready.popleft() for _ in range(min(limit, len(self._ready)))]
 
 
@@ -303,15 +304,15 @@ class QueuePair:
         self._awaited_id = FIRST_AWAITED_ID
 
     def attributes(self) -> dict[str, Any]:
-        """What the peer must know to connect to this queue pair, in JSON's types."""
+        """Return what the peer needs to connect to this queue pair, in JSON's types."""
         local = self._context.device.endpoint.local_attributes(self.qp_num)
         return {"host": self._context.host, **attributes_to_dict(local)}
 
     def connect(self, remote: Mapping[str, Any]) -> None:
-        """Connects to the queue pair whose ``attributes`` these are; both ends must, before data flows.
+        """Connect to the queue pair with these ``attributes``. Both ends must do so before data flows.
 
-        Paths are all those the fabric has between the two hosts. Raises KeyError, TypeError or ValueError on
-        what are no attributes, ValueError where the two cannot work together.
+        The connection uses all paths of the fabric between the two hosts. Raise KeyError, TypeError or
+        ValueError if these are no attributes, ValueError if the two ends are not compatible.
         """
         host = remote["host"]
         attributes = attributes_from_dict({key: value for key, value in remote.items() if key != "host"})
@@ -320,20 +321,20 @@ class QueuePair:
         self.state = QpState.RTS
 
     def post_write(self, wr_id: int, data: Buffer, remote_addr: int, rkey: int) -> None:
-        """Starts an RDMA WRITE. ``data`` must not change until the completion with this ``wr_id``."""
+        """Start an RDMA WRITE. ``data`` must not change until the completion with this ``wr_id``."""
         self._post(wr_id, data, remote_addr, rkey, None)
 
     def post_write_imm(self, wr_id: int, data: Buffer, remote_addr: int, rkey: int, imm_data: int) -> None:
-        """Starts an RDMA WRITE that completes at the peer, too, with 32 bits of immediate data."""
+        """Start an RDMA WRITE that also completes at the peer, with 32 bits of immediate data."""
         self._post(wr_id, data, remote_addr, rkey, imm_data)
 
     async def write(
         self, data: Buffer, remote_addr: int, rkey: int, imm_data: int | None = None
     ) -> WorkCompletion:
-        """Writes, and returns the completion, which comes here and not to the queue; see its ``status``.
+        """Write, and return the completion, which does not go to the queue. Check its ``status``.
 
-        Several may be under way. ``data`` must not change until then, even if the task is cancelled: the
-        write goes on. The event loop drives the NIC from now on.
+        Several writes may be in flight. ``data`` must not change until the completion, even if the task is
+        cancelled: the write continues. The event loop drives the NIC from now on.
         """
         self._context.enter_loop()
         wr_id = self._awaited_id
@@ -350,14 +351,14 @@ class QueuePair:
     def _post(self, wr_id: int, data: Buffer, remote_addr: int, rkey: int, imm: int | None) -> None:
         device = self._context.device
         device.endpoint.post_write(self.qp_num, wr_id, data, remote_addr, rkey, imm, device.now())
-        # Out at once, as a doorbell would; the rest follows as acknowledgements come in.
+        # Send at once, as a doorbell does; the rest follows as acknowledgements arrive.
         if self._context.driven:
             self._context.pump()
         else:
             device.flush()
 
     def complete(self, event: SendCompleted | ReceiveCompleted) -> None:
-        """Turns the core's completion into a work completion; called by the context."""
+        """Convert the core's completion into a work completion; called by the context."""
         if isinstance(event, SendCompleted):
             future = self._awaited.pop(event.wr_id, None)
             completion = WorkCompletion(

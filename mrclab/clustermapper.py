@@ -1,4 +1,4 @@
-"""``mrclab clustermapper``: probes the running fabric and says what is bad."""
+"""``mrclab clustermapper``: probe the running fabric and print what is bad."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ MIN_INTERVAL_NS = 100_000
 
 
 def clustermapper(args: argparse.Namespace) -> int:
-    """Probes until Ctrl-C, SIGTERM or the end of ``--for``. Raises InputError where no testbed is up."""
+    """Probe until Ctrl-C, SIGTERM or the end of ``--for``. Raise InputError if no testbed is up."""
     interval_ns = Value(args.interval, "--interval", None).as_time_ns("it")
     if interval_ns < MIN_INTERVAL_NS:
-        raise InputError("--interval is 100 us or longer: no round of probes takes less")
+        raise InputError("--interval must be at least 100 us: a round of probes takes that long")
     ends = None
     if args.duration is not None:
         ends = time.monotonic_ns() + Value(args.duration, "--for", None).as_time_ns("it")
@@ -68,12 +68,12 @@ def _print(event: Mapping[str, Any]) -> None:
         case "cleared":
             words = f"{event['place']} works again"
         case "deaf":
-            words = "most probes do not come back: nothing can be said"
+            words = "most probes do not come back: no link can be judged"
         case "hearing":
             words = "probes come back again"
         case _:
             words = (
                 f"{event['sent']} probes sent, {event['lost']} lost, {event['skipped']} rounds skipped, "
-                f"a probe is given {event['timeout_us'] / 1000:.1f} ms"
+                f"timeout of a probe {event['timeout_us'] / 1000:.1f} ms"
             )
     print(f"{at}  {words}", flush=True)

@@ -26,7 +26,7 @@ ALL_SIZES = tuple(1 << n for n in range(1, 24))
 DEFAULT_SIZE = {"write_bw": 65536, "write_lat": 2}
 DEFAULT_ITERATIONS = {"write_bw": 5000, "write_lat": 1000}
 DEFAULT_BYTES = 256 << 20
-"""Without -n, large messages are fewer: a software NIC takes long over 5,000 messages of 8 MiB."""
+"""Without -n, fewer large messages are sent: 5,000 messages of 8 MiB take a software NIC long."""
 WARM_UP = 100
 MAX_DURATION_S = 3600
 MAX_MTU = 4096
@@ -41,7 +41,7 @@ LINE = "-" * 100
 
 
 def perf(args: argparse.Namespace) -> int:
-    """Measures and prints. Raises InputError on what makes no sense, before anything is started."""
+    """Measure and print. Raise InputError for bad arguments, before anything is started."""
     _check(args)
     config = _config(args)
     network = FabricNetwork.attached()
@@ -84,7 +84,7 @@ def _check(args: argparse.Namespace) -> None:
     if args.source == args.target:
         raise InputError(f"--from and --to are both '{args.source}'")
     if args.all and args.size is not None:
-        raise InputError("--all and --size exclude one another")
+        raise InputError("--all and --size exclude each other")
     if args.size is not None and not 0 <= args.size <= MAX_SIZE:
         raise InputError(f"--size must be 0..{MAX_SIZE} bytes, not {args.size}")
     if args.iters is not None and args.iters < 1:
@@ -96,11 +96,13 @@ def _check(args: argparse.Namespace) -> None:
     if args.transport not in TRANSPORTS:
         raise InputError(f"no transport '{args.transport}': {', '.join(TRANSPORTS)}")
     if args.test == "write_lat" and (args.bidirectional or args.qp != 1):
-        raise InputError("write_lat is one message at a time: without --bidirectional, on one queue pair")
+        raise InputError(
+            "write_lat sends one message at a time: use it without --bidirectional, on one queue pair"
+        )
     if args.test == "write_lat" and args.duration is not None:
-        raise InputError("--duration is of write_bw")
+        raise InputError("--duration is for write_bw only")
     if args.test == "write_bw" and args.report_histogram:
-        raise InputError("--report-histogram is of write_lat")
+        raise InputError("--report-histogram is for write_lat only")
     if args.duration is not None and (args.iters is not None or not 0 < args.duration <= MAX_DURATION_S):
         raise InputError(f"--duration must be above 0 and at most {MAX_DURATION_S} s, without --iters")
     if args.mtu is not None and not 256 <= args.mtu <= MAX_MTU:
@@ -108,12 +110,12 @@ def _check(args: argparse.Namespace) -> None:
     if args.window is not None and args.window < 1:
         raise InputError(f"--window must be at least 1 packet, not {args.window}")
     if args.base_rtt is not None and args.congestion != "nscc":
-        raise InputError("--base-rtt is of --congestion nscc")
+        raise InputError("--base-rtt is for --congestion nscc only")
     chosen = [name for name in ("congestion", "window", "rate_limit") if getattr(args, name) is not None]
     if chosen and TRANSPORTS[args.transport].kind != "mrc":
-        raise InputError(f"--{chosen[0]} is of MRC, not of {args.transport}")
+        raise InputError(f"--{chosen[0]} is for MRC, not for {args.transport}")
     if args.rate_limit is not None and args.congestion == "nscc":
-        raise InputError("--rate_limit and --congestion nscc exclude one another")
+        raise InputError("--rate_limit and --congestion nscc exclude each other")
 
 
 def _config(args: argparse.Namespace) -> dict[str, Any]:
@@ -184,7 +186,7 @@ def _row(result: BandwidthResult | LatencyResult, *, gbits: bool) -> str:
 
 
 def _print_histogram(result: BandwidthResult | LatencyResult) -> None:
-    """Every latency in order of size, as perftest's -H does: number, microseconds."""
+    """Print all latencies, sorted, as perftest's -H does: number, microseconds."""
     assert isinstance(result, LatencyResult)
     for number, time_us in enumerate(result.all_us):
         print(f" {number}, {time_us:.3f}")

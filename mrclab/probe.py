@@ -1,4 +1,4 @@
-"""``mrclab probe``: sends path probes out and back, and prints what every switch on the way wrote."""
+"""``mrclab probe``: send path probes out and back, and print the record of every switch on the path."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MAX_COUNT = 100_000
 
 
 def probe(args: argparse.Namespace) -> int:
-    """Probes and prints; 1 where a path lost all probes. Raises InputError on what is not there."""
+    """Probe and print. Return 1 if a path lost all probes. Raise InputError for unknown hosts or paths."""
     names = Names.from_environment()
     record = state.require(names)
     fabric = record.fabric()
@@ -57,7 +57,7 @@ def _chosen(fabric: Fabric, args: argparse.Namespace) -> tuple[ProbedPath, ...]:
     if args.path is not None:
         chosen = tuple(path for path in paths if args.path in path.switches)
         if not chosen:
-            raise InputError(f"no path goes over '{args.path}': give a switch on the way, such as a T1")
+            raise InputError(f"no path uses '{args.path}': give a switch on the path, such as a T1")
         return chosen
     return paths if args.all else paths[:1]
 

@@ -378,7 +378,7 @@ class TcpChannel:
         self._queue(stream, known.waiting.pop(number, []))
 
     def _lose(self, stream: Stream, why: str) -> None:
-        """A connection is gone, and with it whatever was on its way to or from that peer."""
+        """Drop a connection that is gone, and fail all puts to that peer."""
         if stream not in self._streams:
             return
         self._streams.remove(stream)

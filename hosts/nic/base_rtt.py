@@ -1,4 +1,4 @@
-"""The RTT of the idle network, which NSCC counts delay from, measured by EV probes [SPEC §7.4.7]."""
+"""Measurement of the idle network's RTT, from which NSCC computes delay, by EV probes [SPEC §7.4.7]."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ PROBES = 32
 
 
 def calibrate(device: Device, qpn: int, fabric: Fabric, host: str, peer: str) -> int:
-    """Measures the base RTT over a queue pair, tells it to the congestion control and returns it, in ns.
+    """Measure the base RTT over a queue pair, set it in the congestion control and return it, in ns.
 
-    It is the least of some EV probes' RTTs, and the links' time for a full packet, which a probe is not.
-    Waits for those round trips; both ends must be connected, and what else happens meanwhile is not told.
-    Raises TimeoutError where no probe is answered, TypeError where the endpoint speaks no MRC.
+    The base RTT is the smallest RTT of some EV probes, plus the serialisation time of a full packet, since a
+    probe is short. This waits for those round trips. Both ends must be connected; other events that happen
+    meanwhile are dropped. Raise TimeoutError if no probe is answered, TypeError if the endpoint is not MRC.
     """
     endpoint = device.endpoint
     if not isinstance(endpoint, Endpoint):
@@ -24,12 +24,12 @@ def calibrate(device: Device, qpn: int, fabric: Fabric, host: str, peer: str) ->
     evs = [ev.ev for ev in endpoint.ev_counters(qpn)]
     rtts: list[int] = []
     for number in range(PROBES):
-        asked = endpoint.probe_ev(qpn, evs[number % len(evs)], device.now())
+        request = endpoint.probe_ev(qpn, evs[number % len(evs)], device.now())
         answered = False
         while not answered:
             device.turn(device.now() + endpoint.config.endpoint_timeout_ns)
             for event in device.events():
-                if isinstance(event, EvProbed) and event.request_id == asked:
+                if isinstance(event, EvProbed) and event.request_id == request:
                     answered = True
                     rtts += [event.rtt_ns] if event.rtt_ns is not None else []
     if not rtts:

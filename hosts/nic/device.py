@@ -1,7 +1,7 @@
-"""A host's NIC as its applications see it: verbs on top, packet ports below, a transport's core between.
+"""A host's NIC: the endpoint of a transport over packet ports.
 
-The device waits for frames, for the core's timers and for whatever else its owner waits for in one
-``select``; nothing polls and nothing sleeps for a while to see what happens.
+The device waits for frames, for the endpoint's timers and for its owner's descriptors in one ``select``.
+Nothing polls.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from topologies import Fabric
 
 Clock = Callable[[], int]
 
-# Frames taken in before answers go out, and sent before timers and what else there is have their turn.
+# Frames received before answers are sent, and frames sent before timers and others have their turn.
 RECEIVE_BATCH = 64
 SEND_BATCH = 8
-# Frames sent before what came in meanwhile is read. One costs some 15 us, most of it the network, which runs
-# in the system call that sends; reading after each costs a sender of full packets a fifth of its rate.
+# Frames sent before received frames are read again. Sending one takes some 15 us, mostly because the network
+# runs inside the system call. Reading after each frame costs a sender of full packets a fifth of its rate.
 READ_AFTER = 4
 
 
 class Device:
-    """One NIC: a port per plane and the endpoint of a transport behind them.
+    """One NIC: a port per plane, and the endpoint of a transport.
 
-    Not safe for use from more than one thread. The verbs themselves are those of ``endpoint``. All that
-    comes in is held for ``propagation_ns`` first, as by a longer wire; ``send_buffers`` are the bytes that
-    may wait in the kernel at each port.
+    Not safe for use from more than one thread. The verbs are those of ``endpoint``. All frames that arrive
+    are delayed by ``propagation_ns``, as by a longer wire; ``send_buffers`` are the bytes that may wait in
+    the kernel at each port.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Device:
         self._receiver_fd = self._receiver.fileno()
         self._by_fd = {port.fileno(): port for port in self.ports.values()}
         self._waiting: dict[int, deque[bytes]] = {}
-        """Frames that wait for their link, by plane; no plane without any is in it."""
+        """Frames that wait for their link, by plane; only planes with such frames."""
         sharpen_timers()
         self._note_carrier()
 
@@ -71,9 +71,10 @@ class Device:
     def open(
         cls, fabric: Fabric, host: str, config: Config, rng: random.Random, propagation_ns: int = 0
     ) -> Device:
-        """The NIC of a fabric's host; the calling thread must be in the host's network namespace.
+        """Open the NIC of a fabric's host. The calling thread must be in the host's network namespace.
 
-        Raises KeyError on a host that the fabric has not got, OSError where its interfaces are not here.
+        Raise KeyError for a host that is not in the fabric, OSError if its interfaces are not in the
+        namespace.
         """
         ports = fabric.host(host).ports
         return cls(
@@ -86,37 +87,37 @@ class Device:
         )
 
     def close(self) -> None:
-        """Closes the ports. What was in flight is lost."""
+        """Close the ports. Frames in flight are lost."""
         self._receiver.close()
         self._carrier.close()
         for port in self.ports.values():
             port.close()
 
     def descriptors(self) -> tuple[int, ...]:
-        """Descriptors that are readable when frames wait to be taken in, or a port's link has changed."""
+        """Return descriptors that are readable when frames have arrived or a port's link has changed."""
         return self._receiver_fd, self._carrier_fd
 
     def blocked(self) -> list[int]:
-        """Descriptors of ports whose link is busy while frames wait: ``turn`` when they are writable."""
+        """Return descriptors of ports with waiting frames: call ``turn`` when they are writable."""
         return [self.ports[plane].fileno() for plane in self._waiting]
 
     def now(self) -> int:
-        """The device's clock, in nanoseconds."""
+        """Return the time on the device's clock, in nanoseconds."""
         return self._clock()
 
     def due_ns(self) -> int | None:
-        """When there is something to do though no descriptor tells; None where nothing waits for a time."""
+        """Return when there is something to do apart from the descriptors; None if nothing is scheduled."""
         arrival = None if self._wire is None else self._wire.next_ns()
         return min((t for t in (self.endpoint.next_timer(), arrival) if t is not None), default=None)
 
     def events(self) -> list[Event]:
-        """What the core has to tell since the last call, in order."""
+        """Return the endpoint's events since the last call, in order."""
         return list(self.endpoint.events())
 
     def turn(self, until_ns: int | None = None, others: Collection[int] = ()) -> Collection[int]:
-        """Waits for something to do, does it, and returns which of ``others`` (descriptors) are readable.
+        """Wait for something to do, do it, and return which of ``others`` (descriptors) are readable.
 
-        Returns at ``until_ns`` at the latest; None waits without end.
+        Return at ``until_ns`` at the latest; None waits without limit.
         """
         more = self._send_batch()
         readable, writable = self._wait(self._clock() if more else until_ns, others)
@@ -131,7 +132,7 @@ class Device:
             readable.remove(self._carrier_fd)
             self._note_carrier()
         if due is not None and due <= now:
-            # After reading: an answer that lay in a socket's queue while we were not running is no loss.
+            # After reading: a packet whose ACK waited in the socket while we did not run is not lost.
             self.endpoint.handle_timer(self._clock())
         for fd in writable:
             self._resume(self._by_fd[fd])
@@ -139,34 +140,34 @@ class Device:
         return readable
 
     def flush(self) -> None:
-        """Sends all that the core has ready, as far as links take it."""
+        """Send all frames that the endpoint has ready, as far as links take them."""
         while self._send_batch():
             pass
 
     def _send_batch(self) -> bool:
-        """Sends a batch; returns whether its owner should not wait: there may be more to send, or to tell.
+        """Send a batch. Return True if the caller should not wait: there may be more to send or to report.
 
-        Each frame carries the time at which it leaves. Frames that were built together would share one: round
-        trips would grow by what is sent before and after, and no loss could be told by a later frame of the
-        same batch.
+        Frames are built one by one, so that each has its own send time. Frames built together would share one
+        time: RTTs would include the sending of other frames, and no frame could reveal the loss of an earlier
+        one of the same batch.
         """
         endpoint, receiver, waiting = self.endpoint, self._receiver, self._waiting
-        took = False
+        received = False
         for number in range(1, SEND_BATCH + 1):
             free = [plane for plane in self.ports if plane not in waiting] if waiting else None
             frames = endpoint.frames_to_send(self._clock(), free, 1)
             if not frames:
-                return took
+                return received
             for plane, frame in frames:
                 if plane in waiting or not self.ports[plane].send(frame):
                     waiting.setdefault(plane, deque()).append(frame)
             if number % READ_AFTER == 0 and receiver.waiting():
-                took = True
+                received = True
                 self._take_in()
         return True
 
     def _take_in(self) -> None:
-        """Hands the core what came in."""
+        """Pass the frames that arrived to the endpoint."""
         receive = self.endpoint.receive
         if self._wire is None:
             self._receiver.hand_over(RECEIVE_BATCH, receive, self._clock)
@@ -184,18 +185,18 @@ class Device:
         return readable, writable
 
     def _note_carrier(self) -> None:
-        """Tells the core which ports went down or came back; it takes their EVs off and tells the peers."""
+        """Report to the endpoint which ports went down or came back; it updates its EVs and the peers."""
         for plane, up in self._carrier.changes().items():
             if not up:
                 self._waiting.pop(plane, None)
             self.endpoint.set_port_state(plane, up, self._clock())
 
     def drops(self) -> int:
-        """Frames that the kernel dropped since the last call because we were too slow to take them in."""
+        """Return how many frames the kernel dropped since the last call because we read too slowly."""
         return self._receiver.drops()
 
     def _resume(self, port: TransmitPort) -> None:
-        queue = self._waiting.get(port.plane)  # none where the port lost its link in this very turn
+        queue = self._waiting.get(port.plane)  # None if the port lost its link during this turn
         while queue and port.send(queue[0]):
             queue.popleft()
         if not queue:

@@ -19,7 +19,7 @@ SO_RCVBUFFORCE = 33
 SOL_PACKET = 263
 PACKET_STATISTICS = 6
 RECEIVE_BUFFER_BYTES = 16 << 20
-# Less than a port's qdisc holds, so that a full link is seen as "not free" here and never as a drop there.
+# Less than a port's qdisc holds, so that a full link blocks the socket and the qdisc never drops.
 SEND_BUFFER_BYTES = 256 << 10
 SEND_BUFFER_NS = 2_000_000
 MAX_FRAME_BYTES = 9216
@@ -27,11 +27,11 @@ LEAST_SEND_BUFFER_BYTES = 12 * MAX_FRAME_BYTES
 
 
 def send_buffer_bytes(rate_bps: int) -> int:
-    """How much may wait in the kernel for a link of that rate: 2 ms of it, some frames at least.
+    """Return how many bytes may wait in the kernel for a link of this rate: 2 ms of it, at least some frames.
 
-    The kernel doubles it, and counts a full frame twice: on slow links two dozen of them may wait. What waits
-    there is on its way: a NIC does not choose the path of a packet, or send one again, any sooner than it
-    can put it on the wire.
+    The kernel doubles the number, and counts a full frame twice: on slow links two dozen frames may wait. The
+    buffer is short because its frames cannot be changed: the path of a packet should be chosen, and a packet
+    retransmitted, only when the wire is ready for it.
     """
     wanted = rate_bps * SEND_BUFFER_NS // (8 * 10**9)
     return min(SEND_BUFFER_BYTES, max(LEAST_SEND_BUFFER_BYTES, wanted))
@@ -39,14 +39,14 @@ def send_buffer_bytes(rate_bps: int) -> int:
 
 @dataclass(slots=True)
 class PortCounters:
-    """What was sent over a port since it was opened."""
+    """Counts of frames sent over a port, and of frames that the kernel refused, since it was opened."""
 
     tx_frames: int = 0
     tx_refused: int = 0
 
 
 class TransmitPort:
-    """The sending half of a NIC port: an AF_PACKET socket bound to an interface, never blocking."""
+    """The sending half of a NIC port: a non-blocking AF_PACKET socket bound to an interface."""
 
     def __init__(self, plane: int, ifname: str, buffer_bytes: int = SEND_BUFFER_BYTES) -> None:
         self.plane = plane
@@ -58,21 +58,21 @@ class TransmitPort:
         self._socket.bind((ifname, 0))
 
     def fileno(self) -> int:
-        """The socket's descriptor."""
+        """Return the socket's descriptor."""
         return self._socket.fileno()
 
     def close(self) -> None:
-        """Closes the socket."""
+        """Close the socket."""
         self._socket.close()
 
     def send(self, frame: bytes) -> bool:
-        """Sends a frame. False means that the link is busy: try again when the port is writable."""
+        """Send a frame. Return False if the link is busy: try again when the port is writable."""
         try:
             self._socket.send(frame)
         except BlockingIOError:
             return False
         except OSError as error:
-            # A full qdisc and an interface that is down both refuse the frame: to the protocol it is lost.
+            # A full qdisc and an interface that is down refuse the frame: for the protocol it is lost.
             if error.errno not in (errno.ENOBUFS, errno.ENETDOWN, errno.ENXIO):
                 raise
             self.counters.tx_refused += 1
@@ -84,9 +84,9 @@ class TransmitPort:
 class Receiver:
     """The receiving half of all ports of a NIC: one socket for the whole namespace, IPv6 frames only.
 
-    One socket keeps frames of different planes in the order in which they came in. With one for each, a NIC
-    that was not scheduled for a moment would read the newest of one plane before the oldest of another, and
-    the sender would take the rest for lost.
+    One socket keeps frames of different planes in their order of arrival. With a socket per plane, a NIC that
+    was not scheduled for a moment would read the newest frame of one plane before the oldest of another, and
+    the sender would declare the others lost.
     """
 
     def __init__(self, macs: Mapping[bytes, int]) -> None:
@@ -99,22 +99,22 @@ class Receiver:
         self._socket.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, RECEIVE_BUFFER_BYTES)
 
     def fileno(self) -> int:
-        """The socket's descriptor."""
+        """Return the socket's descriptor."""
         return self._socket.fileno()
 
     def close(self) -> None:
-        """Closes the socket."""
+        """Close the socket."""
         self._socket.close()
 
     def waiting(self) -> bool:
-        """Whether a frame waits to be read. Cheap, where a read that finds nothing raises an exception."""
+        """Return True if a frame is here. This is cheap; a read that finds nothing raises an exception."""
         fcntl.ioctl(self._socket, termios.FIONREAD, self._pending)
         return self._pending[0] > 0
 
     def received(self, limit: int) -> Iterator[tuple[int, memoryview]]:
-        """Up to ``limit`` frames that have come in, each with its plane and valid until the next is taken.
+        """Yield up to ``limit`` frames that have arrived, each with its plane and valid until the next one.
 
-        The plane is that of the port whose MAC address the T0 sent the frame to; other frames are left out.
+        The destination MAC address determines the plane; frames to other addresses are left out.
         """
         for _ in range(limit):
             found = self.next_frame()
@@ -127,10 +127,10 @@ class Receiver:
     def hand_over(
         self, limit: int, take: Callable[[int, memoryview, int], None], clock: Callable[[], int]
     ) -> None:
-        """As `received`, but calls ``take(plane, frame, now_ns)`` for each: a packet's way has no detours.
+        """Call ``take(plane, frame, now_ns)`` for each frame; otherwise like `received`, but faster.
 
-        Each is stamped when it is read: one that came in while others were taken in would seem to have come
-        before them, after a round trip that was never so short.
+        Each frame is timestamped when it is read. With one timestamp for all, a frame that arrived while
+        others were processed would appear to be earlier, with too short an RTT.
         """
         planes = self._planes
         for _ in range(limit):
@@ -142,7 +142,7 @@ class Receiver:
                 take(plane, found, clock())
 
     def next_frame(self) -> memoryview | None:
-        """The frame that came in next, whomever it is for; valid until the next is taken. None: no more."""
+        """Return the next frame, for any address, valid until the next call; None if there is none."""
         try:
             size: int = self._socket.recv_into(self._frame)
         except (BlockingIOError, InterruptedError):
@@ -150,7 +150,7 @@ class Receiver:
         return self._frame[:size]
 
     def drops(self) -> int:
-        """Frames the kernel dropped since the last call because this socket was not read fast enough."""
+        """Return how many frames the kernel dropped since the last call because the socket was full."""
         statistics = self._socket.getsockopt(SOL_PACKET, PACKET_STATISTICS, 8)
         return int(struct.unpack("II", statistics)[1])
 
@@ -159,6 +159,6 @@ PR_SET_TIMERSLACK = 29
 
 
 def sharpen_timers(slack_ns: int = 1_000) -> None:
-    """Lets this thread's waits end within ``slack_ns`` of their time, where Linux may add 50 us."""
+    """Let this thread's waits end within ``slack_ns`` of their time; the default of Linux is 50 us."""
     with contextlib.suppress(OSError):
         ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, ctypes.c_ulong(slack_ns), 0, 0, 0)

@@ -1,4 +1,4 @@
-"""From a fabric to what the MRC core wants to know of it: a NIC's addresses and its paths to a peer."""
+"""A NIC's addresses and its paths to a peer, as endpoints take them, from a fabric."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from topologies import Fabric
 
 
 def nic_addresses(fabric: Fabric, host: str) -> tuple[PortAddress, ...]:
-    """The ports of a host's NIC, by plane."""
+    """Return the ports of a host's NIC, by plane."""
     return tuple(PortAddress(p.plane, p.mac, p.address.packed) for p in fabric.host(host).ports)
 
 
 def remote_paths(fabric: Fabric, src: str, dst: str) -> RemotePaths:
-    """Every way from one host's NIC to another's, as its queue pairs will spray over them."""
+    """Return all paths from one host's NIC to another's, over which queue pairs spray."""
     paths = fabric.paths(src, dst)
     peer = fabric.host(dst)
     return RemotePaths(

@@ -1,4 +1,4 @@
-"""The commanding side of ``hosts.perf``: two processes, connected, and what is measured between them."""
+"""The client of ``hosts.perf``: it starts two connected processes and measures between them."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ LEAVE_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class BandwidthResult:
-    """Of one size: perftest's columns. A MiB is 2^20 bytes."""
+    """The bandwidth at one message size, in perftest's columns. A MiB is 2^20 bytes."""
 
     bytes: int
     iterations: int
-    """Over all queue pairs and directions."""
+    """The number of writes over all queue pairs and directions."""
     bw_peak_mib_s: float
-    """The fastest tenth of the completions in a row."""
+    """The bandwidth over the fastest consecutive tenth of the completions."""
     bw_average_mib_s: float
     msg_rate_mpps: float
     """Million messages a second."""
@@ -35,7 +35,7 @@ class BandwidthResult:
 
 @dataclass(frozen=True, slots=True)
 class LatencyResult:
-    """Of one size: perftest's columns, microseconds."""
+    """The latency at one message size, in perftest's columns, in microseconds."""
 
     bytes: int
     iterations: int
@@ -48,16 +48,16 @@ class LatencyResult:
     p99_us: float
     p99_9_us: float
     all_us: tuple[float, ...] = ()
-    """Every duration, in order of size."""
+    """All durations, sorted."""
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
-    """The least value that at least this share of an ordered sequence does not exceed."""
+    """Return the smallest value that at least this share of a sorted sequence does not exceed."""
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
 
 def latency_result(size: int, durations_ns: Sequence[int], divisor: int) -> LatencyResult:
-    """The columns for these durations, each divided."""
+    """Return the columns for these durations, each divided by ``divisor``."""
     times = sorted(duration / 1e3 / divisor for duration in durations_ns)
     return LatencyResult(
         bytes=size,
@@ -74,7 +74,7 @@ def latency_result(size: int, durations_ns: Sequence[int], divisor: int) -> Late
 
 
 def bandwidth_result(size: int, directions: Sequence[Sequence[int]]) -> BandwidthResult:
-    """The columns for the completion times of one direction or both, in ns from each one's start."""
+    """Return the columns for the completion times of one or two directions, in ns from each one's start."""
     count = sum(len(times) for times in directions)
     elapsed_ns = max(times[-1] for times in directions)
     window = max(1, min(len(times) for times in directions) // 10)
@@ -96,7 +96,7 @@ def _peak_per_ns(times: Sequence[int], window: int) -> float:
 
 
 class PerfPair:
-    """Two hosts ready to measure. A context manager that ends both processes."""
+    """Two hosts ready to measure. As a context manager it ends both processes on exit."""
 
     def __init__(
         self,
@@ -112,12 +112,11 @@ class PerfPair:
         pin: bool = True,
         denied: Collection[str] = (),
     ) -> None:
-        """Starts and connects them. ``topology`` is a fabric's YAML and name; ``spawn`` makes a host's Spawn.
+        """Start and connect the two processes.
 
-        Nothing is sent over links that are ``denied``.
-
-        With ``calibrate`` both measure the RTT of the idle network first, which NSCC wants to know. With
-        ``pin`` the two run on different CPUs where there are two.
+        ``topology`` is a fabric's YAML and name; ``spawn`` returns a host's Spawn. Nothing is sent over
+        ``denied`` links. With ``calibrate`` both ends measure the RTT of the idle network first, for NSCC.
+        With ``pin`` the two run on different CPUs if there are two.
         """
         cpus = sorted(os.sched_getaffinity(0))
         self.ends: list[RemoteAgent] = []
@@ -157,9 +156,9 @@ class PerfPair:
         self.close()
 
     def close(self) -> None:
-        """Ends both processes."""
+        """End both processes."""
         for end in self.ends:
-            end.close(LEAVE_S)  # in the middle of a job it does not look at its socket
+            end.close(LEAVE_S)  # during a job it does not read its socket
 
     def bandwidth(
         self,
@@ -170,9 +169,9 @@ class PerfPair:
         both_ways: bool = False,
         duration_s: float | None = None,
     ) -> BandwidthResult:
-        """Writes of this size, ``iterations`` per queue pair, ``depth`` of them in flight on each.
+        """Measure writes of this size: ``iterations`` per queue pair, with ``depth`` in flight on each.
 
-        With ``duration_s`` they go on for that long instead.
+        With ``duration_s`` writes continue for that long instead.
         """
         active = self.ends if both_ways else self.ends[:1]
         for end in active:
@@ -180,12 +179,12 @@ class PerfPair:
         return bandwidth_result(size, [end.receive(None)["completed_ns"] for end in active])
 
     def ping_pong(self, size: int, iterations: int, warm_up: int) -> LatencyResult:
-        """Half the time of a write and the write that answers it: one way, as perftest tells it."""
+        """Measure half the time of a write and the answering write: the one-way latency, as in perftest."""
         self.ends[1].call("pong", size=size)
         self.ends[0].send("ping", size=size, iterations=iterations, warm_up=warm_up)
         return latency_result(size, self.ends[0].receive(None)["durations_ns"], 2)
 
     def completion(self, size: int, iterations: int, warm_up: int) -> LatencyResult:
-        """From the post of a write to its completion: there, and the acknowledgement back."""
+        """Measure the time from posting a write to its completion, when the acknowledgement is back."""
         self.ends[0].send("write_lat", size=size, iterations=iterations, warm_up=warm_up)
         return latency_result(size, self.ends[0].receive(None)["durations_ns"], 1)

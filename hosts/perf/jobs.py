@@ -11,24 +11,24 @@ from hosts.streams.stream import RemoteRegion
 
 
 class PerfError(RuntimeError):
-    """A measurement that could not be made: a write failed."""
+    """A measurement failed because a write failed."""
 
 
 class Job(Protocol):
-    """Something that is measured."""
+    """A measurement."""
 
     def start(self) -> None:
-        """Posts the first work."""
+        """Post the first work."""
 
     def on_event(self, event: Event) -> None:
-        """Takes a completion, and posts what follows from it."""
+        """Process a completion and post the next work."""
 
     def result(self) -> dict[str, Any] | None:
-        """The answer to the command, once the job is over."""
+        """Return the answer to the request once the job is over, else None."""
 
 
 class Nic:
-    """What jobs work with: a device, its connected queue pairs and the peer's memory."""
+    """What jobs use: a device, its connected queue pairs and the peer's memory."""
 
     def __init__(self, device: Device, qpns: list[int], buffer: bytearray) -> None:
         self.device = device
@@ -37,7 +37,7 @@ class Nic:
         self.remote = RemoteRegion(0, 0, 0)
 
     def post(self, qpn: int, size: int, imm: int | None = None) -> None:
-        """Posts a write of the buffer's first bytes."""
+        """Post a write of the buffer's first bytes."""
         remote = self.remote
         self.device.endpoint.post_write(qpn, 0, self.buffer[:size], remote.address, remote.rkey, imm)
 
@@ -48,9 +48,9 @@ def _check(event: SendCompleted) -> None:
 
 
 class Bandwidth:
-    """Keeps up to ``depth`` writes in flight on each queue pair until each has done ``iterations``.
+    """Up to ``depth`` writes in flight on each queue pair, until each has done ``iterations``.
 
-    With ``duration_s`` they go on for that long instead.
+    With ``duration_s`` writes continue for that long instead.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Bandwidth:
         self._completed_ns: list[int] = []
 
     def start(self) -> None:
-        """Posts the first writes of each queue pair, in turns."""
+        """Post the first writes of each queue pair, in turns."""
         self._started_ns = time.monotonic_ns()
         for _ in range(self._depth):
             for qpn in self._nic.qpns:
@@ -83,7 +83,7 @@ class Bandwidth:
         self._nic.post(qpn, self._size)
 
     def on_event(self, event: Event) -> None:
-        """Posts another write for each that is done."""
+        """Post another write for each that is done."""
         if isinstance(event, SendCompleted):
             _check(event)
             elapsed_ns = time.monotonic_ns() - self._started_ns
@@ -92,14 +92,14 @@ class Bandwidth:
             self._post(event.qpn, elapsed_ns)
 
     def result(self) -> dict[str, Any] | None:
-        """When each write completed, from the first post on."""
+        """Return when each write completed, in ns from the first post."""
         return {"completed_ns": self._completed_ns} if not self._in_flight else None
 
 
 class Latency:
     """One write at a time on the first queue pair.
 
-    Until its acknowledgement is here or, with ``ping``, until the peer's answering write is.
+    A write ends with its acknowledgement or, with ``ping``, with the peer's answering write.
     """
 
     def __init__(self, nic: Nic, size: int, iterations: int, warm_up: int, ping: bool) -> None:
@@ -113,12 +113,12 @@ class Latency:
         self._durations_ns: list[int] = []
 
     def start(self) -> None:
-        """Posts the first write."""
+        """Post the first write."""
         self._posted_ns = time.monotonic_ns()
         self._nic.post(self._nic.qpns[0], self._size, self._imm)
 
     def on_event(self, event: Event) -> None:
-        """Times what was awaited and posts the next."""
+        """Take the time of the awaited event and post the next write."""
         if isinstance(event, SendCompleted):
             _check(event)
         if isinstance(event, self._awaited):
@@ -127,28 +127,28 @@ class Latency:
                 self.start()
 
     def result(self) -> dict[str, Any] | None:
-        """How long each took, without the first ones."""
+        """Return the duration of each write in ns, without the warm-up."""
         done = len(self._durations_ns) == self._samples
         return {"durations_ns": self._durations_ns[self._warm_up :]} if done else None
 
 
 class Pong:
-    """The far end of pings: answers every write with one of its own, until another job comes."""
+    """The far end of pings: it answers every write with a write, until another job starts."""
 
     def __init__(self, nic: Nic, size: int) -> None:
         self._nic = nic
         self._size = size
 
     def start(self) -> None:
-        """Nothing to do before the first ping."""
+        """Do nothing before the first ping."""
 
     def on_event(self, event: Event) -> None:
-        """Writes back."""
+        """Answer a write with a write."""
         if isinstance(event, SendCompleted):
             _check(event)
         if isinstance(event, ReceiveCompleted):
             self._nic.post(self._nic.qpns[0], self._size, 1)
 
     def result(self) -> dict[str, Any] | None:
-        """Never over."""
+        """Return None: this job never ends by itself."""
         return None

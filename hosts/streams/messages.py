@@ -1,8 +1,8 @@
-"""Messages of known content: each is its number and bytes that depend on it, so that every byte is checked.
+"""Messages of known content, so that a receiver can check every byte.
 
 | number (8) | body, which depends on the number (length - 8) |
 
-Messages too short for that are body alone. Who checks a message knows what all of it must be, and compares.
+Messages of at most 8 bytes have a body only.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ _POOL_BYTES = 1 << 20
 
 
 class MessageFactory:
-    """Makes and checks the messages of one stream, of up to ``length_bytes`` each.
+    """Generator and checker of the messages of one stream, of up to ``length_bytes`` each.
 
-    Two factories of equal seed and length make equal messages. Raises ValueError on a length with no body.
+    Two factories with the same seed and length make the same messages. Raise ValueError if ``length_bytes``
+    leaves no room for a body.
     """
 
     def __init__(self, length_bytes: int, seed: int) -> None:
@@ -31,7 +32,7 @@ class MessageFactory:
         return self._pool[start : start + length]
 
     def fill(self, number: int, into: memoryview) -> None:
-        """Writes message ``number`` into a buffer of exactly its length."""
+        """Write message ``number`` into a buffer of exactly its length."""
         if len(into) <= OVERHEAD_BYTES:
             into[:] = self._body(number, len(into))
             return
@@ -39,10 +40,10 @@ class MessageFactory:
         into[OVERHEAD_BYTES:] = self._body(number, len(into) - OVERHEAD_BYTES)
 
     def problem(self, number: int, message: memoryview) -> str | None:
-        """What is wrong with a buffer that should hold message ``number``, or None."""
+        """Return what is wrong with a buffer that should hold message ``number``, or None."""
         if len(message) <= OVERHEAD_BYTES:
             good = message == self._body(number, len(message))
-            return None if good else f"message {number}: its {len(message)} bytes are others"
+            return None if good else f"message {number}: its {len(message)} bytes are not what was sent"
         found = int.from_bytes(message[:OVERHEAD_BYTES], "big")
         if found != number:
             return f"message {number}: holds number {found}"

@@ -1,4 +1,4 @@
-"""A NIC's process between two commands: post, send, take in, tell; round after round."""
+"""The main loop of a process with a NIC and streams, between two requests."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from hosts.rdma.events import Event
 from hosts.streams.stream import StreamReceiver, StreamSender
 
 ROUNDS = 256
-"""At most so many in a row, before whoever drives them sees to its own affairs."""
+"""How many turns of the NIC to make before returning to the caller."""
 
 
 class Connection:
-    """A queue pair and the streams over it, one each way at most."""
+    """A queue pair and the streams over it, at most one in each direction."""
 
     def __init__(self, qpn: int) -> None:
         self.qpn = qpn
@@ -24,20 +24,20 @@ class Connection:
 
 
 class Log(Protocol):
-    """What takes events: `hosts.eventlog.EventLog`."""
+    """The interface of an event log: `hosts.eventlog.EventLog`."""
 
     def add(self, event: Event, now_ns: int) -> None:
-        """Takes one."""
+        """Add an event."""
 
     def next_due(self) -> int | None:
-        """When ``hand_over`` wants to be called, at the latest."""
+        """Return when to call ``hand_over`` at the latest."""
 
     def hand_over(self, now_ns: int) -> None:
-        """Passes on what there is."""
+        """Pass events on."""
 
 
 class Rounds:
-    """Drives a device and the streams over it."""
+    """The loop that drives a device and the streams over it."""
 
     def __init__(self, device: Device) -> None:
         self.device = device
@@ -48,10 +48,10 @@ class Rounds:
     def run(
         self, until_ns: int | None, others: Collection[int], deciding: tuple[type, ...]
     ) -> tuple[Collection[int], bool]:
-        """Works until one of ``others`` (descriptors) is readable, ``until_ns`` is over, or an event of a
-        ``deciding`` type has come, and at times without any of these.
+        """Work until one of ``others`` (descriptors) is readable, until ``until_ns``, or until an event of a
+        ``deciding`` type. This may also return before any of these.
 
-        Returns which descriptors are readable, and whether such an event has come.
+        Return which descriptors are readable, and True if there was such an event.
         """
         device, log, connections = self.device, self.log, self.connections
         senders = [c.sender for c in connections.values() if c.sender is not None]

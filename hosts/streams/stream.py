@@ -1,12 +1,12 @@
-"""The stream: a steady, paced sequence of self-proving messages from one host to another.
+"""The stream: a paced sequence of messages of known content from one host to another.
 
-The sender writes message k into slot k modulo the number of slots; the receiver checks it there the moment
-its completion arrives, against a copy of its own. A slot is written again only when the message that had it
-is known to have been checked.
+The sender writes message k into slot k modulo the number of slots. The receiver checks it there as soon as
+its completion arrives. A slot is reused only after its message was checked.
 
-In a plain stream every message is a WRITE with immediate of one length. In a mixed one lengths run from 0 to
-that, and some messages are plain WRITEs, which complete at the sender alone: the receiver checks them when
-the next immediate says that everything before it is in memory, and every second message has one.
+In a plain stream every message is a WRITE with immediate of one length. In a mixed stream, lengths range from
+0 to that length, and some messages are plain WRITEs, which complete at the sender only. The receiver checks
+those when the next immediate shows that everything before it is in memory; at least every second message has
+one.
 """
 
 from __future__ import annotations
@@ -26,40 +26,40 @@ IMM_MODULUS = 1 << 32
 
 @dataclass(frozen=True, slots=True)
 class StreamPlan:
-    """What is sent: payload bits per second, message length (at most MAX_MESSAGE_BYTES), the bytes' seed."""
+    """What a stream sends: message length (at most MAX_MESSAGE_BYTES), payload rate, seed of the content."""
 
     message_bytes: int
     rate_bps: int
     seed: int
     mixed: bool = False
-    """Lengths up to ``message_bytes``, and plain WRITEs among those with immediate."""
+    """Use lengths up to ``message_bytes``, and plain WRITEs among those with immediate."""
 
     @property
     def slots(self) -> int:
-        """How many messages the receiver has room for."""
+        """The number of messages for which the receiver has room."""
         return min(MAX_SLOTS, REGION_BYTES // self.message_bytes)
 
     def length_of(self, number: int) -> int:
-        """The bytes of message ``number``: in a mixed stream of all sizes alike, and 0 at times."""
+        """Return the length of message ``number``: in a mixed stream 0 and all orders of magnitude occur."""
         if not self.mixed:
             return self.message_bytes
         draw = _draw(self.seed, number)
         limit = self.message_bytes
-        if draw & 1:  # half of them short ones: a number of bits first, then that many
+        if draw & 1:  # half of them are short: draw the number of bits first
             limit = min(limit, (1 << (draw >> 1) % (limit.bit_length() + 1)) - 1)
         return (draw >> 16) % (limit + 1)
 
     def has_immediate(self, number: int) -> bool:
-        """Whether message ``number`` completes at the receiver, too: the odd ones do in any case."""
+        """Return True if message ``number`` completes at the receiver too, as all odd ones do."""
         return not self.mixed or number % 2 == 1 or _draw(self.seed, number) >> 40 & 3 == 0
 
     def interval_ns(self, length_bytes: int) -> int:
-        """From a message of this length to the next."""
+        """Return the time from a message of this length to the next."""
         return max(1, round(length_bytes * 8 * 1e9 / self.rate_bps))
 
 
 def _draw(seed: int, number: int) -> int:
-    """64 bits that depend on both, well mixed (the finalizer of SplitMix64)."""
+    """Return 64 pseudo-random bits for a seed and a number (the finalizer of SplitMix64)."""
     z = (seed * 0x9E3779B97F4A7C15 + number * 0xD1342543DE82EF95 + 1) & (1 << 64) - 1
     z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & (1 << 64) - 1
     z = (z ^ z >> 27) * 0x94D049BB133111EB & (1 << 64) - 1
@@ -68,7 +68,7 @@ def _draw(seed: int, number: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class RemoteRegion:
-    """Where the sender writes: told by the receiver out of band."""
+    """The memory that the sender writes to; the receiver passes it out of band."""
 
     address: int
     rkey: int
@@ -76,7 +76,7 @@ class RemoteRegion:
 
 
 class StreamSender:
-    """Posts messages at their times, as many at once as there are slots."""
+    """The sending end: it posts messages on schedule, with at most as many in flight as there are slots."""
 
     def __init__(self, device: Device, qpn: int, remote: RemoteRegion, plan: StreamPlan) -> None:
         self._device = device
@@ -89,19 +89,19 @@ class StreamSender:
         self._next_ns: int | None = None
         self._stopping = False
         self._checked = 0
-        """Messages that the receiver has checked, hence slots that may be written again."""
+        """Messages that the receiver has checked, so that their slots may be reused."""
         self.posted = 0
         self.posted_bytes = 0
         self.completed = 0
         self.failed: str | None = None
 
     def start(self) -> None:
-        """Begins to post, now."""
+        """Start to post, now."""
         self._next_ns = self._device.now()
         self._stopping = False
 
     def stop(self) -> None:
-        """Posts no more, or one more where the last one would go unchecked. What is posted is delivered."""
+        """Stop posting, after one more message if the last one would stay unchecked."""
         self._stopping = True
         self._end_if_checkable()
 
@@ -111,7 +111,7 @@ class StreamSender:
 
     @property
     def drained(self) -> bool:
-        """Whether nothing is to be posted any more and all has been acknowledged, or never will be."""
+        """True if nothing more will be posted and everything is acknowledged or has failed."""
         return (self.posted == self.completed and not self._pending_end) or self.failed is not None
 
     @property
@@ -119,13 +119,13 @@ class StreamSender:
         return self._stopping and self._next_ns is not None
 
     def next_due(self) -> int | None:
-        """When ``tick`` wants to be called, or None while there is nothing to post or no slot for it."""
+        """Return when to call ``tick``, or None while there is nothing to post or no free slot."""
         if self._next_ns is None or self.posted - self._checked >= self._slots or self.failed:
             return None
         return self._next_ns
 
     def tick(self) -> None:
-        """Posts what is due. A sender held up by a full window does not catch up: the stream shifts."""
+        """Post what is due. A sender delayed by a full window does not catch up: its schedule shifts."""
         now = self._device.now()
         while (due := self.next_due()) is not None and due <= now:
             interval = self._plan.interval_ns(self._post())
@@ -151,21 +151,21 @@ class StreamSender:
         return size
 
     def on_event(self, event: Event) -> None:
-        """Takes note of completions, which must come in order, each once."""
+        """Process completions, which must come in order, each once."""
         if isinstance(event, SendCompleted):
             if self.failed is None:
                 if event.status is not Status.SUCCESS:
                     self.failed = f"message {event.wr_id}: {event.status.value}"
                 elif event.wr_id != self.completed:
-                    self.failed = f"completion {self.completed} was of message {event.wr_id}"
+                    self.failed = f"completion {self.completed} is for message {event.wr_id}"
             self.completed += 1
             if self._plan.has_immediate(event.wr_id):
-                # Completions are in order, and with the immediate the receiver checked all that was before.
+                # Completions are in order, and at an immediate the receiver checks everything before it.
                 self._checked = event.wr_id + 1
 
 
 class StreamReceiver:
-    """Checks each message when its completion arrives, and that none is missing or comes twice."""
+    """The receiving end: it checks each message on completion, and that none is missing or duplicated."""
 
     def __init__(self, device: Device, plan: StreamPlan) -> None:
         self._factory = MessageFactory(plan.message_bytes, plan.seed)
@@ -173,20 +173,20 @@ class StreamReceiver:
         self._slots = plan.slots
         self._buffer = memoryview(bytearray(self._slots * plan.message_bytes))
         self._expected = memoryview(bytearray(len(self._buffer)))
-        """What memory must hold: written by ourselves, message by message."""
+        """What the memory must hold, message by message."""
         self.region: MemoryRegion = device.endpoint.register_memory(self._buffer, Access.REMOTE_WRITE)
         self.received = 0
         self.bytes_delivered = 0
-        """Payload of all checked messages."""
+        """The payload of all checked messages."""
         self.problem: str | None = None
 
     @property
     def remote(self) -> RemoteRegion:
-        """What the sender must know."""
+        """What the sender needs to write here."""
         return RemoteRegion(self.region.address, self.region.rkey, self.region.length)
 
     def on_event(self, event: Event) -> None:
-        """Checks the messages that an event says have arrived."""
+        """Check the messages that an event reports."""
         if not isinstance(event, ReceiveCompleted):
             return
         while not self._plan.has_immediate(self.received):
@@ -211,9 +211,9 @@ class StreamReceiver:
         self.bytes_delivered += size
 
     def memory_problem(self) -> str | None:
-        """What of the whole memory is not what the messages left there, once all of them are checked."""
+        """Return the first difference between the memory and what all messages wrote, or None."""
         if bytes(self._buffer) == bytes(self._expected):
             return None
         wrong = next(n for n, (a, b) in enumerate(zip(self._buffer, self._expected, strict=True)) if a != b)
         slot, offset = divmod(wrong, self._plan.message_bytes)
-        return f"byte {offset} of slot {slot} is not what the last message there left"
+        return f"byte {offset} of slot {slot} is not what the last message wrote"
