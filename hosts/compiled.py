@@ -58,6 +58,8 @@ COMPILED: Mapping[str, tuple[str, ...]] = {
     "hosts.streams": ("rounds", "stream"),
 }
 """What is compiled, by package: all that a packet meets between an application and the network."""
+CONSTANTS = "p4src/contract.py"
+"""A module that is not compiled, but whose constants are compiled into those that use them."""
 KEPT = 4
 """Builds of older sources to keep, so that switching between branches compiles nothing anew."""
 _SOURCE = Path(__file__).parent
@@ -81,6 +83,7 @@ def directory() -> Path:
     digest = hashlib.sha256(f"{sysconfig.get_config_var('SOABI')}\n{_RECIPE}".encode())
     for file in sources():
         digest.update((_SOURCE / file).read_bytes())
+    digest.update((_SOURCE.parent / CONSTANTS).read_bytes())
     return _builds() / digest.hexdigest()[:16]
 
 
@@ -162,6 +165,9 @@ def _compile(folder: Path) -> Path:
         (hosts / _folder(package) / "__init__.py").touch()
     for file in sources():
         shutil.copy(_SOURCE / file, hosts / file)
+    (folder / CONSTANTS).parent.mkdir()
+    (folder / CONSTANTS).parent.joinpath("__init__.py").touch()
+    shutil.copy(_SOURCE.parent / CONSTANTS, folder / CONSTANTS)
     files = [f"hosts/{file}" for file in sources()]
     done = subprocess.run(
         [sys.executable, "-c", _RECIPE, "made", *files],

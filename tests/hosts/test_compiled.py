@@ -37,6 +37,8 @@ def apart(tmp_path, monkeypatch):
         (tmp_path / Path(*package.split("."))).mkdir(parents=True, exist_ok=True)
     for file in compiled.sources():
         shutil.copy(ROOT / "hosts" / file, source / file)
+    (tmp_path / compiled.CONSTANTS).parent.mkdir()
+    shutil.copy(ROOT / compiled.CONSTANTS, tmp_path / compiled.CONSTANTS)
     monkeypatch.setattr(compiled, "_SOURCE", source)
     monkeypatch.setattr(compiled.sys, "prefix", str(tmp_path))
     monkeypatch.delenv(compiled.PURE_VARIABLE, raising=False)
@@ -74,7 +76,7 @@ def test_a_build_is_used_until_its_source_changes(apart):
         path = ["source"]
         compiled.prefer(path, package)
         assert path == [str(target.joinpath(*package.split("."))), "source"]
-    for edited in ("nic/device.py", "mrc/wire.py", "rdma/psn.py"):
+    for edited in (f"../{compiled.CONSTANTS}", "nic/device.py", "mrc/wire.py", "rdma/psn.py"):
         text = (apart / edited).read_text()
         (apart / edited).write_text(text + "# edited\n")
         path = ["source"]
