@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 from linux.namespaces import Identity, Markers
-from testbed import processes
+from testbed.clean import testbed_processes
 from testbed.names import PREFIX_VARIABLE, Names
 from testbed.state import markers_dir
 
@@ -70,7 +70,7 @@ def main() -> None:
             before = available_bytes()
             try:
                 columns[0].append(timed(["up", "--topology", topology, "--target", args.target], environment))
-                columns[2].append(sum(pss_bytes(p.pid) for p in processes.ours(names, inside())) / MIB)
+                columns[2].append(sum(pss_bytes(p.pid) for p in testbed_processes(names, inside())) / MIB)
                 columns[3].append((before - available_bytes()) / MIB)
                 columns[1].append(timed(["down"], environment))
             finally:

@@ -18,6 +18,7 @@ from controller.ecmp import EcmpRoutes
 from controller.entries import KEY_FIELDS, Drift, Entry, find_drift, switch_entries
 from controller.pipeline import Pipeline, shipped_pipeline
 from controller.reading import read_all
+from linux.errors import MrclabError
 from switches.spec import RunningSwitch
 from topologies import Fabric
 
@@ -29,7 +30,7 @@ finsy.switch._FAIL_THROTTLE_SECS = RETRY_S
 STATIC_TABLES = tuple(KEY_FIELDS)
 
 
-class ProgrammingError(RuntimeError):
+class ProgrammingError(MrclabError):
     """A switch could not be programmed, or does not hold what was written to it."""
 
 

@@ -11,7 +11,7 @@ import grpc
 from finsy.proto import p4r, p4r_grpc, rpc_status
 
 from exercises.runtime import Runtime, read_runtime
-from linux.errors import SwitchError
+from linux.errors import MrclabError, SwitchError
 
 TIMEOUT_S = 60.0
 _DETAILS = "grpc-status-details-bin"  # P4Runtime specification, section 12.3: an outcome per update
@@ -72,7 +72,7 @@ def main() -> int:
     try:
         directory = args.directory or args.runtime.parent
         load(args.address, args.device_id, read_runtime(args.runtime, directory, args.build))
-    except SwitchError as exc:
+    except MrclabError as exc:
         print(exc, file=sys.stderr)
         return exc.exit_code
     return 0

@@ -15,14 +15,14 @@ from typing import Any
 from exercises.runtime import read_runtime
 from exercises.topology import End, Link, Topology
 from linux import namespaces, offloads, rtnetlink
+from linux.children import Child, environment, inside, python, stop_all
 from linux.errors import MachineError, SwitchError
+from linux.processes import Process
 from switches.bmv2 import BMV2_PROGRAM
-from switches.processes import Process, environment, inside, python, stop_all
 from testbed import state
 from testbed.clean import remove
 from testbed.names import RUN_VARIABLE, Names
 from testbed.network import refuse_second
-from testbed.processes import Process as Owner
 
 FIRST_PORT = (
     50051  # where the first switch answers, and the others behind it: as controllers of courses expect
@@ -72,7 +72,7 @@ class Exercise:
     log_dir: Path
     addresses: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
-    _processes: list[Process] = field(default_factory=list)
+    _processes: list[Child] = field(default_factory=list)
 
     def namespace(self, node: str) -> str:
         """Return the namespace of a host; the switches share one."""
@@ -114,7 +114,7 @@ def running(plan: Plan, log_dir: Path, names: Names | None = None) -> Iterator[E
     with state.locked(names):
         refuse_second(names)
         remove(names, keep_lock=True)
-        owner = Owner.of(os.getpid(), "owner")
+        owner = Process.of(os.getpid(), "owner")
         state.write(names, state.State(run_id, plan.directory.name, "", state.now(), plan.target, owner))
     try:
         markers = namespaces.Markers(state.markers_dir(names))
@@ -220,7 +220,7 @@ def _start_switches(exercise: Exercise) -> None:
             command = python("switches.ebpf.main")
         marked = ["env", f"{RUN_VARIABLE}={exercise.run_id}", *command, *options]
         log = exercise.log_dir / f"{switch.name}.log"
-        exercise._processes.append(Process(inside(fabric, marked), log))
+        exercise._processes.append(Child(inside(fabric, marked), log))
         exercise.addresses[switch.name] = address
     wait = python("switches.readiness", str(START_TIMEOUT_S), *exercise.addresses.values())
     done = subprocess.run(

@@ -1,10 +1,26 @@
-"""The errors that a user can meet, each with one clear line as its text, and the exit code for each."""
+"""The errors that a user can meet: each has one clear line as its text, and an exit code.
+
+``MrclabError`` is the base. Packages derive their own errors from it or from one of these:
+
+* ``InputError`` (2): the user's input is wrong.
+* ``MachineError`` (3): the machine lacks something.
+* ``SwitchError`` (1): a switch, or the machinery that runs switches, failed; ``BadInputError`` (2) and
+  ``UnsupportedError`` (2) are a switch's refusals of what it was given.
+"""
 
 from __future__ import annotations
 
+from typing import ClassVar
 
-class InputError(ValueError):
-    """Bad input: one line that says where it is and how to mend it. The command line exits with 2."""
+
+class MrclabError(Exception):
+    """Base of the errors that are reported in one line; ``exit_code`` is the command line's."""
+
+    exit_code: ClassVar[int] = 1
+
+
+class InputError(MrclabError, ValueError):
+    """Bad input: one line that says where it is and how to mend it."""
 
     exit_code = 2
 
@@ -16,14 +32,29 @@ class InputError(ValueError):
         super().__init__(" ".join(f"{place}: {message}".splitlines() if place else message.splitlines()))
 
 
-class SwitchError(Exception):
-    """Base of what can go wrong with a switch target; the command line exits with 1."""
+class MachineError(MrclabError):
+    """The machine lacks something (privilege, kernel feature, a program).
 
-    exit_code = 1
+    ``missing`` says what, ``mend`` how to get it.
+    """
+
+    exit_code = 3
+
+    def __init__(self, missing: str, mend: str = "") -> None:
+        self.missing = missing
+        self.mend = mend
+        super().__init__(f"{missing}: {mend}" if mend else missing)
+
+
+class SwitchError(MrclabError):
+    """A switch did not start, ended, or did not do what it was asked to."""
 
 
 class BadInputError(SwitchError):
-    """The input of a switch cannot be used: a file that is not BMv2 JSON, an interface that is missing."""
+    """The input of a switch cannot be used: a file that is not BMv2 JSON, an interface that is missing.
+
+    Not an InputError, which is a ValueError: readers of programs turn ValueErrors into this.
+    """
 
     exit_code = 2
 
@@ -38,17 +69,3 @@ class UnsupportedError(BadInputError):
         super().__init__(f"{where or 'program'}: {construct} is not supported by this target")
         self.construct = construct
         self.where = where
-
-
-class MachineError(SwitchError):
-    """The machine lacks something (privilege, kernel feature, a program). The command line exits with 3.
-
-    ``missing`` says what, ``mend`` how to get it.
-    """
-
-    exit_code = 3
-
-    def __init__(self, missing: str, mend: str = "") -> None:
-        self.missing = missing
-        self.mend = mend
-        super().__init__(f"{missing}: {mend}" if mend else missing)

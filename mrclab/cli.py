@@ -11,10 +11,10 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 
-from linux.errors import BadInputError, InputError, MachineError
+from linux.errors import InputError, MrclabError
 from mrclab.logs import set_up_logging
 
-BAD_INPUT, MACHINE_LACKS, FAILED, INTERRUPTED = 2, 3, 1, 130
+FAILED, INTERRUPTED = 1, 130
 TARGETS = ("auto", "ebpf", "bmv2")
 
 Command = Callable[[argparse.Namespace], int]
@@ -24,7 +24,7 @@ class _Parser(argparse.ArgumentParser):
     """argparse, but a mistake is one line."""
 
     def error(self, message: str) -> None:  # type: ignore[override]
-        self.exit(BAD_INPUT, f"mrclab: {message} (see '{self.prog} --help')\n")
+        self.exit(InputError.exit_code, f"mrclab: {message} (see '{self.prog} --help')\n")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -309,10 +309,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = command(args)
         sys.stdout.flush()
         return code
-    except (InputError, BadInputError) as error:
-        return _fail(error, BAD_INPUT)
-    except MachineError as error:
-        return _fail(error, MACHINE_LACKS)
+    except MrclabError as error:
+        if args.verbose and error.exit_code == FAILED:
+            raise
+        return _fail(error, error.exit_code)
     except BrokenPipeError:
         # Whoever read our output has had enough of it (`mrclab status | head`): nothing is left to say.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

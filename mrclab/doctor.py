@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hosts import compiled
-from mrclab.cli import MACHINE_LACKS
+from linux.errors import MachineError
 from testbed.doctor import Check, report
 from testbed.doctor import doctor as checks
 
@@ -12,4 +12,4 @@ def doctor() -> int:
     """Print every check and return the exit code: 3 if something required is missing."""
     found = (*checks(), Check("MRC core", compiled.in_use(), False, compiled.describe()))
     print(report(found))
-    return MACHINE_LACKS if any(check.required and not check.ok for check in found) else 0
+    return MachineError.exit_code if any(check.required and not check.ok for check in found) else 0

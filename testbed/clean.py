@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
-from linux import namespaces
-from linux.namespaces import Markers
-from testbed import processes, state
-from testbed.names import Names
-from testbed.processes import Process
+from linux import namespaces, processes
+from linux.namespaces import Identity, Markers
+from linux.processes import Process
+from testbed import state
+from testbed.names import RUN_VARIABLE, Names
 
-KEEPER_GRACE_S = 15.0  # it may have processes of its own to wait for
+KEEPER_GRACE_S = 15.0  # a keeper may have processes of its own to wait for
 ROUNDS = 3  # a process that is ended may have started another just before
 
 
@@ -35,12 +35,20 @@ class Removed:
         return f"removed {found}" + (" and the record of a testbed" if self.record else "")
 
 
-def clean(names: Names) -> Removed:
-    """Removes whatever there is of a testbed: its processes, its namespaces with all they hold, its record.
+def testbed_processes(names: Names, spaces: Iterable[Identity]) -> Iterator[Process]:
+    """Return the processes of a testbed: started with one of its run ids, or running inside ``spaces``.
 
-    Works after any crash, as often as one likes. Leaves alone what carries no mark of ours.
+    Never the calling process or an ancestor of it.
     """
-    if not names.state_dir.exists() and not any(processes.ours(names, ())):
+    return processes.find(RUN_VARIABLE, names.owns_run, spaces)
+
+
+def clean(names: Names) -> Removed:
+    """Remove all of a testbed: its processes, its namespaces with all they hold, its record.
+
+    Works after any crash, as often as you like. Leaves alone what does not carry the testbed's mark.
+    """
+    if not names.state_dir.exists() and not any(testbed_processes(names, ())):
         return Removed()
     keepers = end_keepers(names)
     with state.locked(names):
@@ -49,9 +57,9 @@ def clean(names: Names) -> Removed:
 
 
 def end_keepers(names: Names) -> list[Process]:
-    """Ends what a testbed lives by: its owner or, if it has none, the processes on record.
+    """End the processes that keep a testbed up: its owner or, if it has none, the processes on record.
 
-    Not the caller or its ancestors. The caller must not hold the lock: one that is told to end may want to
+    Never the caller or its ancestors. The caller must not hold the lock: a process that gets SIGTERM may
     take the testbed down itself.
     """
     found = state.read(names)
@@ -63,11 +71,11 @@ def end_keepers(names: Names) -> list[Process]:
 
 
 def remove(names: Names, *, keep_lock: bool = False) -> Removed:
-    """As ``clean``, for a caller that holds the lock; with ``keep_lock`` it goes on holding it."""
+    """Do as ``clean`` for a caller that holds the lock; with ``keep_lock`` the lock file stays."""
     markers = Markers(state.markers_dir(names))
     ended: list[Process] = []
     for _ in range(ROUNDS):
-        found = processes.end(processes.ours(names, markers.identities()))
+        found = processes.end(testbed_processes(names, markers.identities()))
         if not found:
             break
         ended += found
@@ -87,7 +95,7 @@ def _delete(name: str, names: Names, markers: Markers) -> bool:
 
 @contextmanager
 def removed_on_error(names: Names) -> Iterator[None]:
-    """Removes the testbed if the ``with`` body raises anything at all."""
+    """Remove the testbed if the ``with`` body raises anything at all."""
     try:
         yield
     except BaseException:

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 from linux import namespaces
 from linux.errors import InputError, MachineError
 from linux.namespaces import Markers
+from linux.processes import Process
 from testbed import state
 from testbed.clean import Removed, end_keepers, remove, removed_on_error
 from testbed.doctor import require_machine
 from testbed.names import RUN_VARIABLE, Names, switch_ports
-from testbed.processes import Process
 from testbed.state import State
 from topologies import Fabric
 

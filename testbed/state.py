@@ -16,8 +16,8 @@ from typing import Any
 from linux import namespaces
 from linux.errors import InputError, MachineError
 from linux.namespaces import Markers
+from linux.processes import Process
 from testbed.names import Names
-from testbed.processes import Process
 from topologies import Fabric, fabric_from_text
 
 SCHEMA = 2

@@ -10,17 +10,18 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
+from linux import namespaces
+from linux.children import Child, environment, first_to_end, inside, python, stop_all
 from linux.errors import BadInputError, SwitchError
-from linux.namespaces import NETNS_DIR
 from linux.process_deaths import wait_exiting
 from p4src.contract import PRIORITY_CONTROL
 from switches.bmv2 import BMV2_PROGRAM
 from switches.bmv2.thrift import ThriftError, set_queue_depth, set_queue_rate
 from switches.capabilities import CAPABILITIES
-from switches.processes import Process, environment, first_to_end, inside, python, stop_all
 from switches.spec import Queue, RunningSwitch, SwitchSpec
 
 START_TIMEOUT_S = 60.0
@@ -29,26 +30,11 @@ PRIORITIES = PRIORITY_CONTROL + 1  # queues of a port; BMv2 drops frames of a pr
 DEATH_TIMEOUT_S = 5.0
 # A directory: every port's frames go there as pcap files. BMv2 flushes each packet, so this is slow.
 PCAP_VARIABLE = "MRCLAB_BMV2_PCAP"
-_CLONE_NEWNET = 0x40000000
 
 
-@contextlib.contextmanager
-def _in_netns(netns: str | None) -> Iterator[None]:
-    """Let this thread be in another network namespace for a moment."""
-    if netns is None:
-        yield
-        return
-    import ctypes
-
-    libc = ctypes.CDLL(None, use_errno=True)
-    with open("/proc/thread-self/ns/net") as home, open(NETNS_DIR / netns) as there:
-        if libc.setns(there.fileno(), _CLONE_NEWNET):
-            code = ctypes.get_errno()
-            raise SwitchError(f"cannot enter network namespace {netns}: {os.strerror(code)}")
-        try:
-            yield
-        finally:
-            libc.setns(home.fileno(), _CLONE_NEWNET)
+def _in_netns(netns: str | None) -> AbstractContextManager[None]:
+    """Return a context in which this thread is in a network namespace; None: where it is."""
+    return contextlib.nullcontext() if netns is None else namespaces.inside(netns)
 
 
 def free_ports(count: int, netns: str | None) -> list[int]:
@@ -89,7 +75,7 @@ class Bmv2Target:
     capabilities = CAPABILITIES["bmv2"]
 
     def __init__(self) -> None:
-        self._processes: dict[str, Process] = {}
+        self._processes: dict[str, Child] = {}
         self._commands: dict[str, list[str]] = {}
         self._running: dict[str, RunningSwitch] = {}
         self._thrift_ports: dict[str, int] = {}
@@ -147,7 +133,7 @@ class Bmv2Target:
         return running
 
     def _spawn(self, name: str) -> None:
-        self._processes[name] = Process(self._commands[name], self._log_dir / f"{name}.log")
+        self._processes[name] = Child(self._commands[name], self._log_dir / f"{name}.log")
 
     def _wait(self, running: Sequence[RunningSwitch]) -> None:
         addresses = [r.grpc_address for r in running]

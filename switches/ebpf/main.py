@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from linux.errors import BadInputError, SwitchError
+from linux.errors import BadInputError, MrclabError
 from switches.ebpf.plan.queues import SLOTS
 from switches.ebpf.runtime.qdiscs import MOST_FRAMES_PER_SECOND
 from switches.spec import SwitchSpec
@@ -211,7 +211,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     try:
         asyncio.run(serve(parse(sys.argv[1:] if argv is None else argv)))
-    except SwitchError as exc:
+    except MrclabError as exc:
         print(f"simple_switch_ebpf: {exc}", file=sys.stderr)
         return exc.exit_code
     return 0

@@ -13,7 +13,7 @@ import sys
 from linux import bpf
 from linux.bpf_insn import leave
 from linux.bpf_types import NO_PREALLOC, MapSpec, MapType
-from linux.errors import MachineError, SwitchError
+from linux.errors import MachineError, MrclabError
 from linux.traffic_control import TrafficControl
 
 _RETURN_OK = leave(0)
@@ -52,7 +52,7 @@ def main() -> int:
     try:
         check_machine()
         check_attachment()
-    except SwitchError as exc:
+    except MrclabError as exc:
         print(exc, file=sys.stderr)
         return exc.exit_code
     return 0

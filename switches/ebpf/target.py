@@ -9,11 +9,11 @@ from pathlib import Path
 
 import grpc
 
+from linux.children import Child, environment, inside, python
 from linux.errors import BadInputError, MachineError, SwitchError
 from switches.capabilities import CAPABILITIES
 from switches.ebpf.main import READY
 from switches.ebpf.runtime.power import switch_power
-from switches.processes import Process, environment, inside, python
 from switches.spec import Queue, RunningSwitch, SwitchSpec
 
 START_TIMEOUT_S = 60.0
@@ -26,7 +26,7 @@ class EbpfTarget:
     capabilities = CAPABILITIES["ebpf"]
 
     def __init__(self) -> None:
-        self._process: Process | None = None
+        self._process: Child | None = None
         self._device_ids: dict[str, int] = {}
         self._address = ""
         self._channel: grpc.Channel | None = None
@@ -64,7 +64,7 @@ class EbpfTarget:
         command = python(
             "switches.ebpf.main", "--fabric", str(fabric), "--", "--grpc-server-addr", "127.0.0.1:0"
         )
-        process = Process(inside(netns, command), log_dir / "switches.log", pipe_stdout=True)
+        process = Child(inside(netns, command), log_dir / "switches.log", pipe_stdout=True)
         self._process = process
         try:
             line = process.read_line(START_TIMEOUT_S)

@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 from finsy.proto import p4i, p4r
 
+from linux.children import Child, inside, python
 from linux.errors import BadInputError, SwitchError
 from switches.bmv2 import BMV2_PROGRAM
 from switches.bmv2.target import Bmv2Target
 from switches.ebpf.main import loopback, parse, read_specs
 from switches.ebpf.target import EbpfTarget
-from switches.processes import Process, inside, python
 from switches.spec import SwitchSpec
 from switches.target import SwitchTarget, select_target
 from tests.support.privilege import AS_NOBODY
@@ -185,7 +185,7 @@ def test_the_console_script_runs_a_json_file(namespace: Namespace, tmp_path: Pat
     command = python(
         "switches.ebpf.main", "-i", "1@s1", "-i", "2@s2", str(program), "--", "--grpc-server-addr"
     )
-    process = Process(inside(namespace.name, [*command, "127.0.0.1:0"]), tmp_path / "log", pipe_stdout=True)
+    process = Child(inside(namespace.name, [*command, "127.0.0.1:0"]), tmp_path / "log", pipe_stdout=True)
     try:
         line = process.read_line(30)
         assert line is not None
@@ -350,7 +350,7 @@ def test_a_fabric_file_becomes_specs(tmp_path: Path) -> None:
 
 
 def test_a_process_that_says_nothing_is_given_up(tmp_path: Path) -> None:
-    process = Process(["sleep", "60"], tmp_path / "log", pipe_stdout=True)
+    process = Child(["sleep", "60"], tmp_path / "log", pipe_stdout=True)
     try:
         with pytest.raises(SwitchError, match="not ready after"):
             process.read_line(0.2)

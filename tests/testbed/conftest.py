@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from linux import namespaces
-from testbed import processes
-from testbed.clean import clean
+from testbed.clean import clean, testbed_processes
 from testbed.names import Names
 from topologies import Fabric, load_fabric
 
@@ -36,7 +35,7 @@ def leftovers(names: Names) -> list[str]:
     except FileNotFoundError:
         spaces = []
     own = [identity for name in spaces if (identity := namespaces.identity(name)) is not None]
-    running = [f"process {p.pid} {p.what}" for p in processes.ours(names, own)]
+    running = [f"process {p.pid} {p.what}" for p in testbed_processes(names, own)]
     files = [str(path) for path in names.state_dir.glob("**/*")] if names.state_dir.exists() else []
     links = [name for name in os.listdir("/sys/class/net") if name.startswith(("h0-", "p0-"))]
     return [*spaces, *running, *files, *links]

@@ -16,11 +16,11 @@ import pytest
 
 from linux import namespaces
 from linux.errors import InputError
+from linux.processes import Process
 from testbed import state
 from testbed.clean import Removed, clean
 from testbed.names import Names
 from testbed.network import FabricNetwork, attach
-from testbed.processes import Process
 from tests.support.paths import ROOT
 from tests.testbed.conftest import leftovers
 from topologies import Fabric, load_fabric

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from linux.errors import InputError, MachineError
+from linux.processes import Process
 from testbed import state
 from testbed.names import Names
-from testbed.processes import Process
 from testbed.state import State
 from topologies import Fabric, fabric_text
 

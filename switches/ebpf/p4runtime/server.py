@@ -16,7 +16,7 @@ import grpc
 import grpc.aio
 from finsy.proto import p4r, p4r_grpc
 
-from linux.errors import BadInputError, SwitchError
+from linux.errors import BadInputError, MachineError, SwitchError
 from switches.ebpf.p4runtime.device import Config, Device
 from switches.ebpf.p4runtime.device_config import json_of
 from switches.ebpf.p4runtime.programs import Programs
@@ -140,7 +140,7 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
                 await self._set_pipeline(device, request)
         except P4RuntimeError as exc:
             await context.abort(exc.code, exc.message)
-        except SwitchError as exc:
+        except (SwitchError, MachineError) as exc:
             log.warning("%s", exc)
             code = Code.INVALID_ARGUMENT if isinstance(exc, BadInputError) else Code.INTERNAL
             await context.abort(code, str(exc))

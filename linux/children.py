@@ -1,4 +1,4 @@
-"""Switch processes: started in a network namespace and a session of their own, watched, and ended by pid."""
+"""Child processes: started in a network namespace and a session of their own, watched, and ended."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ from linux.namespaces import NETNS_DIR
 
 
 def inside(netns: str | None, command: Sequence[str]) -> list[str]:
-    """A command that runs in a named network namespace; the process keeps the pid it is started with."""
+    """Return a command that runs in a named network namespace; the process keeps its pid.
+
+    Raise BadInputError where there is no such namespace, MachineError where there is no nsenter.
+    """
     if netns is None:
         return list(command)
     path = NETNS_DIR / netns
@@ -32,19 +35,19 @@ def inside(netns: str | None, command: Sequence[str]) -> list[str]:
 
 
 def python(module: str, *args: str) -> list[str]:
-    """A command that runs one of our modules with this interpreter."""
+    """Return a command that runs one of our modules with this interpreter."""
     return [sys.executable, "-m", module, *args]
 
 
 def environment() -> dict[str, str]:
-    """The environment of a child: ours (MRCLAB_RUN with it), and where our packages are."""
+    """Return the environment of a child: ours, and where our packages are."""
     env = dict(os.environ)
     root = str(Path(__file__).resolve().parent.parent)
     env["PYTHONPATH"] = os.pathsep.join(p for p in (root, env.get("PYTHONPATH", "")) if p)
     return env
 
 
-class Process:
+class Child:
     """A child in a session of its own, with its output in a log file."""
 
     def __init__(self, command: Sequence[str], log: Path, *, pipe_stdout: bool = False) -> None:
@@ -62,15 +65,15 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """The process id."""
         return self._child.pid
 
     def alive(self) -> bool:
-        """Whether it still runs."""
+        """Return true while it runs."""
         return self._child.poll() is None
 
     def read_line(self, timeout: float) -> str | None:
-        """The next line of its standard output; None at its end. Raises SwitchError after `timeout` s."""
+        """Return the next line of its standard output; None at its end. Raise SwitchError after `timeout`."""
         stream: IO[bytes] | None = self._child.stdout
         assert stream is not None
         line = bytearray()
@@ -86,12 +89,12 @@ class Process:
         return line.decode().rstrip("\n")
 
     def last_words(self) -> str:
-        """The last line of its log."""
+        """Return the last line of its log."""
         lines = self.log.read_text(errors="replace").strip().splitlines()
         return lines[-1] if lines else "it said nothing"
 
     def exit_code(self, timeout: float) -> int:
-        """Wait for its end."""
+        """Wait for its end and return its exit code."""
         return self._child.wait(timeout)
 
     def stop(self, timeout: float = 5.0) -> None:
@@ -122,7 +125,7 @@ def first_to_end(pids: Sequence[int], timeout: float) -> int | None:
         return by_fd[events[0][0]] if events else None
 
 
-def stop_all(processes: Iterable[Process]) -> None:
+def stop_all(processes: Iterable[Child]) -> None:
     """End several processes at the same time."""
     running = list(processes)
     for p in running:

@@ -6,13 +6,12 @@ import os
 import select
 import signal
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from linux.namespaces import Identity
-from testbed.names import RUN_VARIABLE, Names
 
 GRACE_S = 2.0
 EXEC_TRIES = 20
@@ -30,7 +29,7 @@ class Process:
 
     @classmethod
     def of(cls, pid: int, what: str = "") -> Process:
-        """The running process of that pid. Raises ProcessLookupError."""
+        """Return the running process of that pid. Raise ProcessLookupError."""
         start = start_time(pid)
         if start is None:
             raise ProcessLookupError(f"no process {pid}")
@@ -38,7 +37,7 @@ class Process:
 
     @property
     def alive(self) -> bool:
-        """Whether it runs (one that has ended and waits for its parent does not)."""
+        """True while it runs (a process that has ended and waits for its parent does not)."""
         fields = _stat(self.pid)
         return fields is not None and int(fields[19]) == self.start and fields[0] not in ("Z", "X")
 
@@ -52,13 +51,13 @@ def _stat(pid: int) -> list[str] | None:
 
 
 def start_time(pid: int) -> int | None:
-    """When a process began, in clock ticks since boot, or None where there is none."""
+    """Return when a process began, in clock ticks since boot, or None where there is none."""
     fields = _stat(pid)
     return int(fields[19]) if fields is not None else None
 
 
 def ancestors(pid: int) -> set[int]:
-    """A process, its parent, and so on up."""
+    """Return a process, its parent, and so on up, by pid."""
     found = set()
     while pid > 0 and pid not in found:
         found.add(pid)
@@ -67,9 +66,9 @@ def ancestors(pid: int) -> set[int]:
     return found
 
 
-def run_id_of(pid: int) -> str | None:
-    """The MRCLAB_RUN that a process was started with, or None."""
-    key = f"{RUN_VARIABLE}=".encode()
+def environment_value(pid: int, variable: str) -> str | None:
+    """Return the value of an environment variable that a process was started with, or None."""
+    key = f"{variable}=".encode()
     for entry in _environ(pid).split(b"\0"):
         if entry.startswith(key):
             return entry[len(key) :].decode(errors="replace")
@@ -77,7 +76,7 @@ def run_id_of(pid: int) -> str | None:
 
 
 def _environ(pid: int) -> bytes:
-    """A process's environment. For some microseconds of its exec it looks empty; then this asks again."""
+    """Return a process's environment. It looks empty for some microseconds of an exec: then read again."""
     with suppress(OSError):
         for _ in range(EXEC_TRIES):
             if data := Path(f"/proc/{pid}/environ").read_bytes():
@@ -89,11 +88,12 @@ def _environ(pid: int) -> bytes:
     return b""
 
 
-def ours(names: Names, spaces: Iterable[Identity], run_id: str | None = None) -> Iterator[Process]:
-    """The processes of a testbed: started with one of its run ids, or running inside its namespaces.
+def find(variable: str, belongs: Callable[[str], bool], spaces: Iterable[Identity]) -> Iterator[Process]:
+    """Return processes by an environment variable, or by the network namespace that they run in.
 
-    With ``run_id`` only that run's count, besides those in the namespaces. Never the calling process or an
-    ancestor of it, nor anything in another pid namespace: a container's testbed is the container's.
+    Those are found that were started with a value of ``variable`` that ``belongs`` accepts, and all in
+    ``spaces``. Never the calling process or an ancestor of it, nor anything in another pid namespace: a
+    container's processes are the container's.
     """
     inside = set(spaces)
     spared = ancestors(os.getpid())
@@ -109,9 +109,8 @@ def ours(names: Names, spaces: Iterable[Identity], run_id: str | None = None) ->
             continue  # it has ended, or it is a zombie, which holds no namespace
         if start is None or (pids.st_dev, pids.st_ino) != (here.st_dev, here.st_ino):
             continue
-        run = run_id_of(pid)
-        marked = run is not None and (run == run_id if run_id else names.owns_run(run))
-        if marked or Identity(net.st_dev, net.st_ino) in inside:
+        value = environment_value(pid, variable)
+        if (value is not None and belongs(value)) or Identity(net.st_dev, net.st_ino) in inside:
             yield Process(pid, start, _command(pid))
 
 
@@ -122,10 +121,10 @@ def _command(pid: int) -> str:
 
 
 def end(processes: Iterable[Process], grace_s: float = GRACE_S) -> list[Process]:
-    """Ends processes: SIGTERM, SIGKILL to those still there after ``grace_s`` seconds, and waits until all
+    """End processes: SIGTERM, SIGKILL to those still there after ``grace_s`` seconds, and wait until all
     are gone.
 
-    Returns those that were there. Children of the caller are left for it to reap.
+    Return those that were there. Children of the caller are left for it to reap.
     """
     waiting: dict[int, Process] = {}
     try:
@@ -141,20 +140,20 @@ def end(processes: Iterable[Process], grace_s: float = GRACE_S) -> list[Process]
             else:
                 os.close(fd)
         found = list(waiting.values())
-        for number, patience in ((signal.SIGTERM, grace_s), (signal.SIGKILL, grace_s)):
+        for number, timeout_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, grace_s)):
             for fd in waiting:
                 with suppress(ProcessLookupError):
                     signal.pidfd_send_signal(fd, number)
-            _await(waiting, patience)
+            _await(waiting, timeout_s)
         return found
     finally:
         for fd in waiting:
             os.close(fd)
 
 
-def _await(waiting: dict[int, Process], patience_s: float) -> None:
-    """Waits until all have ended, at most ``patience_s``; closes and drops those that have."""
-    deadline = time.monotonic() + patience_s
+def _await(waiting: dict[int, Process], timeout_s: float) -> None:
+    """Wait until all have ended, at most ``timeout_s``; close and drop those that have."""
+    deadline = time.monotonic() + timeout_s
     poller = select.poll()
     for fd in waiting:
         poller.register(fd, select.POLLIN)

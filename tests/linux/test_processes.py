@@ -7,8 +7,7 @@ import sys
 
 import pytest
 
-from testbed.names import Names
-from testbed.processes import Process, ancestors, end, ours, run_id_of, start_time
+from linux.processes import Process, ancestors, end, environment_value, find, start_time
 
 STUBBORN = (
     "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('on', flush=True); signal.pause()"
@@ -45,24 +44,25 @@ def test_a_later_process_of_the_same_pid_is_spared() -> None:
         child.wait()
 
 
-def test_processes_are_known_by_their_run(names: Names) -> None:
-    mine = subprocess.Popen(["sleep", "1000"], env={**os.environ, "MRCLAB_RUN": names.new_run_id()})
-    other = subprocess.Popen(["sleep", "1000"], env={**os.environ, "MRCLAB_RUN": "somebody.1"})
+def test_processes_are_found_by_a_variable() -> None:
+    value = f"mine.{os.urandom(4).hex()}"
+    mine = subprocess.Popen(["sleep", "1000"], env={**os.environ, "TEST_RUN": value})
+    other = subprocess.Popen(["sleep", "1000"], env={**os.environ, "TEST_RUN": "somebody.1"})
     try:
-        assert run_id_of(other.pid) == "somebody.1"
-        assert [process.pid for process in ours(names, ())] == [mine.pid]
+        assert environment_value(other.pid, "TEST_RUN") == "somebody.1"
+        assert [process.pid for process in find("TEST_RUN", value.__eq__, ())] == [mine.pid]
     finally:
         for child in (mine, other):
             child.kill()
             child.wait()
 
 
-def test_we_and_our_ancestors_are_never_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_caller_and_its_ancestors_are_never_found(monkeypatch: pytest.MonkeyPatch) -> None:
     chain = ancestors(os.getpid())
     assert {os.getpid(), os.getppid()} <= chain
     code = (
-        "import os\nfrom testbed.names import Names\nfrom testbed.processes import ours\n"
-        "print([p.pid for p in ours(Names('lab7'), ())])"
+        "from linux.processes import find\n"
+        "print([p.pid for p in find('TEST_RUN', lambda value: value == 'lab7.1', ())])"
     )
-    monkeypatch.setenv("MRCLAB_RUN", "lab7.1")
+    monkeypatch.setenv("TEST_RUN", "lab7.1")
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
