@@ -26,7 +26,8 @@ EXCEPTIONS = {
     "hosts.mrc imports hosts.compiled.CORE",  # makes Python find the modules that mypyc compiled
     "hosts.mrc imports hosts.compiled.prefer",
     "hosts.rdma imports hosts.compiled.prefer",
-    "topologies.shipped imports pathlib.Path",  # reads the topologies; all else takes their text
+    "topologies.shipped calls open",  # reads the topologies; all else takes their text
+    "topologies.shipped imports pathlib.Path",
 }
 
 NOT_YET = {
@@ -34,6 +35,7 @@ NOT_YET = {
     "circle: hosts.mrc.requester, hosts.mrc.sack",
     "circle: mrclab.cli, mrclab.doctor",
     "circle: testbed.fault_mechanisms, testbed.faults, testbed.lab",
+    "experiments/measure has more than 16 modules",
     "hosts.mrc.ev_diagram imports pathlib.Path",
     "hosts.mrc.ev_diagram imports sys",
     "hosts/mrc has more than 16 modules",

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import PurePosixPath
 
 Sources = Mapping[str, str]
@@ -80,20 +81,23 @@ def is_in(module: str, packages: str | Iterable[str]) -> bool:
     return any(module == name or module.startswith(f"{name}.") for name in names)
 
 
-def imports_of(path: str, source: str) -> Iterator[tuple[str, str | None]]:
-    """Yield each import, wherever it stands: the module, and the name taken from it (None: the whole)."""
+@cache
+def imports_of(path: str, source: str) -> tuple[tuple[str, str | None], ...]:
+    """Return each import, wherever it stands: the module, and the name taken from it (None: the whole)."""
     package = module_name(path).split(".")
     if not path.endswith("__init__.py"):
         package = package[:-1]
+    found: list[tuple[str, str | None]] = []
     for node in ast.walk(ast.parse(source, path)):
         if isinstance(node, ast.Import):
             for alias in node.names:
-                yield alias.name, None
+                found.append((alias.name, None))
         elif isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + 1] if node.level else []
             module = ".".join([*base, *([node.module] if node.module else [])])
             for alias in node.names:
-                yield module, alias.name
+                found.append((module, alias.name))
+    return tuple(found)
 
 
 def graph_of(sources: Sources) -> dict[str, set[str]]:

@@ -243,6 +243,7 @@ def tell(
         cut = start_ns + 100_000_000 + i * period_ns
         heal = cut + hold_ns
         faults.append(FaultRecord("blackhole", link, cut, cut + 4_000, heal, heal + 4_000))
+    broken = [{path for path in paths if fault.breaks(path)} for fault in faults]
     state: dict[int, list[tuple[int, int]]] = {i: [] for i in range(len(faults))}
     detected: dict[int, int] = {}
     switched: dict[int, int] = {}
@@ -255,23 +256,29 @@ def tell(
                 continue
             detected[i] = moment = state[i][0][0] + reaction_ns
             for path in paths:
-                if fault.breaks(path):
+                if path in broken[i]:
                     events.append(
                         Event(moment, "EvRetired", {"ev": path.ev, "plane": path.plane, "reason": "loss"})
                     )
                     healed = fault.restore_after_ns + 30_000_000
                     events.append(Event(healed, "EvRestored", {"ev": path.ev, "plane": path.plane}))
-            others = [path for path in paths if not fault.breaks(path)]
+            others = [path for path in paths if path not in broken[i]]
             for k, (_, lost) in enumerate(state[i]):
                 again = moment + 2_000 * (k + 1)
                 path = chooser.choice(others)
                 wire.send(again, lost, path, rtx=True)
                 events.append(Event(again, "Retransmitted", {"psn": lost % (1 << 24), "new_ev": path.ev}))
                 whole[i] = again + ONE_WAY_NS
-        out = [f for i, f in enumerate(faults) if i in detected and t < f.restore_after_ns + 30_000_000]
-        path = chooser.choice([path for path in paths if not any(f.breaks(path) for f in out)])
+        out = [
+            broken[i] for i, f in enumerate(faults) if i in detected and t < f.restore_after_ns + 30_000_000
+        ]
+        path = chooser.choice([path for path in paths if not any(path in lost for lost in out)])
         hit = next(
-            (i for i, f in enumerate(faults) if f.breaks(path) and f.t_before_ns <= t < f.restore_after_ns),
+            (
+                i
+                for i, f in enumerate(faults)
+                if f.t_before_ns <= t < f.restore_after_ns and path in broken[i]
+            ),
             None,
         )
         if hit is None:
