@@ -17,12 +17,12 @@ MANIFEST = BUILD / "sources.json"
 
 
 def source_digests() -> dict[str, str]:
-    """SHA-256 of each P4 source, by file name."""
+    """Return the SHA-256 of each P4 source, by file name."""
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(HERE.glob("*.p4"))}
 
 
 def main() -> int:
-    """Compiles with the p4c-bm2-ss on PATH. Returns the process's exit code."""
+    """Compile with the p4c-bm2-ss on PATH; returns the exit code."""
     p4c = shutil.which("p4c-bm2-ss")
     if p4c is None:
         print("make p4: no p4c-bm2-ss on PATH: install p4lang's p4c first", file=sys.stderr)

@@ -21,7 +21,7 @@ class Crc:
     reflected: bool
 
 
-# The _custom ones begin with these; BMv2 lets its command line change them.
+# The initial parameters of the _custom ones, which BMv2's command line can change.
 CRCS = {
     "crc16": Crc(16, 0x8005, 0, 0, True),
     "crc16_custom": Crc(16, 0x8005, 0, 0, True),
@@ -36,7 +36,7 @@ def _reflect(value: int, width: int) -> int:
 
 
 def crc(kind: Crc, data: bytes) -> int:
-    """The check of some bytes, bit by bit as the textbook has it."""
+    """Return the CRC of some bytes, computed bit by bit."""
     top, mask, rest = 1 << (kind.width - 1), (1 << kind.width) - 1, kind.initial
     for byte in data:
         rest ^= (_reflect(byte, 8) if kind.reflected else byte) << (kind.width - 8)
@@ -51,7 +51,7 @@ def _words(data: bytes) -> list[int]:
 
 
 def checksum(data: bytes) -> int:
-    """The Internet checksum (RFC 1071)."""
+    """Return the Internet checksum (RFC 1071)."""
     total = sum(_words(data))
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)
@@ -59,7 +59,7 @@ def checksum(data: bytes) -> int:
 
 
 def xor16(data: bytes) -> int:
-    """All 16-bit words by exclusive or."""
+    """Return the exclusive or of all 16-bit words."""
     result = 0
     for word in _words(data):
         result ^= word
@@ -67,7 +67,7 @@ def xor16(data: bytes) -> int:
 
 
 def identity(data: bytes) -> int:
-    """The first eight bytes as a number."""
+    """Return the first eight bytes as a number."""
     return int.from_bytes(data[:8], "big")
 
 

@@ -19,7 +19,7 @@ from linux.errors import SwitchError
 def wait_ready(addresses: Sequence[str], timeout: float) -> None:
     """Return when every address answers Capabilities. Raises SwitchError after `timeout` seconds."""
     deadline = time.monotonic() + timeout
-    # A fresh channel backs off for a second after a refused connection, which is longer than a start takes.
+    # By default a channel backs off for a second after a refused connection, longer than a start takes.
     options = [
         ("grpc.initial_reconnect_backoff_ms", 50),
         ("grpc.min_reconnect_backoff_ms", 50),
@@ -41,7 +41,7 @@ def wait_ready(addresses: Sequence[str], timeout: float) -> None:
 
 
 def main() -> int:
-    """Entry point of the module run as a program."""
+    """Wait for the addresses of the command line; returns the exit code."""
     try:
         wait_ready(sys.argv[2:], float(sys.argv[1]))
     except SwitchError as exc:

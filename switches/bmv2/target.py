@@ -38,7 +38,7 @@ def _in_netns(netns: str | None) -> AbstractContextManager[None]:
 
 
 def free_ports(count: int, netns: str | None) -> list[int]:
-    """TCP ports that nothing listens on in the namespace, all different."""
+    """Return TCP ports, all different, on which nothing listens in the namespace."""
     with contextlib.ExitStack() as held, _in_netns(netns):
         ports = []
         for _ in range(count):
@@ -49,7 +49,7 @@ def free_ports(count: int, netns: str | None) -> list[int]:
 
 
 def _require_interfaces(specs: Sequence[SwitchSpec], netns: str | None) -> None:
-    """Raises BadInputError for an interface that is not there: BMv2 may answer before it finds that out."""
+    """Raise BadInputError for an interface that does not exist: BMv2 may answer before it notices."""
     with _in_netns(netns):
         there = {name for _, name in socket.if_nameindex()}
     for spec in specs:
@@ -59,7 +59,7 @@ def _require_interfaces(specs: Sequence[SwitchSpec], netns: str | None) -> None:
 
 
 def _pcap_directory(override: str) -> Path:
-    """The directory of that name, made where it is missing: BMv2 ends at once without it."""
+    """Return the directory of that name; create it if it is missing, for BMv2 terminates without it."""
     directory = Path(override).resolve()
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -112,7 +112,9 @@ class Bmv2Target:
                 if "--thrift-port" in options:
                     command += ["--thrift-port", str(thrift_port)]
                     self._thrift_ports[spec.name] = thrift_port
-                if "--notifications-addr" in options:  # its default name is one for the whole machine
+                if (
+                    "--notifications-addr" in options
+                ):  # by default all switches of the machine use the same name
                     command += ["--notifications-addr", f"ipc://{sockets.name}/{spec.device_id}.ipc"]
                 if PCAP_VARIABLE in os.environ:
                     command += [f"--pcap={_pcap_directory(os.environ[PCAP_VARIABLE])}"]
@@ -157,7 +159,7 @@ class Bmv2Target:
                 probe.communicate()
 
     def shape(self, queues: Mapping[str, Mapping[int, Queue]]) -> bool:
-        """Gives the queues of ports (by switch and port number) a rate and a depth: they can build up.
+        """Give the queues of ports (by switch and port number) a rate and a depth, so that they can build up.
 
         Returns False, and changes nothing, where this BMv2 was built without Thrift. Raises SwitchError where
         a switch does not take it.
@@ -180,7 +182,7 @@ class Bmv2Target:
             raise SwitchError(f"{name}: its queues cannot be set: {error}") from error
 
     def kill(self, *names: str) -> tuple[int, int]:
-        """Ends switches at once; see `SwitchTarget`."""
+        """Kill switches; see `SwitchTarget`."""
         pids = {name: self._processes[name].pid for name in names}
         before = time.monotonic_ns()
         for pid in pids.values():
@@ -192,7 +194,7 @@ class Bmv2Target:
         return before, time.monotonic_ns()
 
     def restart(self, *names: str) -> None:
-        """Starts switches again that ended; see `SwitchTarget`. Each is a new process, of a new pid."""
+        """Start switches again that ended; see `SwitchTarget`. Each is a new process with a new pid."""
         for name in names:
             self._processes[name].stop()
             self._spawn(name)
@@ -202,22 +204,22 @@ class Bmv2Target:
                 self._shape(name)
 
     def last_words(self, name: str) -> str:
-        """How a switch that is ending ended, and the last line of its log."""
+        """Return how a switch that is ending ended, and the last line of its log."""
         process = self._processes[name]
         code = process.exit_code(DEATH_TIMEOUT_S)
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
         return f"{how}; {process.last_words()}"
 
     def processes(self) -> dict[str, int]:
-        """The process ids by switch."""
+        """Return the process ids by switch."""
         return {name: process.pid for name, process in self._processes.items()}
 
     def alive(self) -> bool:
-        """Whether every process runs."""
+        """Return True if every process runs."""
         return bool(self._processes) and all(p.alive() for p in self._processes.values())
 
     def pids(self) -> list[int]:
-        """The process ids."""
+        """Return the process ids."""
         return [p.pid for p in self._processes.values()]
 
     def stop(self) -> None:

@@ -18,12 +18,12 @@ class ThriftError(RuntimeError):
 
 
 def set_queue_depth(connection: socket.socket, port: int, packets: int) -> None:
-    """How many packets the queue of a port holds. Raises ThriftError or OSError."""
+    """Set how many packets the queue of a port holds. Raises ThriftError or OSError."""
     _call(connection, "set_egress_queue_depth", struct.pack("!BhiBhi", _I32, 1, port, _I32, 2, packets))
 
 
 def set_queue_rate(connection: socket.socket, port: int, packets_per_s: int) -> None:
-    """How fast the queue of a port is emptied. Raises ThriftError or OSError."""
+    """Set how fast the queue of a port is emptied. Raises ThriftError or OSError."""
     _call(connection, "set_egress_queue_rate", struct.pack("!BhiBhq", _I32, 1, port, _I64, 2, packets_per_s))
 
 

@@ -60,7 +60,7 @@ def port_queues(
     rates: Sequence[tuple[int | None, int]],
     depths: Sequence[tuple[int | None, int]],
 ) -> dict[tuple[int, int], tuple[int, int]]:
-    """What `set_queue_rate` and `set_queue_depth` are in BMv2's CLI: for one port, or (None) for all.
+    """Return the rate and depth of queues, as `set_queue_rate` and `set_queue_depth` of BMv2's CLI set them.
 
     Returns the rate and the depth by device id and port. A rate of 0 is no limit, as there. What is said of
     one port counts before what is said of all. Raises BadInputError.
@@ -91,7 +91,7 @@ def _chosen(settings: Sequence[tuple[int | None, int]], port: int) -> int | None
 
 
 def loopback(address: str) -> str:
-    """An address to listen on, never beyond this machine: all interfaces becomes loopback.
+    """Return the address to listen on, on loopback only: all interfaces become loopback.
 
     Raises BadInputError for any other address that is not loopback.
     """
@@ -205,7 +205,7 @@ async def serve(options: Options) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point of `simple_switch_ebpf`."""
+    """Run `simple_switch_ebpf`; returns its exit code."""
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )

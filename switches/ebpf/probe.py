@@ -48,7 +48,7 @@ def check_attachment() -> None:
 
 
 def main() -> int:
-    """Entry point of the module run as a program."""
+    """Check the machine; returns the exit code."""
     try:
         check_machine()
         check_attachment()

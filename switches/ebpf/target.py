@@ -89,7 +89,7 @@ class EbpfTarget:
         self._power(names, on=True)
 
     def _power(self, names: Sequence[str], *, on: bool) -> tuple[int, int]:
-        if self._channel is None:  # from the thread, and so the namespace, that asks first
+        if self._channel is None:  # from the thread, and so the network namespace, of the first caller
             self._channel = grpc.insecure_channel(self._address)
         try:
             return switch_power(self._channel, [self._device_ids[name] for name in names], on=on)
@@ -98,11 +98,11 @@ class EbpfTarget:
             raise SwitchError(f"{', '.join(names)} cannot be {what}: {_details(error)}") from None
 
     def alive(self) -> bool:
-        """Whether the process runs."""
+        """Return True if the process runs."""
         return self._process is not None and self._process.alive()
 
     def pids(self) -> list[int]:
-        """Its process id."""
+        """Return its process id."""
         return [] if self._process is None else [self._process.pid]
 
     def shape(self, queues: Mapping[str, Mapping[int, Queue]]) -> bool:

@@ -1,7 +1,7 @@
-"""The BMv2 JSON that p4c writes for v1model, as frozen values.
+"""Reader of the BMv2 JSON that p4c writes for v1model.
 
-The format is described in docs/JSON_format.md of p4lang/behavioral-model (version 2.24). Reading
-checks shape only: whether a target can run what the JSON asks is for the target to say.
+The format is described in docs/JSON_format.md of p4lang/behavioral-model (version 2.24). Only the form of the
+JSON is checked here; a target itself refuses what it cannot run.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def _expr(obj: Any) -> Expr:
 
 
 def _primitive(obj: Mapping[str, Any]) -> Primitive:
-    if obj["op"] == "primitive":  # a parser's way to call what an action calls by itself
+    if obj["op"] == "primitive":  # the form of an action's statement in a parser
         inner = obj["parameters"][0]
         return _primitive({**inner, "source_info": inner.get("source_info") or obj.get("source_info")})
     return Primitive(obj["op"], tuple(_expr(p) for p in obj.get("parameters", [])), _source(obj))
@@ -194,7 +194,7 @@ def _const_entry(obj: Mapping[str, Any]) -> ConstEntry:
 def _table(obj: Mapping[str, Any]) -> Table:
     for k in obj["key"]:
         if isinstance(k["target"], dict):
-            # p4c writes this for an element of a stack by a computed index, and BMv2 does not take it either.
+            # p4c writes this for an element of a stack at a computed index; BMv2 refuses it, too.
             name = k.get("name") or "of an expression"
             raise UnsupportedError(
                 f"key {name} of table {obj['name']}, which is no field,", str(_source(obj))
@@ -315,15 +315,15 @@ def _profile(obj: Mapping[str, Any]) -> ActionProfile:
 def read_program(data: bytes | str) -> Program:
     """Read the BMv2 JSON of a v1model program.
 
-    Raises BadInputError when the text is not JSON, or not the JSON of a v1model program, and UnsupportedError
-    for what p4c writes and nobody can run.
+    Raises BadInputError if the text is not the JSON of a v1model program, and UnsupportedError for what p4c
+    writes and no target can run.
     """
     try:
         raw = json.loads(data)
         types = {t["name"]: _header_type(t) for t in raw["header_types"]}
         for h in raw["headers"]:
             if h["header_type"] in {u["name"] for u in raw.get("header_union_types", [])}:
-                # p4c writes this for some unions, and BMv2 does not take it either.
+                # p4c writes this for some unions; BMv2 refuses it, too.
                 raise UnsupportedError(
                     f"header union {h['name']}, which p4c has written as a header,",
                     PurePath(raw.get("program", "")).name,

@@ -41,7 +41,7 @@ class HeaderType:
         return sum(f.width for f in self.fields)
 
     def name_at(self, index: int) -> str:
-        """The name of a field by its place in the declaration."""
+        """Return the name of a field by its position in the declaration."""
         names = [f.name for f in self.fields]
         if self.varbit is not None:
             before = sum(f.offset < self.varbit.offset for f in self.fields)

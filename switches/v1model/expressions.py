@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Source:
-    """Where in the P4 source something came from; line 0 when p4c did not say."""
+    """A place in the P4 source; line 0 if p4c gives none."""
 
     filename: str = ""
     line: int = 0
@@ -20,8 +20,8 @@ class Source:
 NOWHERE = Source()
 
 
-# Expressions. Each knows nothing of its width: BMv2 computes with whole numbers of any size and cuts a
-# result to the width of the field it is stored in.
+# Expressions have no width: BMv2 computes with integers of any size, and truncates a result to the width of
+# the field that it is stored in.
 
 
 @dataclass(frozen=True)

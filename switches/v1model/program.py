@@ -62,7 +62,7 @@ class Program:
         return PurePath(self.name).name
 
     def elements(self, name: str) -> tuple[str, ...]:
-        """The headers of a header stack, of a union, or of all elements of a stack of unions."""
+        """Return the headers of a header stack, of a union, or of all elements of a stack of unions."""
         if name in self.stacks:
             return self.stacks[name].members
         if name in self.unions:
@@ -70,22 +70,22 @@ class Program:
         return tuple(h for u in self.union_stacks[name].members for h in self.unions[u].members)
 
     def named(self, name: Name) -> tuple[str, ...]:
-        """The headers that a name of a header, a union or a stack of either stands for."""
+        """Return the headers that a name of a header, a union or a stack of either stands for."""
         return (name.name,) if name.name in self.headers else self.elements(name.name)
 
     def depth(self, stack: str) -> int:
-        """How many elements a stack of headers or unions has."""
+        """Return how many elements a stack of headers or unions has."""
         return len((self.stacks.get(stack) or self.union_stacks[stack]).members)
 
     def element(self, stack: str, index: int, header: str | None = None) -> str:
-        """An element of a stack of headers; of one of unions, the header of this name in the element."""
+        """Return an element of a stack of headers, or the header of this name in one of unions."""
         if header is None:
             return self.stacks[stack].members[index]
         unions = self.union_stacks[stack]
         return self.unions[unions.members[index]].members[unions.headers.index(header)]
 
     def exclusive_with(self, header: str) -> tuple[str, ...]:
-        """The headers that are not valid any more once this one is."""
+        """Return the headers that become invalid when this one becomes valid."""
         return self._exclusive.get(header, ())
 
     @cached_property
@@ -93,16 +93,16 @@ class Program:
         return {h: tuple(o for o in u.members if o != h) for u in self.unions.values() for h in u.members}
 
     def varbit(self, ref: FieldRef) -> Varbit | None:
-        """The declaration of a field of variable length, None for any other."""
+        """Return the declaration of a field of variable length, None for any other."""
         kind = self.headers[ref.header].type
         return kind.varbit if kind.varbit is not None and kind.varbit.name == ref.field else None
 
     def tables(self) -> list[Table]:
-        """Every table of both controls, in the order of the JSON."""
+        """Return every table of both controls, in the order of the JSON."""
         return [n for p in (self.ingress, self.egress) for n in p.nodes.values() if isinstance(n, Table)]
 
     def field(self, ref: FieldRef) -> Field:
-        """The declaration of a field; `$valid$` is one bit wide."""
+        """Return the declaration of a field; `$valid$` is one bit wide."""
         if ref.field == "$valid$":
             return Field("$valid$", 1, False, 0)
         return self.headers[ref.header].field_by_name[ref.field]

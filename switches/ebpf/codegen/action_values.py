@@ -24,5 +24,5 @@ def layout_action(action: Action, number: int, where: Source) -> ActionLayout:
 
 
 def value_size_of(actions: Sequence[ActionLayout]) -> int:
-    """Bytes that hold any of these actions."""
+    """Return the bytes that hold any of these actions."""
     return max([VALUE_HEADER] + [p.offset + p.size for a in actions for p in a.params])

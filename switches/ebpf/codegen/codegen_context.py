@@ -1,4 +1,4 @@
-"""What the passes share while one program is being translated."""
+"""What the passes share while they translate a program."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ class Recirculation:
 
 @dataclass
 class CodegenContext:
-    """One function under construction: its code, its maps, and values read once at its start."""
+    """The function under construction: its code, its maps, and values that it loads once at its start."""
 
     program: Program
     layout: Layout
     asm: Asm
     machine: Machine
     ctx: Value
-    length: Value  # i32, bytes on the wire when the frame came in
+    length: Value  # i32, bytes of the frame when it was received
     zero_key: Value  # address of a u32 0
     index_key: Value  # address of a u32 to write a map index to
     drop: object  # the block that drops the frame
@@ -61,12 +61,12 @@ class CodegenContext:
     value_sets: dict[str, ValueSetLayout] = field(default_factory=dict)
     ring_map: int | None = None
     lock_map: int | None = None
-    queue_map: int | None = None  # where the program asks what the queues of ports do
-    truncates: bool = False  # whether some statement cuts frames
-    frame_length: Value = None  # i32, bytes that the frame has now; before the deparser those it came with
-    wrong: Any = None  # the block to go to where an assertion fails, if that is not `drop`
-    copies_block: Any = None  # the block that makes copies, where the program multicasts or clones
-    recirculation: Recirculation | None = None  # where frames can begin anew
+    queue_map: int | None = None  # state of the queues of ports
+    truncates: bool = False  # some statement truncates frames
+    frame_length: Value = None  # i32, bytes of the frame now
+    wrong: Any = None  # the block for a failed assertion, if not `drop`
+    copies_block: Any = None  # the block that makes copies, of programs that multicast or clone
+    recirculation: Recirculation | None = None  # of programs in which frames enter again
 
     def count(self, map_index: int, cells: int, index: Value) -> None:
         """Add this frame to a counter cell; an index outside the array counts nothing."""
@@ -96,7 +96,7 @@ class CodegenContext:
         asm.enter(done)
 
     def header_bytes(self, header: str) -> Value:
-        """The bytes that a header takes in the frame, as an i32."""
+        """Return the bytes that a header takes in the frame, as an i32."""
         size = const(32, (self.program.headers[header].type.bits + 7) // 8)
         slot = self.layout.varbits.get(header)
         if slot is None:
@@ -104,24 +104,24 @@ class CodegenContext:
         return self.asm.b.add(size, self.asm.load(self.asm.at(self.machine.scratch, slot.length), 32, 4))
 
     def varbit_bytes(self, header: str) -> Value:
-        """The bytes of a header's field of variable length, at least one: an i64 that the verifier believes.
+        """Return the bytes of a header's varbit field, at least one, as an i64 with a range for the verifier.
 
-        Between the check of the length and its use a helper must have been called: LLVM then does not know
-        the length any more, and leaves the mask in.
+        A helper must be called between the check of the length and its use: then LLVM does not know the
+        length any more, and keeps the mask.
         """
         asm, slot = self.asm, self.layout.varbits[header]
         length = asm.fit(asm.load(asm.at(self.machine.scratch, slot.length), 32, 4), 64)
         return asm.b.add(asm.b.and_(asm.b.sub(length, const(64, 1)), const(64, slot.room - 1)), const(64, 1))
 
     def lengthen(self, by: Value) -> None:
-        """Adding or removing a header changes what packet_length is in egress."""
+        """Change the packet_length that egress sees, because a header was added or removed."""
         if self.has_standard("packet_length"):
             asm = self.asm
             cell = asm.at(self.machine.scratch, self.layout.length)
             asm.store(asm.b.add(asm.load(cell, 32, 4), by), cell, 4)
 
     def set_standard(self, name: str, value: Value) -> None:
-        """Set a field of the standard metadata if the program has any use for it."""
+        """Set a field of the standard metadata if the program uses it."""
         ref = FieldRef(STANDARD, name)
         if ref in self.layout.slots:
             width = self.program.field(ref).width
@@ -130,12 +130,12 @@ class CodegenContext:
             self.asm.store(bits, self.asm.at(self.machine.scratch, slot.offset), min(slot.size, 8))
 
     def has_standard(self, name: str) -> bool:
-        """Whether any statement names this field of the standard metadata."""
+        """Return True if any statement names this field of the standard metadata."""
         return FieldRef(STANDARD, name) in self.layout.slots
 
 
 def key_cell(asm: Asm, value: int | None) -> Value:
-    """A u32 on the stack; only to be called in the entry block."""
+    """Allocate a u32 on the stack; call it in the entry block only."""
     cell = asm.b.alloca(I32)
     cell.align = 4
     if value is not None:

@@ -1,4 +1,4 @@
-"""A program ready to be loaded any number of times."""
+"""The compiler's front door: from BMv2 JSON to a compiled program."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from switches.ebpf.plan.source_map import split_place
 from switches.v1model.bmv2_json import read_program
 from switches.v1model.program import Program
 
-MAPS = 64  # that a program can name, MAX_USED_MAPS of the kernel
+MAPS = 64  # of one program: MAX_USED_MAPS of the kernel
 
 
 def compile_json(data: bytes | str) -> Compiled:
@@ -32,7 +32,7 @@ def compile_json(data: bytes | str) -> Compiled:
     except UnsupportedError as exc:
         if exc.where:
             raise
-        # p4c says of parser states and of some others not where they are.
+        # p4c gives no line for parser states and some other parts.
         raise UnsupportedError(exc.construct, program.file) from exc
 
 
@@ -50,7 +50,7 @@ def _compile(program: Program) -> Compiled:
     if maps > MAPS:
         raise UnsupportedError(f"a program whose tables, counters, meters and registers take {maps} maps")
     if deep := beyond(code):
-        # The part that most of them are in: in others some value only waits for its use.
+        # The part with most of them: others only keep a value on the stack meanwhile.
         ((place, _),) = Counter(source_map.place_at(i) for i in deep).most_common(1)
         what, where = split_place(place or "the program")
         raise UnsupportedError(f"{what}, which takes more than {LIMIT_BYTES} bytes of stack,", where)

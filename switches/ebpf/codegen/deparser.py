@@ -1,4 +1,4 @@
-"""The deparser: writes back what changed, in place where the frame keeps its length."""
+"""The deparser: writes back what changed, in place if the frame keeps its length."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from switches.ebpf.codegen.payload import walk
 from switches.v1model.expressions import NOWHERE, FieldRef
 
 _ROOM_AT_MAC = 1  # BPF_ADJ_ROOM_MAC: right behind the Ethernet header
-_TAKE_FROM = 54  # bytes of Ethernet and IPv6, which have to be left: more than Ethernet and its tags
-_AT_ONCE = 8  # headers whose sizes are at hand together
+_TAKE_FROM = 54  # bytes of Ethernet and IPv6, which must remain
+_AT_ONCE = 8  # headers whose sizes are kept in registers together
 
 
 def valid_bytes(gen: CodegenContext) -> Value:
-    """How many bytes the headers have that are valid now and go out."""
+    """Return the total size of the headers that are valid now."""
     asm, b, total = gen.asm, gen.asm.b, const(32, 0)
     for h in gen.program.deparser.order:
         there = asm.fit(asm.load(asm.at(gen.machine.scratch, gen.layout.valid[h]), 8), 32)
@@ -23,7 +23,7 @@ def valid_bytes(gen: CodegenContext) -> Value:
 
 
 class DeparserWriter:
-    """Writes the deparser of a gen."""
+    """Writes the deparser."""
 
     def __init__(self, gen: CodegenContext) -> None:
         self.gen = gen
@@ -32,8 +32,7 @@ class DeparserWriter:
     def run(self) -> Value:
         """Write back every valid header in order. Returns the length of the frame; ends in an open block.
 
-        Where the headers that go out are those that came in, all are where they were, and only those that
-        somebody wrote to are written back.
+        If no header was added or removed, all are where they were, and only changed ones are written.
         """
         asm, b = self.asm, self.asm.b
         places = find_header_offsets(self.gen.program)
@@ -71,7 +70,7 @@ class DeparserWriter:
             if number % _AT_ONCE == 0:
                 size = asm.fit(asm.here(asm.fit(size, 64)), 32)
         self._fit(size)
-        # Sums once more, for all of them at hand at once would be too much for the stack.
+        # The sums are computed again: all of them together would not fit on the stack.
         offset: Value = const(32, 0)
         for h in order:
             self._emit(h, self.gen.machine.read(FieldRef(h, "$valid$"), NOWHERE), offset)
@@ -79,9 +78,9 @@ class DeparserWriter:
         return offset
 
     def _behind(self, header: str, offset: Value) -> Value:
-        """The offset behind a header at an offset, which is the same if that header does not go out."""
+        """Return the offset behind a header; the offset itself if the header is not valid."""
         asm, b = self.asm, self.asm.b
-        # A product, and no choice: the verifier would follow every combination of headers by itself.
+        # A product instead of a branch: the verifier would follow every combination of headers.
         there = asm.fit(asm.load(asm.at(self.gen.machine.scratch, self.gen.layout.valid[header]), 8), 32)
         return b.add(offset, b.mul(there, self.gen.header_bytes(header)))
 
@@ -106,7 +105,7 @@ class DeparserWriter:
         keep = b.sub(cut, const(32, 1))
         b.cbranch(b.icmp_unsigned("<", keep, length), shorten, done)
         asm.enter(shorten)
-        # The kernel keeps no less than an Ethernet header, and drops what BMv2 would send as a stub of one.
+        # The kernel keeps at least an Ethernet header; BMv2 would send less, here such a frame is dropped.
         failed = asm.helper(Helper.SKB_CHANGE_TAIL, self.gen.ctx, keep, const(64, 0))
         b.cbranch(b.icmp_unsigned("==", failed, const(64, 0)), done, self.gen.drop)
         asm.enter(done)
@@ -131,8 +130,8 @@ class DeparserWriter:
         failed = asm.helper(Helper.SKB_CHANGE_HEAD, self.gen.ctx, b.sub(want, have), const(64, 0))
         b.cbranch(b.icmp_unsigned("==", failed, const(64, 0)), done, self.gen.drop)
         asm.enter(shrink)
-        # For IP the kernel can take bytes out behind the Ethernet header and its tags. It is asked first:
-        # nobody may shorten a frame from its end to less than what the headers of its sender took.
+        # For IP the kernel can remove bytes behind the Ethernet header and its tags. That is tried first: a
+        # frame cannot be shortened from its end to less than the size of its sender's headers.
         take, move = asm.block("take.out"), asm.block("move")
         b.cbranch(b.icmp_unsigned(">=", want, const(32, _TAKE_FROM)), take, move)
         asm.enter(take)

@@ -34,7 +34,7 @@ _LOGIC = {"and", "or", "not", "d2b", "valid", "valid_union"}
 
 
 class Machine:
-    """The state of a running packet as code sees it: scratch memory by field name."""
+    """Access to the fields of the frame at hand in scratch memory."""
 
     def __init__(self, program: Program, layout: Layout, asm: Asm, scratch: Value) -> None:
         self.program = program
@@ -43,7 +43,7 @@ class Machine:
         self.scratch = scratch
 
     def read(self, ref: FieldRef, where: Source) -> Value:
-        """The bits of a field, at its own width."""
+        """Return the bits of a field, at its own width."""
         asm = self.asm
         if ref.field == "$valid$":
             return asm.fit(asm.load(asm.at(self.scratch, self.layout.valid[ref.header]), 8), 1)
@@ -62,7 +62,7 @@ class Machine:
             self.asm.store(const(8, 1), self.asm.at(self.scratch, self.layout.dirty[ref.header]))
 
     def fill(self, ref: FieldRef, value: Value, where: Source) -> None:
-        """Set a field to what the frame says already, so that it need not be written back."""
+        """Set a field to its value in the frame, so that it need not be written back."""
         slot = self.layout.slots.get(ref)
         if slot is None:
             raise UnsupportedError(f"writing {ref.header}.{ref.field}", str(where))
@@ -77,14 +77,14 @@ class Machine:
 
 
 def computed_index(expr: Expr | None) -> Expr | None:
-    """The index by which an expression takes an element of a stack, if that is known only at run time."""
+    """Return the index of an element of a stack if it is known only at run time, else None."""
     if isinstance(expr, Op) and expr.op == "dereference_header_stack" and not isinstance(expr.right, Const):
         return expr.right
     return None
 
 
 class Evaluator:
-    """Evaluates expressions of one statement, whose place in the source is `where`."""
+    """Evaluates the expressions of one statement; `where` is its place in the source."""
 
     def __init__(self, machine: Machine, where: Source, params: Sequence[tuple[int, Value]] = ()) -> None:
         self.m = machine
@@ -93,11 +93,11 @@ class Evaluator:
         self.params = params  # (width, value) of each parameter of the action
 
     def refuse(self, construct: str) -> UnsupportedError:
-        """The error that refuses a construct of this statement."""
+        """Return the error that refuses a construct of this statement."""
         return UnsupportedError(construct, str(self.where))
 
     def interval(self, expr: Expr | None) -> Interval:
-        """The values that an expression can take."""
+        """Return the values that an expression can take."""
         return ranges.interval(self._static(expr), self._leaf)
 
     def _leaf(self, leaf: FieldRef | Param | StackField | Op) -> Interval:
@@ -114,7 +114,7 @@ class Evaluator:
         return ranges.signed(field.width) if field.signed else ranges.unsigned(field.width)
 
     def _static(self, expr: Expr | None) -> Expr:
-        """Resolve an access to a field of a header that is known now."""
+        """Resolve an access to a field of a header that is known at compile time."""
         if isinstance(expr, Op) and expr.op == "access_field" and computed_index(expr.left) is None:
             return self._field_of(self.header(expr.left), expr.right)
         if expr is None:
@@ -127,32 +127,32 @@ class Evaluator:
         return FieldRef(header, self.m.program.headers[header].type.name_at(index.value))
 
     def _fields(self, access: Op) -> list[FieldRef]:
-        """A field of each element of a stack."""
+        """Return a field of each element of a stack."""
         return [self._field_of(h, access.right) for h in self.elements(access.left)]
 
     def elements(self, expr: Expr | None) -> tuple[str, ...]:
-        """The headers of the stack of which an expression takes an element."""
+        """Return the headers of the stack of which an expression takes an element."""
         stack = expr.left if isinstance(expr, Op) else None
         if not isinstance(stack, Name) or stack.name not in self.m.program.stacks:
             raise self.refuse("an element of something other than a header stack")
         return self.m.program.elements(stack.name)
 
     def choose(self, index: Expr, count: int) -> list[Value]:
-        """For each of `count` elements of a stack, whether a computed index says that one."""
+        """Return for each of `count` elements of a stack whether a computed index selects it, as i1."""
         bits, signed, (number,) = self.whole(index)
-        last = (1 << (bits - signed)) - 1  # a narrow index cannot name those beyond
+        last = (1 << (bits - signed)) - 1  # a narrow index cannot select elements beyond
         equal = self.asm.b.icmp_unsigned
         return [equal("==", number, const(bits, i)) if i <= last else const(1, 0) for i in range(count)]
 
     def _element(self, access: Op, index: Expr, width: int) -> Value:
-        """A field of the element that a computed index says; 0 beyond the end of the stack."""
+        """Return a field of the element at a computed index; 0 beyond the end of the stack."""
         fields, result = self._fields(access), const(width, 0)
         for here, ref in zip(self.choose(index, len(fields)), fields, strict=True):
             result = self.asm.b.select(here, self.value(ref, width), result)
         return result
 
     def header(self, expr: Expr | None) -> str:
-        """The name of the header that an expression denotes."""
+        """Return the name of the header that an expression denotes."""
         if isinstance(expr, Name) and expr.kind == "header":
             return expr.name
         if isinstance(expr, Op) and expr.op == "dereference_header_stack":
@@ -175,7 +175,7 @@ class Evaluator:
         return span.bits, span.signed, [self.value(e, span.bits) for e in exprs]
 
     def value(self, expr: Expr | None, width: int) -> Value:
-        """The value of a data expression modulo 2^width, as an integer of that width."""
+        """Return the value of a data expression modulo 2^width, as an integer of that width."""
         asm = self.asm
         if width > WIDEST:
             raise self.refuse(f"a value of {width} bits")
@@ -238,7 +238,8 @@ class Evaluator:
         raise self.refuse(f"operation '{e.op}'")
 
     def _and(self, e: Op, width: int) -> Value:
-        # A mask says how many bits of the other side count: 144-bit sums under a 128-bit mask vanish here.
+        # A mask limits the bits that count of the other side: a 144-bit sum under a 128-bit mask is computed
+        # with 128 bits.
         needed = width
         for side in (e.left, e.right):
             if isinstance(side, Const) and side.value >= 0:
@@ -249,7 +250,7 @@ class Evaluator:
         asm, b = self.asm, self.asm.b
         if width <= 64:
             return b.mul(left, right)
-        # The back end has no multiply of more than 64 bits: schoolbook on 32-bit limbs.
+        # The back end cannot multiply more than 64 bits: long multiplication on 32-bit limbs.
         size = -(-width // 32) * 32
         left, right = asm.fit(left, size), asm.fit(right, size)
 
@@ -309,11 +310,11 @@ class Evaluator:
         count = size // 64
         limbs = [asm.fit(b.lshr(value, const(size, 64 * i)) if i else value, 64) for i in range(count)]
         some, whole = b.and_(by, const(64, 63)), b.lshr(by, const(64, 6))
-        rest = b.sub(const(64, 63), some)  # one less than what is left, so that a shift by 64 cannot happen
+        rest = b.sub(const(64, 63), some)  # one less than the rest of the limb, so that no shift is by 64
         fill = b.ashr(limbs[-1], const(64, 63)) if how == "arithmetic" else const(64, 0)
 
         def limb(i: int) -> Value:
-            """What a limb becomes by the part of the shift that is less than a limb."""
+            """Return a limb after the part of the shift that is less than a limb."""
             if how == "left":
                 below = b.lshr(b.lshr(limbs[i - 1], const(64, 1)), rest) if i else const(64, 0)
                 return b.or_(b.shl(limbs[i], some), below)
@@ -335,7 +336,7 @@ class Evaluator:
     def _divide(self, e: Op, width: int) -> Value:
         asm, b = self.asm, self.asm.b
         bits, signed, (left, right) = self.whole(e.left, e.right)
-        if signed:  # towards zero; the rest has the sign of what is divided
+        if signed:  # towards zero; the remainder has the sign of the dividend
             zero = const(bits, 0)
             below = [b.icmp_signed("<", v, zero) for v in (left, right)]
             left, right = (b.select(n, b.neg(v), v) for n, v in zip(below, (left, right), strict=True))
@@ -350,7 +351,7 @@ class Evaluator:
         return asm.fit(self._unsigned(e.op, left, right), width)
 
     def _unsigned(self, op: str, left: Value, right: Value) -> Value:
-        """A quotient or rest of numbers without sign; by zero they are zero and the number itself."""
+        """Return an unsigned quotient or remainder; by zero they are zero and the dividend."""
         asm, b, bits = self.asm, self.asm.b, left.type.width
         if bits > 64:
             raise self.refuse(f"operation '{op}' on more than 64 bits")
@@ -369,7 +370,7 @@ class Evaluator:
         return asm.sext(value, width)
 
     def is_truth(self, expr: Expr | None) -> bool:
-        """Whether an expression is a truth value rather than data."""
+        """Return True if an expression is boolean rather than data."""
         if isinstance(expr, BoolConst):
             return True
         if not isinstance(expr, Op):
@@ -377,7 +378,7 @@ class Evaluator:
         return expr.op in _COMPARE or expr.op in _LOGIC or (expr.op == "?" and self.is_truth(expr.left))
 
     def truth(self, expr: Expr | None) -> Value:
-        """The value of a boolean expression, as i1."""
+        """Return the value of a boolean expression, as i1."""
         b = self.asm.b
         match expr:
             case BoolConst(value):
@@ -427,7 +428,7 @@ class Evaluator:
         return self.m.read(FieldRef(header, "$valid$"), self.where)
 
     def _alike(self, one: Name, other: Name) -> Value:
-        """Whether two headers are valid and equal, or in two unions those that are."""
+        """Return whether two headers are valid and equal, or the valid ones of two unions."""
         b, program, result = self.asm.b, self.m.program, const(1, 0)
         for left, right in zip(program.named(one), program.named(other), strict=True):
             alike = b.and_(self._valid(left), self._valid(right))
@@ -444,7 +445,7 @@ class Evaluator:
         return self.m.layout.varbits[ref.header] if self.m.program.varbit(ref) is not None else None
 
     def _alike_varbits(self, one: VarbitSlot, other: VarbitSlot) -> Value:
-        """Whether two fields of variable length have the same length and bits."""
+        """Return whether two fields of variable length have the same length and bits."""
         asm, memory, result = self.asm, self.m.scratch, const(1, 1)
         places = [(one.length, other.length, 32)]
         places += [(one.offset + at, other.offset + at, 64) for at in range(0, min(one.room, other.room), 8)]

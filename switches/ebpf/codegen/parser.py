@@ -1,9 +1,10 @@
 """The parser: every state is written once for each position in the frame at which it can be entered.
 
-Positions are then constants, and a loop over a header stack unrolls by itself. A parser with very many
-positions has its states written once for each next element of the stacks, and adds positions up as it goes.
-Bytes are fetched by the load helper, which copes with frames that are not in linear memory; a frame that ends
-too early leaves the header invalid, sets parser_error, and still runs through ingress, as BMv2 does.
+Positions are constants then, and a loop over a header stack is unrolled. In a parser with very many
+positions, states are written once for each next element of the stacks, and positions are computed at run
+time. Bytes are fetched by the load helper, which handles frames that are not in linear memory. If a frame
+ends too early, the header stays invalid, parser_error is set, and the frame still goes through ingress, as in
+BMv2.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 from linux.errors import UnsupportedError
 from switches.ebpf.codegen.actions import ActionWriter
-from switches.ebpf.codegen.analysis.header_offsets import At, endless, follow_parser
+from switches.ebpf.codegen.analysis.header_offsets import ParserPosition, endless, follow_parser
 from switches.ebpf.codegen.backend.asm import Helper, Value, const
 from switches.ebpf.codegen.codegen_context import CodegenContext
 from switches.ebpf.codegen.expressions import Evaluator
@@ -44,9 +45,9 @@ class ParserWriter:
         self.gen = gen
         self.asm = gen.asm
         self.done = done
-        self.written: dict[tuple[str, At], Any] = {}
-        self.pending: list[tuple[str, At]] = []
-        self.folded = False  # positions are known only at run time, for there are too many of them
+        self.written: dict[tuple[str, ParserPosition], Any] = {}
+        self.pending: list[tuple[str, ParserPosition]] = []
+        self.folded = False  # there are too many positions: they are computed at run time
         self.statements = ActionWriter(gen, done)
 
     def run(self) -> None:
@@ -62,7 +63,7 @@ class ParserWriter:
         if (state := endless(steps)) is not None:
             where = str(parser.states[state].source) or source
             raise UnsupportedError(f"a loop of the parser at state {state} that no header stack ends", where)
-        self.asm.goto(self._block(parser.start, At(0)))
+        self.asm.goto(self._block(parser.start, ParserPosition(0)))
         while self.pending:
             name, at = self.pending.pop()
             self.asm.enter(self.written[name, at])
@@ -70,35 +71,35 @@ class ParserWriter:
                 self._state(parser.states[name], at)
         self.asm.enter(self.done)
 
-    def _block(self, name: str, at: At) -> Any:
+    def _block(self, name: str, at: ParserPosition) -> Any:
         if (name, at) not in self.written:
             self.written[name, at] = self.asm.block(f"parse.{name}.{at.offset}")
             self.pending.append((name, at))
         return self.written[name, at]
 
-    def _position(self, at: At, further: int = 0) -> Value:
-        """Where a place of the parser, or one some bytes further, is in the frame."""
+    def _position(self, at: ParserPosition, further: int = 0) -> Value:
+        """Return the offset in the frame of a parser position, plus some bytes."""
         here = const(32, at.offset + further)
-        if not at.turns:
+        if not at.unknown_lengths:
             return here
         base = self.asm.load(self.asm.at(self.gen.machine.scratch, self.gen.layout.base), 32, 4)
         return self.asm.b.add(here, base)
 
-    def _passed(self, at: At, count: Value) -> At:
+    def _passed(self, at: ParserPosition, count: Value) -> ParserPosition:
         """Note that bytes whose number is known only at run time lie before what comes next."""
         cell = self.asm.at(self.gen.machine.scratch, self.gen.layout.base)
         before = self.asm.load(cell, 32, 4)
         self.asm.store(self.asm.b.add(before, count), cell, 4)
-        return replace(at, turns=at.turns + 1)
+        return replace(at, unknown_lengths=at.unknown_lengths + 1)
 
-    def _stop(self, at: At, error: str | None = None) -> None:
+    def _stop(self, at: ParserPosition, error: str | None = None) -> None:
         asm = self.asm
         asm.store(self._position(at), asm.at(self.gen.machine.scratch, self.gen.layout.parsed), 4)
         if error is not None:
             self.gen.set_standard("parser_error", const(32, self.gen.program.errors.get(error, 0)))
         asm.b.branch(self.done)
 
-    def _state(self, state: ParserState, at: At) -> None:
+    def _state(self, state: ParserState, at: ParserPosition) -> None:
         for op in state.ops:
             match op.op:
                 case "extract" | "extract_VL":
@@ -121,7 +122,7 @@ class ParserWriter:
                     at = at.moved(self.gen.program, op)
         self._select(state, at)
 
-    def _demand(self, condition: Value, at: At, error: str) -> None:
+    def _demand(self, condition: Value, at: ParserPosition, error: str) -> None:
         """Stop with an error unless a condition is true."""
         asm = self.asm
         fine, wrong = asm.block("fine"), asm.block("wrong")
@@ -130,28 +131,28 @@ class ParserWriter:
         self._stop(at, error)
         asm.enter(fine)
 
-    def _need(self, end: Value, at: At) -> None:
+    def _need(self, end: Value, at: ParserPosition) -> None:
         """Stop with PacketTooShort unless the frame has `end` bytes."""
         self._demand(self.asm.b.icmp_unsigned(">=", self.gen.frame_length, end), at, "PacketTooShort")
 
-    def _advance(self, count: int, at: At) -> At:
+    def _advance(self, count: int, at: ParserPosition) -> ParserPosition:
         self._need(self._position(at, count), at)
         return replace(at, offset=at.offset + count)
 
-    def _advance_by(self, op: Primitive, at: At) -> At:
+    def _advance_by(self, op: Primitive, at: ParserPosition) -> ParserPosition:
         count = self._whole_bytes(op.args[0], op, at)
         self._need(self.asm.b.add(self._position(at), count), at)
         return self._passed(at, count)
 
-    def _whole_bytes(self, bits: Expr, op: Primitive, at: At) -> Value:
-        """A computed number of bits in bytes, as an i32; the parser stops where it is not whole bytes."""
+    def _whole_bytes(self, bits: Expr, op: Primitive, at: ParserPosition) -> Value:
+        """Convert a computed number of bits to bytes, as an i32; stop the parser if it is not whole bytes."""
         b = self.asm.b
         number = Evaluator(self.gen.machine, op.source).value(self._resolve(bits, at, str(op.source)), 32)
         rest = b.and_(number, const(32, 7))
         self._demand(b.icmp_unsigned("==", rest, const(32, 0)), at, "ParserInvalidArgument")
         return b.lshr(number, const(32, 3))
 
-    def _extract(self, op: Primitive, at: At) -> At:
+    def _extract(self, op: Primitive, at: ParserPosition) -> ParserPosition:
         found = at.extract(self.gen.program, op.args[0])
         if found is None:
             self._stop(at, "StackOutOfBounds")
@@ -173,7 +174,9 @@ class ParserWriter:
             self.asm.store(self.asm.fit(where, 16), place, 2)
         return replace(after, offset=at.offset + size)
 
-    def _fetch_varbit(self, op: Primitive, header: str, varbit: Varbit, at: At, after: At) -> At:
+    def _fetch_varbit(
+        self, op: Primitive, header: str, varbit: Varbit, at: ParserPosition, after: ParserPosition
+    ) -> ParserPosition:
         """Copy a header with a field of variable length into scratch memory, that field apart.
 
         Returns the place behind that field.
@@ -205,9 +208,9 @@ class ParserWriter:
         behind = self._passed(at, asm.load(asm.at(memory, slot.length), 32, 4))
         if size > before:
             self._fetch(raw + before, self._position(behind, before), size - before, at)
-        return replace(after, turns=behind.turns)
+        return replace(after, unknown_lengths=behind.unknown_lengths)
 
-    def _fetch(self, scratch_offset: int, offset: Value, size: int | Value, at: At) -> None:
+    def _fetch(self, scratch_offset: int, offset: Value, size: int | Value, at: ParserPosition) -> None:
         """Copy bytes of the frame into scratch memory, or stop with PacketTooShort."""
         asm = self.asm
         there, short = asm.block("there"), asm.block("short")
@@ -227,7 +230,7 @@ class ParserWriter:
                 self.gen.machine.fill(ref, bits, NOWHERE)
 
     def _bits(self, offset: int, width: int) -> Value:
-        """Bits of scratch memory, most significant first, as an integer of that width."""
+        """Return bits of scratch memory, most significant first, as an integer of that width."""
         asm = self.asm
         first, last = offset // 8, (offset + width - 1) // 8
         size = last - first + 1
@@ -237,7 +240,7 @@ class ParserWriter:
             value = asm.b.lshr(value, const(size * 8, behind))
         return asm.fit(value, width)
 
-    def _lookahead(self, expr: Lookahead, at: At, source: str) -> Value:
+    def _lookahead(self, expr: Lookahead, at: ParserPosition, source: str) -> Value:
         if expr.width > WIDEST:
             raise UnsupportedError(f"lookahead of {expr.width} bits", source)
         first = self._position(at, expr.offset // 8)
@@ -246,7 +249,7 @@ class ParserWriter:
         self._fetch(buffer, first, size, at)
         return self._bits(buffer * 8 + expr.offset % 8, expr.width)
 
-    def _resolve(self, expr: Expr, at: At, source: str) -> Expr:
+    def _resolve(self, expr: Expr, at: ParserPosition, source: str) -> Expr:
         """Replace fields of the last extracted element of a stack by that element's."""
         if isinstance(expr, StackField):
             index = at.next_index(expr.stack) - 1
@@ -254,7 +257,7 @@ class ParserWriter:
                 raise UnsupportedError(f"field {expr.field} of the empty stack {expr.stack}", source)
             header = self.gen.program.element(expr.stack, index)
             if expr.field not in self.gen.program.headers[header].field_by_name and expr.field == "last":
-                return Name("header", header)  # p4c writes so where the element is meant as a whole
+                return Name("header", header)  # p4c writes it like this for the whole element
             return FieldRef(header, expr.field)
         if isinstance(expr, UnionStackField):
             index = at.next_index(expr.stack) - 1
@@ -271,7 +274,7 @@ class ParserWriter:
             return Op(expr.op, left, right, cond)
         return expr
 
-    def _set(self, op: Primitive, at: At) -> None:
+    def _set(self, op: Primitive, at: ParserPosition) -> None:
         target, origin = op.args
         if isinstance(origin, Lookahead) and isinstance(target, FieldRef):
             bits = self._lookahead(origin, at, str(op.source))
@@ -281,7 +284,7 @@ class ParserWriter:
         resolved = tuple(self._resolve(a, at, str(op.source)) for a in op.args)
         self.statements.statement(replace(op, args=resolved))
 
-    def _verify(self, op: Primitive, at: At) -> None:
+    def _verify(self, op: Primitive, at: ParserPosition) -> None:
         asm = self.asm
         e = Evaluator(self.gen.machine, op.source)
         fine, wrong = asm.block("verified"), asm.block("unverified")
@@ -291,7 +294,7 @@ class ParserWriter:
         self._stop(at)
         asm.enter(fine)
 
-    def _select(self, state: ParserState, at: At) -> None:
+    def _select(self, state: ParserState, at: ParserPosition) -> None:
         asm, source = self.asm, str(state.source)
         if self.folded and at.offset:
             at = self._passed(replace(at, offset=0), const(32, at.offset))
@@ -319,7 +322,7 @@ class ParserWriter:
             asm.enter(taken)
             self._follow(t.next, at)
             asm.enter(next_test)
-        self._stop(at)  # p4c adds a state that raises NoMatch where the program has no default
+        self._stop(at)  # p4c adds a state that raises NoMatch if the program has no default
 
     def _members(self, keys: list[tuple[Value, int]], t: Transition, state: ParserState) -> list[Value]:
         assert t.value_set is not None
@@ -328,7 +331,7 @@ class ParserWriter:
             raise UnsupportedError(f"value set {t.value_set} in selects of other widths", str(state.source))
         return [bits for bits, _ in keys]
 
-    def _follow(self, state: str | None, at: At) -> None:
+    def _follow(self, state: str | None, at: ParserPosition) -> None:
         if state is None:
             self._stop(at)
         else:

@@ -1,4 +1,4 @@
-"""What of a frame the parser left: walking through it in pieces whose sizes the verifier knows."""
+"""The payload: walking through it in pieces whose sizes the verifier knows."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from switches.ebpf.codegen.backend.asm import I32, Asm, Helper, Value, const
 from switches.ebpf.codegen.codegen_context import CodegenContext
 
 _CHUNKS = 65536 // CHUNK  # no frame is longer
-_WORD = 4  # bpf_csum_diff takes whole ones
+_WORD = 4  # bytes; bpf_csum_diff takes whole words
 
 
 def walk(asm: Asm, count: Value, visit: Callable[[Value, int], None]) -> None:
     """Visit `count` bytes in order, each piece as offset and size: chunks, then ever smaller powers of two.
 
-    Sizes are constants: of a computed one the verifier wants a proof.
+    Sizes are constants: for a computed size the verifier would need a proof.
     """
     b = asm.b
     start = b.block
@@ -52,15 +52,17 @@ def walk(asm: Asm, count: Value, visit: Callable[[Value, int], None]) -> None:
 
 
 def payload_sum(gen: CodegenContext) -> Value:
-    """The 16-bit words of the payload, most significant byte first, added as RFC 1071 does; 64 bits.
+    """Return the 64-bit sum of the payload's 16-bit words, most significant byte first (RFC 1071).
 
-    As in BMv2 the payload ends where truncate() has cut it. To be used before the frame changes its length.
+    As in BMv2, the payload ends where truncate() has cut it. Call it before the frame changes its length.
     """
     asm, b, layout, memory = gen.asm, gen.asm.b, gen.layout, gen.machine.scratch
     start = asm.load(asm.at(memory, layout.parsed), 32, 4)
     count = b.sub(gen.frame_length, start)
     if gen.truncates:
-        keep = b.sub(asm.load(asm.at(memory, layout.cut), 32, 4), const(32, 1))  # the largest number without
+        keep = b.sub(
+            asm.load(asm.at(memory, layout.cut), 32, 4), const(32, 1)
+        )  # the largest number if there was no truncate()
         count = b.select(b.icmp_unsigned("<", keep, count), keep, count)
     total, buffer = asm.at(memory, layout.key), asm.at(memory, layout.buffer)
     asm.store(const(64, 0), total, 8)

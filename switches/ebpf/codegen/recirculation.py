@@ -143,7 +143,7 @@ def _trailer_field(gen: CodegenContext, at: int) -> Value:
 
 
 def dispatch_reentry(gen: CodegenContext, egress_clone: Any, cut: Any) -> None:
-    """Before the parser: clear the metadata that only a received frame has. Ends before the parser.
+    """Clear the metadata that only a received frame has, before the parser. Ends before the parser.
 
     Clones of egress, which skip the parser, and frames that only had to be cut go to blocks of their own.
     """
@@ -237,7 +237,7 @@ def truncated_length(gen: CodegenContext) -> Value:
 
 
 def clone_if_requested(gen: CodegenContext, reason: EntryReason) -> None:
-    """At the end of ingress or egress: send a clone if one was requested."""
+    """Send a clone, if one was requested, at the end of ingress or egress."""
     asm, b, layout = gen.asm, gen.asm.b, gen.layout
     requested = _request(gen, layout.clone)
     send, done = asm.block("clone.send"), asm.block("clone.done")
@@ -252,7 +252,7 @@ def clone_if_requested(gen: CodegenContext, reason: EntryReason) -> None:
 
 
 def resubmit_if_requested(gen: CodegenContext) -> None:
-    """At the end of ingress: send the frame back to the parser if that was requested."""
+    """Send the frame back to the parser, if that was requested, at the end of ingress."""
     asm, b = gen.asm, gen.asm.b
     fields = _request(gen, gen.layout.resubmit)
     send, done = asm.block("resubmit.send"), asm.block("resubmit.done")
@@ -263,7 +263,7 @@ def resubmit_if_requested(gen: CodegenContext) -> None:
 
 
 def recirculate_if_requested(gen: CodegenContext, length: Value, after: Any) -> None:
-    """Behind the deparser: send the frame, now `length` bytes long, back to the parser if requested.
+    """Send the frame, now `length` bytes long, back to the parser if requested, behind the deparser.
 
     A copy continues in the block `after`; without that block it is the frame itself, which ends there.
     """

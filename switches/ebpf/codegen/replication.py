@@ -57,7 +57,7 @@ def resume(asm: Asm, layout: Layout, scratch: Value) -> Any:
 
 
 def begin_multicast(gen: CodegenContext) -> None:
-    """Behind ingress: start the copies of a frame for a group. The builder continues with other frames."""
+    """Start the copies of a frame for a group, behind ingress. The builder continues with other frames."""
     if not gen.has_standard("mcast_grp"):  # a program that only clones
         return
     asm, b = gen.asm, gen.asm.b
@@ -166,7 +166,7 @@ def each_copy(gen: CodegenContext, maps: ReplicationMaps) -> Iterator[tuple[Code
     asm.enter(call)
     asm.store(const(32, 1), _cell(gen, _CALLED), 4)
     asm.helper(Helper.TAIL_CALL, gen.ctx, asm.map_ptr(maps.program), const(64, 0))
-    asm.store(const(32, 0), _cell(gen, _CALLED), 4)  # the call has failed
+    asm.store(const(32, 0), _cell(gen, _CALLED), 4)  # the call failed
     b.branch(gen.drop)
 
 

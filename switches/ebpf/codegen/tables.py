@@ -1,4 +1,4 @@
-"""Tables: how a key becomes a map look-up, and an entry's value the action that runs."""
+"""Tables as code: the key's look-up in a map, and the action of the entry found."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from switches.v1model.expressions import FieldRef
 from switches.v1model.pipeline import KeyField, Table
 from switches.v1model.program import Program
 
-_PREALLOCATE = 64 << 10  # bytes of entries up to which a table is allocated whole
+_PREALLOCATE = 64 << 10  # bytes of entries up to which a table is allocated at once
 
 
 def _kind(table: Table) -> str:
@@ -54,7 +54,7 @@ def _kind(table: Table) -> str:
 
 
 def _keys(program: Program, table: Table, kind: str) -> tuple[KeySlot, ...]:
-    # A trie matches from the first bit on: what is matched exactly goes before the prefix.
+    # A trie matches from the first bit on: exact elements go before the prefix.
     order = sorted(table.key, key=lambda k: k.match == "lpm") if kind == "lpm" else list(table.key)
     offset = 4 if kind == "lpm" else 0
     slots = {}
@@ -71,7 +71,7 @@ def _keys(program: Program, table: Table, kind: str) -> tuple[KeySlot, ...]:
 
 
 def _profile_actions(program: Program, table: Table, profile: ProfileLayout) -> tuple[ActionLayout, ...]:
-    """The actions that this table can run, by the numbers that the profile's members carry."""
+    """Return the actions that this table can run, by the numbers that the profile's members carry."""
     own = {program.actions[a].name: a for a in table.action_ids}
     return tuple(replace(a, id=own[a.name]) for a in profile.actions if a.name in own)
 
@@ -95,7 +95,7 @@ def layout_table(
     draft = TableLayout(table.name, kind, None, None, None, key, key_size, value_size, capacity, actions)
     entries = None
     if kind == "hash":
-        # Without allocation an update takes a microsecond or two; now and then an allocation takes twenty.
+        # Without allocation an update takes one or two microseconds; some allocations take twenty.
         small = capacity * (64 + round8(key_size) + value_size) <= _PREALLOCATE
         flags = 0 if small else NO_PREALLOC
         entries = MapSpec(table.name, MapType.HASH, key_size, value_size, capacity, flags)
@@ -106,7 +106,7 @@ def layout_table(
         entries = MapSpec(table.name, MapType.HASH, 4, draft.cell_size * capacity, 1, NO_PREALLOC)
     tuples = None
     if kind == "tuples":
-        # A range can come to many keys; memory is taken only for those that are there.
+        # A range can expand to many keys; memory is allocated only for keys in use.
         keys = capacity * 64 if any(m.match == "range" for m in key) else capacity
         entries = MapSpec(
             table.name, MapType.HASH, TUPLE_HEADER + key_size, value_size + 8, keys, NO_PREALLOC
@@ -191,7 +191,7 @@ class TableWriter:
             b.branch(self.nodes[self._next(table, "", hit=False)])
 
     def _nothing(self, table: Table) -> object:
-        """The block of a hit that has no action to run, as of an empty group."""
+        """Return the block for a hit without an action, as on an empty group."""
         return self.nodes[self._next(table, "", hit=True)]
 
     def _next(self, table: Table, action: str, hit: bool) -> str | None:
@@ -230,8 +230,8 @@ class TableWriter:
             execute_meter(self.gen, layout.meter, cell, target, table.source)
 
     def _note_miss(self, table: Table, layout: TableLayout) -> None:
-        # The default entry has a counter and a meter of its own, as P4Runtime wants it. BMv2 has neither: so
-        # a meter that nobody has configured leaves the field for its colour alone.
+        # The default entry has a counter and a meter of its own, as P4Runtime demands. BMv2 has neither:
+        # therefore a meter that is not configured does not write its result.
         if layout.default_counter_map is not None:
             self.gen.count(layout.default_counter_map, 1, const(32, 0))
         if layout.default_meter is not None and table.direct_meters is not None:
@@ -242,7 +242,7 @@ class TableWriter:
             )
 
     def _stamp(self, hit_map: int, cell: Value) -> None:
-        """Note when an entry was hit. A tick's accuracy will do."""
+        """Store when an entry was hit; the coarse clock is accurate enough."""
         asm, b = self.asm, self.asm.b
         asm.store(cell, self.gen.index_key, 4)
         place = asm.helper(Helper.MAP_LOOKUP_ELEM, asm.map_ptr(hit_map), self.gen.index_key)

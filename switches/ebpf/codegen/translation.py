@@ -74,7 +74,7 @@ SHOT = 2  # TC_ACT_SHOT
 # Offsets in struct __sk_buff of linux/bpf.h.
 _LEN, _VLAN_PRESENT, _VLAN_TCI, _VLAN_PROTO, _PRIORITY, _IFINDEX = 0, 20, 24, 28, 32, 40
 _KINDS = {Table: "table", Conditional: "condition", ActionCall: "call"}
-_TAGS = 2  # VLAN tags that are put back into a frame; one with more is dropped
+_TAGS = 2  # VLAN tags that are put back into a frame; a frame with more is dropped
 
 
 @dataclass(frozen=True)
@@ -170,10 +170,10 @@ def _enter(
     copies: ReplicationMaps | None,
     identity: int | None,
 ) -> CodegenContext:
-    """Entry code: the frame's length and port, scratch memory cleared, intrinsic metadata set."""
+    """Write the entry code: load length and port of the frame, clear scratch memory, set metadata."""
     b = asm.b
-    # Each field of the context is read once, here: loads in several places get merged into one with a
-    # computed address, which the verifier refuses.
+    # Each field of the context is loaded once, here: LLVM would merge several loads into one with a computed
+    # address, which the verifier refuses.
     length = asm.load(asm.at(ctx, _LEN), 32, 4)
     tagged = asm.load(asm.at(ctx, _VLAN_PRESENT), 32, 4)
     ifindex = asm.load(asm.at(ctx, _IFINDEX), 32, 4)
@@ -214,7 +214,7 @@ def _restore_tags(
 ) -> Value:
     """Put VLAN tags back where they were on the wire: the kernel takes them out of a frame on arrival.
 
-    Returns the length of the frame with its tags. Programs see what BMv2 sees, which gets them put back too.
+    Returns the length of the frame with its tags. BMv2 receives frames with their tags, too.
     """
     b = asm.b
     begin = b.block
@@ -225,7 +225,7 @@ def _restore_tags(
     total = b.phi(I32)
     total.add_incoming(length, begin)
     asm.enter(strip)
-    # The tags are collected behind the addresses that have to go in front of them.
+    # The tags are collected behind room for the Ethernet addresses.
     buffer = layout.buffer
     for i in range(_TAGS):
         tci = asm.load(asm.at(ctx, _VLAN_TCI), 32, 4)
@@ -305,7 +305,7 @@ def _body(gen: CodegenContext, port_map: int, copies: ReplicationMaps | None) ->
 
 
 def _clones(gen: CodegenContext, egress_clone: Any, copies: ReplicationMaps | None) -> None:
-    """Behind the parser: let clones go their own way. The builder goes on with other frames."""
+    """Branch off clones behind the parser. The builder continues with other frames."""
     asm, b = gen.asm, gen.asm.b
     ingress_clone, other = asm.block("ingress.clone"), asm.block("no.clone")
     is_clone = b.icmp_unsigned("==", entry_reason(gen), const(32, EntryReason.INGRESS_CLONE))
@@ -331,7 +331,7 @@ def _leave(gen: CodegenContext, port_map: int, port: Value, number: Value | None
     b.cbranch(asm.is_null(cell), gen.drop, out)
     asm.enter(out)
     ifindex = asm.load(cell, 32, 4)
-    # redirect() to interface 0 would still say that all is well.
+    # redirect() to interface 0 would report success.
     b.cbranch(b.icmp_unsigned("==", ifindex, const(32, 0)), gen.drop, send)
     asm.enter(send)
     if number is not None:
@@ -344,7 +344,7 @@ def _egress(gen: CodegenContext, port: Value, dropped: Any, sent: Any) -> None:
     """Write the egress control for a frame that leaves by `port`."""
     asm, b = gen.asm, gen.asm.b
     gen.set_standard("egress_port", port)
-    gen.set_standard("egress_spec", const(32, 0))  # anything but the drop port
+    gen.set_standard("egress_spec", const(32, 0))  # any port but the drop port
     if gen.has_standard("packet_length"):
         gen.set_standard("packet_length", asm.load(asm.at(gen.machine.scratch, gen.layout.length), 32, 4))
     if any(gen.has_standard(name) for name in TOLD):
@@ -366,7 +366,7 @@ def _deparser(gen: CodegenContext, out: Any) -> DeparserWriter:
 
 
 def _class(gen: CodegenContext) -> Value | None:
-    """What to set skb->priority to, from standard_metadata.priority; None where no statement names that."""
+    """Return the value of skb->priority for standard_metadata.priority; None if no statement names it."""
     if not gen.has_standard("priority"):
         return None
     priority = gen.asm.fit(gen.machine.read(FieldRef(STANDARD, "priority"), Source()), 32)
@@ -404,7 +404,7 @@ def _copies(gen: CodegenContext, port_map: int, copies: ReplicationMaps) -> None
 
 
 def _send_cut(copy: CodegenContext, length: Value, port: Value, number: Value, after: Any) -> None:
-    """A copy that truncate() has cut begins anew: the frame has to stay whole for the copies behind it."""
+    """Reinject a truncated copy: the frame has to keep its length for the copies behind it."""
     asm, b = copy.asm, copy.asm.b
     keep = truncated_length(copy)
     shorter, whole = asm.block("copy.cut"), asm.block("copy.whole")

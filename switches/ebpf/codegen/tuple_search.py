@@ -1,4 +1,4 @@
-"""Tuple space search as code: one hash look-up for each mask, until none left can have a higher priority."""
+"""Tuple space search as code: one hash look-up per mask, until no further mask can have a higher priority."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def search_tuples(gen: CodegenContext, layout: TableLayout, keys: list[Value], m
     for phi, first in ((index, const(64, 0)), (best, nothing), (best_priority, const(32, 0))):
         phi.add_incoming(first, start)
     cell = asm.at(masks, b.mul(index, const(64, tuple_size(layout.key_size))))
-    # The list is in order and ends with priority 0, so this ends it too.
+    # The list is sorted and ends with priority 0, which ends the loop too.
     b.cbranch(b.icmp_unsigned(">", asm.load(cell, 32, 4), best_priority), test, end)
     asm.enter(test)
     asm.store(asm.load(asm.at(cell, 4), 32, 4), asm.at(memory, base), 4)

@@ -12,17 +12,17 @@ from switches.ebpf.p4runtime.status import Code, P4RuntimeError, number
 ElectionId = tuple[int, int]  # high, low
 
 
-NOBODY: ElectionId = (-1, 0)  # what a client without an election id has: it never wins
+NOBODY: ElectionId = (-1, 0)  # of a client without an election id, which never wins
 
 
 def election_id(message: p4r.Uint128) -> ElectionId:
-    """An election id that compares as the 128-bit number it is."""
+    """Return an election id that compares like the 128-bit number."""
     return message.high, message.low
 
 
 @dataclass(eq=False)
 class Client:
-    """A client's stream. `send` puts a message on it, `waiting` tells how many it has not taken yet."""
+    """A client's stream. `send` queues a message, `waiting` returns the number of queued messages."""
 
     send: Callable[[p4r.StreamMessageResponse], None]
     waiting: Callable[[], int] = lambda: 0
@@ -52,7 +52,7 @@ class Arbiter:
         self._roles: dict[str, _Role] = {}
 
     def update(self, client: Client, message: p4r.MasterArbitrationUpdate) -> None:
-        """Take in an arbitration message and tell every client that it concerns.
+        """Handle an arbitration message and notify every client that it concerns.
 
         Raises P4RuntimeError INVALID_ARGUMENT for an election id that another client of the role holds.
         """
@@ -72,13 +72,13 @@ class Arbiter:
         client.election = wanted
         role.highest = max(role.highest, wanted)
         if role.primary is before:
-            self._tell(role, client)
+            self._notify(role, client)
         else:
             for c in role.clients:
-                self._tell(role, c)
+                self._notify(role, c)
 
     def leave(self, client: Client) -> None:
-        """Forget a client whose stream has ended; the others learn it if it was the primary."""
+        """Remove a client whose stream has ended; the others are notified if it was the primary."""
         if not client.member:
             return
         role = self._roles[client.role]
@@ -87,10 +87,10 @@ class Arbiter:
         client.member = False
         if was_primary:
             for c in role.clients:
-                self._tell(role, c)
+                self._notify(role, c)
 
     def primaries(self) -> list[Client]:
-        """The primary of each role that has one."""
+        """Return the primary of each role that has one."""
         return [p for role in self._roles.values() if (p := role.primary) is not None]
 
     def check(self, role: str, message: p4r.Uint128) -> None:
@@ -104,13 +104,13 @@ class Arbiter:
         if primary is None or election_id(message) != primary.election:
             raise P4RuntimeError(Code.PERMISSION_DENIED, "Not primary")
 
-    def _tell(self, role: _Role, client: Client) -> None:
+    def _notify(self, role: _Role, client: Client) -> None:
         response = p4r.StreamMessageResponse()
         update = response.arbitration
         update.device_id = self.device_id
         if client.role:
             update.role.name = client.role
-        # The highest id seen, so that a backup knows what it has to beat.
+        # The highest id seen, so that a backup knows which id it has to exceed.
         if role.highest != NOBODY:
             update.election_id.high, update.election_id.low = role.highest
         if role.primary is client:

@@ -1,4 +1,4 @@
-"""What one program's tables hold, brought into another's (RECONCILE_AND_COMMIT)."""
+"""Moving the state of one program to another (RECONCILE_AND_COMMIT)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from switches.ebpf.runtime.transaction import Transaction
 
 
 def _wanted() -> Iterator[tuple[p4r.Update.Type.ValueType, p4r.Entity]]:
-    """What is read and how it is written again, in an order in which nothing refers to what is not there."""
+    """Yield what to read and how to write it again, in an order that respects references."""
     insert, modify = p4r.Update.INSERT, p4r.Update.MODIFY
     for kind, name in (
         (insert, "packet_replication_engine_entry"),
@@ -53,7 +53,7 @@ def carry_over(old: Mapping[str, Entities], new: Mapping[str, Entities], running
 
 
 def _differs(entity: p4r.Entity, there: Entities) -> bool:
-    """Whether the new program has not got it from the start: defaults and empty cells need no writing."""
+    """Return True if the new program does not have an entity from the start, such as a default."""
     if entity.table_entry.is_default_action:
         key = p4r.Entity()
         key.table_entry.table_id, key.table_entry.is_default_action = entity.table_entry.table_id, True

@@ -94,7 +94,7 @@ class Device:
         shared: SharedMaps,
         queues: Callable[[Collection[int]], Mapping[int, Shape]] = lambda _: {},
     ) -> None:
-        """`queues` tells what is set on interfaces that have a queue."""
+        """Keep the spec; `queues` returns the shapes of interfaces that have a queue."""
         self.spec = spec
         self._queues = queues
         self.config: Config | None = None
@@ -109,7 +109,7 @@ class Device:
     # -- pipeline ------------------------------------------------------------------------------------------
 
     def sweep(self, tc: TrafficControl) -> dict[int, int]:
-        """Take whatever was left on the ports by another process off them. Raises BadInputError.
+        """Remove what another process has left on the ports. Raises BadInputError.
 
         Returns the index of the interface of each port.
         """
@@ -125,23 +125,23 @@ class Device:
     def _make(self, compiled: Compiled) -> Running:
         datapath = Datapath(self.spec.name, compiled, self.spec.ports, self._shared)
         try:
-            self._tell_queues(datapath)
+            self._set_queues(datapath)
             return Running(compiled, datapath, lambda port: port not in self._down)
         except BaseException:
             datapath.close_descriptors()
             raise
 
-    def _tell_queues(self, datapath: Datapath) -> None:
+    def _set_queues(self, datapath: Datapath) -> None:
         if datapath.compiled.plan.queue_map is not None:
             shapes = self._queues(datapath.ifindexes.values())
             for port, ifindex in datapath.ifindexes.items():
                 datapath.set_queue(port, shapes.get(ifindex))
 
     def queues_changed(self) -> None:
-        """Read anew what the queues of the ports do. A queue that is told of begins empty."""
+        """Read the shapes of the ports' queues again. A queue with a new shape starts empty."""
         for running in (self.running, self._saved[1] if self._saved else None):
             if running is not None:
-                self._tell_queues(running.datapath)
+                self._set_queues(running.datapath)
 
     def _put_on_ports(self, running: Running, tc: TrafficControl) -> None:
         try:
@@ -220,32 +220,32 @@ class Device:
             self.running = None
 
     def silence(self) -> None:
-        """Drop every frame that comes in on any port, from now on: what it takes is one map update a port.
+        """Drop every received frame from now on, by one map update per port.
 
-        The program stays on the ports and no longer knows them. Frames that the kernel holds for a port to
-        send already are not called back: at most what its queue held.
+        The program stays attached but no longer knows its ports. Frames that are queued for sending already
+        are still sent.
         """
         if self.running is not None:
             self.running.datapath.forget_ports()
 
     def lose_power(self) -> None:
-        """Forget the pipeline and all that was in it, and answer nobody. `silence` comes first."""
+        """Lose the pipeline with its state, and refuse requests. Call `silence` before."""
         self.on = False
         self._forget_saved()
         self.config = self.idle = None
         self._kinds = {}
 
     def boot(self) -> None:
-        """Come back as a switch that was just started: on its ports, but without a pipeline."""
+        """Switch on: the switch is on its ports, but has no pipeline."""
         self.on = True
 
     def reachable(self) -> None:
-        """Raises P4RuntimeError UNAVAILABLE while the switch is off."""
+        """Raise P4RuntimeError UNAVAILABLE while the switch is off."""
         if not self.on:
             raise P4RuntimeError(Code.UNAVAILABLE, f"{self.spec.name} is switched off")
 
     def ready(self) -> Running:
-        """What writes and reads are for. Raises P4RuntimeError FAILED_PRECONDITION without a config."""
+        """Return what writes and reads apply to. Raises P4RuntimeError if there is no config."""
         self.reachable()
         if self._saved is not None:
             return self._saved[1]
@@ -256,7 +256,7 @@ class Device:
         return self.running
 
     def link_changed(self, port: int, up: bool) -> None:
-        """Take into account that a port has got or lost its link."""
+        """Note that a port has gained or lost its link."""
         if (port not in self._down) == up:
             return
         if up:
@@ -287,10 +287,10 @@ class Device:
             self._join(running, plans)
         changes = [c for p in plans for c in p.tx.changes]
         if changes:
-            # The first call after a pause is slower by the caches it has to fill; that one is not measured.
+            # The first call after a pause fills caches and is slower; it is not measured.
             running.touch(changes[0])
         done: list[_Plan] = []
-        # Not for long writes: those program a switch, and no one asks for their moment to the microsecond.
+        # Not for long writes, which program a switch: their time need not be known to the microsecond.
         with before_others(ABOVE_AGENTS) if len(changes) <= FEW_CHANGES else nullcontext():
             before = time.monotonic_ns()
             for i, plan in enumerate(plans):
@@ -322,7 +322,9 @@ class Device:
                 plan.tx.changes.clear()
             last = changes[-1]
             value = last.current()
-            if value is not None or running.holds(last):  # what came and went again is no change
+            if value is not None or running.holds(
+                last
+            ):  # an entry that was added and removed again is no change
                 plans[-1].tx.change(last.map, last.key, value, last.current)
 
     def _plan(self, plans: Sequence[_Plan]) -> None:
@@ -366,7 +368,7 @@ class Device:
     # -- reading -------------------------------------------------------------------------------------------
 
     def read(self, wanted: p4r.Entity) -> Iterator[p4r.Entity]:
-        """Everything that an entity asks for; what it leaves out is a wildcard. Raises P4RuntimeError."""
+        """Yield everything that an entity asks for; unset fields are wildcards. Raises P4RuntimeError."""
         kind = wanted.WhichOneof("entity")
         if kind is None:
             raise P4RuntimeError(Code.INVALID_ARGUMENT, "a read without an entity")

@@ -8,7 +8,7 @@ _DEVICE_DATA = 3  # field of p4.tmp.P4DeviceConfig, as the p4lang tutorials send
 
 
 def json_of(config: bytes) -> bytes:
-    """The JSON in a device config. Raises BadInputError when there is none."""
+    """Return the JSON in a device config. Raises BadInputError if there is none."""
     if config.lstrip()[:1] == b"{":
         return config
     try:
@@ -31,7 +31,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _length_delimited(data: bytes, wanted: int) -> bytes | None:
-    """The content of a length-delimited field of a protobuf message."""
+    """Return the content of a length-delimited field of a protobuf message."""
     at = 0
     while at < len(data):
         tag, at = _varint(data, at)

@@ -26,7 +26,7 @@ def _bad(message: str) -> P4RuntimeError:
 def read_match(
     where: str, fields: Sequence[p4i.MatchField], widths: Sequence[int], matches: Iterable[p4r.FieldMatch]
 ) -> tuple[Match, ...]:
-    """Key elements from a message, in the order of `fields`. Raises P4RuntimeError; `where` names the key."""
+    """Read key elements from a message, in the order of `fields`. `where` names the key in errors."""
     by_id: dict[int, p4r.FieldMatch] = {}
     known = {f.id for f in fields}
     for m in matches:
@@ -82,7 +82,7 @@ def write_match(
     match: Iterable[Match],
     to: p4r.TableEntry | p4r.ValueSetMember,
 ) -> None:
-    """Key elements into a message; elements that match everything are left out."""
+    """Write key elements into a message; elements that match everything are left out."""
     for f, width, (a, z) in zip(fields, widths, match, strict=True):
         kind, full = KINDS[f.match_type], full_mask(width)
         if kind != "exact" and (a, z) == ((0, full) if kind == "range" else (0, 0)):

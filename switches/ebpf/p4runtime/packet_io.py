@@ -34,7 +34,7 @@ class ControllerHeader:
         return (sum(width for _, _, width in self.fields) + 7) // 8
 
     def read(self, frame: bytes) -> p4r.PacketIn | None:
-        """A packet-in of a frame that begins with the header; None for one that is too short."""
+        """Return the packet-in of a frame that begins with the header; None if the frame is too short."""
         if len(frame) < self.size:
             return None
         out = p4r.PacketIn(payload=frame[self.size :])
@@ -45,7 +45,7 @@ class ControllerHeader:
         return out
 
     def write(self, packet: p4r.PacketOut) -> bytes:
-        """The frame of a packet-out. Raises P4RuntimeError INVALID_ARGUMENT where metadata does not fit."""
+        """Return the frame of a packet-out. Raises P4RuntimeError if metadata does not fit."""
         given: dict[int, bytes] = {}
         known = {number for number, _, _ in self.fields}
         for m in packet.metadata:
@@ -70,7 +70,7 @@ class ControllerHeader:
 
 
 def controller_headers(info: p4i.P4Info) -> dict[str, ControllerHeader]:
-    """The controller headers of a P4Info by name. Raises P4RuntimeError INVALID_ARGUMENT."""
+    """Return the controller headers of a P4Info by name. Raises P4RuntimeError INVALID_ARGUMENT."""
     out = {name: ControllerHeader(name) for name in (PACKET_IN, PACKET_OUT)}
     for header in info.controller_packet_metadata:
         name = header.preamble.name

@@ -1,4 +1,4 @@
-"""A program at work on one switch: what the kernel runs, and the server's view of what its maps hold."""
+"""A running program of one switch: its datapath, and the server's view of its maps."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Running:
         return range(DROP_PORT)
 
     def ready_digests(self) -> list[ReadyList]:
-        """The lists of digests that are to be sent now."""
+        """Return the lists of digests that are to be sent now."""
         now, out = time.monotonic_ns(), []
         for record in self._ring.records() if self._ring else ():
             (number,) = struct.unpack_from("=I", record)
@@ -73,21 +73,21 @@ class Running:
         return out + self.digests.due(now)
 
     def close(self) -> None:
-        """Give up the program and its maps."""
+        """Close the program and its maps."""
         if self._ring is not None:
             self._ring.close()
         self.datapath.close_descriptors()
 
     def touch(self, change: Change) -> None:
-        """Look a key up, so that the caches are warm for an update whose moment is to be known."""
+        """Look a key up, so that caches are warm for an update whose time is measured."""
         self.datapath.maps[change.map].lookup(change.key)
 
     def holds(self, change: Change) -> bool:
-        """Whether the map has the key of a change."""
+        """Return True if the map has the key of a change."""
         return self.datapath.maps[change.map].lookup(change.key) is not None
 
     def stamp(self, hit_map: int, cell: int, tx: Transaction) -> None:
-        """Let the time since an entry's last hit begin now."""
+        """Set the time of an entry's last hit to now."""
 
         def now() -> bytes:
             return struct.pack("=Q", time.monotonic_ns())
@@ -95,7 +95,7 @@ class Running:
         tx.change(hit_map, struct.pack("=I", cell), now(), now)
 
     def idle_ns(self, hit_map: int, cell: int) -> int:
-        """How long ago an entry was hit last."""
+        """Return how long ago an entry was last hit, in ns."""
         raw = self.datapath.maps[hit_map].lookup(struct.pack("=I", cell))
         assert raw is not None  # elements of an array are always there
         return max(time.monotonic_ns() - int(struct.unpack("=Q", raw)[0]), 0)
@@ -125,7 +125,7 @@ class Running:
             raise P4RuntimeError(Code.INTERNAL, f"map update: {exc.strerror}") from exc
 
     def revert(self, tx: Transaction, done: int | None = None) -> None:
-        """Take back a transaction of which `done` map updates (None: all) were made."""
+        """Revert a transaction of which `done` map updates (None: all) were made."""
         tx.undo()
         maps = self.datapath.maps
         for change in reversed(tx.changes[:done]):
@@ -136,7 +136,7 @@ class Running:
                 maps[change.map].delete(change.key)
 
     def link_changed(self, port: int) -> None:
-        """Take into account that a port has got or lost its link."""
+        """Note that a port has gained or lost its link."""
         tx = Transaction()
         for profile in self.profiles.values():
             profile.link_changed(port, tx)

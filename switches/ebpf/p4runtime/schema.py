@@ -1,4 +1,4 @@
-"""What the ids of a P4Info mean in a compiled program, and entries from and to their messages."""
+"""The ids of a P4Info bound to a compiled program; converting entries from and to messages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from switches.ebpf.plan.layouts import (
 from switches.ebpf.runtime.entries import Action, Entry, Ident, Match, Reference
 from switches.v1model.pipeline import Table
 
-# What p4c writes into the JSON for a match kind, where that is another.
+# The match kinds that p4c may write into the JSON for a kind of the P4Info.
 _IN_JSON = {"exact": ("exact", "valid"), "optional": ("optional", "ternary"), "lpm": ("lpm", "ternary")}
 
 
@@ -87,18 +87,18 @@ class TableSchema:
         return [slot.width for slot in self.layout.key]
 
     def read_match(self, matches: Iterable[p4r.FieldMatch]) -> tuple[Match, ...]:
-        """Key elements from a message, in the order of the key."""
+        """Read key elements from a message, in the order of the key."""
         return read_match(f"table {self.name}", self.fields, self.widths, matches)
 
     def read_action(self, action: p4r.TableAction, default: bool) -> Action:
-        """An action with its arguments from a message."""
+        """Read an action with its arguments from a message."""
         if action.WhichOneof("type") != "action" or self.profile is not None:
             what = "members, groups or one-shots only" if self.profile is not None else "plain actions only"
             raise _bad(f"table {self.name} takes {what}")
         return self.read_plain(action.action, default)
 
     def read_plain(self, wanted: p4r.Action, default: bool = False) -> Action:
-        """An action with its arguments from the inner message."""
+        """Read an action with its arguments from the inner message."""
         known = self.actions.get(wanted.action_id)
         if known is None:
             raise _bad(f"table {self.name} has no action {wanted.action_id}")
@@ -123,7 +123,7 @@ class TableSchema:
         return Action(known.layout, args)
 
     def write_action(self, action: Action | Reference, to: p4r.TableEntry) -> None:
-        """An action with its arguments, or what stands for it, into a message."""
+        """Write an action with its arguments, or a reference, into a message."""
         if isinstance(action, Action):
             self.write_plain(action, to.action.action)
         elif action.one_shot:
@@ -134,7 +134,7 @@ class TableSchema:
             to.action.action_profile_group_id = action.id
 
     def has_action(self, action: Action | Reference, wanted: p4r.TableAction) -> bool:
-        """Whether an entry's action is one that a read asks for."""
+        """Return True if an entry's action is one that a read asks for."""
         if isinstance(action, Action):
             return self.by_number[action.layout.number].id == wanted.action.action_id
         match wanted.WhichOneof("type"):
@@ -145,14 +145,14 @@ class TableSchema:
         return False
 
     def write_plain(self, action: Action, to: p4r.Action) -> None:
-        """An action with its arguments into the inner message."""
+        """Write an action with its arguments into the inner message."""
         known = self.by_number[action.layout.number]
         to.action_id = known.id
         for i, arg in zip(known.param_ids, action.args, strict=True):
             to.params.add(param_id=i, value=encode(arg))
 
     def read_ident(self, message: p4r.TableEntry) -> Ident:
-        """What tells an entry of the table from others."""
+        """Read what identifies an entry of the table."""
         match = self.read_match(message.match)
         if self.prioritised and message.priority <= 0:
             raise _bad(f"table {self.name}: an entry needs a priority above 0")
@@ -161,7 +161,7 @@ class TableSchema:
         return match, message.priority
 
     def write_entry(self, entry: Entry) -> p4r.TableEntry:
-        """An entry as a message, without its counter."""
+        """Return an entry as a message, without its counter."""
         out = p4r.TableEntry(
             table_id=self.id,
             priority=entry.priority,
@@ -201,16 +201,16 @@ class Schema:
     packet_headers: dict[str, ControllerHeader]
 
     def actions_of(self, profile: ProfileSchema) -> TableSchema | None:
-        """A table that knows the actions of a profile's members; None when no table uses it."""
+        """Return a table that has the actions of a profile's members; None if no table uses it."""
         return next((t for t in self.tables.values() if t.profile is profile), None)
 
     def tables_of(self, table_id: int) -> list[TableSchema]:
-        """A table by id, or all for 0. Raises P4RuntimeError NOT_FOUND."""
+        """Return a table by id, or all tables for 0. Raises P4RuntimeError NOT_FOUND."""
         return [self.table(table_id)] if table_id else list(self.tables.values())
 
     @staticmethod
     def cells(name: str, size: int, entry: p4r.CounterEntry | p4r.RegisterEntry | p4r.MeterEntry) -> range:
-        """The cells of an array that an entry is about: one, or all. Raises P4RuntimeError OUT_OF_RANGE."""
+        """Return the cells of an array that an entry is about: one or all. Raises P4RuntimeError."""
         if not entry.HasField("index"):
             return range(size)
         at = entry.index.index
@@ -221,14 +221,14 @@ class Schema:
         return range(at, at + 1)
 
     def table(self, table_id: int) -> TableSchema:
-        """A table by id. Raises P4RuntimeError NOT_FOUND."""
+        """Return a table by id. Raises P4RuntimeError NOT_FOUND."""
         if table_id not in self.tables:
             raise P4RuntimeError(Code.NOT_FOUND, f"no table {table_id}")
         return self.tables[table_id]
 
 
 def bind(info: p4i.P4Info, compiled: Compiled) -> Schema:
-    """Find everything that a P4Info names in the compiled program.
+    """Bind everything that a P4Info names to the compiled program.
 
     Raises P4RuntimeError INVALID_ARGUMENT when the two are not of the same program.
     """

@@ -52,7 +52,7 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
         address: str,
         queues: Mapping[tuple[int, int], tuple[int, int]] = MappingProxyType({}),
     ) -> None:
-        """`queues` gives ports, by device id and number, a queue: frames per second and depth in frames."""
+        """Take over the specs; `queues` as in `SwitchGroup`."""
         self.address = address
         self.port = 0
         self._switches = SwitchGroup(specs, queues)

@@ -22,13 +22,13 @@ class P4RuntimeError(Exception):
 
 
 def number(code: grpc.StatusCode) -> int:
-    """The number of a canonical code (google.rpc.Code)."""
+    """Return the number of a canonical code (google.rpc.Code)."""
     result: int = code.value[0]
     return result
 
 
 def batch_status(errors: Sequence[P4RuntimeError | None], message: str = "Write failure") -> bytes:
-    """The google.rpc.Status of a batch of which some parts failed: one p4.v1.Error for each part."""
+    """Return the google.rpc.Status of a batch that failed in part: one p4.v1.Error for each part."""
     status = rpc_status.Status(code=number(Code.UNKNOWN), message=message)
     for error in errors:
         detail = p4r.Error()

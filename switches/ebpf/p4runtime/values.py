@@ -8,7 +8,7 @@ from switches.ebpf.p4runtime.status import Code, P4RuntimeError
 
 
 def encode(value: int) -> bytes:
-    """The canonical form: big-endian and as short as can be, but one byte for zero."""
+    """Return the canonical form: big-endian and as short as possible, but one byte for zero."""
     return value.to_bytes(max(1, (value.bit_length() + 7) // 8), "big")
 
 

@@ -1,6 +1,6 @@
-"""What a compiled program needs at run time: its maps, and how entries are laid out in them.
+"""The plan of a compiled program: its maps, and the layout of entries in them.
 
-Everything here is a plain value that pickles, so that one compilation serves any number of switches.
+Everything here is a plain value that can be pickled, so that one compilation serves any number of switches.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from linux.bpf_types import MapSpec, MapType
 
 # A per-CPU allocation of the kernel is at most 32 KiB, so counters come in chunks of this many cells.
 COUNTER_CHUNK = 1024
-WIDEST = 512  # bits of a field, key or parameter that is more than carried along, and of what is computed
+WIDEST = 512  # bits of a field, key or parameter that is used, and of every intermediate result
 COUNTER_BYTES = 16  # packets, then bytes, 64 bits each
 VALUE_HEADER = 8  # action number (32 bits, 1 is the first), counter cell (32 bits)
 DROP_PORT = 511
@@ -20,8 +20,8 @@ PORTS = 512
 # The class of a frame in the qdisc of its port, from standard_metadata.priority: HTB takes skb->priority for
 # a class id, here 1:10 for priority 0 to 1:17 for priority 7.
 QDISC_CLASS = 0x0001_0010
-SCAN_LIMIT = 256  # entries of a table that is searched one by one; larger ones are searched by masks
-TUPLES = 128  # different masks of such a table; the verifier follows every one of them
+SCAN_LIMIT = 256  # entries of a table that is scanned; larger tables are searched by masks
+TUPLES = 128  # different masks of such a table; the verifier follows each of them
 TUPLE_HEADER = (
     8  # before a tuple's mask its priority and number, before a masked key its number, 32 bits each
 )
@@ -58,12 +58,12 @@ class ActionLayout:
     params: tuple[ParamSlot, ...]
 
 
-# A meter cell, in bytes from its start; a lock comes first. Rates are per second, `rest` is what of a token
-# is there, in billionths.
+# Offsets in a meter cell; a lock comes first. Rates are per second, `rest` is a fraction of a token in
+# billionths.
 METER_CONFIGURED, METER_PEAK, METER_COMMITTED, METER_LAST, METER_SIZE = 4, 8, 40, 72, 80
 METER_RATE, METER_BURST, METER_TOKENS, METER_REST = 0, 8, 16, 24  # of each of the two buckets
-METER_COLOURS = 4  # counters of each cell: green, yellow, red, and one that makes it a power of two
-METER_RATE_LIMIT = 16 * 10**9  # more per second is no limit to anything here, and would overflow
+METER_COLOURS = 4  # counters of each cell: green, yellow, red, and a spare one that makes it a power of two
+METER_RATE_LIMIT = 16 * 10**9  # a higher rate limits nothing, and would overflow
 
 
 @dataclass(frozen=True)
@@ -103,8 +103,8 @@ class TableLayout:
     actions: tuple[ActionLayout, ...]
     profile: str | None = None
     meter: MeterLayout | None = None
-    tuple_map: int | None = None  # of a table searched by masks, see `tuple_space`
-    default_counter_map: int | None = None  # of frames that no entry matched: one cell
+    tuple_map: int | None = None  # of a table that is searched by masks, see `tuple_space`
+    default_counter_map: int | None = None  # one cell, for frames that no entry matched
     default_meter: MeterLayout | None = None
     hit_map: int | None = None  # when each entry was hit last, CLOCK_MONOTONIC in nanoseconds, by its cell
 
@@ -114,11 +114,11 @@ class TableLayout:
         return 8 + self.value_size + 2 * round8(self.key_size)
 
 
-# What the value of an entry refers to in a table with an action profile: a number in place of an action's,
-# and behind the header the place of the member or group (32 bits).
+# What an entry of a table with an action profile refers to: a number in place of an action's, and behind the
+# header the place of the member or group (32 bits).
 TO_MEMBER, TO_GROUP = 1, 2
 REFERENCE_SIZE = VALUE_HEADER + 8
-# Members of a group where the program names no limit, or a larger one.
+# Members of a group if the program names no limit, or a larger one.
 GROUP_LIMIT = 1024
 
 
@@ -175,7 +175,7 @@ class ValueSetLayout:
     size: int
 
 
-RING_SIZE = 1 << 18  # bytes; what comes while it is full is lost
+RING_SIZE = 1 << 18  # bytes; records are lost while it is full
 DIGEST_HEADER = 8  # the digest's number in the JSON (32 bits), then each field in 8 or 16 bytes
 
 
@@ -200,32 +200,32 @@ class Plan:
     port_map: int  # port number -> ifindex, 0 where there is no port
     ifindex_map: int  # ifindex -> port number
     meters: Mapping[str, MeterLayout] = field(default_factory=dict)
-    multicast_map: int | None = None  # see `replication`; None where the program makes no such copies
+    multicast_map: int | None = None  # see `replication`; None if the program makes no such copies
     clone_map: int | None = None
     digests: Mapping[int, DigestLayout] = field(default_factory=dict)
-    ring_map: int | None = None  # where a program with digests puts its records
+    ring_map: int | None = None  # of programs with digests: where records go
     queue_map: int | None = None  # port -> its queue, see `queues`
     value_sets: Mapping[str, ValueSetLayout] = field(default_factory=dict)
-    identity_map: int | None = None  # what tells the frames that begin anew, see `again`
-    self_map: int | None = None  # holds the program itself, which goes on by calling itself
+    identity_map: int | None = None  # mark and program number of frames that enter again, see `recirculation`
+    self_map: int | None = None  # holds the program itself, which calls itself to continue
 
 
 def round8(n: int) -> int:
-    """The next multiple of 8."""
+    """Return the next multiple of 8."""
     return (n + 7) & ~7
 
 
 def tuple_size(key_size: int) -> int:
-    """Bytes of a tuple in the list of them."""
+    """Return the bytes of one tuple in the list of tuples."""
     return TUPLE_HEADER + round8(key_size)
 
 
 def counter_map(name: str, cells: int) -> MapSpec:
-    """The map of a counter array: values of one chunk, as many as hold `cells`."""
+    """Return the map of a counter array: values of one chunk, as many as hold `cells`."""
     chunk = counter_chunk(cells)
     return MapSpec(name, MapType.PERCPU_ARRAY, 4, chunk * COUNTER_BYTES, -(-cells // chunk))
 
 
 def counter_chunk(cells: int) -> int:
-    """Cells in one value of a counter map: a power of two."""
+    """Return the cells in one value of a counter map, a power of two."""
     return min(COUNTER_CHUNK, 1 << max(cells - 1, 0).bit_length())

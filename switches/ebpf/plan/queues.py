@@ -5,12 +5,12 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-# What a queue tells. The moment of egress is when a frame leaves its queue.
+# The standard metadata of a queue; egress_global_timestamp is when a frame leaves its queue.
 QUEUE_FIELDS = ("enq_timestamp", "enq_qdepth", "deq_timedelta", "deq_qdepth")
 
-SLOTS = 1024  # frames of which it is known when they leave; the depth is at most one less
+SLOTS = 1024  # frames whose time of departure is known; the depth is at most one less
 _LOG = SLOTS.bit_length() - 1
-# A cell, in bytes from its start; a lock comes first. The cost of a byte is in 2^-20 ns.
+# Offsets in a cell; a lock comes first. The cost of a byte is in 2^-20 ns.
 _COUNT, _BYTE_COST, _BURST, _LIMIT, _LEAST, _OVERHEAD, _WHOLE = 4, 8, 16, 24, 28, 32, 36
 _ROOM, _HORIZON, _LEAVE = 40, 48, 56
 SIZE = _LEAVE + 8 * SLOTS
@@ -36,7 +36,7 @@ class Shape:
     least: int = 0
 
     def encode(self) -> bytes:
-        """The cell of an empty queue."""
+        """Return the cell of an empty queue."""
         out = bytearray(SIZE)
         struct.pack_into(
             "=QQIIII",

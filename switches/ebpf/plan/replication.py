@@ -13,5 +13,5 @@ CLASSES = 8  # of service
 
 
 def replication_map(name: str) -> MapSpec:
-    """The map of groups and sessions."""
+    """Return the map of groups and sessions."""
     return MapSpec(name, MapType.HASH, 4, VALUE_SIZE, GROUPS + SESSIONS, NO_PREALLOC)

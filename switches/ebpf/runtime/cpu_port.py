@@ -1,6 +1,6 @@
 """The CPU port of a switch: a TAP device (tun(4)) whose other end is the server.
 
-To the program it is a port like any other. It goes away with the process, also after a SIGKILL.
+To the program it is a port like any other. It disappears with the process, also after a SIGKILL.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from linux.errors import MachineError
 _DEVICE = Path("/dev/net/tun")
 _TUNSETIFF = 0x400454CA
 _TAP, _NO_INFORMATION = 0x0002, 0x1000
-_GET_FLAGS, _SET_FLAGS, _SET_MTU, _SET_QUEUE = 0x8913, 0x8914, 0x8922, 0x8943
+_SET_FLAGS, _SET_MTU, _SET_QUEUE = 0x8914, 0x8922, 0x8943
 _UP, _NOARP = 0x1, 0x80
 _MTU = 16_000  # frames of 9,216 bytes with any controller header
 _LARGEST = 65536
-SHORTEST = 14  # bytes of an Ethernet header: the kernel takes no frame that has less
+SHORTEST = 14  # bytes of an Ethernet header: the kernel takes no shorter frame
 _QUEUED = 1000  # frames that wait to be read
 
 
@@ -51,7 +51,7 @@ class CpuPort:
 
     def _set_up(self) -> None:
         name = self.name.encode()
-        # The host is to send nothing of its own here, as it would for IPv6 and ARP.
+        # The host must send nothing here by itself, such as neighbour discovery.
         with contextlib.suppress(OSError):
             Path(f"/proc/sys/net/ipv6/conf/{self.name}/disable_ipv6").write_text("1")
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
@@ -60,11 +60,11 @@ class CpuPort:
             fcntl.ioctl(s, _SET_FLAGS, struct.pack("=16sH22x", name, _UP | _NOARP))
 
     def fileno(self) -> int:
-        """The descriptor to wait on."""
+        """Return the descriptor to wait on."""
         return self._fd
 
     def frames(self, most: int) -> Iterator[bytes]:
-        """Up to `most` frames that the switch has sent. Does not wait."""
+        """Yield up to `most` frames that the switch has sent, without waiting."""
         for _ in range(most):
             try:
                 yield os.read(self._fd, _LARGEST)
@@ -74,10 +74,10 @@ class CpuPort:
                 return
 
     def send(self, frame: bytes) -> None:
-        """Let a frame of SHORTEST bytes or more come in by the port. Where there is no room it is lost."""
+        """Inject a frame of at least SHORTEST bytes; it is lost if there is no room."""
         with contextlib.suppress(BlockingIOError):
             os.write(self._fd, frame)
 
     def close(self) -> None:
-        """Take the device away."""
+        """Remove the device."""
         os.close(self._fd)

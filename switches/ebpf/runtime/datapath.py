@@ -19,7 +19,7 @@ from switches.ebpf.plan.source_map import split_place
 from switches.v1model.jumps import loops
 from switches.v1model.program import Program
 
-# What the verifier says of a loop that goes on for too long, or for all that it knows for ever.
+# What the verifier says about a loop that is too long or may be endless.
 _TOO_MUCH = ("too large", "too complex")
 _ENDLESS = (*_TOO_MUCH, "infinite loop", "back-edge")
 _SEARCHED = ("scan", "tuples")  # kinds of tables whose look-up is a loop
@@ -55,7 +55,7 @@ def _load(code: bytes, name: str, compiled: Compiled) -> int:
 
 
 def _loop(program: Program, place: str | None) -> UnsupportedError | None:
-    """The error that refuses the action of a place if it has a loop."""
+    """Return the error that refuses the action of a place if the action has a loop."""
     name, where = split_place(place or "")
     for action in program.actions.values():
         if name == f"action {action.name}" and loops(action):
@@ -65,9 +65,9 @@ def _loop(program: Program, place: str | None) -> UnsupportedError | None:
 
 
 class SharedMaps:
-    """Maps that all switches of one process share: scratch memory, which no frame outlives.
+    """Maps that all switches of one process share: scratch memory, which holds one frame at a time.
 
-    `mark` is what they tell frames by that they have sent to themselves.
+    `mark` is the mark of frames that they have sent to themselves.
     """
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class SharedMaps:
         self._maps: dict[tuple[Compiled, int], Map] = {}
 
     def get(self, compiled: Compiled, index: int) -> Map:
-        """The map of that program at that index, created on first use."""
+        """Return the map of a program at an index; it is created on first use."""
         key = (compiled, index)
         if key not in self._maps:
             self._maps[key] = new_map(compiled.plan.maps[index])
@@ -101,7 +101,7 @@ class Datapath:
         self.maps: list[Map] = []
         self._own: list[Map] = []
         self.attached: list[int] = []
-        self._served: list[int] = []  # the ifindexes whose frames the program takes
+        self._served: list[int] = []  # the ifindexes whose frames the program processes
         self.fd = -1
         try:
             for i, spec in enumerate(compiled.plan.maps):
@@ -138,7 +138,7 @@ class Datapath:
             tc.add_filter(ifindex, self.fd, self.name)
 
     def forget_ports(self) -> None:
-        """Take no frame any more on any port; the program stays attached and drops what comes."""
+        """Process no more frames on any port; the program stays attached and drops them."""
         ports = self.maps[self.compiled.plan.ifindex_map]
         while self._served:
             ports.delete(struct.pack("=I", self._served.pop()))
@@ -150,7 +150,7 @@ class Datapath:
         self.attached.clear()
 
     def close_descriptors(self) -> None:
-        """Give up the program and its maps; they live on in the kernel as long as they are attached."""
+        """Close the program and its maps; they stay in the kernel as long as they are attached."""
         for m in self._own:
             m.close()
         self._own.clear()
@@ -159,7 +159,7 @@ class Datapath:
             self.fd = -1
 
     def set_queue(self, port: int, shape: Shape | None) -> None:
-        """Tell the program what the queue of a port does; None: there is none."""
+        """Set the shape of the queue of a port; None if it has no queue."""
         if self.compiled.plan.queue_map is None:
             return
         queues, key = self.maps[self.compiled.plan.queue_map], struct.pack("=I", port)
@@ -169,7 +169,7 @@ class Datapath:
             queues.delete(key)
 
     def cells(self, map_index: int, count: int) -> list[tuple[int, int]]:
-        """All cells of a counter map, summed over CPUs: (packets, bytes)."""
+        """Return all cells of a counter map, summed over CPUs: (packets, bytes)."""
         chunk = counter_chunk(count)
         out: list[tuple[int, int]] = []
         for element in range(-(-count // chunk)):
@@ -177,7 +177,7 @@ class Datapath:
         return out[:count]
 
     def cell(self, map_index: int, count: int, index: int) -> tuple[int, int]:
-        """One cell of a counter map, summed over CPUs: (packets, bytes)."""
+        """Return one cell of a counter map, summed over CPUs: (packets, bytes)."""
         chunk = counter_chunk(count)
         raw = self._raw(map_index, index // chunk)
         at, stride = index % chunk * COUNTER_BYTES, chunk * COUNTER_BYTES
@@ -185,19 +185,19 @@ class Datapath:
         return sum(p for p, _ in pairs), sum(b for _, b in pairs)
 
     def register_cells(self, register: RegisterLayout, indexes: range) -> list[int]:
-        """The values of cells of a register array. Cells are read one after the other, not all at once."""
+        """Return the values of cells of a register array. Cells are read one after the other, not at once."""
         return [self._register_cell(register, i) for i in indexes]
 
     def _register_cell(self, register: RegisterLayout, index: int) -> int:
         memory, size = self.maps[register.map].memory(), register.cell_size
         at = index * size
         raw = memory[at : at + size]
-        while size > 8 and (again := memory[at : at + size]) != raw:  # a frame was just writing it
+        while size > 8 and (again := memory[at : at + size]) != raw:  # a frame has just written it
             raw = again
         return int.from_bytes(raw, "little")
 
     def set_register_cell(self, register: RegisterLayout, index: int, value: int) -> None:
-        """Write a cell of a register array; whole for a frame if it has no more than 64 bits."""
+        """Write a cell of a register array, atomically if it has no more than 64 bits."""
         memory, size = self.maps[register.map].memory(), register.cell_size
         memory[index * size : (index + 1) * size] = value.to_bytes(size, "little")
 

@@ -1,4 +1,4 @@
-"""Digests on their way to the controller: buffered, told apart, acknowledged (P4Runtime specification, 9.9).
+"""Digests on their way to the controller: buffered, deduplicated, acknowledged (P4Runtime spec, 9.9).
 
 Pure: time comes in as an argument, in nanoseconds of any clock.
 """
@@ -9,12 +9,12 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 Message = Hashable
-LONGEST = 256  # messages of a list where the client sets no limit
+LONGEST = 256  # messages of a list if the client sets no limit
 
 
 @dataclass(frozen=True)
 class DigestConfig:
-    """How long a message may wait, how many make a list, and how long an unanswered one is not sent again."""
+    """How long a message may wait, how many make a list, and when an unacknowledged list expires."""
 
     max_timeout_ns: int
     max_list_size: int
@@ -39,7 +39,7 @@ class _Digest:
 
 
 class DigestQueue:
-    """The digests of one switch that the client has asked for, by id."""
+    """The digests of one switch that the client has configured, by id."""
 
     def __init__(self) -> None:
         self._digests: dict[int, _Digest] = {}
@@ -60,7 +60,7 @@ class DigestQueue:
             self._digests[digest] = _Digest(config)
 
     def offer(self, digest: int, message: Message, now_ns: int) -> list[ReadyList]:
-        """Take in a message; returns the list that it completes."""
+        """Add a message; returns the list that it completes, if any."""
         d = self._digests.get(digest)
         if d is None:
             return []
@@ -74,7 +74,7 @@ class DigestQueue:
         return [self._send(digest, d, now_ns)] if full or not d.config.max_timeout_ns else []
 
     def due(self, now_ns: int) -> list[ReadyList]:
-        """The lists that have waited long enough."""
+        """Return the lists that have waited long enough."""
         return [
             self._send(number, d, now_ns)
             for number, d in self._digests.items()
@@ -82,7 +82,7 @@ class DigestQueue:
         ]
 
     def acknowledge(self, digest: int, number: int) -> None:
-        """The client has got a list: its messages may come again."""
+        """Note that the client has a list: its messages may be sent again."""
         if digest in self._digests:
             self._digests[digest].sent.pop(number, None)
 

@@ -62,12 +62,12 @@ class NotThereError(Exception):
 
 
 def full_mask(width: int) -> int:
-    """The mask under which every bit counts."""
+    """Return the mask of all bits."""
     return (1 << width) - 1
 
 
 def encode_action(value_size: int, action: Action | Reference, cell: int) -> bytes:
-    """The value of an entry, of a table's default, or of a member."""
+    """Return the value of an entry, of a table's default, or of a member."""
     out = bytearray(value_size)
     if isinstance(action, Reference):
         struct.pack_into("=III", out, 0, action.kind, cell, action.place)
@@ -79,7 +79,7 @@ def encode_action(value_size: int, action: Action | Reference, cell: int) -> byt
 
 
 def encode_key(layout: TableLayout, match: tuple[Match, ...]) -> bytes:
-    """The key of an entry of a hash or a trie."""
+    """Return the key of an entry of a hash or a trie."""
     out = bytearray(layout.key_size)
     prefix = (layout.key_size - 4) * 8
     for slot, (value, mask) in zip(layout.key, match, strict=True):
@@ -92,7 +92,7 @@ def encode_key(layout: TableLayout, match: tuple[Match, ...]) -> bytes:
 
 
 def encode_scan(layout: TableLayout, entries: list[Entry]) -> bytes:
-    """The value of a table that is searched: its entries, the highest priority first."""
+    """Return the value of a scan table: its entries, the highest priority first."""
     out = bytearray(layout.cell_size * layout.capacity)
     low = 8 + layout.value_size
     high = low + round8(layout.key_size)

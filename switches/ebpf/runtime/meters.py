@@ -1,4 +1,4 @@
-"""What the cells of a meter array are configured to, and the bytes that say so."""
+"""The configuration of meter arrays, and its encoding."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Rates:
 
 
 def encode_meter(rates: Rates | None, now_ns: int) -> bytes:
-    """A cell with full buckets; None lets everything pass. `now_ns` is CLOCK_MONOTONIC."""
+    """Return a cell with full buckets; None lets everything pass. `now_ns` is CLOCK_MONOTONIC."""
     out = bytearray(METER_SIZE)
     if rates is not None:
         struct.pack_into("=I", out, METER_CONFIGURED, 1)
@@ -56,7 +56,7 @@ class MeterState:
         self._clock_ns = clock_ns
 
     def set(self, index: int, rates: Rates | None, tx: Transaction) -> None:
-        """Configure a cell, or let it pass everything."""
+        """Configure a cell; None lets everything pass."""
         before = self.rates.get(index)
         self._put(index, rates)
         tx.on_undo(lambda: self._put(index, before))

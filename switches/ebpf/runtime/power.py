@@ -1,7 +1,7 @@
-"""Switching a switch of the software target off and on: what the power cord is to a real one.
+"""The power service: switches switches of the software target off and on.
 
-All switches of a fabric live in one process, so none of them can be killed alone. This small gRPC service
-beside P4Runtime takes one or several out at once instead. A request and its answer are JSON objects::
+All switches of a fabric are in one process, so none of them can be killed alone. This small gRPC service
+beside P4Runtime switches off one or several at once instead. Requests and answers are JSON objects::
 
     /mrclab.Power/Off  {"device_ids": [3, 4]}  ->  {"t_before_ns": ..., "t_after_ns": ...}
     /mrclab.Power/On   {"device_ids": [3, 4]}  ->  {"t_before_ns": ..., "t_after_ns": ...}
@@ -23,7 +23,7 @@ Switching = Callable[[Sequence[int], Any], Awaitable[Stamps]]
 
 
 def power_handlers(off: Switching, on: Switching) -> grpc.GenericRpcHandler:
-    """The service, for a server of grpc.aio. Both functions get the device ids and the call's context."""
+    """Return the service for grpc.aio. Both functions get the device ids and the call's context."""
 
     def method(do: Switching) -> grpc.RpcMethodHandler[Any, Any]:
         async def answer(request: dict[str, Any], context: Any) -> dict[str, int]:
@@ -38,7 +38,7 @@ def power_handlers(off: Switching, on: Switching) -> grpc.GenericRpcHandler:
 
 
 def switch_power(channel: grpc.Channel, device_ids: Sequence[int], *, on: bool) -> Stamps:
-    """Switches devices off or on and returns CLOCK_MONOTONIC (ns) before the first and after the last.
+    """Switch devices off or on; returns CLOCK_MONOTONIC (ns) before the first and after the last.
 
     Raises grpc.RpcError.
     """

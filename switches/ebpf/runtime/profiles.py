@@ -1,8 +1,8 @@
-"""What an action profile holds: members, groups of them, and groups that belong to one entry (one-shot).
+"""Action profiles: members, groups of them, and groups that belong to one entry (one-shots).
 
-The member that a packet gets is that of BMv2. There each place of a group is a handle, handles are given out
-lowest first, a member has one for itself and more when a group gives it a higher weight, and a group's places
-go by handle. So handles are given out here in the same order, though nothing else depends on them.
+A frame gets the same member as in BMv2. There each place of a group is a handle, the lowest free handle is
+given out first, a member has one handle and more if a group gives it a higher weight, and the places of a
+group are sorted by handle. So handles are given out here in the same order, though nothing else needs them.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class OneShot(Group):
 
 
 class ProfileState:
-    """The contents of one action profile. `is_up` tells whether a port has its link.
+    """The contents of one action profile. `is_up` says whether a port has its link.
 
     Plans changes as `TableState` does. Raises ExistsError, NotThereError, InUseError and TableFullError.
     """
@@ -170,7 +170,7 @@ class ProfileState:
         self._drop_group(group, tx)
 
     def group(self, group_id: int) -> Group:
-        """A programmed group by id. Raises NotThereError."""
+        """Return a programmed group by id. Raises NotThereError."""
         if group_id not in self.groups:
             raise NotThereError
         return self.groups[group_id]
@@ -225,7 +225,7 @@ class ProfileState:
         tx.change(self.layout.group_map, struct.pack("=I", place), current(), current)
 
     def places(self, group: Group) -> list[Member]:
-        """The members of a group in the order in which the hash counts them, those without a link not."""
+        """Return the members of a group in the order of their hash places, without those without a link."""
         with_handles: list[tuple[int, Member]] = []
         for key, share in group.members.items():
             member = group.own[key] if isinstance(group, OneShot) else self.members[key]
@@ -287,15 +287,15 @@ class ProfileState:
     # -- references ----------------------------------------------------------------------------------------
 
     def refer_to_member(self, member_id: int) -> Reference:
-        """The reference of an entry to a member."""
+        """Return the reference of an entry to a member."""
         return Reference(TO_MEMBER, self._member(member_id).place, member_id)
 
     def refer_to_group(self, group_id: int) -> Reference:
-        """The reference of an entry to a programmed group."""
+        """Return the reference of an entry to a programmed group."""
         return Reference(TO_GROUP, self.group(group_id).place, group_id)
 
     def count(self, reference: Reference, by: int, tx: Transaction) -> None:
-        """Note that an entry has begun (1) or ceased (-1) to refer to something."""
+        """Count that an entry has started (1) or stopped (-1) to refer to something."""
         if reference.one_shot:
             return
         thing: Member | Group
@@ -316,6 +316,6 @@ class ProfileState:
             tx.on_undo(lambda p=port: self._watched[p].__setitem__(group.place, group))  # type: ignore[misc]
 
     def link_changed(self, port: int, tx: Transaction) -> None:
-        """Write anew every group that watches a port."""
+        """Rewrite every group that watches a port."""
         for group in self._watched.get(port, {}).values():
             self._write_group(group, tx)

@@ -1,7 +1,7 @@
-"""The rates that are set on interfaces: qdiscs and classes as rtnetlink(7) tells them, and how to set one.
+"""The rates of interfaces: reading their qdiscs and classes from rtnetlink(7), and setting a queue.
 
 A port's queue is known where the root of its interface is a `tbf`, or an `htb` whose first class keeps the
-rate (as `tc`, Mininet's TCLink and `testbed/links.py` set it). Everything else is no queue.
+rate (as `tc`, Mininet's TCLink and `testbed/links.py` set it). All other interfaces have no known queue.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _HTB_PARMS, _HTB_INIT, _HTB_RATE64 = 1, 2, 6
 _TICK_NS = 64
 _ETHERNET = 1
 _OURS = 0x6D720000  # the handle of a queue that was set here
-_FRAME = 10_000  # bytes that every frame counts where a rate is in frames; more than any has
-_LEAF_FRAMES = 1000  # what a class of htb holds where nothing is set: an interface's usual txqueuelen
+_FRAME = 10_000  # bytes that each frame counts if a rate is in frames; more than any frame has
+_LEAF_FRAMES = 1000  # what a class of htb holds by default: the usual txqueuelen of an interface
 MOST_FRAMES_PER_SECOND = 10**8
 
 
@@ -43,7 +43,7 @@ class _Qdisc:
 
 
 def shapes_of(tc: TrafficControl, ifindexes: Collection[int]) -> dict[int, Shape]:
-    """What is set on each of these interfaces; without those that have no queue that is known."""
+    """Return the shape of each of these interfaces that has a known queue."""
     found: dict[int, list[_Qdisc]] = {}
     for q in _parsed(tc.dump(_GETQDISC, struct.pack("=BxxxiIII", 0, 0, 0, 0, 0))):
         if q.ifindex in ifindexes:
@@ -66,9 +66,9 @@ def shapes_of(tc: TrafficControl, ifindexes: Collection[int]) -> dict[int, Shape
 
 
 def set_queue(tc: TrafficControl, ifindex: int, frames_per_second: int, depth: int) -> None:
-    """Let an interface send so many frames a second, and so many wait: what BMv2's queue does.
+    """Limit an interface to a number of frames per second and of waiting frames, as BMv2's queues do.
 
-    Every frame counts the same. Raises BadInputError where the interface has a qdisc of somebody else's.
+    All frames count the same. Raises BadInputError if the interface has a qdisc that was not set here.
     """
     drop_queue(tc, ifindex)
     rate = frames_per_second * _FRAME
@@ -92,7 +92,7 @@ def set_queue(tc: TrafficControl, ifindex: int, frames_per_second: int, depth: i
 
 
 def drop_queue(tc: TrafficControl, ifindex: int) -> None:
-    """Take away what `set_queue` made, if it is there."""
+    """Remove what `set_queue` made, if it exists."""
     try:
         tc.ask(_DELQDISC, 0, struct.pack("=BxxxiIII", 0, ifindex, _OURS, _ROOT, 0))
     except OSError as exc:
@@ -115,7 +115,7 @@ def _parsed(messages: Iterator[bytes]) -> Iterator[_Qdisc]:
 
 
 def _rate(spec: bytes, told: Mapping[int, bytes], wide: int) -> tuple[int, int, int]:
-    """Of a `struct tc_ratespec`: bytes a second, overhead, least."""
+    """Return rate (bytes per second), overhead and minimum size (bytes) of a `struct tc_ratespec`."""
     _, _, overhead, _, least, rate = struct.unpack_from("=BBHhHI", spec)
     if wide in told:
         (rate,) = struct.unpack("=Q", told[wide])
@@ -146,7 +146,7 @@ def _htb(root: _Qdisc, classes: list[_Qdisc], qdiscs: list[_Qdisc]) -> Shape | N
     if len(parms) < 32:
         return None
     rate, overhead, least = _rate(parms, told, _HTB_RATE64)
-    # A class at the top has nobody to borrow from: it needs tokens in both of its buckets.
+    # A class at the top cannot borrow: it needs tokens in both of its buckets.
     ticks = min(struct.unpack_from("=II", parms, 24))
     leaf = next((q for q in qdiscs if q.parent in (top.handle, root.handle | default)), None)
     frames, room = _room(leaf, rate) if leaf is not None else (_LEAF_FRAMES, None)
@@ -154,7 +154,7 @@ def _htb(root: _Qdisc, classes: list[_Qdisc], qdiscs: list[_Qdisc]) -> Shape | N
 
 
 def _room(leaf: _Qdisc, rate: int) -> tuple[int | None, int | None]:
-    """How many frames, or what takes how many ns, a queue holds."""
+    """Return how much a queue holds: frames, or ns of sending; None where it has no such limit."""
     if leaf.kind == "pfifo" and len(leaf.options) >= 4:
         return int(struct.unpack_from("=I", leaf.options)[0]), None
     if leaf.kind == "bfifo" and len(leaf.options) >= 4:
@@ -187,11 +187,11 @@ class QdiscMonitor:
         self._socket.bind((0, _GROUP_TC))
 
     def fileno(self) -> int:
-        """The descriptor to wait on."""
+        """Return the descriptor to wait on."""
         return self._socket.fileno()
 
     def changes(self) -> set[int] | None:
-        """The interfaces of which something was told since the last call; None: it may be any of them."""
+        """Return the interfaces that changed since the last call; None: possibly any of them."""
         out: set[int] = set()
         while True:
             try:

@@ -20,7 +20,7 @@ from switches.ebpf.runtime.transaction import Transaction
 
 @dataclass(frozen=True)
 class Replica:
-    """A copy: the port it leaves by and its `egress_rid`; then those that stand in when its port is down."""
+    """A copy: its egress port and `egress_rid`, and its backups for when the port is down."""
 
     port: int
     instance: int
@@ -29,7 +29,7 @@ class Replica:
 
 @dataclass(frozen=True)
 class Replication:
-    """What a group or a session does; `message` is what the client wrote."""
+    """The copies of a group or a session; `message` is the client's."""
 
     replicas: tuple[Replica, ...]
     message: bytes
@@ -38,7 +38,7 @@ class Replication:
 
 
 def encode_replication(entry: Replication, is_up: Callable[[int], bool]) -> bytes:
-    """The value of a group or a session."""
+    """Return the value of a group or a session."""
     copies = sorted((c.instance, c.port) for r in entry.replicas if (c := _standing(r, is_up)) is not None)
     out = bytearray(VALUE_SIZE)
     struct.pack_into("=III", out, 0, len(copies), entry.length, entry.class_of_service)
@@ -48,7 +48,7 @@ def encode_replication(entry: Replication, is_up: Callable[[int], bool]) -> byte
 
 
 def _standing(replica: Replica, is_up: Callable[[int], bool]) -> Replica | None:
-    """The first of a replica and its backups whose port has a link; itself if it has none to stand in."""
+    """Return the first of a replica and its backups whose port has a link; without backups, itself."""
     if not replica.backups:
         return replica
     return next((c for c in (replica, *replica.backups) if is_up(c.port)), None)
@@ -104,7 +104,7 @@ class ReplicationState:
         tx.change(self.map, struct.pack("=I", self._base | number), current(), current)
 
     def link_changed(self, port: int, tx: Transaction) -> None:
-        """Write anew whatever has backups and to do with a port."""
+        """Rewrite everything with backups that a port is part of."""
         for number, entry in self.entries.items():
             if any(r.backups and port in {r.port, *(b.port for b in r.backups)} for r in entry.replicas):
                 self._write(number, tx)

@@ -25,7 +25,7 @@ from switches.v1model.pipeline import ConstEntry, Table
 
 
 class TableState:
-    """What a table holds. Planning a change updates this view at once; the caller then does the change."""
+    """The entries of a table. Planning a change updates this view at once; the caller then applies it."""
 
     def __init__(self, table: Table, layout: TableLayout) -> None:
         self.table = table
@@ -84,7 +84,7 @@ class TableState:
     def insert(
         self, entry: Entry, tx: Transaction, prepare: Callable[[int], None] = lambda cell: None
     ) -> Entry:
-        """Add an entry; its `cell` is chosen here, and `prepare` called with it before the entry can be hit.
+        """Add an entry; its `cell` is chosen here; `prepare` is called with it before the entry can be hit.
 
         Raises ExistsError or TableFullError.
         """
@@ -104,7 +104,7 @@ class TableState:
         return entry
 
     def modify(self, entry: Entry, tx: Transaction) -> Entry:
-        """Give an entry another action; its counter goes on. Returns the old one. Raises NotThereError."""
+        """Give an entry another action; it keeps its counter. Returns the old entry. Raises NotThereError."""
         ident = (entry.match, entry.priority)
         old = self.entries.get(ident)
         if old is None:
@@ -130,7 +130,7 @@ class TableState:
     def set_default(
         self, action: Action | None, tx: Transaction, metadata: bytes = b"", cookie: int = 0
     ) -> None:
-        """Set the default action; None brings back the one of the program."""
+        """Set the default action; None restores the one of the program."""
         before = (self.default, self.default_metadata, self.default_cookie)
 
         def put(state: tuple[Action | None, bytes, int]) -> None:
@@ -181,7 +181,7 @@ class TableState:
         return encode_action(self.layout.value_size, entry.action, entry.cell)
 
     def _sync(self, ident: Ident) -> bool:
-        """Bring what follows from the entries up to date. Returns whether the list of tuples has changed."""
+        """Update what depends on the entries. Returns True if the list of tuples has changed."""
         entry = self.entries.get(ident)
         listed = self.space is not None and self.space.sync(ident, entry is not None)
         if entry is not None and entry.timeout_ns:

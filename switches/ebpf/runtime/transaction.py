@@ -1,4 +1,4 @@
-"""What a request changes: map updates still to be made, and how to take back what was planned."""
+"""Transactions: map updates that are planned, and how to undo them in the server's view."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 class Change:
     """One map update (`value` None: a removal).
 
-    `current` says what the map should hold for this key as things stand when it is called, so that an update
-    which has been taken back in the server's view can be taken back in the map too.
+    `current` returns what the map should hold for this key at the time of the call, so that an update undone
+    in the server's view can be undone in the map too.
     """
 
     map: int
@@ -23,7 +23,7 @@ class Change:
 
 @dataclass
 class Transaction:
-    """The changes of one update, planned against the server's view, which has them already."""
+    """The changes of one update; the server's view has them already."""
 
     changes: list[Change] = field(default_factory=list)
     _undo: list[Callable[[], object]] = field(default_factory=list)
@@ -35,24 +35,24 @@ class Transaction:
         self.changes.append(Change(map_index, key, value, current))
 
     def on_undo(self, action: Callable[[], object]) -> None:
-        """Note how to take back what was just done to the server's view."""
+        """Register how to undo what was just done to the server's view."""
         self._undo.append(action)
 
     def undo(self) -> None:
-        """Take back everything in the server's view, last things first."""
+        """Undo everything in the server's view, in reverse order."""
         while self._undo:
             self._undo.pop()()
 
 
 class Handles:
-    """Numbers from 0 on; the lowest free one goes first, as BMv2 hands out its handles."""
+    """Numbers from 0 on, the lowest free one first, as BMv2 gives out its handles."""
 
     def __init__(self) -> None:
         self._fresh = 0
         self._free: list[int] = []
 
     def take(self, tx: Transaction) -> int:
-        """The lowest number that is free."""
+        """Return the lowest free number, which is taken then."""
         if self._free:
             number = heapq.heappop(self._free)
         else:

@@ -1,7 +1,7 @@
-"""Tuple space search (Srinivasan, Suri, Varghese 1999): how ternary tables of any size are looked up.
+"""Tuple space search (Srinivasan, Suri, Varghese 1999) for ternary tables of any size.
 
-Entries with the same mask make a tuple: one hash look-up finds among them the one that matches. So a look-up
-costs with the number of different masks, not of entries. A range becomes the prefixes that make it up.
+Entries with the same masks form a tuple, in which one hash look-up finds the matching entry. So the cost of a
+look-up depends on the number of different masks, not of entries. A range is split into prefixes.
 
 Two maps: the tuples in one value, replaced as a whole, the one with the highest priority first; and a hash of
 entries, by tuple and masked key. Of entries that share both, the one with the highest priority is there.
@@ -19,11 +19,11 @@ from switches.ebpf.plan.layouts import TUPLE_HEADER, TUPLES, KeySlot, TableLayou
 Match = tuple[int, int]  # value and mask
 Ident = tuple[tuple[Match, ...], int]
 Key = tuple[Match, ...]
-EXPANSIONS = 4096  # prefixes that one entry's ranges may come to
+EXPANSIONS = 4096  # prefixes that the ranges of one entry may expand to
 
 
 def prefixes(low: int, high: int, width: int) -> Iterator[Match]:
-    """The fewest values with masks that make up a range."""
+    """Yield the fewest values with masks that make up a range."""
     full = (1 << width) - 1
     while low <= high:
         size = low & -low or 1 << width
@@ -34,7 +34,7 @@ def prefixes(low: int, high: int, width: int) -> Iterator[Match]:
 
 
 def expand(key: tuple[KeySlot, ...], match: tuple[Match, ...]) -> Iterator[Key]:
-    """The keys of an entry: its match with every range as prefixes."""
+    """Yield the keys of an entry: its match with every range as prefixes."""
     parts = [
         list(prefixes(*m, slot.width)) if slot.match == "range" else [m]
         for slot, m in zip(key, match, strict=True)
@@ -43,7 +43,7 @@ def expand(key: tuple[KeySlot, ...], match: tuple[Match, ...]) -> Iterator[Key]:
 
 
 def expansions(key: tuple[KeySlot, ...], match: tuple[Match, ...]) -> int:
-    """How many keys an entry has."""
+    """Return how many keys an entry has."""
     count = 1
     for slot, m in zip(key, match, strict=True):
         if slot.match == "range":
@@ -65,18 +65,18 @@ class TupleSpace:
     layout: TableLayout
     tuples: dict[tuple[int, ...], _Tuple] = field(default_factory=dict)
     holders: dict[Key, dict[Ident, None]] = field(default_factory=dict)
-    # Once given, a number stays with its masks: what is undone finds its keys again.
+    # A number stays with its masks for good, so that an undone change finds its keys again.
     _numbers: dict[tuple[int, ...], int] = field(default_factory=dict)
 
     def room_for(self, match: tuple[Match, ...]) -> bool:
-        """Whether an entry can be added."""
+        """Return True if an entry can be added."""
         if expansions(self.layout.key, match) > EXPANSIONS:
             return False
         masks = {tuple(mask for _, mask in key) for key in expand(self.layout.key, match)}
         return len(self.tuples) + len(masks - self.tuples.keys()) <= TUPLES
 
     def sync(self, ident: Ident, present: bool) -> bool:
-        """Note that an entry is there, or is not. Returns whether the list of tuples has changed."""
+        """Note that an entry is present or not. Returns True if the list of tuples has changed."""
         changed = False
         for key in expand(self.layout.key, ident[0]):
             held = self.holders.get(key, {})
@@ -115,11 +115,11 @@ class TupleSpace:
         return not known.keys
 
     def best(self, key: Key) -> Ident | None:
-        """Of the entries with this key, the one that counts."""
+        """Return the entry with this key that has the highest priority."""
         return max(self.holders.get(key, {}), key=lambda ident: ident[1], default=None)
 
     def encode_key(self, number: int, key: Key) -> bytes:
-        """The key of the hash of entries."""
+        """Return a key of the hash of entries."""
         out = bytearray(TUPLE_HEADER + self.layout.key_size)
         struct.pack_into("=I", out, 0, number)
         for slot, (value, mask) in zip(self.layout.key, key, strict=True):
@@ -128,7 +128,7 @@ class TupleSpace:
         return bytes(out)
 
     def encode_tuples(self) -> bytes:
-        """The value of the map of tuples."""
+        """Return the value of the map of tuples."""
         size = tuple_size(self.layout.key_size)
         out = bytearray(size * TUPLES)
         ordered = sorted(self.tuples.items(), key=lambda item: -item[1].priority)
@@ -140,7 +140,7 @@ class TupleSpace:
         return bytes(out)
 
     def numbers(self, match: tuple[Match, ...]) -> list[tuple[int, Key]]:
-        """The keys of an entry with the numbers of their tuples, as far as these exist."""
+        """Return the keys of an entry with the numbers of their tuples, as far as these exist."""
         found = []
         for key in expand(self.layout.key, match):
             known = self.tuples.get(tuple(mask for _, mask in key))
@@ -149,7 +149,7 @@ class TupleSpace:
         return found
 
     def reader(self, key: Key, value: Callable[[Ident], bytes]) -> Callable[[], bytes | None]:
-        """What the hash should hold for a key, at the time it is asked."""
+        """Return a function that says what the hash should hold for a key when it is called."""
 
         def current() -> bytes | None:
             ident = self.best(key)

@@ -29,7 +29,7 @@ Member = tuple[Ends, ...]
 
 
 def encode_members(layout: ValueSetLayout, members: Sequence[Member]) -> bytes | None:
-    """The value of a value set's map, None for an empty set."""
+    """Return the value of a value set's map, None for an empty set."""
     if not members:
         return None
     cell = _USED + _PLACES * layout.key_size
@@ -44,7 +44,7 @@ def encode_members(layout: ValueSetLayout, members: Sequence[Member]) -> bytes |
 
 
 class ValueSetState:
-    """What a value set holds. Planning a change updates this view at once; the caller then makes it."""
+    """The members of a value set. Planning a change updates this view at once; the caller then applies it."""
 
     def __init__(self, layout: ValueSetLayout) -> None:
         self.layout = layout

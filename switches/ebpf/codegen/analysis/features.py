@@ -14,7 +14,7 @@ from switches.v1model.program import Program
 
 
 def multicast_writes(program: Program) -> Iterator[Primitive]:
-    """The statements that send a frame to a multicast group."""
+    """Yield the statements that send a frame to a multicast group."""
     states = (op for s in program.parser.states.values() for op in s.ops)
     for p in (*states, *(p for a in program.actions.values() for p in a.primitives)):
         at = RESULTS.get(p.op, 0)
@@ -24,22 +24,22 @@ def multicast_writes(program: Program) -> Iterator[Primitive]:
 
 
 def program_multicasts(program: Program) -> bool:
-    """Whether a program sends any frame to a multicast group."""
+    """Return True if a program sends any frame to a multicast group."""
     return any(True for _ in multicast_writes(program))
 
 
 def program_clones(program: Program) -> bool:
-    """Whether a program clones any frame."""
+    """Return True if a program clones any frame."""
     return _uses(program, "clone_ingress_pkt_to_egress", "clone_egress_pkt_to_egress")
 
 
 def program_truncates(program: Program) -> bool:
-    """Whether a program truncates any frame."""
+    """Return True if a program truncates any frame."""
     return _uses(program, "truncate")
 
 
 def program_reenters(program: Program) -> bool:
-    """Whether frames, or clones of them, can begin anew in a program, see `again`."""
+    """Return True if frames, or clones of them, can enter the pipeline again (see `recirculation`)."""
     cut_copies = program_multicasts(program) and program_truncates(program)
     return program_clones(program) or _uses(program, "resubmit", "recirculate") or cut_copies
 

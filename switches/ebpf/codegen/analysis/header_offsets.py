@@ -1,6 +1,6 @@
-"""Where in a frame each header can lie: what the deparser need not find out for every frame.
+"""The offsets at which each header can be in a frame, so that the deparser need not compute them.
 
-The parser is followed through every state at every position, as it is written (`parser_gen`).
+The parser is followed through every state at every position, as it is written (`codegen.parser`).
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ from switches.v1model.program import Program
 
 
 @dataclass(frozen=True)
-class At:
+class ParserPosition:
     """Where the parser is: bytes consumed, and the next free element of each stack."""
 
     offset: int
-    turns: int = 0  # lengths known only at run time that were passed; `offset` is without them
+    unknown_lengths: int = 0  # passed, known only at run time, and not part of `offset`
     stacks: tuple[tuple[str, int], ...] = ()
 
     def next_index(self, stack: str) -> int:
-        """Elements of a stack extracted so far."""
+        """Return how many elements of a stack have been extracted so far."""
         return dict(self.stacks).get(stack, 0)
 
-    def folded(self) -> At:
-        """The same place, all of its offset a thing of run time."""
-        return replace(self, offset=0, turns=1)
+    def folded(self) -> ParserPosition:
+        """Return the same position with an offset that is known only at run time."""
+        return replace(self, offset=0, unknown_lengths=1)
 
-    def with_next(self, stack: str, index: int) -> At:
-        """The same place with another next element of a stack."""
+    def with_next(self, stack: str, index: int) -> ParserPosition:
+        """Return the same position with another next element of a stack."""
         return replace(self, stacks=tuple(sorted({**dict(self.stacks), stack: index}.items())))
 
-    def extract(self, program: Program, target: Expr) -> tuple[str, At] | None:
-        """The header that an extract takes, and this place with one more of its stack.
+    def extract(self, program: Program, target: Expr) -> tuple[str, ParserPosition] | None:
+        """Return the header that an extract takes, and the position with one element of its stack more.
 
         None if the stack is full.
         """
@@ -52,8 +52,8 @@ class At:
             return None
         return program.element(stack, index, member), self.with_next(stack, index + 1)
 
-    def moved(self, program: Program, op: Primitive) -> At:
-        """The same place behind a statement that moves or copies a stack."""
+    def moved(self, program: Program, op: Primitive) -> ParserPosition:
+        """Return the position behind a statement that moves or copies a stack."""
         match op:
             case Primitive("push" | "pop", (Name(_, stack), Const(count))):
                 index = self.next_index(stack)
@@ -65,16 +65,16 @@ class At:
         return self
 
 
-Step = tuple[str, At]
+Step = tuple[str, ParserPosition]
 
 
 def follow_parser(program: Program, limit: int, folded: bool) -> dict[Step, list[Step]] | None:
-    """The states of the parser with the places at which they can be entered, and what follows each.
+    """Return the states of the parser with the positions at which they are entered, and their successors.
 
     With `folded`, places differ in the elements of stacks alone: where they are is known only at run time.
     None if there are more than `limit`.
     """
-    start = program.parser.start, At(0)
+    start = program.parser.start, ParserPosition(0)
     steps: dict[Step, list[Step]] = {}
     pending = [start]
     while pending:
@@ -92,8 +92,8 @@ def follow_parser(program: Program, limit: int, folded: bool) -> dict[Step, list
     return steps
 
 
-def _behind(program: Program, step: Step) -> At | None:
-    """The place behind what a state extracts, None where it always stops the parser."""
+def _behind(program: Program, step: Step) -> ParserPosition | None:
+    """Return the position behind what a state extracts, None if it always stops the parser."""
     name, at = step
     for op in program.parser.states[name].ops:
         match op.op:
@@ -102,21 +102,23 @@ def _behind(program: Program, step: Step) -> At | None:
                 if found is None:
                     return None
                 header, at = found
-                turns = at.turns + (op.op == "extract_VL")
-                at = replace(at, offset=at.offset + program.headers[header].type.bits // 8, turns=turns)
+                unknown = at.unknown_lengths + (op.op == "extract_VL")
+                at = replace(
+                    at, offset=at.offset + program.headers[header].type.bits // 8, unknown_lengths=unknown
+                )
             case "advance" | "shift":
                 count = op.args[0]
                 if isinstance(count, Const):
                     at = replace(at, offset=at.offset + count.value // (8 if op.op == "advance" else 1))
                 else:
-                    at = replace(at, turns=at.turns + 1)
+                    at = replace(at, unknown_lengths=at.unknown_lengths + 1)
             case _:
                 at = at.moved(program, op)
     return at
 
 
 def endless(steps: dict[Step, list[Step]]) -> str | None:
-    """The name of a state to which the parser can come back without end, None if there is none."""
+    """Return the name of a state to which the parser can come back without end, None if there is none."""
     done: set[Step] = set()
     for first in steps:
         path: dict[Step, list[Step]] = {first: list(steps[first])} if first not in done else {}
@@ -134,11 +136,11 @@ def endless(steps: dict[Step, list[Step]]) -> str | None:
     return None
 
 
-_LIMIT = 4096  # steps of the search; a parser with more is not written anyway
+_LIMIT = 4096  # steps of the search; a parser with more is refused anyway
 
 
 def find_header_offsets(program: Program) -> dict[str, frozenset[int]] | None:
-    """The offsets in bytes at which each header can be extracted.
+    """Return the offsets in bytes at which each header can be extracted.
 
     None where headers cannot be relied on to go out in the order in which they came in, each once and with
     nothing between them.
@@ -147,7 +149,9 @@ def find_header_offsets(program: Program) -> dict[str, frozenset[int]] | None:
     places: dict[str, set[int]] = defaultdict(set)
     start = program.parser.start
     nothing: frozenset[str] = frozenset()
-    pending: list[tuple[str | None, At, int, frozenset[str]]] = [(start, At(0), -1, nothing)]
+    pending: list[tuple[str | None, ParserPosition, int, frozenset[str]]] = [
+        (start, ParserPosition(0), -1, nothing)
+    ]
     seen = set(pending)
     while pending:
         name, at, last, gone = pending.pop()
@@ -168,9 +172,7 @@ def find_header_offsets(program: Program) -> dict[str, frozenset[int]] | None:
             header, after = found
             if ranks.get(header, -1) <= last or header in gone:
                 return None
-            gone |= {
-                *program.exclusive_with(header)
-            }  # extracting one of these takes this header out of the frame
+            gone |= {*program.exclusive_with(header)}  # extracting one of these makes this header invalid
             last = ranks[header]
             places[header].add(at.offset)
             at = replace(after, offset=at.offset + program.headers[header].type.bits // 8)

@@ -36,17 +36,17 @@ class Interval:
 
 
 def unsigned(width: int) -> Interval:
-    """The values of a bit<width>."""
+    """Return the values of a bit<width>."""
     return Interval(0, (1 << width) - 1)
 
 
 def signed(width: int) -> Interval:
-    """The values of an int<width>."""
+    """Return the values of an int<width>."""
     return Interval(-(1 << (width - 1)), (1 << (width - 1)) - 1)
 
 
 def hull(a: Interval, b: Interval) -> Interval:
-    """The smallest interval that holds both."""
+    """Return the smallest interval that holds both."""
     return Interval(min(a.low, b.low), max(a.high, b.high))
 
 
@@ -56,7 +56,7 @@ _TRUTHS = ("==", "!=", "<", "<=", ">", ">=", "and", "or", "not", "d2b", "valid",
 
 
 def interval(expr: Expr | None, leaf: Leaf) -> Interval:
-    """The interval of a data expression; `leaf` gives that of fields, of parameters and of `access_field`.
+    """Return the interval of a data expression; `leaf` gives that of fields, parameters and `access_field`.
 
     An operation that this module does not know yields an interval too wide for any target.
     """

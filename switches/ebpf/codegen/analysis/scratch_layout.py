@@ -17,8 +17,8 @@ from switches.v1model.expressions import (
 from switches.v1model.program import Program
 
 COPYING = 32
-TRAILER = 32  # bytes behind a frame that begins anew, see `again`
-ASKED = 1 << 31  # set in a clone that was asked for; its field list is from bit 16 on, its session below
+TRAILER = 32  # bytes behind a frame that enters again, see `recirculation`
+ASKED = 1 << 31  # set in a requested clone; the field list is in bits 16 to 30, the session below
 SESSION_MASK = 0x7FFF  # as in BMv2
 CHUNK = 512  # bytes moved at a time when a frame shrinks
 
@@ -53,33 +53,33 @@ class Layout:
     place: dict[str, int]  # 2 bytes per header: where in the frame it was found
     varbits: dict[str, VarbitSlot]  # by header
     dirty: dict[str, int]  # one byte per header: a field was written since it was parsed
-    moved: int  # one byte: a header came or went since the parser
-    digest: int  # 4 bytes: the digest that was asked for, 0 without
-    exited: int  # one byte: an action has said `exit`
-    clone: int  # 4 bytes: the clone that was asked for, see `again`, 0 without
-    resubmit: int  # 4 bytes: the field list with which it was asked for, 0 without
-    recirculate: int  # 4 bytes: the same
+    moved: int  # one byte: a header was added or removed since the parser
+    digest: int  # 4 bytes: the requested digest, 0 without
+    exited: int  # one byte: an action has executed `exit`
+    clone: int  # 4 bytes: the requested clone (ASKED), 0 without
+    resubmit: int  # 4 bytes: the field list of a requested resubmit, 0 without
+    recirculate: int  # 4 bytes: the field list of a requested recirculate, 0 without
     cut: int  # 4 bytes: one more than what truncate() leaves of the frame, 0 without
-    zeroed: int  # bytes from 0 that are cleared for every packet
+    zeroed: int  # bytes from 0 on that are cleared for every frame
     parsed: int  # 4 bytes: where the payload begins
-    base: int  # 4 bytes: how far lengths known only at run time have taken the parser
-    length: int  # 4 bytes: packet_length as headers come and go
-    key: int  # where table keys are put together
+    base: int  # 4 bytes: sum of the lengths, known only at run time, that the parser has passed
+    length: int  # 4 bytes: packet_length with added and removed headers
+    key: int  # where table keys are assembled
     buffer: int  # CHUNK bytes to move payload through
-    copying: int  # what is known of a frame while copies are made of it, see `copies`
-    trailer: int  # TRAILER bytes: how a frame has begun anew, see `again`
-    saved: int  # what was below `key` before the first copy, or when a frame was sent to begin anew
+    copying: int  # state of the frame while it is copied, see `replication`
+    trailer: int  # TRAILER bytes: how a frame has entered again, see `recirculation`
+    saved: int  # what was below `key` before the first copy, or when a frame was reinjected
     size: int
     usage: Usage
 
     def written(self, header: str) -> list[FieldRef]:
-        """The fields of a header that may differ from its raw image, in the order of the slots."""
+        """Return the fields of a header that may differ from its raw image, in the order of the slots."""
         whole = header in self.usage.whole
         return [r for r in self.slots if r.header == header and (whole or r in self.usage.written)]
 
 
 def slot_size(width: int) -> int:
-    """Bytes of the slot of a field of `width` bits, a power of two."""
+    """Return the bytes of the slot of a field of `width` bits, a power of two."""
     size = 1
     while size * 8 < width:
         size *= 2
@@ -97,7 +97,7 @@ def make_layout(program: Program, key_size: int) -> Layout:
         for f in h.type.fields
         if f.width <= WIDEST and (h.metadata or h.name in usage.whole or FieldRef(h.name, f.name) in touched)
     ]
-    # Standard metadata that no statement names need not exist, but for the one the target itself reads.
+    # Standard metadata that no statement names has no slot, except egress_spec, which the target reads.
     spec = FieldRef("standard_metadata", "egress_spec")
     kept = {*touched, spec}
     refs = [r for r in refs if r in kept or r.header in usage.whole or not program.headers[r.header].metadata]

@@ -39,12 +39,12 @@ _HEADER_WRITERS = {
 }
 
 
-_WHOLE = ("access_field", "dereference_header_stack", "==", "!=")  # may look at headers as a whole
-RESULTS = {"execute_meter": 2}  # which argument is written, where it is not the first
+_WHOLE = ("access_field", "dereference_header_stack", "==", "!=")  # may compare headers as a whole
+RESULTS = {"execute_meter": 2}  # the index of the written argument, where it is not 0
 
 
 def operands(expr: Expr | None) -> Iterator[Expr]:
-    """An expression and everything in it."""
+    """Yield an expression and everything in it."""
     if expr is None:
         return
     yield expr
@@ -83,7 +83,7 @@ def _primitives(program: Program, usage: Usage, primitives: Iterable[Primitive])
             for a in p.args:
                 if isinstance(a, Name):
                     usage.whole |= set(program.named(a))
-        # The first argument of most that writes a field is that field; whatever else it is, it is read.
+        # Most statements that write a field have it as their first argument; other arguments are read.
         at = RESULTS.get(p.op, 0)
         if len(p.args) > at and isinstance(target := p.args[at], FieldRef):
             usage.written.add(target)

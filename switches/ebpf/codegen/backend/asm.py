@@ -1,7 +1,7 @@
-"""LLVM IR for BPF: the builder's small vocabulary that the passes share.
+"""LLVM IR for BPF: the instructions that the passes use.
 
-Only `llvmlite.ir` is used here, which writes text. The LLVM library itself is loaded by the worker
-process alone, so a server does not carry it.
+Only `llvmlite.ir` is used here, which writes text. The LLVM library itself is loaded in the worker process
+only, so that a server does not keep it in memory.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ I8, I32, I64 = (ir.IntType(w) for w in (8, 32, 64))
 PTR = ir.PointerType()
 Value = Any  # llvmlite carries no types
 
-# The fd of map i in an instruction until the loader puts the real one in its place.
-_AT_ONCE = 512  # bytes of zeros; of more than 1,024 LLVM would make a call to memset(), which is not there
+_AT_ONCE = 512  # bytes of zeros; for more than 1,024, LLVM would call memset(), which does not exist
 
 
 class Helper(IntEnum):
@@ -64,7 +63,7 @@ class MapPool:
 
 
 def const(width: int, value: int) -> Value:
-    """A constant of type iN; `value` is taken modulo 2^N."""
+    """Return a constant of type iN; `value` is taken modulo 2^N."""
     return ir.Constant(ir.IntType(width), value % (1 << width))
 
 
@@ -79,11 +78,11 @@ class Asm:
         self._pseudo = ir.Function(module, ir.FunctionType(I64, [I64, I64]), "llvm.bpf.pseudo")
 
     def place(self, what: str, source: Source = NOWHERE) -> AbstractContextManager[None]:
-        """Say which part of the P4 program is written meanwhile, for errors of the kernel's verifier."""
+        """Name the part of the P4 program that is written inside, for errors of the kernel's verifier."""
         return self.debug_info.at(self.b, what, source)
 
     def block(self, name: str) -> Any:
-        """A new basic block, not yet placed under the builder."""
+        """Return a new basic block; the builder stays where it is."""
         return self.function.append_basic_block(name)
 
     def enter(self, block: Any) -> None:
@@ -96,7 +95,7 @@ class Asm:
             self.b.branch(block)
 
     def fit(self, value: Value, width: int) -> Value:
-        """Zero-extend or cut a value to iN."""
+        """Zero-extend or truncate a value to iN."""
         have = value.type.width
         if have == width:
             return value
@@ -105,7 +104,7 @@ class Asm:
         )
 
     def sext(self, value: Value, width: int) -> Value:
-        """Sign-extend or cut a value to iN."""
+        """Sign-extend or truncate a value to iN."""
         have = value.type.width
         if have == width:
             return value
@@ -114,19 +113,19 @@ class Asm:
         )
 
     def forget(self, value: Value) -> Value:
-        """The same i64, of which LLVM knows nothing: it leaves in the checks that the verifier wants."""
+        """Return the same i64 unknown to LLVM, so that it keeps the range checks that the verifier needs."""
         return self.b.asm(ir.FunctionType(I64, [I64]), "", "=r,0", [value], False)
 
     def here(self, value: Value) -> Value:
-        """The same pointer or i64, which LLVM has to have right here, and of which it knows nothing.
+        """Return the same pointer or i64, unknown to LLVM and computed at this place.
 
-        Left to itself it computes the address of every field before a loop, or loads the operands of a long
-        sum before the first addition, and has to keep them all on the stack, of which there are 512 bytes.
+        Otherwise LLVM computes the address of every field before a loop, or loads all operands of a long sum
+        before the first addition, and has to keep them all on the stack of 512 bytes.
         """
         return self.b.asm(ir.FunctionType(value.type, [value.type]), "", "=r,0", [value], True)
 
     def at(self, base: Value, offset: int | Value) -> Value:
-        """The address `offset` bytes beyond `base`."""
+        """Return the address `offset` bytes beyond `base`."""
         index = const(64, offset) if isinstance(offset, int) else self.fit(offset, 64)
         return self.b.gep(base, [index], inbounds=False, source_etype=I8)
 
@@ -174,24 +173,24 @@ class Asm:
             self.store(self.load(self.at(origin, from_offset + at), piece * 8), self.at(to, to_offset + at))
 
     def map_ptr(self, index: int) -> Value:
-        """The address of map `index` of the plan, for helpers."""
+        """Return the address of map `index` of the plan, for helpers."""
         handle = self.b.call(self._pseudo, [const(64, PSEUDO_MAP_FD), const(64, MAP_MARK + index)])
         return self.b.inttoptr(handle, PTR)
 
     def map_value(self, index: int) -> Value:
-        """The address of the only value of array map `index`; needs no look-up and no check."""
+        """Return the address of the only value of array map `index`, without look-up and null check."""
         handle = self.b.call(self._pseudo, [const(64, PSEUDO_MAP_VALUE), const(64, MAP_MARK + index)])
         return self.b.inttoptr(handle, PTR)
 
     def helper(self, which: Helper, *args: Value) -> Value:
-        """Call a helper; pointers go as they are, numbers as i64. Returns i64, or a pointer for look-ups."""
+        """Call a helper with pointers and i64s. Returns i64, or a pointer for look-ups."""
         result = PTR if which is Helper.MAP_LOOKUP_ELEM else I64
         values = [a if isinstance(a.type, ir.PointerType) else self.fit(a, 64) for a in args]
         signature = ir.FunctionType(result, [v.type for v in values])
         return self.b.call(_Callee(int(which), signature), values)
 
     def is_null(self, pointer: Value) -> Value:
-        """Whether a pointer is null, as i1."""
+        """Return whether a pointer is null, as i1."""
         return self.b.icmp_unsigned("==", pointer, ir.Constant(PTR, None))
 
 

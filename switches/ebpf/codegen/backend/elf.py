@@ -8,7 +8,7 @@ from linux.errors import SwitchError
 
 
 def section(data: bytes, name: str) -> bytes:
-    """The content of section `name`. Raises SwitchError when the file is not such an ELF or lacks it."""
+    """Return the content of section `name`. Raises SwitchError if the file is no such ELF or lacks it."""
     try:
         if data[:6] != b"\x7fELF\x02\x01":
             raise SwitchError("not a 64-bit little-endian ELF file")

@@ -1,16 +1,16 @@
-"""How much stack a compiled program takes: a kernel gives it 512 bytes (Documentation/bpf/verifier.rst)."""
+"""The stack that a compiled program uses, of which it has 512 bytes (Documentation/bpf/verifier.rst)."""
 
 from __future__ import annotations
 
 import struct
 
 LIMIT_BYTES = 512
-_FRAME = 10  # the register that points behind the stack
+_FRAME = 10  # r10, which points behind the stack
 _ADDRESS = {1: "source", 2: "destination", 3: "destination"}  # by class: LDX, ST, STX
 
 
 def beyond(code: bytes) -> list[int]:
-    """The instructions that read or write below the stack that there is."""
+    """Return the instructions that access memory below the stack's limit."""
     found = []
     for at in range(0, len(code), 8):
         opcode, registers, offset = struct.unpack_from("<BBh", code, at)

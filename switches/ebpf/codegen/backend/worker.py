@@ -1,7 +1,7 @@
-"""The worker: LLVM IR text in, a BPF object file out.
+"""The worker process: LLVM IR text in, a BPF object file out.
 
-It runs as a process of its own because LLVM ends the process on an error in its back end, and because
-the library's memory is of no use to a server that has its program.
+It is a process of its own because LLVM terminates its process on an error in the back end, and to release
+the memory of the library when the program is compiled.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from linux.errors import SwitchError
 CPU = "v3"
 # Without this, unaligned fields of a map value are read byte by byte.
 FEATURES = "+allows-misaligned-mem-access"
-# LLVM says of a program that takes too much stack only that it does. So it is let go on, up to what an offset
-# can say, and `stack` finds the part of the program.
+# LLVM does not say which part of a program takes too much stack. So it gets the largest limit that an offset
+# allows, and `stack` finds the part.
 STACK_BYTES = 32768
 TIMEOUT_S = 120
 
@@ -24,7 +24,7 @@ _TOO_FAR = "Branch target out of insn range"
 
 
 class CompilerError(SwitchError):
-    """LLVM would not take the program; the text is its last line."""
+    """LLVM refused the program; the text is its last line."""
 
 
 class TooLargeError(CompilerError):
@@ -52,7 +52,7 @@ def compile_ir(text: str) -> bytes:
 
 
 def emit(text: str) -> bytes:
-    """Compile in this process; may end it."""
+    """Compile in this process, which LLVM may terminate."""
     import llvmlite.binding as llvm
 
     llvm.set_option("", f"-bpf-stack-size={STACK_BYTES}")

@@ -1,7 +1,8 @@
-"""Hashes as code: the input goes byte by byte from fields in scratch memory through registers.
+"""Hashes as code: bytes of the input go from fields in scratch memory through registers.
 
-Which fields are in the input depends on which headers are valid, so it can shift by whole bytes or, rarely,
-by bits. The first is a matter of branches; for the second what follows is written once for each case.
+The fields in the input depend on the headers that are valid, so that the input can shift by whole bytes or,
+rarely, by bits. Shifts by bytes are branches; for shifts by bits the code behind them is written once for
+each case.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from switches.v1model.program import Program
 
 _CHUNK = 48  # bits taken at a time; with up to seven left over they fit a register
 _SLICES = 8  # bytes that one round of a CRC takes in
-_SHIFTS = 4  # headers whose length in bits is odd; each doubles what follows
+_SHIFTS = 4  # headers that are not whole bytes; each doubles the code behind it
 
 State = tuple[Value, ...]
 
 
 def crc_tables(kind: Crc) -> bytes:
-    """Table k has, for each byte, what it becomes after k more bytes of zeros: 32-bit numbers, 8 tables."""
+    """Return 8 tables of 32-bit numbers: table k maps a byte to its remainder after k more zero bytes."""
     top, mask = 1 << (kind.width - 1), (1 << kind.width) - 1
     low = int(f"{kind.polynomial:0{kind.width}b}"[::-1], 2)
 
@@ -74,7 +75,7 @@ class _CrcSink:
         return state
 
     def _round(self, rest: Value, data: Sequence[Value]) -> Value:
-        """The check is linear: each byte's part is looked up on its own, so that no look-up waits."""
+        """Add up to eight bytes. A CRC is linear: the bytes are looked up independently of each other."""
         b, width, count = self.gen.asm.b, self.kind.width, len(data)
         tables = self._tables()
         covered = width // 8
@@ -222,7 +223,7 @@ class HashWriter:
         self._payload = False
 
     def hash(self, calculation: Calculation) -> Value:
-        """The hash as a 64-bit number. Raises UnsupportedError for an algorithm that is not known."""
+        """Return the hash as a 64-bit number. Raises UnsupportedError for an unknown algorithm."""
         name, where = calculation.algorithm, str(calculation.source)
         if name not in HASHES:
             raise UnsupportedError(f"hash algorithm {name}", where)
@@ -275,7 +276,7 @@ class HashWriter:
             left = self._either([(after_left, ends), (left, absent)])
         if bits:
             state = sink.take(state, [b.shl(left, const(64, 8 - bits))])
-        if self._payload:  # it begins with the next byte, whether that is the upper or the lower of its word
+        if self._payload:  # it begins with the next byte, the upper or the lower byte of a word
             total, shift = state
             words = payload_sum(self.gen)
             swapped = b.or_(b.lshr(words, const(64, 8)), b.shl(b.and_(words, const(64, 255)), const(64, 8)))

@@ -37,7 +37,7 @@ TOLD = (*QUEUE_FIELDS, "egress_global_timestamp")
 
 
 def layout_queues(program: Program, layout: Layout, pool: MapPool) -> int | None:
-    """The map of the queues, by port, where the program asks for anything of them."""
+    """Return the map of the queues, by port, if the program reads anything about them."""
     if not any(FieldRef(STANDARD, name) in layout.usage.read for name in TOLD):
         return None
     return pool.add(MapSpec("queues", MapType.HASH, 4, SIZE, PORTS, NO_PREALLOC, lock=True))
@@ -107,7 +107,7 @@ def _slot(gen: CodegenContext, cell: Value, number: Value) -> Value:
 
 
 def _waiting(gen: CodegenContext, cell: Value, now: Value) -> Value:
-    """How many of the last frames have not left. They leave in order, so halves are left out in turn.
+    """Return how many of the last frames have not left, by binary search: they leave in order.
 
     Without branches: the verifier would follow each way through them.
     """
@@ -117,13 +117,13 @@ def _waiting(gen: CodegenContext, cell: Value, now: Value) -> Value:
     for k in reversed(range(_LOG)):
         probed = b.add(waiting, const(64, 1 << k))
         leaves = asm.load(_slot(gen, cell, b.sub(count, probed)), 64, 8)
-        later = b.lshr(b.sub(now, leaves), const(64, 63))  # 1 where that is still to come
+        later = b.lshr(b.sub(now, leaves), const(64, 63))  # 1 if it has not left yet
         waiting = b.add(waiting, b.shl(later, const(64, k)))
     return waiting
 
 
 def _wait(gen: CodegenContext, cell: Value, now: Value, length: Value) -> tuple[Value, Value]:
-    """For how long a frame will wait, and the moment when all that was sent has its tokens; both in ns."""
+    """Return how long a frame will wait, and when the bucket has paid for all frames; both in ns."""
     asm, b = gen.asm, gen.asm.b
 
     def word(at: int) -> Value:

@@ -60,14 +60,14 @@ class RandomStatements:
             some = b.select(whole, const(64, 1), span)
             scaled = self._scale(draw, some, e.interval(high).bits)
             number = b.add(b.select(whole, draw, scaled), base)
-            # With the bounds the wrong way round, BMv2 leaves the field as it is.
+            # If low is above high, BMv2 leaves the field as it is.
             ordered = b.icmp_unsigned("<=", base, e.value(high, 64))
             kept = asm.fit(self.gen.machine.read(target, p.source), 64)
             number = b.select(ordered, number, kept)
         self.gen.machine.write(target, asm.fit(number, field.width), p.source)
 
     def _scale(self, draw: Value, span: Value, bits: int) -> Value:
-        # Multiplying keeps the bias below 2^-32 and costs no division, where the product fits 64 bits.
+        # If the product fits 64 bits, multiplying keeps the bias below 2^-32 and needs no division.
         b = self.asm.b
         if bits < 32:
             return b.lshr(b.mul(draw, span), const(64, 32))

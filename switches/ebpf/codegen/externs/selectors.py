@@ -12,7 +12,7 @@ from switches.ebpf.plan.layouts import GROUP_LIMIT, TO_GROUP, VALUE_HEADER, Prof
 from switches.v1model.declarations import Action, ActionProfile
 from switches.v1model.program import Program
 
-_DEFAULT_SIZE = 1024  # where the program gives none
+_DEFAULT_SIZE = 1024  # if the program gives none
 
 
 def layout_profile(program: Program, profile: ActionProfile, pool: MapPool) -> ProfileLayout:
@@ -46,7 +46,7 @@ class SelectorWriter:
         self.asm = gen.asm
 
     def member(self, profile: ProfileLayout, value: Value, nothing: object) -> Value:
-        """The address of the member's value; control goes to `nothing` where there is none to choose."""
+        """Return the address of the member's value; control goes to `nothing` if there is none to choose."""
         asm, b = self.asm, self.asm.b
         kind, place = asm.load(value, 32, 4), asm.load(asm.at(value, VALUE_HEADER), 32, 4)
         selector = self.gen.program.profiles[profile.name].selector
@@ -75,7 +75,7 @@ class SelectorWriter:
     def _pick(
         self, profile: ProfileLayout, group_map: int, place: Value, hashed: Value, nothing: object
     ) -> Value:
-        """The member in place `hash modulo size` of a group, which is how BMv2 chooses."""
+        """Return the member in place `hash modulo size` of a group, as BMv2 chooses."""
         asm, b = self.asm, self.asm.b
         asm.store(place, self.gen.index_key, 4)
         group = asm.helper(Helper.MAP_LOOKUP_ELEM, asm.map_ptr(group_map), self.gen.index_key)

@@ -16,7 +16,7 @@ from switches.v1model.program import Program
 
 
 def key_width(program: Program, key: Expr) -> int:
-    """The width of an element of a select, in bits."""
+    """Return the width of an element of a select, in bits."""
     match key:
         case Lookahead(_, width):
             return width

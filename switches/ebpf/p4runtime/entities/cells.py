@@ -1,4 +1,4 @@
-"""Counter cells as clients see them: the kernel's only ever count up, so what they began at is kept here."""
+"""Counter cells as clients see them: those of the kernel only count up, so their start is kept here."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class CounterCells:
         self._base: dict[tuple[int, int], Counts] = {}
 
     def set(self, index: int, cells: int, cell: int, counts: Counts, tx: Transaction) -> None:
-        """Let a cell of counter map `index`, which has so many cells, go on from given counts."""
+        """Let a cell of counter map `index`, of `cells` cells, continue from given counts."""
         packets, octets = self._datapath.cell(index, cells, cell)
         key, before = (index, cell), self._base.get((index, cell))
         self._base[key] = (packets - counts[0], octets - counts[1])
@@ -34,24 +34,24 @@ class CounterCells:
         tx.on_undo(undo)
 
     def set_colours(self, meter: MeterLayout, cell: int, data: p4r.MeterCounterData, tx: Transaction) -> None:
-        """Let what a meter's cell has counted of each colour go on from given counts."""
+        """Let the counts of each colour of a meter's cell continue from given counts."""
         for colour, name in enumerate(_COLOURS):
             counts = getattr(data, name)
             place = METER_COLOURS * cell + colour
             self.set(meter.counter_map, meter.counters, place, (counts.packet_count, counts.byte_count), tx)
 
     def read_colours(self, meter: MeterLayout, cell: int) -> p4r.MeterCounterData:
-        """What a meter's cell has counted of each colour."""
+        """Return what a meter's cell has counted for each colour."""
         first = METER_COLOURS * cell
         counts = [self.read(meter.counter_map, meter.counters, first + i) for i in range(len(_COLOURS))]
         return p4r.MeterCounterData(green=counts[0], yellow=counts[1], red=counts[2])
 
     def read(self, index: int, cells: int, cell: int) -> p4r.CounterData:
-        """What a cell has counted."""
+        """Return what a cell has counted."""
         return self._shown(index, cell, self._datapath.cell(index, cells, cell))
 
     def read_all(self, index: int, cells: int) -> list[p4r.CounterData]:
-        """What all cells have counted."""
+        """Return what all cells have counted."""
         return [self._shown(index, at, raw) for at, raw in enumerate(self._datapath.cells(index, cells))]
 
     def _shown(self, index: int, cell: int, raw: Counts) -> p4r.CounterData:

@@ -43,7 +43,7 @@ class DigestEntries:
         tx.on_undo(lambda: self.queue.configure(number, before))
 
     def read(self, entity: p4r.Entity) -> Iterator[p4r.Entity]:
-        """One digest that is sent, or all."""
+        """Yield one digest that is sent, or all."""
         wanted = entity.digest_entry.digest_id
         if wanted and wanted not in self.schema.digests:
             raise P4RuntimeError(Code.NOT_FOUND, f"no digest {wanted}")
@@ -58,7 +58,7 @@ class DigestEntries:
 
 
 def digest_list(ready: ReadyList, schema: Schema, timestamp_ns: int) -> p4r.StreamMessageResponse:
-    """A list as the stream carries it; the time is that since the epoch."""
+    """Return a list as a stream message; `timestamp_ns` is since the epoch."""
     out = p4r.StreamMessageResponse()
     out.digest.digest_id, out.digest.list_id = ready.digest, ready.number
     out.digest.timestamp = timestamp_ns

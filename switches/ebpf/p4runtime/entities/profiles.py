@@ -103,7 +103,7 @@ class MemberEntries(_Entries):
             state.modify_member(number, action, tx)
 
     def read(self, entity: p4r.Entity) -> Iterator[p4r.Entity]:
-        """One member, all of a profile, or of all profiles."""
+        """Yield one member or group, all of a profile, or of all profiles."""
         wanted = entity.action_profile_member
         for profile in self._wanted(wanted.action_profile_id):
             members = self._state(profile).members
@@ -162,7 +162,7 @@ class GroupEntries(_Entries):
             state.modify_group(number, shares, tx)
 
     def read(self, entity: p4r.Entity) -> Iterator[p4r.Entity]:
-        """One group, all of a selector, or of all selectors."""
+        """Yield one member or group, all of a profile, or of all profiles."""
         wanted = entity.action_profile_group
         for profile in self._wanted(wanted.action_profile_id):
             groups = self._state(profile).groups

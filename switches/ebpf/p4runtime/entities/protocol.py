@@ -1,4 +1,4 @@
-"""What the modules for each kind of entity have in common."""
+"""The interface of the modules for each kind of entity."""
 
 from __future__ import annotations
 
@@ -17,4 +17,4 @@ class Entities(Protocol):
         """Plan an update. Raises P4RuntimeError."""
 
     def read(self, entity: p4r.Entity) -> Iterator[p4r.Entity]:
-        """Everything that an entity asks for; what it leaves out is a wildcard. Raises P4RuntimeError."""
+        """Yield everything that an entity asks for; unset fields are wildcards. Raises P4RuntimeError."""

@@ -9,7 +9,7 @@ from switches.ebpf.runtime.meters import Rates
 
 
 def read_rates(config: p4r.MeterConfig) -> Rates:
-    """A configuration from a message. Raises P4RuntimeError INVALID_ARGUMENT."""
+    """Read a configuration from a message. Raises P4RuntimeError INVALID_ARGUMENT."""
     numbers = (config.cir, config.cburst, config.pir, config.pburst)
     if any(n < 0 for n in numbers) or config.eburst:
         raise P4RuntimeError(Code.INVALID_ARGUMENT, "a meter takes no negative numbers and no eburst")
@@ -19,7 +19,7 @@ def read_rates(config: p4r.MeterConfig) -> Rates:
 
 
 def write_rates(rates: Rates, to: p4r.MeterConfig) -> None:
-    """A configuration into a message."""
+    """Write a configuration into a message."""
     to.cir, to.cburst, to.pir, to.pburst = (
         rates.committed,
         rates.committed_burst,

@@ -38,7 +38,7 @@ class RegisterEntries:
             datapath.set_register_cell(register, cell, value)
 
     def read(self, entity: p4r.Entity) -> Iterator[p4r.Entity]:
-        """One cell, all cells of a register, or of all registers."""
+        """Yield one cell, all cells of a register, or of all registers."""
         wanted = entity.register_entry
         if wanted.register_id and wanted.register_id not in self.schema.registers:
             raise P4RuntimeError(Code.NOT_FOUND, f"no register {wanted.register_id}")

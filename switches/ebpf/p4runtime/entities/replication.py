@@ -74,7 +74,7 @@ class ReplicationEntries:
         return Replication(replicas, text, length, session.class_of_service)
 
     def read(self, entity: p4r.Entity) -> Iterator[p4r.Entity]:
-        """One group or session, or all."""
+        """Yield one group or session, or all."""
         wanted = entity.packet_replication_engine_entry
         kind = wanted.WhichOneof("type")
         groups, sessions = self.running.multicast.entries, self.running.clones.entries
@@ -107,7 +107,7 @@ def _port(message: p4r.Replica | p4r.BackupReplica, ports: Container[int]) -> in
 
 
 def read_replicas(messages: Sequence[p4r.Replica], ports: Container[int]) -> tuple[Replica, ...]:
-    """The copies of a group or a session. Raises P4RuntimeError."""
+    """Read the copies of a group or a session. Raises P4RuntimeError."""
     replicas = []
     for m in messages:
         backups = tuple(Replica(_port(b, ports), b.instance) for b in m.backup_replicas)

@@ -56,7 +56,7 @@ class TableEntries:
                 self._modify(table, message, tx)
             else:
                 state = self.running.tables[table.name]
-                self._let_go(table, state.delete(table.read_ident(message), tx), tx)
+                self._release(table, state.delete(table.read_ident(message), tx), tx)
         except ExistsError as exc:
             raise P4RuntimeError(Code.ALREADY_EXISTS, f"table {table.name} has that entry already") from exc
         except NotThereError as exc:
@@ -73,7 +73,7 @@ class TableEntries:
             raise ExistsError
 
         def prepare(cell: int) -> None:
-            # Whatever the cell was used for by another entry.
+            # The cell may have been used by another entry.
             if table.layout.counter_map is not None:
                 counts = message.counter_data.packet_count, message.counter_data.byte_count
                 self.running.counters.set(table.layout.counter_map, table.layout.capacity, cell, counts, tx)
@@ -104,13 +104,13 @@ class TableEntries:
         self._check_resources(table, message)
         if message.HasField("action"):
             state.modify(self._entry(table, ident, message, tx), tx)
-            self._let_go(table, old, tx)
+            self._release(table, old, tx)
         self._set_resources(table, old, message, tx)
 
     def _write_constant(
         self, table: TableSchema, kind: p4r.Update.Type.ValueType, message: p4r.TableEntry, tx: Transaction
     ) -> None:
-        """Of an entry that the program has, only the counter and the meter can be changed."""
+        """Change the counter or the meter of an entry of the program; nothing else of it can change."""
         if kind != p4r.Update.MODIFY or message.HasField("action"):
             raise P4RuntimeError(Code.PERMISSION_DENIED, f"the entries of table {table.name} are constant")
         _, entry = self.find(message)
@@ -149,7 +149,7 @@ class TableEntries:
         return self._reference(table, message.action, tx)
 
     def _reference(self, table: TableSchema, action: p4r.TableAction, tx: Transaction) -> Reference:
-        """What an entry of a table with an action profile refers to."""
+        """Return what an entry of a table with an action profile refers to."""
         assert table.profile is not None
         layout = table.profile.layout
         profile = self.running.profiles[layout.name]
@@ -180,8 +180,8 @@ class TableEntries:
         profile.count(reference, 1, tx)
         return reference
 
-    def _let_go(self, table: TableSchema, old: Entry, tx: Transaction) -> None:
-        """An entry no longer refers to what it did."""
+    def _release(self, table: TableSchema, old: Entry, tx: Transaction) -> None:
+        """Release what a deleted or changed entry referred to."""
         if table.profile is None or not isinstance(old.action, Reference):
             return
         profile = self.running.profiles[table.profile.layout.name]
@@ -227,7 +227,7 @@ class TableEntries:
                 self.running.counters.set_colours(meter.layout, 0, message.meter_counter_data, tx)
 
     def find(self, message: p4r.TableEntry) -> tuple[TableSchema, Entry]:
-        """The table and the entry of a message that is no default. Raises P4RuntimeError NOT_FOUND."""
+        """Return table and entry of a message that is not for a default. Raises P4RuntimeError."""
         table = self.schema.table(message.table_id)
         entry = self.running.tables[table.name].entries.get(table.read_ident(message))
         if entry is None:
@@ -240,7 +240,7 @@ class TableEntries:
         self.running.counters.set(index, cells, cell, (data.packet_count, data.byte_count), tx)
 
     def counter_of(self, message: p4r.TableEntry) -> tuple[int, int, int]:
-        """The counter of an entry, or of a default: its map, how many cells that has, and which one it is.
+        """Return the counter of an entry or default: its map, the number of its cells, and the cell's index.
 
         Raises P4RuntimeError.
         """
@@ -255,7 +255,7 @@ class TableEntries:
         return index, cells, cell
 
     def meter_of(self, message: p4r.TableEntry) -> tuple[MeterState, int]:
-        """The direct meter of an entry, or of a default, and its cell. Raises P4RuntimeError."""
+        """Return the direct meter of an entry or default, and its cell. Raises P4RuntimeError."""
         table = self.schema.table(message.table_id)
         if message.is_default_action:
             meters, cell = self.running.default_meters, 0
@@ -268,7 +268,7 @@ class TableEntries:
     # -- reading -------------------------------------------------------------------------------------------
 
     def read(self, entity: p4r.Entity) -> Iterator[p4r.Entity]:
-        """The entries that are asked for, or defaults."""
+        """Yield the entries that are asked for, or defaults."""
         wanted = entity.table_entry
         if not wanted.table_id and wanted.match:
             raise P4RuntimeError(Code.INVALID_ARGUMENT, "a match without a table")
@@ -281,7 +281,7 @@ class TableEntries:
                 yield p4r.Entity(table_entry=entry)
 
     def selected_default(self, table: TableSchema, wanted: p4r.TableEntry) -> Iterator[p4r.TableEntry]:
-        """The default entry of a table, if it has one, with what else is asked for."""
+        """Yield the default entry of a table, if it has one, with the resources that are asked for."""
         state = self.running.tables[table.name]
         if state.default is None:
             return
@@ -296,16 +296,16 @@ class TableEntries:
         if wanted.HasField("counter_data") and table.counter_id and index is not None:
             entry.counter_data.CopyFrom(counters.read(index, 1, 0))
         if table.meter_id and table.name in self.running.default_meters:
-            self._tell_meter(self.running.default_meters[table.name], 0, wanted, entry)
+            self._add_meter(self.running.default_meters[table.name], 0, wanted, entry)
         yield entry
 
     def keyed(self, table: TableSchema, wanted: p4r.TableEntry) -> Iterator[p4r.TableEntry]:
-        """The entries, or the default, of a table that a read of their counters or meters is about."""
+        """Return the entries, or the default, of a table for a read of their counters or meters."""
         if wanted.is_default_action:
             return self.selected_default(table, wanted)
         return self.selected(table, wanted, only_keys=True)
 
-    def _tell_meter(self, meter: MeterState, cell: int, wanted: p4r.TableEntry, to: p4r.TableEntry) -> None:
+    def _add_meter(self, meter: MeterState, cell: int, wanted: p4r.TableEntry, to: p4r.TableEntry) -> None:
         rates = meter.rates.get(cell)
         if wanted.HasField("meter_config") and rates is not None:
             write_rates(rates, to.meter_config)
@@ -315,7 +315,7 @@ class TableEntries:
     def selected(
         self, table: TableSchema, wanted: p4r.TableEntry, only_keys: bool = False
     ) -> Iterator[p4r.TableEntry]:
-        """The entries of a table that a wildcard lets through, with what else it asks for.
+        """Yield the entries of a table that match a wildcard, with the resources that it asks for.
 
         With `only_keys`, one entry asked for that is not there raises P4RuntimeError NOT_FOUND.
         """
@@ -336,7 +336,7 @@ class TableEntries:
                     counts[entry.cell] if counts else self.running.counters.read(index, cells, entry.cell)
                 )
             if table.meter_id and table.name in self.running.direct_meters:
-                self._tell_meter(self.running.direct_meters[table.name], entry.cell, wanted, out)
+                self._add_meter(self.running.direct_meters[table.name], entry.cell, wanted, out)
             if wanted.HasField("time_since_last_hit") and table.layout.hit_map is not None:
                 idle = self.running.idle_ns(table.layout.hit_map, entry.cell)
                 out.time_since_last_hit.elapsed_ns = idle

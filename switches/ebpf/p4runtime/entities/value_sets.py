@@ -45,7 +45,7 @@ class ValueSetEntries:
         self.running.value_sets[known.name].set(ends, tx)
 
     def read(self, entity: p4r.Entity) -> Iterator[p4r.Entity]:
-        """One value set, or all."""
+        """Yield one value set, or all."""
         wanted = entity.value_set_entry.value_set_id
         numbers = [wanted] if wanted else list(self.schema.value_sets)
         for number in numbers:
