@@ -42,13 +42,10 @@ NOT_YET = {
     "hosts/mrc/endpoint.py is longer than 500 lines",
     "hosts/mrc/ev.py is longer than 500 lines",
     "hosts/mrc/requester.py is longer than 500 lines",
-    "switches/ebpf/codegen/actions.py is longer than 500 lines",
-    "switches/ebpf/p4runtime/server.py is longer than 500 lines",
     "testbed has more than 16 modules",
     "tests/hosts/mrc/test_mrc_endpoint.py is longer than 500 lines",
     "tests/hosts/mrc/test_mrc_nscc.py is longer than 500 lines",
     "tests/support has more than 16 modules",
-    "tests/support/p4_model.py is longer than 500 lines",
     "tests/switches/codegen/test_language.py is longer than 500 lines",
 }
 """What is still to be mended: entries only go."""

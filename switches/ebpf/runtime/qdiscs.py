@@ -109,25 +109,25 @@ def _add(tc: TrafficControl, ifindex: int, handle: int, parent: int, kind: str, 
 def _parsed(messages: Iterator[bytes]) -> Iterator[_Qdisc]:
     for body in messages:
         ifindex, handle, parent = struct.unpack_from("=iII", body, 4)
-        told = attributes(body[20:])
-        kind = told.get(_KIND, b"").rstrip(b"\0").decode(errors="replace")
-        yield _Qdisc(ifindex, handle, parent, kind, told.get(_OPTIONS, b""))
+        found = attributes(body[20:])
+        kind = found.get(_KIND, b"").rstrip(b"\0").decode(errors="replace")
+        yield _Qdisc(ifindex, handle, parent, kind, found.get(_OPTIONS, b""))
 
 
-def _rate(spec: bytes, told: Mapping[int, bytes], wide: int) -> tuple[int, int, int]:
+def _rate(spec: bytes, found: Mapping[int, bytes], wide: int) -> tuple[int, int, int]:
     """Return rate (bytes per second), overhead and minimum size (bytes) of a `struct tc_ratespec`."""
     _, _, overhead, _, least, rate = struct.unpack_from("=BBHhHI", spec)
-    if wide in told:
-        (rate,) = struct.unpack("=Q", told[wide])
+    if wide in found:
+        (rate,) = struct.unpack("=Q", found[wide])
     return rate, overhead, least
 
 
 def _tbf(root: _Qdisc, qdiscs: list[_Qdisc]) -> Shape | None:
-    told = attributes(root.options)
-    parms = told.get(_TBF_PARMS, b"")
+    found = attributes(root.options)
+    parms = found.get(_TBF_PARMS, b"")
     if len(parms) < 36:
         return None
-    rate, overhead, least = _rate(parms, told, _TBF_RATE64)
+    rate, overhead, least = _rate(parms, found, _TBF_RATE64)
     limit, ticks = struct.unpack_from("=II", parms, 24)
     leaf = next((q for q in qdiscs if q.parent >> 16 == root.handle >> 16 and q is not root), None)
     frames, room = _room(leaf, rate) if leaf is not None else (None, limit * 10**9 // max(rate, 1))
@@ -135,17 +135,17 @@ def _tbf(root: _Qdisc, qdiscs: list[_Qdisc]) -> Shape | None:
 
 
 def _htb(root: _Qdisc, classes: list[_Qdisc], qdiscs: list[_Qdisc]) -> Shape | None:
-    told = attributes(root.options)
-    (default,) = struct.unpack_from("=I", told.get(_HTB_INIT, bytes(12)), 8)
+    found = attributes(root.options)
+    (default,) = struct.unpack_from("=I", found.get(_HTB_INIT, bytes(12)), 8)
     tops = [c for c in classes if c.kind == "htb" and c.parent in (_ROOT, root.handle)]
     top = next((c for c in tops if c.handle & 0xFFFF == default), tops[0] if len(tops) == 1 else None)
     if top is None:
         return None
-    told = attributes(top.options)
-    parms = told.get(_HTB_PARMS, b"")
+    found = attributes(top.options)
+    parms = found.get(_HTB_PARMS, b"")
     if len(parms) < 32:
         return None
-    rate, overhead, least = _rate(parms, told, _HTB_RATE64)
+    rate, overhead, least = _rate(parms, found, _HTB_RATE64)
     # A class at the top cannot borrow: it needs tokens in both of its buckets.
     ticks = min(struct.unpack_from("=II", parms, 24))
     leaf = next((q for q in qdiscs if q.parent in (top.handle, root.handle | default)), None)

@@ -60,7 +60,7 @@ class _Tuple:
 
 @dataclass
 class TupleSpace:
-    """The server's view of the two maps. `priority` tells an entry's, as the program compares them."""
+    """The server's view of the two maps. It holds entries by their keys, and the tuples by their masks."""
 
     layout: TableLayout
     tuples: dict[tuple[int, ...], _Tuple] = field(default_factory=dict)

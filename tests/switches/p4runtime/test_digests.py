@@ -1,4 +1,4 @@
-"""Digests: what a frame asks for is told to the primary, once, until it is acknowledged."""
+"""Digests: a requested digest is sent to the primary once, until it is acknowledged."""
 
 from __future__ import annotations
 
@@ -76,14 +76,14 @@ def client(request: pytest.FixtureRequest, namespace: Namespace, tmp_path: Path)
         yield client
 
 
-def told(client: Client) -> tuple[int, int, list[list[int]]]:
+def contents(client: Client) -> tuple[int, int, list[list[int]]]:
     message = client.hear().digest
     data = [[int.from_bytes(m.bitstring, "big") for m in d.struct.members] for d in message.data]
     return message.digest_id, message.list_id, data
 
 
 @pytest.mark.root
-def test_what_is_learned_is_told_once(client: Client, namespace: Namespace) -> None:
+def test_a_message_is_sent_once_until_acknowledged(client: Client, namespace: Namespace) -> None:
     model = Interpreter(read_program(JSON))
     insert = p4r.Update.INSERT
     client.write(
@@ -93,17 +93,17 @@ def test_what_is_learned_is_told_once(client: Client, namespace: Namespace) -> N
     big = (1 << 128) - 3
     frames = [frame(0), frame(1), frame(1), frame(1, mac=(1 << 48) - 1), frame(3, address=big), frame(6)]
     compare_frames(namespace, model, frames)
-    heard = [told(client) for _ in range(4)]
+    received = [contents(client) for _ in range(4)]
     names = {number: name for name, number in IDS.items()}
     expected = list(dict.fromkeys((name, values) for name, values in model.learned))
-    assert [(names[digest], tuple(*data)) for digest, _, data in heard] == expected
-    # Acknowledged, it is told again; the others are not.
+    assert [(names[digest], tuple(*data)) for digest, _, data in received] == expected
+    # Once acknowledged, it is sent again; the others are not.
     ack = p4r.StreamMessageRequest()
-    ack.digest_ack.digest_id, ack.digest_ack.list_id = heard[0][:2]
+    ack.digest_ack.digest_id, ack.digest_ack.list_id = received[0][:2]
     client.send(ack)
     client.read(want("learn_t"))  # behind the acknowledgement on the same connection
     compare_frames(namespace, model, [frame(1, mac=(1 << 48) - 1), frame(1)])
-    assert told(client)[2] == [[7, 1]]
+    assert contents(client)[2] == [[7, 1]]
 
 
 @pytest.mark.root

@@ -242,7 +242,7 @@ def copies() -> list[p4r.Update]:
 
 
 def listen(client: Client) -> Counter[str | None]:
-    """Counts, as they come, what the server tells a client."""
+    """Counts the messages of the server to a client as they arrive."""
     counts: Counter[str | None] = Counter()
 
     def body() -> None:

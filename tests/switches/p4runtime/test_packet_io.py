@@ -1,4 +1,4 @@
-"""Packet-in and packet-out: frames to the CPU port are told to primaries, and theirs come in by it."""
+"""Packet-in and packet-out: frames for the CPU port go to primaries, and their packets are injected there."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def packet_out(payload: bytes, **values: int) -> p4r.StreamMessageRequest:
     return out
 
 
-def told(message: p4r.StreamMessageResponse) -> bytes:
+def payload_of(message: p4r.StreamMessageResponse) -> bytes:
     """The frame of a packet-in."""
     assert message.WhichOneof("update") == "packet", message
     values = [int.from_bytes(m.value, "big") for m in message.packet.metadata]
@@ -143,7 +143,7 @@ def test_packets_go_both_ways(client: Client, namespace: Namespace, model: Inter
         sockets[1].send(sent)
         out = model.run(1, sent)
         wanted = sorted(f for p, f in out if p == CPU)  # BMv2 makes copies in no order
-        assert sorted(told(client.hear()) for _ in wanted) == wanted
+        assert sorted(payload_of(client.hear()) for _ in wanted) == wanted
         assert receive(sockets[2], 1, 0.2 if sent[1] == 7 else 5) == [f for p, f in out if p == 2]
     for size, values in ((60, {"op": 0}), (1400, {"op": 2}), (8_000, {"group": 6, "op": 4})):
         payload = bytes(i * 3 & 0xFF for i in range(size))
@@ -152,14 +152,14 @@ def test_packets_go_both_ways(client: Client, namespace: Namespace, model: Inter
         out = model.run(CPU, head + payload)
         assert receive(sockets[2], 1) == [f for p, f in out if p == 2]
         wanted = sorted(f for p, f in out if p == CPU)  # BMv2 makes copies in no order
-        assert sorted(told(client.hear()) for _ in wanted) == wanted
+        assert sorted(payload_of(client.hear()) for _ in wanted) == wanted
     for s in sockets.values():
         s.close()
 
 
 @pytest.mark.root
-def test_what_does_not_fit_is_told_and_sent_nowhere(namespace: Namespace, tmp_path: Path) -> None:
-    """BMv2 tells nobody unless it is configured to."""
+def test_a_packet_out_that_does_not_fit_is_refused_and_not_sent(namespace: Namespace, tmp_path: Path) -> None:
+    """BMv2 reports nothing unless it is configured to."""
     with three_ports("ebpf", namespace, tmp_path, CPU) as client:
         client.become_primary()
         client.set_pipeline(PROGRAM.read_bytes(), p4info())
@@ -199,7 +199,7 @@ def test_primaries_only_send_and_hear(namespace: Namespace, tmp_path: Path, mode
         sender = namespace.packet_socket("h1")
         sender.send(frame(6))
         (want,) = (f for p, f in model.run(1, frame(6)) if p == CPU)
-        assert told(client.hear()) == told(other.hear()) == want
+        assert payload_of(client.hear()) == payload_of(other.hear()) == want
         backup.send(p4r.StreamMessageRequest(packet=p4r.PacketOut()))
         assert backup.hear().WhichOneof("update") == "error"  # and no packet before it
         sender.close()
@@ -245,11 +245,11 @@ def test_finsy_sends_and_receives(
         finally:
             switch.cancel()
 
-    told = asyncio.run(run())
+    received = asyncio.run(run())
     head = KEY.pack(0, 1, 0, 0, 0, 0)
     (sent,) = (f for p, f in model.run(CPU, head + bytes(range(100))) if p == 2)
     assert receive(listener, 1) == [sent]
-    assert [told] == [f for p, f in model.run(1, frame(6, 0, 99)) if p == CPU]
+    assert [received] == [f for p, f in model.run(1, frame(6, 0, 99)) if p == CPU]
     listener.close()
     sender.close()
 

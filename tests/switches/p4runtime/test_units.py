@@ -37,7 +37,7 @@ def test_byte_strings_that_do_not_fit() -> None:
 
 
 class Heard:
-    """A client of an arbiter that remembers what it was told."""
+    """A client of an arbiter that keeps its messages."""
 
     def __init__(self) -> None:
         self.messages: list[p4r.StreamMessageResponse] = []

@@ -1,4 +1,4 @@
-"""What the queue in front of a port tells, held against the kernel's queue itself."""
+"""The metadata of queues, compared with the queue of the kernel itself."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ REPORT = struct.Struct("!BBIIII6s6s")
 
 
 class Report:
-    """What a frame has to tell of its way through the queue; times in microseconds."""
+    """The queue metadata that a frame carries; times in microseconds."""
 
     def __init__(self, frame: bytes) -> None:
         _, self.rid, self.enq, self.enq_depth, self.waited, self.deq_depth, *times = REPORT.unpack_from(frame)
@@ -37,7 +37,7 @@ class Report:
 
 
 def since(later: int, earlier: int) -> int:
-    """Microseconds between two times of which either may have 32 bits: those begin anew every 71 minutes."""
+    """Microseconds between two times of which either may have 32 bits: those wrap every 71 minutes."""
     return (later - earlier) % (1 << 32)
 
 
@@ -120,7 +120,7 @@ def let_go(switch: Switch) -> None:
 
 def test_depth_and_wait_are_those_of_the_kernels_token_bucket(ebpf: Switch) -> None:
     tc(ebpf.ns, "qdisc", "add", "dev", "s2", "root", *SLOW)
-    told(ebpf, Shape(1_000, BURST_NS))
+    expect_shape(ebpf, Shape(1_000, BURST_NS))
     ebpf.send(30)
     waiting = ebpf.backlog()
     ebpf.send(1)
@@ -137,10 +137,10 @@ def test_depth_and_wait_are_those_of_the_kernels_token_bucket(ebpf: Switch) -> N
         assert since(r.egress, r.enq) == pytest.approx(r.waited, abs=1)
 
 
-def test_frames_come_when_they_were_told_to(ebpf: Switch) -> None:
+def test_frames_arrive_at_the_predicted_time(ebpf: Switch) -> None:
     tc(ebpf.ns, "qdisc", "add", "dev", "s2", "root", "tbf", "rate", "200kbit", "burst", "1000", "limit",
        "100000")  # fmt: skip
-    told(ebpf, Shape(25_000, 40_000_000))
+    expect_shape(ebpf, Shape(25_000, 40_000_000))
     ebpf.send(40)
     late = []
     for _ in range(40):
@@ -151,7 +151,7 @@ def test_frames_come_when_they_were_told_to(ebpf: Switch) -> None:
     assert sorted(late)[20] < 20_000
 
 
-def told(switch: Switch, expected: Shape | None, port: int = 2) -> None:
+def expect_shape(switch: Switch, expected: Shape | None, port: int = 2) -> None:
     """Wait until the program knows of a queue."""
 
     def shape() -> Shape | None:
@@ -163,7 +163,7 @@ def told(switch: Switch, expected: Shape | None, port: int = 2) -> None:
     assert (found is None) == (expected is None)
     if found is not None and expected is not None:
         assert (found.rate, found.burst_ns) == (expected.rate, pytest.approx(expected.burst_ns, rel=0.01))
-    # Netlink tells the switch before it reads a request that comes later.
+    # The switch receives the netlink message before it reads a later request.
     switch.client.read(p4r.Entity(table_entry=p4r.TableEntry()))
 
 
@@ -171,7 +171,7 @@ def test_a_class_of_htb_is_a_queue_as_mininet_sets_it(ebpf: Switch) -> None:
     tc(ebpf.ns, "qdisc", "add", "dev", "s2", "root", "handle", "5:0", "htb", "default", "1")
     slow = ("classid", "5:1", "htb", "rate", "8kbit", "burst", "2000", "cburst", "1000")
     tc(ebpf.ns, "class", "add", "dev", "s2", "parent", "5:0", *slow)
-    told(ebpf, Shape(1_000, 10**9))
+    expect_shape(ebpf, Shape(1_000, 10**9))
     ebpf.send(30)
     # Other than tbf, htb sends while it has any tokens at all, and so one frame more.
     waiting = ebpf.backlog()
@@ -184,7 +184,7 @@ def test_a_class_of_htb_is_a_queue_as_mininet_sets_it(ebpf: Switch) -> None:
 def test_what_is_lost_for_want_of_room_does_not_wait(ebpf: Switch) -> None:
     tc(ebpf.ns, "qdisc", "add", "dev", "s2", "root", "handle", "1:", *SLOW)
     tc(ebpf.ns, "qdisc", "add", "dev", "s2", "parent", "1:1", "pfifo", "limit", "6")
-    told(ebpf, Shape(1_000, BURST_NS))
+    expect_shape(ebpf, Shape(1_000, BURST_NS))
     ebpf.send(30)
     assert ebpf.backlog() == 6
     let_go(ebpf)
@@ -195,12 +195,12 @@ def test_what_is_lost_for_want_of_room_does_not_wait(ebpf: Switch) -> None:
     assert later.enq_depth == 0
 
 
-def test_a_queue_that_is_taken_away_tells_nothing_any_more(ebpf: Switch) -> None:
+def test_a_removed_queue_gives_no_metadata(ebpf: Switch) -> None:
     tc(ebpf.ns, "qdisc", "add", "dev", "s2", "root", *SLOW)
-    told(ebpf, Shape(1_000, BURST_NS))
+    expect_shape(ebpf, Shape(1_000, BURST_NS))
     ebpf.send(12)
     tc(ebpf.ns, "qdisc", "del", "dev", "s2", "root")
-    told(ebpf, None)
+    expect_shape(ebpf, None)
     ebpf.reports(4, timeout=0.5)
     ebpf.send(1)
     assert [(r.enq_depth, r.waited) for r in ebpf.reports(1)] == [(0, 0)]
@@ -208,7 +208,7 @@ def test_a_queue_that_is_taken_away_tells_nothing_any_more(ebpf: Switch) -> None
 
 def test_each_copy_asks_the_queue_of_its_own_port(ebpf: Switch) -> None:
     tc(ebpf.ns, "qdisc", "add", "dev", "s2", "root", *SLOW)
-    told(ebpf, Shape(1_000, BURST_NS))
+    expect_shape(ebpf, Shape(1_000, BURST_NS))
     group = p4r.Update(type=p4r.Update.INSERT)
     entry = group.entity.packet_replication_engine_entry.multicast_group_entry
     entry.multicast_group_id = 1

@@ -1,4 +1,4 @@
-"""Clones, resubmit and recirculate: what begins anew, with which metadata, and what comes of it."""
+"""Clones, resubmit and recirculate: which frames enter again, with which metadata, and what becomes of them."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def test_clones_are_made_alike(switch: Switch, namespace: Namespace) -> None:
 
 
 @pytest.mark.root
-def test_frames_begin_anew_alike(switch: Switch, namespace: Namespace) -> None:
+def test_frames_enter_again_alike(switch: Switch, namespace: Namespace) -> None:
     rng = random.Random(4)
     for op in (RESUBMIT, RECIRCULATE, CUT_A_COPY, 0):
         compare_copies(namespace, switch.model, list(frames(rng, op)))

@@ -293,15 +293,15 @@ def test_a_default_entry_has_a_counter_and_a_meter(ebpf: Switch, namespace: Name
     assert counts(hit.direct_counter_entry.data) == (1, SIZE)
 
 
-def test_idle_times_are_told(ebpf: Switch, namespace: Namespace) -> None:
+def test_idle_entries_are_notified(ebpf: Switch, namespace: Namespace) -> None:
     s, entry = ebpf, ebpf.entry(1)
     entry.idle_timeout_ns = 20_000_000
     entry.metadata, entry.controller_metadata = b"tag", 77
     s.client.write(insert(entry), insert(s.entry(2)))
     note = s.client.hear().idle_timeout_notification
-    (told,) = note.table_entry
-    assert (told.match, told.idle_timeout_ns, told.metadata) == (entry.match, 20_000_000, b"tag")
-    assert told.controller_metadata == 77
+    (notified,) = note.table_entry
+    assert (notified.match, notified.idle_timeout_ns, notified.metadata) == (entry.match, 20_000_000, b"tag")
+    assert notified.controller_metadata == 77
     wanted = p4r.Entity(table_entry=p4r.TableEntry(table_id=entry.table_id))
     wanted.table_entry.time_since_last_hit.SetInParent()
     before = {e.table_entry.match[0].exact.value: e.table_entry for e in s.client.read(wanted)}

@@ -44,7 +44,7 @@ def layout_queues(program: Program, layout: Layout, pool: MapPool) -> int | None
 
 
 def look_at_queue(gen: CodegenContext, port: Value) -> None:
-    """Write what the queue of a port tells a frame that is about to join it."""
+    """Set the metadata of a frame that is about to join the queue of a port."""
     asm, b = gen.asm, gen.asm.b
     now = asm.helper(Helper.KTIME_GET_NS)
     for name in ("enq_timestamp", "egress_global_timestamp"):
