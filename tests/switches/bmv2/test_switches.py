@@ -57,7 +57,7 @@ def test_a_switch_that_ends_at_its_start_is_named_with_its_last_words_at_once(
     assert target.pids() == []
 
 
-def test_each_switch_has_a_log_and_on_wish_captures(
+def test_each_switch_has_a_log_and_captures_if_asked_for(
     namespace: Namespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(PCAP_VARIABLE, str(tmp_path / "pcap"))

@@ -13,6 +13,7 @@ from switches.ebpf.p4runtime.schema import Schema, TableSchema, bind
 from switches.ebpf.p4runtime.status import Code, P4RuntimeError, batch_status
 from switches.ebpf.p4runtime.values import decode, encode
 from switches.ebpf.plan.compiled import Compiled
+from switches.ebpf.plan.source_map import SourceMap
 from switches.ebpf.runtime.entries import Entry, ExistsError, NotThereError, TableFullError
 from switches.ebpf.runtime.table_state import TableState
 from switches.ebpf.runtime.transaction import Transaction
@@ -112,7 +113,7 @@ def entry_of(table: TableSchema, message: p4r.TableEntry) -> Entry:
 
 def schema_of(json: bytes, info: p4i.P4Info) -> Schema:
     program = read_program(json)
-    return bind(info, Compiled(program, translate(program).plan, b""))
+    return bind(info, Compiled(program, translate(program).plan, b"", SourceMap()))
 
 
 @pytest.fixture(scope="module")

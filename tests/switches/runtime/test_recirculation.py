@@ -1,4 +1,4 @@
-"""Clones, resubmit and recirculate: which frames enter again, with which metadata, and what becomes of them."""
+"""Clones, resubmit and recirculate: which frames enter again, their metadata, and what becomes of them."""
 
 from __future__ import annotations
 
