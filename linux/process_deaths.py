@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import queue
 import threading
 import time
@@ -38,6 +39,7 @@ class DeathWatch:
         self._deaths: queue.SimpleQueue[Death] = queue.SimpleQueue()
         self._pids = dict(pids)
         self._ended = threading.Event()
+        self._notice = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._thread = threading.Thread(target=self._watch, name="death-watch", daemon=True)
 
     def __enter__(self) -> Self:
@@ -49,6 +51,11 @@ class DeathWatch:
     ) -> None:
         self._ended.set()
         self._thread.join()
+        os.close(self._notice)
+
+    def fileno(self) -> int:
+        """Return a descriptor that is readable when a death has been noticed."""
+        return self._notice
 
     def add(self, name: str, pid: int) -> None:
         """Watches one more process."""
@@ -56,6 +63,8 @@ class DeathWatch:
 
     def wait(self, timeout_s: float) -> Death | None:
         """The next death that was not told yet, or None when the time is over."""
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self._notice)
         with contextlib.suppress(queue.Empty):
             return self._deaths.get(timeout=timeout_s) if timeout_s > 0 else self._deaths.get_nowait()
         return None
@@ -69,6 +78,7 @@ class DeathWatch:
                 if pid not in told and _task_exiting(Path(f"/proc/{pid}")):
                     told.add(pid)
                     self._deaths.put(Death(name, before, time.monotonic_ns()))
+                    os.eventfd_write(self._notice, 1)
             before = looked
 
 

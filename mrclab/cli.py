@@ -33,12 +33,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--verbose", action="store_true", help="say on stderr what is going on")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    run = commands.add_parser("run", help="run an experiment on a fabric of its own")
+    run = commands.add_parser("run", help="run a scenario on a fabric of its own")
     run.add_argument("scenario", metavar="SCENARIO", help="a shipped scenario (link-kill) or a YAML file")
     run.add_argument("--target", choices=TARGETS, default=os.environ.get("MRCLAB_TARGET", "auto"))
     run.add_argument("--topology", metavar="T", help="a shipped topology (tiny, lab, wide) or a YAML file")
     run.add_argument("--trials", type=int, metavar="N", help="how many faults, or repetitions")
-    run.add_argument("--seed", type=int, metavar="S", help="which links, in which order")
+    run.add_argument("--seed", type=int, metavar="S", help="of places, paths and bytes")
     run.add_argument("--out", metavar="DIR", help="where results go (default: results/<scenario>/<time>/)")
     run.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="override a key of the scenario"
@@ -48,15 +48,19 @@ def _parser() -> argparse.ArgumentParser:
 
     soak = commands.add_parser("soak", help="run streams under random faults and account for every byte")
     soak.add_argument(
-        "soak", metavar="SOAK", nargs="?", default="random-faults", help="a shipped soak or a YAML file"
+        "soak",
+        metavar="SOAK",
+        nargs="?",
+        default="random-faults",
+        help="a shipped scenario or a YAML file (random-faults)",
     )
     soak.add_argument("--duration", metavar="TIME", help="of traffic, such as '30 s' or 1h")
-    soak.add_argument("--target", choices=TARGETS, default=os.environ.get("MRCLAB_TARGET"))
+    soak.add_argument("--target", choices=TARGETS, default=os.environ.get("MRCLAB_TARGET", "auto"))
     soak.add_argument("--topology", metavar="T", help="a shipped topology (tiny, lab, wide) or a YAML file")
     soak.add_argument("--seed", type=int, metavar="S", help="of messages and faults")
-    soak.add_argument("--out", metavar="DIR", help="where results go (default: results/<soak>/<time>/)")
+    soak.add_argument("--out", metavar="DIR", help="where results go (default: results/<scenario>/<time>/)")
     soak.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="override a key of the soak"
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="override a key of the scenario"
     )
     soak.set_defaults(do=_soak)
 

@@ -52,13 +52,13 @@ def progress(console: Console, what: str, total: int) -> Iterator[tuple[Say, Ste
 
 def repeat(args: argparse.Namespace, scenario: str) -> list[str]:
     """Return the command that runs a scenario again as it was run."""
-    return ["mrclab", "run", *asked_for(args, scenario, ("target", "topology", "trials", "seed"))]
+    return ["mrclab", "run", *asked_for(args, scenario, ("target", "topology", "trials", "seed", "duration"))]
 
 
 def asked_for(args: argparse.Namespace, name: str, options: Sequence[str]) -> list[str]:
     """Return the words that reproduce a run: ``name``, the given ``options``, every ``--set``."""
     words = [name]
     for option in options:
-        if getattr(args, option) is not None:
+        if getattr(args, option, None) is not None:
             words += [f"--{option}", str(getattr(args, option))]
     return words + [word for setting in args.set for word in ("--set", setting)]

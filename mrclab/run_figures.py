@@ -8,9 +8,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from experiments.spec.comparison import Comparison, load_comparison
+from experiments.spec.model import Scenario
 from mrclab.output import directory, repeat
-from mrclab.run_comparison import compare_transports
+from mrclab.run_scenario import run_and_report, scenario_of
 from switches.target import select_target
 from testbed.doctor import require_machine
 
@@ -18,30 +18,18 @@ FIGURES = "figures"
 
 
 def listed_figures() -> tuple[str, ...]:
-    """The scenarios that make up ``figures``, in order."""
+    """Return the scenarios that make up ``figures``, in order."""
     text = files("experiments").joinpath("scenarios", "figures.txt").read_text(encoding="utf-8")
     lines = (line.partition("#")[0].strip() for line in text.splitlines())
     return tuple(line for line in lines if line)
 
 
 def run_figures(args: argparse.Namespace) -> int:
-    """Runs all, goes on after one that fails, and writes ``index.html``; 1 where one failed or was damaged.
+    """Run all, go on after one that fails, and write ``index.html``; return 1 where one failed.
 
     All scenarios are read and checked before the first one runs. Raises InputError, MachineError.
     """
-    scenarios = [
-        load_comparison(
-            name,
-            topology=args.topology,
-            target=args.target,
-            repetitions=args.trials,
-            seed=args.seed,
-            settings=args.set,
-        )
-        for name in listed_figures()
-    ]
-    for scenario in scenarios:
-        scenario.check_against(scenario.fabric())
+    scenarios = [scenario_of(args, name) for name in listed_figures()]
     if args.dry_run:
         print("\n".join(f"{s.name}: {s.claim}" for s in scenarios))
         return 0
@@ -50,7 +38,7 @@ def run_figures(args: argparse.Namespace) -> int:
     return _run_all(scenarios, directory(args.out, FIGURES), Console(), args)
 
 
-def _run_all(scenarios: list[Comparison], out: Path, console: Console, args: argparse.Namespace) -> int:
+def _run_all(scenarios: list[Scenario], out: Path, console: Console, args: argparse.Namespace) -> int:
     from experiments.report.page.write import write_index
 
     done: list[Path] = []
@@ -59,7 +47,7 @@ def _run_all(scenarios: list[Comparison], out: Path, console: Console, args: arg
         place = out / scenario.name
         place.mkdir()
         try:
-            result = compare_transports(scenario, place, console, repeat(args, scenario.name))
+            result = run_and_report(scenario, place, console, repeat(args, scenario.name))
         except RuntimeError as error:
             console.print(f"{scenario.name} failed: {error}", style="bold red")
             failed.append(scenario.name)

@@ -12,11 +12,16 @@ from pydantic_core.core_schema import no_info_plain_validator_function
 
 from linux.errors import InputError
 from topologies.units import RATE_PATTERN, SIZE_PATTERN, TIME_PATTERN, rate_bps, shown, size_bytes, time_ns
-from topologies.yaml_lines import YamlDocument, dotted
+from topologies.yaml_lines import KeyPath, YamlDocument, dotted
 
 Model = TypeVar("Model", bound="YamlModel")
 
-_UNKNOWN, _MISSING, _NO_MAPPING = "unknown_key", "missing_key", "no_mapping"
+_UNKNOWN, _MISSING, _NO_MAPPING, _WRONG = "unknown_key", "missing_key", "no_mapping", "wrong"
+
+
+def wrong(message: str, *keys: str | int) -> PydanticCustomError:
+    """Return the error of a model's check. ``keys`` lead from the model to the value that is wrong."""
+    return PydanticCustomError(_WRONG, "{text}", {"text": message, "below": keys})
 
 
 class YamlModel(BaseModel):
@@ -60,11 +65,11 @@ def _input_error(document: YamlDocument, error: ValidationError) -> InputError:
     """Return the error to show: the first in the document, and of those of one key the innermost."""
 
     def order(details: ErrorDetails) -> tuple[int, int]:
-        path = document.known(details["loc"])
+        path = document.known(_loc(details))
         return document.place(path[:1]).line or 0, -len(path)
 
     details = min(error.errors(include_url=False), key=order)
-    path = document.known(details["loc"])
+    path = document.known(_loc(details))
     context = details.get("ctx", {})
     if details["type"] == _UNKNOWN:
         part = dotted(path) if path else context["what"]
@@ -79,6 +84,10 @@ def _input_error(document: YamlDocument, error: ValidationError) -> InputError:
     return document.error(f"{dotted(path)}{joint}{message}", path)
 
 
+def _loc(details: ErrorDetails) -> KeyPath:
+    return (*details["loc"], *details.get("ctx", {}).get("below", ()))
+
+
 _TYPES = {
     "int_type": "a whole number",
     "int_from_float": "a whole number",
@@ -88,6 +97,7 @@ _TYPES = {
     "list_type": "a list",
     "tuple_type": "a list",
     "dict_type": "a mapping (key: value)",
+    "model_attributes_type": "a mapping (key: value)",
     "none_required": "empty",
 }
 
@@ -96,6 +106,12 @@ def _message(details: ErrorDetails) -> str:
     kind, value, context = details["type"], details["input"], details.get("ctx", {})
     if kind == "value_error":
         return str(context["error"])
+    if kind == "union_tag_invalid":
+        return f"needs a kind ({context['expected_tags'].replace(chr(39), '')}), not {shown(context['tag'])}"
+    if kind == "union_tag_not_found":
+        return "needs 'kind'"
+    if kind == "too_short":
+        return "is empty"
     if kind in _TYPES:
         quoted = "" if isinstance(value, dict | list) else f", not {shown(value)}"
         return f"must be {_TYPES[kind]}{quoted}"

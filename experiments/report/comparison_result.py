@@ -13,7 +13,7 @@ from importlib.resources import files
 from typing import Any
 
 from experiments.measure.statistics import CONFIDENCE, RESAMPLES, summarise
-from experiments.spec.comparison import Comparison
+from experiments.spec.model import Scenario
 from experiments.spec.transports import Transport
 
 SCHEMA = "mrclab.comparison/1"
@@ -43,7 +43,7 @@ RECOVERY = ("detect_us", "switch_us", "whole_us")
 
 
 def comparison_result(
-    comparison: Comparison,
+    comparison: Scenario,
     target: str,
     topology: str,
     repetitions: Mapping[str, Sequence[Mapping[str, Any]]],

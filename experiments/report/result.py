@@ -17,7 +17,7 @@ import numpy as np
 from experiments.measure import analysis
 from experiments.measure.analysis import TIMES, Measured, Trial
 from experiments.measure.validity import Validity
-from experiments.spec.scenario import Scenario
+from experiments.spec.model import Scenario
 
 SCHEMA = "mrclab.result/1"
 

@@ -1,4 +1,4 @@
-"""The fabric that a transport of a comparison runs on: our switches, or routers with FRRouting."""
+"""The fabric that a transport runs on: our switches, or routers with FRRouting."""
 
 from __future__ import annotations
 
@@ -26,39 +26,42 @@ class FaultMaker(Protocol):
     """Makes and undoes faults: testbed.faults for switches, testbed.frr.faults for routers."""
 
     def prepare(self, fault: Fault) -> None:
-        """Gets ready what a fault will need."""
+        """Get ready what a fault will need."""
 
     def apply(self, fault: Fault) -> Moment:
-        """Makes a fault."""
+        """Make a fault."""
 
     def undo(self, where: str) -> Moment:
-        """Undoes the fault of a place."""
+        """Undo the fault of a place."""
+
+    def forget(self, where: str) -> None:
+        """Take a fault as undone: its switch lost it when it ended."""
 
 
 class RunningFabric(Protocol):
-    """What a session needs of a fabric that is up."""
+    """What a repetition needs of a fabric that is up."""
 
     @property
     def network(self) -> FabricNetwork:
-        """Namespaces and cables."""
+        """Return namespaces and cables."""
 
     @property
     def fabric(self) -> Fabric:
-        """The model of it."""
+        """Return the model of it."""
 
     @property
     def faults(self) -> FaultMaker:
-        """What breaks it."""
+        """Return what breaks it."""
 
     @property
     def target_name(self) -> str:
-        """What runs the switches; empty for routers."""
+        """Return what runs the switches; empty for routers."""
 
 
 def bring_up(
     fabric: Fabric, target: str, transport: Transport, logs: Path
 ) -> AbstractContextManager[RunningFabric]:
-    """Brings up what the transport's routing asks for; it goes down at the end of the ``with``.
+    """Bring up what the transport's routing asks for; it goes down at the end of the ``with``.
 
     Raises what Lab.up and FrrFabric.up raise, MachineError also where the kernel lacks the transport.
     """
@@ -75,7 +78,7 @@ def bring_up(
 
 @contextmanager
 def _switched(fabric: Fabric, target: str, transport: Transport, logs: Path) -> Iterator[Lab]:
-    """Our switches, with routes for plain IPv6 and the kernel's addresses where the transport needs them."""
+    """Yield our switches, with plain IPv6 routes and kernel addresses where the transport needs them."""
     with Lab.up(fabric, target, logs) as lab:
         if transport.routing == "ecmp":
             lab.controller.install_ecmp()

@@ -1,122 +1,110 @@
-"""Making and undoing the faults of a schedule on a running fabric, with a record of each."""
+"""Making and undoing faults on a running fabric, with a record of each: the one maker of all schedules."""
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import cast
 
 from controller.fault_kinds import Direction, Fault, Moment
 from experiments.measure.faults import FaultRecord
-from experiments.run.fabrics import RunningFabric
-from experiments.spec.fault_schedule import BUSIEST, PlannedFault
+from experiments.run.fabrics import FaultMaker
+from experiments.spec.fault_schedule import PlannedFault
+from experiments.spec.faults import BUSIEST
 
-
-@dataclass(order=True, slots=True)
-class _Action:
-    at_ns: int
-    order: int
-    fault: PlannedFault = field(compare=False)
-    mend: bool = field(compare=False)
+Note = Callable[[PlannedFault, int, bool], None]
 
 
 @dataclass(slots=True)
 class _Made:
     fault: PlannedFault
     moment: Moment
-    mended: Moment | None = None
+    undone: Moment | None = None
 
 
 class Injector:
-    """Carries out a schedule: ``next_ns`` says when the next action is due, ``act`` does what is due.
+    """Makes planned faults, undoes them, and keeps a record of each in the order in which they were made.
 
-    ``undo_all`` mends what is still broken; call it whatever happened.
+    ``note`` is called with each fault that was made (False) or undone (True), and when. ``busiest`` is the
+    place that a fault on the busiest link breaks. Call ``undo_all`` whatever happened.
     """
 
-    def __init__(
-        self,
-        lab: RunningFabric,
-        schedule: Sequence[PlannedFault],
-        start_ns: int,
-        tell: Callable[[PlannedFault, int, bool], None] = lambda fault, t_ns, mended: None,
-    ) -> None:
-        """``tell`` learns each fault that was made or mended, and when."""
-        self._lab = lab
-        self._tell = tell
-        self._actions: list[_Action] = []
-        self._made: dict[int, _Made] = {}
-        self.late_ns = 0
-        """By how much the latest of all was made or mended after it was due."""
-        for number, fault in enumerate(schedule):
-            self._actions.append(_Action(start_ns + fault.at_ns, 2 * number + 1, fault, False))
-            if fault.until_ns is not None:
-                # Mending comes before breaking where both are due at once.
-                self._actions.append(_Action(start_ns + fault.until_ns, 2 * number, fault, True))
-        heapq.heapify(self._actions)
+    def __init__(self, faults: FaultMaker, note: Note = lambda fault, t_ns, undone: None) -> None:
+        self._faults = faults
+        self._note = note
+        self._made: list[_Made | FaultRecord | None] = []
+        self.busiest: str | None = None
 
-    def prepare(self) -> None:
-        """Opens what the faults will need, so that opening it does not widen their moments."""
-        for fault in {action.fault.place: action.fault for action in self._actions}.values():
-            if fault.place != BUSIEST:
-                self._lab.faults.prepare(_fault(fault))
+    def _placed(self, fault: PlannedFault) -> PlannedFault:
+        if fault.place != BUSIEST or self.busiest is None:
+            return fault
+        return replace(fault, place=self.busiest)
 
-    @property
-    def asks_for_the_busiest(self) -> bool:
-        """Whether a fault is to strike the link that then carries most."""
-        return any(action.fault.place == BUSIEST for action in self._actions)
+    def prepare(self, fault: PlannedFault) -> None:
+        """Open what a fault will need, so that opening it does not widen the fault's moment."""
+        if self._placed(fault).place != BUSIEST:
+            self._faults.prepare(_fault(self._placed(fault)))
 
-    def resolve(self, busiest: str) -> None:
-        """Names the link that carries most."""
-        for action in self._actions:
-            if action.fault.place == BUSIEST:
-                action.fault = replace(action.fault, place=busiest)
-        self.prepare()
+    def make(self, fault: PlannedFault) -> int:
+        """Make a fault; return its number, by which it is undone. Raises what the fabric's faults raise."""
+        fault = self._placed(fault)
+        moment = self._faults.apply(_fault(fault))
+        self._made.append(_Made(fault, moment))
+        self._note(fault, moment.t_after_ns, False)
+        return len(self._made) - 1
 
-    @property
-    def next_ns(self) -> int | None:
-        """When the next action is due; None where none is left."""
-        return self._actions[0].at_ns if self._actions else None
+    def undo(self, number: int) -> None:
+        """Undo a fault that was made. Again is harmless. Raises what the fabric's faults raise."""
+        made = self._made[number]
+        if isinstance(made, _Made) and made.undone is None:
+            made.undone = self._faults.undo(made.fault.place)
+            self._note(made.fault, made.undone.t_after_ns, True)
 
-    def act(self, now: Callable[[], int]) -> None:
-        """Does everything that is due."""
-        while self._actions and self._actions[0].at_ns <= now():
-            action = heapq.heappop(self._actions)
-            self.late_ns = max(self.late_ns, now() - action.at_ns)
-            if action.mend:
-                self._mend(action.order // 2)
-            else:
-                number = action.order // 2
-                moment = self._lab.faults.apply(_fault(action.fault))
-                self._made[number] = _Made(action.fault, moment)
-                self._tell(action.fault, moment.t_after_ns, False)
-
-    def _mend(self, number: int) -> None:
-        made = self._made.get(number)
-        if made is not None and made.mended is None:
-            made.mended = self._lab.faults.undo(made.fault.place)
-            self._tell(made.fault, made.mended.t_after_ns, True)
+    def forget(self, number: int) -> None:
+        """Drop a fault without undoing it: its switch ended, and lost it."""
+        made, self._made[number] = self._made[number], None
+        if isinstance(made, _Made):
+            self._faults.forget(made.fault.place)
 
     def undo_all(self) -> None:
-        """Mends what is broken and forgets what is still to come."""
-        self._actions.clear()
-        for number in self._made:
-            self._mend(number)
+        """Undo everything that is still broken."""
+        for number in range(len(self._made)):
+            self.undo(number)
 
-    def records(self) -> list[FaultRecord]:
-        """What was broken and when, in the order in which it was."""
-        return [
-            FaultRecord(
-                kind=made.fault.kind,
-                where=made.fault.place,
-                t_before_ns=made.moment.t_before_ns,
-                t_after_ns=made.moment.t_after_ns,
-                restore_before_ns=made.mended.t_before_ns if made.mended else None,
-                restore_after_ns=made.mended.t_after_ns if made.mended else None,
-                direction=made.fault.direction,
-            )
-            for made in self._made.values()
-        ]
+    def broken(self, place: str) -> bool:
+        """Return True if a fault at a place is in force."""
+        return any(
+            isinstance(made, _Made) and made.undone is None and made.fault.place == place
+            for made in self._made
+        )
+
+    def add(self, record: FaultRecord) -> None:
+        """Add a fault that nobody asked for."""
+        self._made.append(record)
+
+    def __len__(self) -> int:
+        return sum(made is not None for made in self._made)
+
+    def records(self) -> tuple[FaultRecord, ...]:
+        """Return what was broken and when, in the order in which it was."""
+        return tuple(
+            made if isinstance(made, FaultRecord) else _record(made)
+            for made in self._made
+            if made is not None
+        )
+
+
+def _record(made: _Made) -> FaultRecord:
+    return FaultRecord(
+        kind=made.fault.kind,
+        where=made.fault.place,
+        t_before_ns=made.moment.t_before_ns,
+        t_after_ns=made.moment.t_after_ns,
+        restore_before_ns=made.undone.t_before_ns if made.undone else None,
+        restore_after_ns=made.undone.t_after_ns if made.undone else None,
+        direction=made.fault.direction,
+        params=dict(made.fault.params),
+    )
 
 
 def _fault(fault: PlannedFault) -> Fault:

@@ -3,26 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from fnmatch import fnmatchcase
 from typing import Any
 
-from linux.errors import InputError
 from topologies import Fabric
 
 PERIOD_NS = 100_000_000
-
-
-def metered(fabric: Fabric, pattern: str) -> tuple[str, ...]:
-    """The T0-T1 links whose names fit a pattern; none for no pattern. Raises InputError where none does."""
-    if not pattern:
-        return ()
-    fabric_links = [link.name for link in fabric.links if link.kind == "fabric"]
-    found = tuple(name for name in fabric_links if fnmatchcase(name, pattern))
-    if not found:
-        raise InputError(
-            f"measure.links: '{pattern}' matches none of {fabric.name}, as {fabric_links[0]} would"
-        )
-    return found
 
 
 class LinkMeter:

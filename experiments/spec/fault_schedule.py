@@ -1,4 +1,4 @@
-"""From the faults of a scenario to a schedule: what is broken when, at which place, and when it is mended.
+"""From the entries of ``faults`` to a schedule: what is broken when, at which place, and when it is undone.
 
 Pure: places are chosen by seed, times are nanoseconds after the measurement starts.
 """
@@ -9,95 +9,41 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, TypeVar
 
-from controller import fault_kinds
-from controller.fault_kinds import Place
-from experiments.spec.keys import Key, read_keys
+from controller.fault_kinds import KINDS, Place
+from experiments.spec.faults import (
+    BUSIEST,
+    DEATH,
+    FLAP,
+    RANDOM,
+    REBOOT,
+    FaultSpec,
+    RandomFaults,
+    SequentialFaults,
+    TimedFault,
+)
 from linux.errors import InputError
 from topologies import Fabric
-from topologies.yamlfile import YamlMap
 
-RANDOM = "random"
-BUSIEST = "busiest"
-REBOOT, DEATH = "switch-reboot", "switch-death"
-KINDS: dict[str, Place] = {name: kind.place for name, kind in fault_kinds.KINDS.items() if name != "flap"}
-"""Which places a kind of fault can strike. A flap is any of them with an ``every``: then it has a record each
-time."""
-
-FAULT_KEYS = (
-    Key("kind", "choice", "what breaks", choices=tuple(KINDS)),
-    Key("pick", "int", "how many of the places, by seed, each time; 0: all", 0, high=100_000),
-    Key("at", "time", "after the measurement starts", 0),
-    Key("duration", "time", "how long it stays; 0: to the end", 0),
-    Key("every", "time", "how long from one time to the next; 0: once", 0),
-    Key("count", "int", "how many times at most; 0: as long as the workload goes on", 0, high=100_000),
-    Key("direction", "choice", "up is away from the hosts", "both", choices=("both", "up", "down")),
-    Key("ratio", "number", "share of frames lost or corrupted, or of the rate that is left", 1.0, high=1.0),
-    Key("delay", "time", "that a link gets on top (kind delay)", 1_000_000),
-)
-
-
-@dataclass(frozen=True, slots=True)
-class FaultSpec:
-    """One entry of ``faults``, as written."""
-
-    kind: str
-    where: tuple[str, ...]
-    pick: int = 0
-    at_ns: int = 0
-    duration_ns: int = 0
-    every_ns: int = 0
-    count: int = 0
-    direction: str = "both"
-    ratio: float = 1.0
-    delay_ns: int = 1_000_000
-
-    @classmethod
-    def of(cls, part: YamlMap, what: str) -> FaultSpec:
-        """Reads one. Raises InputError."""
-        found = read_keys(part, FAULT_KEYS, what, ("where",), f"{what}.")
-        value = part.require("where", what)
-        items = value.as_list(f"{what}.where") if isinstance(value.data, list) else [value]
-        if not items:
-            raise value.error(f"{what}.where is empty")
-        if found["every_ns"] and found["duration_ns"] >= found["every_ns"]:
-            raise part["every"].error(f"{what}.every must be longer than its duration")
-        if found["kind"] == REBOOT and not found["duration_ns"]:
-            raise part.error(f"{what}: a {REBOOT} needs a duration: how long the switch is away")
-        takes = (*fault_kinds.KINDS[found["kind"]].takes, "where")
-        for key in ("direction", "ratio", "delay"):
-            if key in part and key not in takes and f"{key}_ns" not in takes:
-                raise part[key].error(f"{what}.{key}: a {found['kind']} has no use for it")
-        if found["delay_ns"] <= 0:
-            raise part["delay"].error(f"{what}.delay must be longer than nothing")
-        if found["ratio"] <= 0:
-            raise part["ratio"].error(f"{what}.ratio must be above 0")
-        return cls(where=tuple(item.as_str(f"{what}.where") for item in items), **found)
-
-    @property
-    def params(self) -> Mapping[str, Any]:
-        """What the kind needs besides its place."""
-        if self.kind in ("loss", "corruption", "rate"):
-            return {"ratio": self.ratio}
-        if self.kind == "delay":
-            return {"delay_ns": self.delay_ns}
-        return {}
+Placed = TimedFault | SequentialFaults
+AnyPlaced = TypeVar("AnyPlaced", TimedFault, SequentialFaults)
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedFault:
-    """One fault to make; ``place`` names a link, a switch, a NIC's port (h0-eth1) or a plane (p0)."""
+    """One fault to make; ``place`` names a link, a switch, a NIC's port (h0-eth1) or a plane (p0).
+
+    ``until_ns`` None: it is undone at the end of the repetition. ``entry`` is the index of its entry.
+    """
 
     kind: str
     place: str
     at_ns: int
     until_ns: int | None
-    """When it is mended; None: at the end of the repetition."""
     direction: str = "both"
     params: Mapping[str, Any] = field(default_factory=dict)
     entry: int = 0
-    """Which entry of ``faults`` it comes from."""
 
     def __str__(self) -> str:
         until = "the end" if self.until_ns is None else f"{self.until_ns / 1e6:g} ms"
@@ -107,8 +53,8 @@ class PlannedFault:
 
 
 def places_of(fabric: Fabric, kind: str) -> list[str]:
-    """All places of a fabric that a kind of fault can strike, in the fabric's order."""
-    place = KINDS[kind]
+    """Return all places of a fabric that a kind of fault can break, in the fabric's order."""
+    place = KINDS[kind].place
     if place is Place.LINK:
         return [link.name for link in fabric.links]
     if place is Place.NIC_PORT:
@@ -118,50 +64,65 @@ def places_of(fabric: Fabric, kind: str) -> list[str]:
     return [f"p{plane}" for plane in range(fabric.planes)]
 
 
-def matching(spec: FaultSpec, fabric: Fabric, used: Sequence[str] = ()) -> list[str]:
-    """The places that an entry's ``where`` names. ``random`` is any T0-T1 link of ``used``, or of all."""
+def matching(spec: Placed, fabric: Fabric, used: Sequence[str] = ()) -> list[str]:
+    """Return the places that an entry's ``where`` names; ``used`` are the links that the traffic can take.
+
+    ``random`` is any T0-T1 link of ``used`` (of all, without any), or any T1 at such a link.
+    """
     found: list[str] = []
-    all_places = places_of(fabric, spec.kind)
+    place, all_places = KINDS[spec.kind].place, places_of(fabric, spec.kind)
+    fabric_links = [
+        link for link in fabric.links if link.kind == "fabric" and (not used or link.name in used)
+    ]
     for pattern in spec.where:
-        if pattern == BUSIEST and KINDS[spec.kind] is Place.LINK:
+        if pattern == BUSIEST and place is Place.LINK:
             fitting = [BUSIEST]
-        elif pattern == RANDOM:
-            fitting = [
-                link.name
-                for link in fabric.links
-                if link.kind == "fabric" and (not used or link.name in used)
-            ]
-            fitting = fitting if KINDS[spec.kind] is Place.LINK else all_places
+        elif pattern == RANDOM and place is Place.LINK:
+            fitting = [link.name for link in fabric_links]
+        elif pattern == RANDOM and place is Place.SWITCH:
+            tops = {link.b.node for link in fabric_links}
+            fitting = [name for name in all_places if name in tops]
         else:
-            fitting = [place for place in all_places if fnmatchcase(place, pattern)]
-        found += [place for place in fitting if place not in found]
+            fitting = [name for name in all_places if pattern == RANDOM or fnmatchcase(name, pattern)]
+        found += [name for name in fitting if name not in found]
     return found
 
 
-def check_places(specs: Sequence[FaultSpec], fabric: Fabric, where: str) -> None:
-    """Raises InputError on an entry whose ``where`` names nothing in the fabric."""
+def check_places(specs: Sequence[FaultSpec], fabric: Fabric, where: str, used: Sequence[str] = ()) -> None:
+    """Raise InputError on an entry whose ``where`` names nothing in the fabric.
+
+    With ``used``, raise it also where none of the named links is one of these.
+    """
     for number, spec in enumerate(specs):
-        places = matching(spec, fabric)
+        if isinstance(spec, RandomFaults):
+            continue
+        what, places = f"faults[{number}]", matching(spec, fabric, used)
+        names = ", ".join(spec.where)
         if not places:
             raise InputError(
-                f"faults[{number}].where: '{', '.join(spec.where)}' matches nothing in {fabric.name}: "
-                f"give a {KINDS[spec.kind].value}",
+                f"{what}.where: '{names}' matches nothing in {fabric.name}: "
+                f"give a {KINDS[spec.kind].place.value}",
                 where=where,
             )
-        if spec.pick > len(places):
-            raise InputError(f"faults[{number}].pick: there are only {len(places)} such places", where=where)
+        if isinstance(spec, TimedFault) and spec.pick > len(places):
+            raise InputError(f"{what}.pick: there are only {len(places)} such places", where=where)
+        links = [name for name in places if KINDS[spec.kind].place is Place.LINK and name != BUSIEST]
+        if used and links and not set(links) & set(used):
+            raise InputError(f"{what}.where: '{names}' is on no path of the traffic", where=where)
 
 
 def schedule(
     specs: Sequence[FaultSpec], fabric: Fabric, seed: int, length_ns: int, used: Sequence[str] = ()
 ) -> tuple[PlannedFault, ...]:
-    """All faults of a repetition, in time's order.
+    """Return all timed faults of a repetition, in time's order; the other entries are left out.
 
     ``length_ns`` is how long the workload goes on as far as is known: what repeats without a count stops
     there. ``used`` are the links that the workload's traffic can take.
     """
     planned: list[PlannedFault] = []
     for number, spec in enumerate(specs):
+        if not isinstance(spec, TimedFault):
+            continue
         chooser = random.Random(seed * 1_000_003 + number)
         places = matching(spec, fabric, used)
         pick = spec.pick or (1 if RANDOM in spec.where else 0)
@@ -174,20 +135,45 @@ def schedule(
                 chosen, deck = deck[:pick], deck[pick:]
             else:
                 chosen = list(places)
-            until = start + spec.duration_ns if spec.duration_ns else None
-            # A reboot whose end has a time of its own is a death that is undone.
-            kind = DEATH if spec.kind == REBOOT else spec.kind
-            planned += [
-                PlannedFault(kind, place, start, until, spec.direction, spec.params, number)
-                for place in chosen
-            ]
+            for kind, at_ns, until_ns in _times(spec, start):
+                planned += [
+                    PlannedFault(kind, place, at_ns, until_ns, spec.direction, spec.params, number)
+                    for place in chosen
+                ]
     return tuple(sorted(planned, key=lambda fault: fault.at_ns))
 
 
-def _starts(spec: FaultSpec, length_ns: int) -> list[int]:
+def _times(spec: TimedFault, start: int) -> list[tuple[str, int, int | None]]:
+    """Return kind, beginning and end of each fault that an entry's start stands for."""
+    until = start + spec.duration_ns if spec.duration_ns else None
+    if spec.kind == FLAP and until is not None:
+        downs = range(start, until, spec.period_ns)
+        return [(spec.of, at, min(at + spec.down_ns, until)) for at in downs]
+    # A reboot whose end has a time of its own is a death that is undone.
+    return [(DEATH if spec.kind == REBOOT else spec.kind, start, until)]
+
+
+def trials_of(
+    spec: SequentialFaults, number: int, fabric: Fabric, seed: int, used: Sequence[str]
+) -> tuple[PlannedFault, ...]:
+    """Return the faults of a sequential entry, which is ``number`` in the list; times count from each start.
+
+    The places are shuffled by seed, and again when all have been used.
+    """
+    places = matching(spec, fabric, used)
+    chooser = random.Random(seed)
+    chosen: list[str] = []
+    while len(chosen) < spec.trials:
+        chosen += chooser.sample(places, len(places))
+    return tuple(
+        PlannedFault(spec.kind, place, 0, spec.hold_ns, spec.direction, spec.params, number)
+        for place in chosen[: spec.trials]
+    )
+
+
+def _starts(spec: TimedFault, length_ns: int) -> list[int]:
     if not spec.every_ns:
         return [spec.at_ns]
-    starts = range(spec.at_ns, max(length_ns, spec.at_ns + 1), spec.every_ns)
     if spec.count:
         return [spec.at_ns + i * spec.every_ns for i in range(spec.count)]
-    return list(starts)
+    return list(range(spec.at_ns, max(length_ns, spec.at_ns + 1), spec.every_ns))

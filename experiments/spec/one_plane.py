@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 
-from experiments.spec.fault_schedule import FaultSpec
+from experiments.spec.faults import FaultSpec, RandomFaults, SequentialFaults, TimedFault
 
 
 def place_in_one_plane(place: str) -> str:
-    """The name of a place, or a pattern, with every plane read as plane 0."""
+    """Return the name of a place, or a pattern, with every plane read as plane 0."""
     place = re.sub(r"\bp(\d+|\*|\?|\[[^\]]*\])-t", "p0-t", place)
     place = re.sub(r"^p(\d+|\*|\?|\[[^\]]*\])$", "p0", place)
     return re.sub(r"^(h[^:]*)-eth.*$", r"\1-eth0", place)
 
 
 def specs_in_one_plane(specs: Sequence[FaultSpec]) -> tuple[FaultSpec, ...]:
-    """The same faults for a fabric of one plane; places that are then the same strike once."""
-    return tuple(
-        replace(spec, where=tuple(dict.fromkeys(place_in_one_plane(w) for w in spec.where))) for spec in specs
-    )
+    """Return the same faults for a fabric of one plane; places that are then the same are broken once."""
+    return tuple(spec if isinstance(spec, RandomFaults) else _in_one_plane(spec) for spec in specs)
+
+
+def _in_one_plane(spec: TimedFault | SequentialFaults) -> TimedFault | SequentialFaults:
+    where = tuple(dict.fromkeys(place_in_one_plane(place) for place in spec.where))
+    return spec.model_copy(update={"where": where})

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from experiments.spec.workloads import COLLECTIVES
-from hosts.collectives.flows import Flow
 from linux.errors import InputError
 from topologies import Fabric
 
@@ -44,18 +43,36 @@ class Placement:
 
 
 def place(kind: str, params: Mapping[str, Any], fabric: Fabric, seed: int) -> Placement:
-    """Places a workload on a fabric. Raises InputError where the fabric is too small for it."""
+    """Place a workload on a fabric. Raises InputError where the fabric is too small for it."""
+    hosts: tuple[str, ...]
+    if kind == "spray":
+        hosts = _ends(params, fabric)
+        if len({fabric.host(name).rack for name in hosts}) == 1:
+            raise InputError(
+                f"{hosts[0]} and {hosts[1]} are in one rack of {fabric.name}, "
+                "so no T0-T1 link lies between them"
+            )
+        return Placement(hosts, kind, params, ((0, 1),), params["duration_ns"] or None)
+    if kind == "mesh":
+        if len(fabric.hosts) < params["hosts"]:
+            raise InputError(
+                f"workload.hosts: {fabric.name} has {len(fabric.hosts)} hosts, not {params['hosts']}"
+            )
+        hosts = in_turns(fabric)[: params["hosts"]]
+        return Placement(hosts, kind, params, _all_pairs(hosts), params["duration_ns"])
     if kind in (*COLLECTIVES, "training"):
         # Neighbours on a ring of ranks share a host as far as they can, and the ring enters each host once.
         seats = tuple(host for host in in_turns(fabric) for _ in range(params["ranks_per_host"]))
         hosts = seats[: params["ranks"] or None]
-        pairs = tuple((a, b) for a in range(len(hosts)) for b in range(len(hosts)) if a != b)
+        pairs = _all_pairs(hosts)
         rest = {key: value for key, value in params.items() if key not in ("ranks", "ranks_per_host")}
         return Placement(hosts, kind, rest, pairs, None)
     if kind == "request-response":
         hosts = _ends(params, fabric)
         rest = {key: params[key] for key in ("message_bytes", "response_bytes", "duration_ns")}
         return Placement(hosts, kind, {**rest, "seed": seed}, ((0, 1), (1, 0)), params["duration_ns"])
+    from hosts.collectives.flows import Flow  # it takes numpy, and scenarios are read without that
+
     hosts, pairs = _flows(kind, params, fabric, seed)
     second = kind == "join"
     flows = [
@@ -74,6 +91,10 @@ def place(kind: str, params: Mapping[str, Any], fabric: Fabric, seed: int) -> Pl
         for number, (a, b) in enumerate(pairs)
     ]
     return Placement(hosts, "flows", {"flows": flows}, pairs, params["duration_ns"])
+
+
+def _all_pairs(hosts: Sequence[str]) -> tuple[tuple[int, int], ...]:
+    return tuple((a, b) for a in range(len(hosts)) for b in range(len(hosts)) if a != b)
 
 
 def in_turns(fabric: Fabric) -> tuple[str, ...]:

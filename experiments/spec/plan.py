@@ -1,46 +1,71 @@
-"""What a comparison is going to do, in words: ``mrclab run SCENARIO --dry-run``."""
+"""What a scenario is going to do, in words: ``mrclab run SCENARIO --dry-run``."""
 
 from __future__ import annotations
 
-from experiments.spec.comparison import Comparison
-from experiments.spec.fault_schedule import schedule
+from collections.abc import Iterator
+from itertools import islice
+
+from experiments.spec.fault_schedule import PlannedFault, schedule, trials_of
+from experiments.spec.faults import RandomFaults, SequentialFaults
+from experiments.spec.mesh import mesh_streams
+from experiments.spec.model import Scenario
 from experiments.spec.one_plane import specs_in_one_plane
-from experiments.spec.placement import place
-from linux.errors import InputError
-from topologies import one_plane
+from experiments.spec.placement import Placement
+from experiments.spec.random_faults import random_faults
+from experiments.spec.transports import Transport
+from experiments.spec.workloads import Mesh
+from topologies import Fabric, one_plane
 
 MOST_FAULTS = 20
 
 
-def plan_text(comparison: Comparison) -> str:
-    """The plan, a line each. Raises InputError where the scenario does not fit its fabric."""
-    lines = [f"{comparison.name}: {comparison.description}"]
-    if comparison.claim:
-        lines.append(f"claim: {comparison.claim}")
-    params = ", ".join(f"{key} {value}" for key, value in comparison.workload_params.items())
-    lines.append(f"workload: {comparison.workload} ({params})")
+def plan_text(scenario: Scenario) -> str:
+    """Return the plan, a line each. Raises InputError where the scenario does not fit its fabric."""
+    lines = [f"{scenario.name}: {scenario.description}"]
+    if scenario.claim:
+        lines.append(f"claim: {scenario.claim}")
+    params = ", ".join(f"{key} {value}" for key, value in scenario.workload.params.items())
+    lines.append(f"workload: {scenario.workload.kind} ({params})")
+    limit = f", {scenario.limit_ns / 1e9:g} s each at most" if scenario.workload.lasts_ns is None else ""
     lines.append(
-        f"{comparison.repetitions} repetitions of each transport, seeds from {comparison.seed}, "
-        f"warm-up {comparison.warmup_ns / 1e6:g} ms, {comparison.limit_ns / 1e9:g} s each at most"
+        f"{scenario.repetitions} repetitions of each transport, seeds from {scenario.seed}, "
+        f"warm-up {scenario.warmup_ns / 1e6:g} ms{limit}"
     )
-    whole = comparison.fabric()
-    for transport in comparison.transports:
-        fabric = one_plane(whole) if transport.one_plane else whole
-        specs = specs_in_one_plane(comparison.faults) if transport.one_plane else comparison.faults
-        try:
-            placement = place(comparison.workload, comparison.workload_params, fabric, comparison.seed)
-        except InputError as error:
-            raise InputError(f"{error}", where=f"scenario {comparison.name}") from None
-        rates = {link.kind: link.profile.rate_bps for link in fabric.links}
-        lines.append(
-            f"transport {transport.name}: {transport.kind} over {transport.routing}, {fabric.name} with "
-            f"{fabric.planes} planes, NICs of {fabric.planes} x {rates['host'] / 1e6:g} Mbit/s"
-        )
-        lines.append(f"  ranks: {', '.join(f'{i} on {host}' for i, host in enumerate(placement.hosts))}")
-        length = placement.length_ns or comparison.limit_ns
-        used = tuple(placement.links_used(fabric))
-        faults = schedule(specs, fabric, comparison.seed, length, used)
-        lines += [f"  fault: {fault}" for fault in faults[:MOST_FAULTS]]
-        if len(faults) > MOST_FAULTS:
-            lines.append(f"  ... and {len(faults) - MOST_FAULTS} more")
+    whole = scenario.fabric()
+    for transport in scenario.transports:
+        lines += _transport_lines(scenario, transport, one_plane(whole) if transport.one_plane else whole)
     return "\n".join(lines)
+
+
+def _transport_lines(scenario: Scenario, transport: Transport, fabric: Fabric) -> Iterator[str]:
+    placement = scenario.placement(fabric, scenario.seed)
+    if isinstance(scenario.workload, Mesh):
+        mesh_streams(scenario.workload, placement.hosts, scenario.seed)
+    rates = {link.kind: link.profile.rate_bps for link in fabric.links}
+    yield (
+        f"transport {transport.name}: {transport.kind} over {transport.routing}, {fabric.name} with "
+        f"{fabric.planes} planes, NICs of {fabric.planes} x {rates['host'] / 1e6:g} Mbit/s"
+    )
+    yield f"  ranks: {', '.join(f'{i} on {host}' for i, host in enumerate(placement.hosts))}"
+    faults = list(islice(_faults(scenario, transport, fabric, placement), MOST_FAULTS + 1))
+    yield from (f"  fault: {fault}" for fault in faults[:MOST_FAULTS])
+    if len(faults) > MOST_FAULTS:
+        yield "  ... and more"
+
+
+def _faults(
+    scenario: Scenario, transport: Transport, fabric: Fabric, placement: Placement
+) -> Iterator[PlannedFault | str]:
+    specs = specs_in_one_plane(scenario.faults) if transport.one_plane else scenario.faults
+    used = tuple(sorted(placement.links_used(fabric)))
+    length_ns = placement.length_ns or scenario.limit_ns
+    yield from schedule(specs, fabric, scenario.seed, length_ns, used)
+    for number, spec in enumerate(specs):
+        if isinstance(spec, SequentialFaults):
+            for fault in trials_of(spec, number, fabric, scenario.seed, used):
+                yield (
+                    f"{fault.kind} on {fault.place} for {spec.hold_ns / 1e6:g} ms, "
+                    f"then {spec.settle_ns / 1e6:g} ms to settle"
+                )
+        elif isinstance(spec, RandomFaults):
+            yield from random_faults(fabric, placement.hosts, spec, scenario.seed, length_ns, number)

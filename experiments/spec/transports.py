@@ -10,10 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
 
 from hosts.transports import TRANSPORTS
 from testbed.frr.plan import Timers
+from topologies.yaml_model import Number, Time, YamlModel, wrong
 
 Routing = Literal["srv6", "ecmp", "frr"]
 ROUTINGS: tuple[Routing, ...] = ("srv6", "ecmp", "frr")
@@ -175,3 +178,57 @@ NAMED: dict[str, Transport] = {
         ),
     )
 }
+
+
+class TransportEntry(YamlModel):
+    """What a scenario says about one transport: which one it uses, and what differs."""
+
+    use: str = Field("", description="the transport's name, where it has another one here")
+    options: dict[str, Any] = Field(default_factory=dict, description="of the endpoints (docs/transports.md)")
+    routing: Literal["", "srv6", "ecmp", "frr"] = Field("", description="how the fabric forwards")
+    detection_ns: Annotated[int, Time()] | None = Field(
+        None,
+        alias="detection",
+        description="after how long a dead link is withdrawn: by the controller (routing ecmp), "
+        "by BGP or BFD (frr)",
+    )
+    loss: Annotated[float, Number(0, 0.9)] = Field(
+        0.0, description="share of frames lost on the way into every NIC, throughout"
+    )
+    one_plane: bool | None = Field(None, description="the same bandwidth in one plane")
+
+    @model_validator(mode="after")
+    def _use_is_known(self) -> Self:
+        if self.use and self.use not in NAMED:
+            raise wrong(unknown(self.use), "use")
+        return self
+
+    def transport(self, name: str) -> Transport:
+        """Return the transport of this entry, which the scenario calls ``name``. Raises ValueError."""
+        used = self.use or name
+        if used not in NAMED:
+            raise ValueError(unknown(used))
+        base = NAMED[used]
+        routing = self.routing or base.routing
+        if self.detection_ns is not None and routing == "srv6":
+            raise ValueError("detection is for routing ecmp and frr: nothing routes in srv6")
+        if self.detection_ns is not None and routing == "frr":
+            try:
+                Timers.detecting_in(self.detection_ns)
+            except ValueError as error:
+                raise ValueError(f"detection: {error}") from None
+        return Transport(
+            name=name,
+            kind=base.kind,
+            routing=routing,
+            meaning=base.meaning,
+            options={**base.options, **self.options},
+            one_plane=base.one_plane if self.one_plane is None else self.one_plane,
+            loss=self.loss,
+            detection_ns=base.detection_ns if self.detection_ns is None else self.detection_ns,
+        )
+
+
+def unknown(name: str) -> str:
+    """Return what to say about a transport that does not exist."""
+    return f"no transport '{name}': there are {', '.join(NAMED)} ('use' gives one another name)"

@@ -1,69 +1,281 @@
-"""The workloads that a scenario may name, with their keys; what the ranks then do is in hosts/collectives."""
+"""The workloads that a scenario may name: one model a kind.
+
+Spray and mesh are streams that agents send (hosts.agent); in all others rank processes work
+(hosts.collectives).
+"""
 
 from __future__ import annotations
 
-from experiments.spec.keys import Key
+from typing import Annotated, Any, Literal, Self
 
-_DURATION = Key("duration", "time", "how long it sends, after the warm-up", 1_000_000_000, low=10_000_000)
-_MESSAGE = Key("message_bytes", "size", "of a message", 8192, low=32, high=16 << 20)
-_DEPTH = Key("depth", "int", "messages in flight at most, of each flow", 16, low=1, high=64)
-_RATE = Key("rate", "rate", "of each flow's payload, paced; 0 bit/s: as fast as it goes", 0, high=10**11)
-_RANKS = Key("ranks", "int", "how many hosts take part, rack by rack in turns; 0: all", 0, high=1024)
-_JOB_RANKS = Key("ranks", "int", "how many take part, on hosts rack by rack in turns; 0: all", 0, high=1024)
-_PER_HOST = Key("ranks_per_host", "int", "how many ranks share a host and its NIC", 1, low=1, high=64)
-_SRC = Key("src", "text", "a host; auto: the first of the first rack", "auto")
-_DST = Key("dst", "text", "a host; auto: the first of the last rack", "auto")
-_SIZES = Key("sizes", "sizes", "bytes of each rank's buffer, swept", [1 << 20], low=4, high=1 << 30)
-_ITERATIONS = Key("iterations", "int", "operations of each size that count", 5, low=1, high=100_000)
-_WARM = Key("warmup_iterations", "int", "operations of each size before those", 1, low=0, high=1000)
-_DTYPE = Key("dtype", "choice", "of the elements", "float32", choices=("float32", "int32"))
-_COLLECTIVE = (_JOB_RANKS, _PER_HOST, _SIZES, _ITERATIONS, _WARM, _DTYPE)
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
-WORKLOADS: dict[str, tuple[Key, ...]] = {
-    "stream": (_SRC, _DST, _MESSAGE, _RATE, _DEPTH, _DURATION),
-    "bidirectional": (_SRC, _DST, _MESSAGE, _RATE, _DEPTH, _DURATION),
-    "join": (
-        _SRC,
-        _DST,
-        Key("second_src", "text", "the host that the second flow comes from", ""),
-        Key("second_dst", "text", "the host that it goes to", ""),
-        Key("second_at", "time", "when it begins, after the start of the measurement", 1_000_000_000),
-        Key("second_rate", "rate", "of its payload, paced; 0 bit/s: as fast as it goes", 0, high=10**11),
-        _MESSAGE,
-        _RATE,
-        _DEPTH,
-        _DURATION,
-    ),
-    "request-response": (
-        _SRC,
-        _DST,
-        _MESSAGE,
-        Key("response_bytes", "size", "of an answer", 8192, low=32, high=16 << 20),
-        _DURATION,
-    ),
-    "permutation": (_RANKS, _MESSAGE, _RATE, _DEPTH, _DURATION),
-    "incast": (
-        _DST,
-        Key("senders", "int", "how many hosts send to it; 0: all that can", 0, high=1024),
-        Key("victim", "bool", "one more flow, from a host that takes no part to the neighbour of dst", False),
-        _MESSAGE,
-        _RATE,
-        _DEPTH,
-        _DURATION,
-    ),
-    "all-reduce": _COLLECTIVE,
-    "all-gather": _COLLECTIVE,
-    "all-to-all": _COLLECTIVE,
-    "training": (
-        _JOB_RANKS,
-        _PER_HOST,
-        Key("size", "size", "bytes of gradients that a step all-reduces", 1 << 20, low=4, high=1 << 30),
-        Key("compute", "time", "how long each step computes before that", 5_000_000),
-        Key("steps", "int", "how many", 50, low=1, high=1_000_000),
-        _DTYPE,
-    ),
+from hosts.streams.messages import OVERHEAD_BYTES
+from hosts.streams.stream import MAX_MESSAGE_BYTES
+from topologies.units import SIZE_PATTERN
+from topologies.yaml_model import Number, Rate, Size, Time, WholeNumber, YamlModel, wrong
+
+AUTO = "auto"
+WEEK_NS = 7 * 24 * 3600 * 10**9
+
+
+class _Workload(YamlModel):
+    kind: str
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """Return all keys but the kind, by field name."""
+        return self.model_dump(exclude={"kind"})
+
+    @property
+    def lasts_ns(self) -> int | None:
+        """Return how long the workload sends; None: until it is done, or until the faults are over."""
+        return getattr(self, "duration_ns", None) or None
+
+
+Src = Annotated[str, Field(description="a host; auto: the first of the first rack")]
+Dst = Annotated[str, Field(description="a host; auto: the first of the last rack")]
+Duration = Annotated[int, Time(low=10**7, high=3600 * 10**9)]
+Message = Annotated[int, Size(low=32, high=16 << 20)]
+Paced = Annotated[int, Rate(high=10**11)]
+
+Depth = Annotated[int, WholeNumber(1, 64), Field(description="messages in flight at most, of each flow")]
+_RATE = Field(0, alias="rate", description="of each flow's payload, paced; 0 bit/s: as fast as possible")
+_DURATION = Field(10**9, alias="duration", description="how long it sends, after the warm-up")
+_MESSAGE = Field(8192, description="of a message")
+
+
+class _Flow(_Workload):
+    src: Src = AUTO
+    dst: Dst = AUTO
+    message_bytes: Message = _MESSAGE
+    rate_bps: Paced = _RATE
+    depth: Annotated[int, WholeNumber(1, 64)] = Field(
+        16, description="messages in flight at most, of each flow"
+    )
+    duration_ns: Duration = _DURATION
+
+
+class Stream(_Flow):
+    """One flow from ``src`` to ``dst``."""
+
+    kind: Literal["stream"]
+
+
+class Bidirectional(_Flow):
+    """Two flows between ``src`` and ``dst``, one each way."""
+
+    kind: Literal["bidirectional"]
+
+
+class Join(_Flow):
+    """A flow, and a second one between other hosts that begins later."""
+
+    kind: Literal["join"]
+    second_src: str = Field("", description="the host that the second flow comes from")
+    second_dst: str = Field("", description="the host that it goes to")
+    second_at_ns: Annotated[int, Time(high=3600 * 10**9)] = Field(
+        10**9, alias="second_at", description="when it begins, after the start of the measurement"
+    )
+    second_rate_bps: Paced = Field(
+        0, alias="second_rate", description="of its payload, paced; 0 bit/s: as fast as possible"
+    )
+
+
+class RequestResponse(_Workload):
+    """A request from ``src``, an answer from ``dst``, the next request."""
+
+    kind: Literal["request-response"]
+    src: Src = AUTO
+    dst: Dst = AUTO
+    message_bytes: Message = _MESSAGE
+    response_bytes: Message = Field(8192, description="of an answer")
+    duration_ns: Duration = _DURATION
+
+
+class Permutation(_Workload):
+    """Every host sends to one other and receives from one."""
+
+    kind: Literal["permutation"]
+    ranks: Annotated[int, WholeNumber(0, 1024)] = Field(
+        0, description="how many hosts take part, rack by rack in turns; 0: all"
+    )
+    message_bytes: Message = _MESSAGE
+    rate_bps: Paced = _RATE
+    depth: Annotated[int, WholeNumber(1, 64)] = Field(
+        16, description="messages in flight at most, of each flow"
+    )
+    duration_ns: Duration = _DURATION
+
+
+class Incast(_Workload):
+    """Many hosts send to one."""
+
+    kind: Literal["incast"]
+    dst: Dst = AUTO
+    senders: Annotated[int, WholeNumber(0, 1024)] = Field(
+        0, description="how many hosts send to it; 0: all that can"
+    )
+    victim: bool = Field(
+        False, description="one more flow, from a host that takes no part to the neighbour of dst"
+    )
+    message_bytes: Message = _MESSAGE
+    rate_bps: Paced = _RATE
+    depth: Annotated[int, WholeNumber(1, 64)] = Field(
+        16, description="messages in flight at most, of each flow"
+    )
+    duration_ns: Duration = _DURATION
+
+
+class _Job(_Workload):
+    ranks: Annotated[int, WholeNumber(0, 1024)] = Field(
+        0, description="how many ranks take part, on hosts rack by rack in turns; 0: all"
+    )
+    ranks_per_host: Annotated[int, WholeNumber(1, 64)] = Field(
+        1, description="ranks that share a host and its NIC"
+    )
+    dtype: Literal["float32", "int32"] = Field("float32", description="of the elements")
+
+
+_SIZE: dict[str, Any] = {
+    "anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": SIZE_PATTERN}]
 }
-"""By kind. The flows (stream to incast) send for a duration, the others are over when they are done."""
 
-FLOWS = ("stream", "bidirectional", "join", "permutation", "incast")
+
+def _as_list(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value if isinstance(value, tuple) else (value,)
+
+
+_SIZES = {"anyOf": [{"type": "array", "items": _SIZE, "minItems": 1}, *_SIZE["anyOf"]]}
+
+
+class _Collective(_Job):
+    sizes_bytes: Annotated[
+        tuple[Annotated[int, Size(low=4, high=1 << 30)], ...],
+        BeforeValidator(_as_list),
+        Field(min_length=1),
+        WithJsonSchema(_SIZES),
+    ] = Field((1 << 20,), alias="sizes", description="bytes of each rank's buffer, swept: a size or a list")
+    iterations: Annotated[int, WholeNumber(1, 100_000)] = Field(
+        5, description="operations of each size that count"
+    )
+    warmup_iterations: Annotated[int, WholeNumber(0, 1000)] = Field(
+        1, description="operations of each size before those"
+    )
+
+
+class AllReduce(_Collective):
+    """A ring all-reduce."""
+
+    kind: Literal["all-reduce"]
+
+
+class AllGather(_Collective):
+    """A ring all-gather."""
+
+    kind: Literal["all-gather"]
+
+
+class AllToAll(_Collective):
+    """Every rank sends to every other."""
+
+    kind: Literal["all-to-all"]
+
+
+class Training(_Job):
+    """Steps of computing and an all-reduce of gradients, as in synchronous training."""
+
+    kind: Literal["training"]
+    size_bytes: Annotated[int, Size(low=4, high=1 << 30)] = Field(
+        1 << 20, alias="size", description="bytes of gradients that a step all-reduces"
+    )
+    compute_ns: Annotated[int, Time(high=3600 * 10**9)] = Field(
+        5_000_000, alias="compute", description="how long each step computes before that"
+    )
+    steps: Annotated[int, WholeNumber(1, 1_000_000)] = Field(50, description="how many")
+
+
+class Spray(_Workload):
+    """A steady, paced stream of WRITEs with immediate data that one NIC sprays over all paths."""
+
+    kind: Literal["spray"]
+    src: Src = AUTO
+    dst: Dst = AUTO
+    message_bytes: Annotated[int, Size(OVERHEAD_BYTES + 1, MAX_MESSAGE_BYTES)] = Field(
+        16384, description="of a message"
+    )
+    payload_bytes: Annotated[int, WholeNumber(256, 4096)] = Field(4096, description="of a packet at most")
+    burst: Annotated[int, WholeNumber(0, 64)] = Field(
+        0, description="packets that the NIC sends at a time, at the rate's pace; 0: whole messages"
+    )
+    rate_bps: Annotated[int, Rate(10**5, 10**11)] = Field(150_000_000, alias="rate", description="of payload")
+    busy: Annotated[float, Number(0, 1)] = Field(
+        0.0,
+        description="the warm-up lowers the rate until no endpoint uses a larger share of its CPU; 0: never",
+    )
+    window: Annotated[int, WholeNumber(1, 4096)] = Field(256, description="packets in flight at most")
+    spare_evs: Annotated[int, WholeNumber(0, 255)] = Field(
+        0, description="EVs held back in each plane to replace retired ones"
+    )
+    duration_ns: Annotated[int, Time(high=WEEK_NS)] = Field(
+        0, alias="duration", description="how long it sends, after the warm-up; 0: until the faults are over"
+    )
+
+    @model_validator(mode="after")
+    def _busy_needs_a_burst(self) -> Self:
+        if self.busy and not self.burst:
+            raise wrong("needs a burst: whole messages are not paced by the NIC", "busy")
+        return self
+
+
+class Mesh(_Workload):
+    """Streams between all pairs of some hosts, both ways; every byte is accounted for."""
+
+    kind: Literal["mesh"]
+    hosts: Annotated[int, WholeNumber(2, 64)] = Field(
+        4, description="how many hosts take part, spread over the racks"
+    )
+    qps: Annotated[int, WholeNumber(1, 64)] = Field(2, description="queue pairs of each pair of hosts")
+    rate_bps: Annotated[int, Rate(10**5, 10**11)] = Field(
+        80_000_000, alias="rate", description="of payload, all streams together"
+    )
+    message_bytes: Annotated[int, Size(OVERHEAD_BYTES + 1, MAX_MESSAGE_BYTES)] = Field(
+        1 << 16, description="of a message at most; lengths run from 0"
+    )
+    payload_bytes: Annotated[int, WholeNumber(256, 4096)] = Field(4096, description="of a packet at most")
+    duration_ns: Annotated[int, Time(10**9, WEEK_NS)] = Field(
+        60 * 10**9, alias="duration", description="how long it sends, after the warm-up"
+    )
+
+
+Workload = Annotated[
+    Stream
+    | Bidirectional
+    | Join
+    | RequestResponse
+    | Permutation
+    | Incast
+    | AllReduce
+    | AllGather
+    | AllToAll
+    | Training
+    | Spray
+    | Mesh,
+    Field(discriminator="kind"),
+]
+KINDS: dict[str, type[YamlModel]] = {
+    "stream": Stream,
+    "bidirectional": Bidirectional,
+    "join": Join,
+    "request-response": RequestResponse,
+    "permutation": Permutation,
+    "incast": Incast,
+    "all-reduce": AllReduce,
+    "all-gather": AllGather,
+    "all-to-all": AllToAll,
+    "training": Training,
+    "spray": Spray,
+    "mesh": Mesh,
+}
 COLLECTIVES = ("all-reduce", "all-gather", "all-to-all")
+AGENT_KINDS = ("spray", "mesh")

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from experiments.run.session import connect
+from experiments.run.drivers.ranks import connect
 from hosts.remote import RemoteAgent
 from testbed.network import FabricNetwork
 from topologies import fabric_text

@@ -13,7 +13,7 @@ from experiments.report.page.index import row_of
 from experiments.report.page.write import write_index, write_report
 from experiments.report.result import save_result
 from experiments.run.system import describe_system
-from experiments.spec.comparison import load_comparison
+from experiments.spec.scenario import load_scenario
 from tests.experiments.report.test_page import Page
 
 _SCENARIO = """
@@ -69,7 +69,7 @@ def repetition(number: int, whole_us: float) -> dict[str, Any]:
 def result(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     file = tmp_path_factory.mktemp("scenario") / "two.yaml"
     file.write_text(_SCENARIO)
-    comparison = load_comparison(str(file))
+    comparison = load_scenario(str(file))
     repetitions = {
         "mrc": [repetition(0, 500.0), repetition(1, 700.0)],
         "slow": [repetition(0, 3e6), repetition(1, 3.1e6)],

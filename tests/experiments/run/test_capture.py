@@ -14,8 +14,8 @@ from experiments.measure.clock import ClockMap
 from experiments.measure.pcap import read_pcap
 from experiments.measure.recording import CaptureCounts
 from experiments.report.examine import load_recording
-from experiments.run.capture import Capture, CaptureError, parse_counts, tcpdump_command
-from experiments.run.recorder import Ear, Recorder
+from experiments.run.captures.capture import Capture, CaptureError, parse_counts, tcpdump_command
+from experiments.run.captures.recorder import Recorder, TcpdumpSource
 from tests.support.synthetic_run import Mrc
 
 NAMESPACE = f"mrclab-test-{os.getpid()}"
@@ -64,7 +64,9 @@ def test_what_is_sent_is_recorded_with_its_moment(namespace: tuple[str, ...], tm
     packets = [
         Mrc(psn=psn, ev=0x2_C000 + psn, rtx=psn == 3, payload=900, outer=0xFCBB << 112) for psn in range(20)
     ]
-    with Recorder(tmp_path / "run", {"sender": Ear(prefix=namespace)}, {"me": os.getpid()}) as recorder:
+    with Recorder(
+        tmp_path / "run", {"sender": TcpdumpSource(prefix=namespace)}, {"me": os.getpid()}
+    ) as recorder:
         recorder.mark()
         times = send(namespace, packets)
         recorder.mark()
@@ -74,7 +76,7 @@ def test_what_is_sent_is_recorded_with_its_moment(namespace: tuple[str, ...], tm
     assert len(recording.loads) == 1
     assert recording.offsets[0].error_ns < 100_000
 
-    rows = read_pcap(tmp_path / "run/sender.pcap").rows
+    rows = read_pcap(tmp_path / "run/captures/sender.pcap").rows
     out, into = rows[rows["outgoing"]], rows[~rows["outgoing"]]
     assert out["psn"].tolist() == into["psn"].tolist() == list(range(20))  # mrcA sent each, mrcB got it
     assert out["ev"].tolist() == [packet.ev for packet in packets]
@@ -107,7 +109,8 @@ def test_the_filter_leaves_out_what_is_not_ipv6(namespace: tuple[str, ...], tmp_
 @pytest.mark.root
 def test_an_exception_ends_the_captures(namespace: tuple[str, ...], tmp_path: Path) -> None:
     pids = []
-    with pytest.raises(KeyError), Recorder(tmp_path, {"a": Ear(namespace), "b": Ear(namespace)}) as recorder:  # noqa: PT012
+    sources = {"a": TcpdumpSource(namespace), "b": TcpdumpSource(namespace)}
+    with pytest.raises(KeyError), Recorder(tmp_path, sources) as recorder:  # noqa: PT012
         pids = [capture.pid for capture in recorder._captures.values()]
         raise KeyError
     assert len(pids) == 2

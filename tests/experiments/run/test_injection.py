@@ -1,20 +1,22 @@
-"""The injector on a fabric of paper: what it does when, and that it owns up to being late."""
+"""The injector on a fabric of paper: what it does, and what it writes down."""
 
 from typing import Any
 
 from controller.fault_kinds import Fault, Moment
+from experiments.measure.faults import FaultRecord
+from experiments.run.fault_run import TimedSource
 from experiments.run.injection import Injector
 from experiments.spec.fault_schedule import PlannedFault
+from experiments.spec.faults import BUSIEST
 
 MS = 1_000_000
 LINK = "p0-t0-0:p0-t1-0"
 
 
 class Paper:
-    """Notes what is asked of it; stands in for a running fabric and for what breaks it."""
+    """Notes what is asked of it; stands in for what breaks a fabric."""
 
     def __init__(self) -> None:
-        self.faults = self
         self.done: list[str] = []
         self.now_ns = 0
 
@@ -29,35 +31,73 @@ class Paper:
         self.done.append(f"undo {where}")
         return Moment(self.now_ns, self.now_ns + 10, "testbed")
 
+    def forget(self, where: str) -> None:
+        self.done.append(f"forget {where}")
 
-def injector(*faults: PlannedFault) -> tuple[Injector, Any]:
+
+def timed(*faults: PlannedFault) -> tuple[TimedSource, Injector, Paper]:
     paper = Paper()
-    return Injector(paper, faults, 1000 * MS), paper  # type: ignore[arg-type]
+    injector = Injector(paper)
+    return TimedSource(injector, faults, 1000 * MS), injector, paper
 
 
-def act(made: Injector, paper: Paper, now_ns: int) -> None:
+def act(source: Any, paper: Paper, now_ns: int) -> None:
     paper.now_ns = now_ns
-    made.act(lambda: now_ns)
+    source.act(lambda: now_ns)
 
 
 def test_faults_come_and_go_when_they_are_due() -> None:
-    made, paper = injector(PlannedFault("blackhole", LINK, 100 * MS, 200 * MS))
-    assert made.next_ns == 1100 * MS
-    act(made, paper, 1099 * MS)
+    source, injector, paper = timed(PlannedFault("blackhole", LINK, 100 * MS, 200 * MS))
+    assert source.next_ns == 1100 * MS
+    act(source, paper, 1099 * MS)
     assert paper.done == []
-    act(made, paper, 1100 * MS)
-    act(made, paper, 1200 * MS)
+    act(source, paper, 1100 * MS)
+    assert injector.broken(LINK)
+    act(source, paper, 1200 * MS)
     assert paper.done == [f"blackhole {LINK}", f"undo {LINK}"]
-    (record,) = made.records()
+    assert source.over
+    (record,) = injector.records()
     assert (record.t_before_ns, record.restore_before_ns) == (1100 * MS, 1200 * MS)
-    assert made.late_ns == 0
+    assert source.late_ns == 0
 
 
 def test_it_says_how_late_the_latest_was() -> None:
-    made, paper = injector(
+    source, _, paper = timed(
         PlannedFault("blackhole", LINK, 100 * MS, 200 * MS), PlannedFault("loss", "x:y", 300 * MS, None)
     )
-    act(made, paper, 1180 * MS)
-    act(made, paper, 1230 * MS)
-    act(made, paper, 1301 * MS)
-    assert made.late_ns == 80 * MS
+    for now_ms in (1180, 1230, 1301):
+        act(source, paper, now_ms * MS)
+    assert source.late_ns == 80 * MS
+
+
+def test_undoing_comes_first_and_a_place_that_is_broken_is_left_alone() -> None:
+    source, injector, paper = timed(
+        PlannedFault("loss", LINK, 0, 200 * MS),
+        PlannedFault("rate", LINK, 100 * MS, 150 * MS),
+        PlannedFault("blackhole", LINK, 200 * MS, 300 * MS),
+    )
+    for now_ms in (1000, 1100, 1200, 1300):
+        act(source, paper, now_ms * MS)
+    assert paper.done == [f"loss {LINK}", f"undo {LINK}", f"blackhole {LINK}", f"undo {LINK}"]
+    assert (source.skipped, len(injector)) == (1, 2)
+
+
+def test_the_busiest_link_gets_its_name_before_it_breaks() -> None:
+    source, injector, paper = timed(PlannedFault("blackhole", BUSIEST, 0, None))
+    injector.prepare(PlannedFault("blackhole", BUSIEST, 0, None))
+    injector.busiest = LINK
+    act(source, paper, 1000 * MS)
+    injector.undo_all()
+    assert paper.done == [f"blackhole {LINK}", f"undo {LINK}"]
+
+
+def test_a_fault_that_its_switch_lost_leaves_no_record() -> None:
+    _, injector, paper = timed()
+    first = injector.make(PlannedFault("blackhole", LINK, 0, None))
+    injector.make(PlannedFault("loss", "x:y", 0, None, params={"ratio": 0.5}))
+    injector.forget(first)
+    injector.add(FaultRecord("switch-death", "p0-t1-0", 1, 2))
+    injector.undo_all()
+    assert paper.done[-2:] == [f"forget {LINK}", "undo x:y"]
+    assert [record.kind for record in injector.records()] == ["loss", "switch-death"]
+    assert injector.records()[0].params == {"ratio": 0.5}

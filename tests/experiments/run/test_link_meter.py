@@ -2,7 +2,8 @@
 
 import pytest
 
-from experiments.run.link_meter import PERIOD_NS, LinkMeter, metered
+from experiments.run.link_meter import PERIOD_NS, LinkMeter
+from experiments.spec.links import metered
 from linux.errors import InputError
 from topologies import load_fabric
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from experiments.measure.repetition import Repetition, disturbed, in_place_of
 from experiments.measure.validity import Load, judge
-from experiments.run.session import Repetition, disturbed, in_place_of
 
 QUIET = Load(10**10, 0.6, 0.01, 0.01, 10**6, "rank 0", 0, 0.1)
 STOLEN = replace(QUIET, steal=0.09)
@@ -15,15 +15,15 @@ BUSY = replace(QUIET, busy=0.99)
 THROTTLED = replace(QUIET, throttled_us=5)
 
 
-def repetition(load: Load, whole_us: float = 1.0) -> Repetition:
+def repetition(load: Load, latency_us: float = 1.0) -> Repetition:
     return Repetition(
         number=2,
-        metrics={"whole_us": [whole_us]},
+        metrics={"latency_us": [latency_us]},
         series={},
         links={},
         faults=(),
-        fault_params=(),
-        noticed=(),
+        trials=(),
+        trials_aside=(),
         measure_ns=0,
         end_ns=1,
         problem=None,
@@ -51,9 +51,9 @@ def test_what_went_wrong_is_not_tried_again(key: str) -> None:
 
 def test_the_second_attempt_counts_and_tells_of_the_first() -> None:
     found = in_place_of(repetition(STOLEN, 900.0), repetition(QUIET, 5.0))
-    assert found.metrics == {"whole_us": [5.0]}
+    assert found.metrics == {"latency_us": [5.0]}
     assert found.validity.valid
     assert ["repetition 2 was made again" in note and "9%" in note for note in found.validity.notes] == [True]
     (aside,) = found.set_aside
-    assert aside["metrics"] == {"whole_us": [900.0]}
+    assert aside["metrics"] == {"latency_us": [900.0]}
     assert "hypervisor" in aside["reasons"][0]

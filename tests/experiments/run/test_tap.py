@@ -14,8 +14,8 @@ import pytest
 from experiments.measure.clock import measure_offset
 from experiments.measure.pcap import read_pcap
 from experiments.report.examine import load_recording
-from experiments.run.recorder import Recorder
-from experiments.run.tap import TapEar
+from experiments.run.captures.recorder import Recorder
+from experiments.run.captures.tap import TapSource
 from tests.experiments.run.test_capture import SENDER
 from tests.support.synthetic_run import Mrc
 
@@ -57,15 +57,18 @@ def test_what_is_sent_is_recorded_with_its_moment_at_both_ends(wire: str, tmp_pa
         for psn, payload in enumerate((0, 8, 31, 32, 33, 64, 256, 900))
     ]
     offset_ns = measure_offset().offset_ns
-    ears = {"sender": TapEar(wire, ("mrcA",), offset_ns), "receiver": TapEar(wire, ("mrcB",), offset_ns)}
-    with Recorder(tmp_path, ears) as recorder:
+    sources = {
+        "sender": TapSource(wire, ("mrcA",), offset_ns),
+        "receiver": TapSource(wire, ("mrcB",), offset_ns),
+    }
+    with Recorder(tmp_path, sources) as recorder:
         recorder.mark()
         times = send(packets)
         recorder.mark()
     recording = recorder.recording
     assert recording == load_recording(tmp_path / "recording.json")
     assert recording.drops == {"sender": 0, "receiver": 0}
-    ends = [read_pcap(tmp_path / f"{name}.pcap").rows for name in ears]
+    ends = [read_pcap(tmp_path / "captures" / f"{name}.pcap").rows for name in sources]
     for rows, outgoing in zip(ends, (True, False), strict=True):
         assert rows["outgoing"].tolist() == [outgoing] * len(packets)
         assert rows["psn"].tolist() == list(range(len(packets)))
@@ -80,7 +83,7 @@ def test_what_is_sent_is_recorded_with_its_moment_at_both_ends(wire: str, tmp_pa
 
 
 def test_what_is_not_ipv6_is_left_out_and_a_sack_is_whole(wire: str, tmp_path: Path) -> None:
-    tap = TapEar(wire, ("mrcA",), 0).start(tmp_path / "x.pcap")
+    tap = TapSource(wire, ("mrcA",), 0).start(tmp_path / "x.pcap")
     sack = Mrc(opcode=0xDC, psn=9, outer=1, echo_ev=0x3C001, cack=9, ack_offset=-2)
     frames = [
         (bytes(12) + kind + body).hex()
@@ -97,9 +100,9 @@ def test_what_is_not_ipv6_is_left_out_and_a_sack_is_whole(wire: str, tmp_path: P
 def test_what_finds_the_ring_full_is_counted(
     wire: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("experiments.run.tap.RING_BYTES", 4096)
-    monkeypatch.setattr("experiments.run.tap.DRAIN_S", 3600)
-    tap = TapEar(wire, ("mrcA",), 0).start(tmp_path / "x.pcap")
+    monkeypatch.setattr("experiments.run.captures.tap.RING_BYTES", 4096)
+    monkeypatch.setattr("experiments.run.captures.tap.DRAIN_S", 3600)
+    tap = TapSource(wire, ("mrcA",), 0).start(tmp_path / "x.pcap")
     send([Mrc(psn=psn, outer=1) for psn in range(50)])
     counts = tap.stop()
     assert counts.received == 50
@@ -111,8 +114,8 @@ def test_what_finds_the_ring_full_is_counted(
 def test_a_ring_that_went_round_is_read_in_order(
     wire: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("experiments.run.tap.RING_BYTES", 4096)
-    tap = TapEar(wire, ("mrcA",), 0).start(tmp_path / "x.pcap")
+    monkeypatch.setattr("experiments.run.captures.tap.RING_BYTES", 4096)
+    tap = TapSource(wire, ("mrcA",), 0).start(tmp_path / "x.pcap")
     for start in range(0, 60, 15):
         send([Mrc(psn=psn, outer=1) for psn in range(start, start + 15)])
         tap.carry()
@@ -127,8 +130,8 @@ def test_nothing_of_a_tap_is_left(wire: str, tmp_path: Path) -> None:
         ).stdout
 
     before = qdiscs()
-    ears = {"a": TapEar(wire, ("mrcA",), 0), "b": TapEar(wire, ("mrcB",), 0)}
-    with pytest.raises(KeyError), Recorder(tmp_path, ears):  # noqa: PT012
+    sources = {"a": TapSource(wire, ("mrcA",), 0), "b": TapSource(wire, ("mrcB",), 0)}
+    with pytest.raises(KeyError), Recorder(tmp_path, sources):  # noqa: PT012
         assert qdiscs().count("clsact") == 2
         raise KeyError
     assert qdiscs() == before

@@ -2,7 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.spec.fault_schedule import FaultSpec, PlannedFault, matching, places_of, schedule
+from controller.fault_kinds import KINDS
+from experiments.spec.fault_schedule import PlannedFault, matching, places_of, schedule, trials_of
+from experiments.spec.faults import SequentialFaults, TimedFault
 from experiments.spec.one_plane import place_in_one_plane, specs_in_one_plane
 from topologies import Fabric, load_fabric, one_plane
 
@@ -12,8 +14,12 @@ def lab() -> Fabric:
     return load_fabric("lab")
 
 
-def spec(kind: str = "blackhole", where: str = "random", **changes: int) -> FaultSpec:
-    return FaultSpec(kind, (where,), **changes)  # type: ignore[arg-type]
+def spec(kind: str = "blackhole", where: str = "random", **changes: int | str) -> TimedFault:
+    keys = {key: f"{value} ns" if key in TIMES else value for key, value in changes.items()}
+    return TimedFault.model_validate({"kind": kind, "where": where, **keys})
+
+
+TIMES = ("at", "every", "duration", "period", "down")
 
 
 def test_names_and_patterns_find_places_of_the_right_kind(lab: Fabric) -> None:
@@ -32,16 +38,16 @@ def test_random_is_a_link_that_the_traffic_uses(lab: Fabric) -> None:
 
 
 def test_what_repeats_stops_with_the_count_or_with_the_workload(lab: Fabric) -> None:
-    times = [f.at_ns for f in schedule([spec(at_ns=5, every_ns=10)], lab, 1, 30)]
+    times = [f.at_ns for f in schedule([spec(at=5, every=10)], lab, 1, 30)]
     assert times == [5, 15, 25]
-    counted = schedule([spec(at_ns=5, every_ns=10, duration_ns=4, count=2)], lab, 1, 10**9)
+    counted = schedule([spec(at=5, every=10, duration=4, count=2)], lab, 1, 10**9)
     assert [(f.at_ns, f.until_ns) for f in counted] == [(5, 9), (15, 19)]
 
 
 @given(st.integers(0, 1000), st.integers(1, 5))
 def test_picks_are_seeded_and_come_round_before_they_repeat(seed: int, pick: int) -> None:
     lab = load_fabric("tiny")
-    entry = spec(where="p*-t0-*:p*-t1-*", pick=pick, every_ns=10, duration_ns=5, count=6)
+    entry = spec(where="p*-t0-*:p*-t1-*", pick=pick, every=10, duration=5, count=6)
     first = schedule([entry], lab, seed, 0)
     assert first == schedule([entry], lab, seed, 0)
     by_time: dict[int, list[str]] = {}
@@ -82,12 +88,34 @@ def test_places_in_one_plane(place: str, there: str, lab: Fabric) -> None:
 
 
 def test_places_that_fall_together_strike_once(lab: Fabric) -> None:
-    entry = FaultSpec("loss", ("h0:p0-t0-0", "h0:p1-t0-0"))
+    entry = TimedFault.model_validate({"kind": "loss", "where": ["h0:p0-t0-0", "h0:p1-t0-0"]})
     (found,) = specs_in_one_plane([entry])
+    assert isinstance(found, TimedFault)
     assert found.where == ("h0:p0-t0-0",)
 
 
 def test_every_kind_has_places(lab: Fabric) -> None:
-    from experiments.spec.fault_schedule import KINDS
-
     assert all(places_of(lab, kind) for kind in KINDS)
+
+
+def test_a_random_switch_is_a_t1_on_the_way(lab: Fabric) -> None:
+    used = ["p0-t0-0:p0-t1-2", "h0:p0-t0-0"]
+    assert matching(spec("switch-death"), lab, used) == ["p0-t1-2"]
+
+
+def test_a_flap_is_a_fault_each_time(lab: Fabric) -> None:
+    where = "p0-t0-0:p0-t1-0"
+    ms = 1_000_000
+    entry = spec("flap", where, at=5 * ms, duration=50 * ms, period=20 * ms, down=15 * ms, of="carrier")
+    found = schedule([entry], lab, 1, 10**9)
+    assert {(fault.kind, fault.place) for fault in found} == {("carrier", where)}
+    times = [(fault.at_ns // ms, (fault.until_ns or 0) // ms) for fault in found]
+    assert times == [(5, 20), (25, 40), (45, 55)]
+
+
+def test_trials_come_round_before_they_repeat_and_follow_from_the_seed(lab: Fabric) -> None:
+    entry = SequentialFaults.model_validate({"kind": "blackhole", "where": "p0-t0-0:*", "trials": 10})
+    trials = trials_of(entry, 0, lab, 3, ())
+    assert trials == trials_of(entry, 0, lab, 3, ())
+    assert len({fault.place for fault in trials[:4]}) == 4
+    assert (len(trials), trials[0].until_ns) == (10, entry.hold_ns)

@@ -1,4 +1,4 @@
-"""The recorder's ears where the kernel can be programmed: a program of our own at the NIC's tc hooks.
+"""The recorder's captures where the kernel can be programmed: a program of our own at the NIC's tc hooks.
 
 For every IPv6 frame that leaves or enters an interface it writes one record of fixed size, with the time and
 the frame's first bytes, into a ring buffer; every now and then a thread carries these over into a file, many
@@ -103,7 +103,7 @@ def _program(outgoing: bool) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class TapEar:
+class TapSource:
     """Where a tap listens: interfaces of a network namespace, given by its name.
 
     Stamps are CLOCK_MONOTONIC's; in the file they are moved by ``offset_ns``, so that they look like times of
@@ -120,7 +120,7 @@ class TapEar:
 
 
 class Tap:
-    """A running tap. Made by `TapEar.start`; packets are being recorded as soon as it exists."""
+    """A running tap. Made by `TapSource.start`; packets are being recorded as soon as it exists."""
 
     def __init__(self, file: Path, namespace: str, interfaces: Sequence[str], offset_ns: int) -> None:
         self.file = file

@@ -1,4 +1,4 @@
-"""The recorder: captures at both ends, the clock offset and the machine's load, in the run's directory."""
+"""The recorder: captures at the hosts, clock offsets and the machine's load, in a repetition's directory."""
 
 from __future__ import annotations
 
@@ -15,19 +15,17 @@ from typing import Protocol, Self
 from experiments.measure.clock import OffsetSample, measure_offset
 from experiments.measure.recording import CaptureCounts, Recording
 from experiments.measure.validity import Load, Snapshot, load_between, take_snapshot
-from experiments.run.capture import Capture, Spawn
+from experiments.run.captures.capture import Capture, Spawn
 from testbed.network import FabricNetwork
 
-SENDER, RECEIVER = "sender", "receiver"
 OFFSET_READS = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class Ear:
-    """Where a capture listens: ``prefix`` goes before tcpdump and brings it into a namespace, or ``spawn``
-    does.
+class TcpdumpSource:
+    """Where tcpdump captures: ``prefix`` goes before it and brings it into a namespace, or ``spawn`` does.
 
-    See `experiments.run.capture.Capture.start`.
+    See `experiments.run.captures.capture.Capture.start`.
     """
 
     prefix: tuple[str, ...] = ()
@@ -35,76 +33,85 @@ class Ear:
     interface: str = "any"
 
     def start(self, file: Path) -> Capture:
-        """Begins to record into a file. Raises CaptureError."""
+        """Begin to record into a file. Raises CaptureError."""
         return Capture.start(file, prefix=self.prefix, spawn=self.spawn, interface=self.interface)
 
 
-class Listener(Protocol):
-    """What records packets: `Capture` (tcpdump) or `experiments.run.tap.Tap`."""
+class RunningCapture(Protocol):
+    """A capture that is going on: `Capture` (tcpdump) or `experiments.run.captures.tap.Tap`."""
 
     @property
     def offset_ns(self) -> int | None:
-        """What CLOCK_REALTIME was ahead by, where stamps are CLOCK_MONOTONIC's moved by just that; None where
-        they are CLOCK_REALTIME's own.
-        """
+        """Return by how much stamps are ahead of CLOCK_MONOTONIC; None where they are CLOCK_REALTIME's."""
 
     def stop(self) -> CaptureCounts:
-        """Ends it, once all that it has seen is in the file, and says what it saw."""
+        """End it, once all that it has seen is in the file, and return what it saw."""
 
     def kill(self) -> None:
-        """Ends it at once."""
+        """End it at once."""
 
 
-class Listens(Protocol):
-    """Where to record packets, and how: `Ear` or `experiments.run.tap.TapEar`."""
+class CaptureSource(Protocol):
+    """Where to record packets, and how: `TcpdumpSource` or `experiments.run.captures.tap.TapSource`."""
 
-    def start(self, file: Path) -> Listener:
-        """Begins to record into a file."""
+    def start(self, file: Path) -> RunningCapture:
+        """Begin to record into a file."""
 
 
-def ear_at(network: FabricNetwork, host: str) -> Ear:
-    """An ear at all ports of a host's NIC."""
+def tcpdump_at(network: FabricNetwork, host: str) -> TcpdumpSource:
+    """Return the source of all packets at a host's NIC."""
 
     def spawn(command: Sequence[str]) -> subprocess.Popen[bytes]:
         nothing, pipe = subprocess.DEVNULL, subprocess.PIPE
         return network.spawn(host, command, stdin=nothing, stdout=nothing, stderr=pipe)
 
-    return Ear(spawn=spawn)
+    return TcpdumpSource(spawn=spawn)
 
 
 class Recorder:
-    """Records a run. A context manager: inside it everything is being captured.
+    """Records a repetition. A context manager: inside it everything is being captured.
 
     ``pids`` names the processes whose waiting for a CPU is watched. Call ``mark`` before each trial and
     once after the last; the load of trial i is from mark i to mark i + 1. Leaving by an exception ends the
-    captures at once.
+    captures at once. Packets go to ``captures/<host>.pcap`` of the directory, the rest to ``recording.json``.
 
     Raises CaptureError where a capture cannot be started or did not end in order.
     """
 
     def __init__(
-        self, directory: Path, ears: Mapping[str, Listens], pids: Mapping[str, int] | None = None
+        self, directory: Path, sources: Mapping[str, CaptureSource], pids: Mapping[str, int] | None = None
     ) -> None:
         self._directory = directory
-        self._ears = dict(ears)
+        self._sources = dict(sources)
         self._pids = dict(pids or {})
-        self._captures: dict[str, Listener] = {}
+        self._captures: dict[str, RunningCapture] = {}
         self._offsets: list[OffsetSample] = []
         self._snapshots: list[Snapshot] = []
         self._recording: Recording | None = None
 
     def __enter__(self) -> Self:
-        self._directory.mkdir(parents=True, exist_ok=True)
+        (self._directory / "captures").mkdir(parents=True, exist_ok=True)
         try:
-            for name, ear in self._ears.items():
-                self._captures[name] = ear.start(self._directory / f"{name}.pcap")
+            for name, source in self._sources.items():
+                self._captures[name] = source.start(self.file(name))
         except BaseException:
             self._kill()
             raise
         self._note_offset()
         return self
 
+    @property
+    def files(self) -> dict[str, Path]:
+        """Return the capture files by source."""
+        return {name: self.file(name) for name in self._sources}
+
+    def file(self, name: str) -> Path:
+        """Return where the packets of a source go."""
+        return self._directory / "captures" / f"{name}.pcap"
+
     def _note_offset(self, reads: int = OFFSET_READS) -> None:
+        if not self._captures:
+            return
         fixed = {capture.offset_ns for capture in self._captures.values()}
         only = fixed.pop() if len(fixed) == 1 else None
         if only is None:
@@ -113,16 +120,16 @@ class Recorder:
             self._offsets.append(OffsetSample(time.monotonic_ns(), only, 0))
 
     def watch(self, pids: Mapping[str, int]) -> None:
-        """Watches these processes as well, from the next mark on."""
+        """Watch these processes as well, from the next mark on."""
         self._pids |= pids
 
     def mark(self) -> None:
-        """A boundary between trials: takes the machine's counters and another clock offset (some 0.2 ms)."""
+        """Mark a boundary between trials: read the machine's counters and a clock offset (some 0.2 ms)."""
         self._note_offset(reads=200)
         self._snapshots.append(take_snapshot(self._pids))
 
     def last_load(self) -> Load:
-        """The load between the last two marks. Raises IndexError before the second."""
+        """Return the load between the last two marks. Raises IndexError before the second."""
         return load_between(self._snapshots[-2], self._snapshots[-1])
 
     def __exit__(
@@ -147,7 +154,7 @@ class Recorder:
 
     @property
     def recording(self) -> Recording:
-        """What was recorded. Raises RuntimeError while it is not over."""
+        """Return what was recorded. Raises RuntimeError while it is not over."""
         if self._recording is None:
             raise RuntimeError("the recording is not over")
         return self._recording

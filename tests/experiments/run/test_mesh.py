@@ -1,36 +1,51 @@
-"""The soak's pure parts: its YAML, the faults that follow from a seed, and the verdict."""
+"""The mesh's pure parts: its streams, the random faults that follow from a seed, and the verdict."""
 
 from __future__ import annotations
 
 from itertools import combinations, pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiments.run.soak import GROWTH_BYTES, Memory, Watched
+from experiments.run.drivers.mesh import GROWTH_BYTES, Memory, Watched
 from experiments.spec.fault_schedule import PlannedFault
-from experiments.spec.soak_plan import CUTTING, KINDS, RandomFaults, load_soak, random_faults
+from experiments.spec.faults import RandomFaults
+from experiments.spec.mesh import MeshStream, mesh_streams
+from experiments.spec.model import Scenario
+from experiments.spec.random_faults import CUTTING, KINDS, random_faults
+from experiments.spec.scenario import load_scenario
+from experiments.spec.workloads import Mesh
 from linux.errors import InputError
 from topologies import Fabric, load_fabric
 
 SECOND = 10**9
-FAULTS = load_soak("random-faults").faults
+(FAULTS,) = load_scenario("random-faults").faults
+TIGHT = {"kind": "random", "every": "50 ms", "shortest": "20 ms", "longest": "3 s", "at_once": 6}
 
 
-def faults(fabric: Fabric, seed: int, length_ns: int, plan: RandomFaults = FAULTS) -> list[PlannedFault]:
-    hosts = load_soak("random-faults").host_names(fabric)
-    return list(random_faults(fabric, hosts, plan, seed, length_ns))
+def hosts_of(fabric: Fabric) -> tuple[str, ...]:
+    return load_scenario("random-faults").placement(fabric, 1).hosts
 
 
-def test_the_shipped_soak_pairs_hosts_of_all_racks() -> None:
-    plan, fabric = load_soak("random-faults"), load_fabric("lab")
-    assert plan.host_names(fabric) == ["h0", "h2", "h4", "h6"]
-    streams = plan.streams(fabric)
-    assert len(streams) == 4 * 3 * plan.qps
-    assert sum(s.plan.rate_bps for s in streams) == pytest.approx(plan.rate_bps, rel=1e-5)
+def streams_of(scenario: Scenario, fabric: Fabric) -> list[MeshStream]:
+    assert isinstance(scenario.workload, Mesh)
+    return mesh_streams(scenario.workload, scenario.placement(fabric, 1).hosts, scenario.seed)
+
+
+def faults(fabric: Fabric, seed: int, length_ns: int, plan: object = FAULTS) -> list[PlannedFault]:
+    assert isinstance(plan, RandomFaults)
+    return list(random_faults(fabric, hosts_of(fabric), plan, seed, length_ns))
+
+
+def test_the_shipped_mesh_pairs_hosts_of_all_racks() -> None:
+    scenario, fabric = load_scenario("random-faults"), load_fabric("lab")
+    assert hosts_of(fabric) == ("h0", "h2", "h4", "h6")
+    streams = streams_of(scenario, fabric)
+    assert isinstance(scenario.workload, Mesh)
+    assert len(streams) == 4 * 3 * scenario.workload.qps
+    assert sum(s.plan.rate_bps for s in streams) == pytest.approx(scenario.workload.rate_bps, rel=1e-5)
     assert len({s.plan.seed for s in streams}) == len(streams)
     for stream in streams:
         (back,) = (s for s in streams if s.src == stream.dst and s.qps[0] == stream.qps[1])
@@ -41,13 +56,14 @@ def test_the_shipped_soak_pairs_hosts_of_all_racks() -> None:
 @given(seed=st.integers(0, 2**62), tight=st.booleans())
 def test_faults_are_bounded_and_mended_and_leave_a_path_or_are_short(seed: int, tight: bool) -> None:
     fabric = load_fabric("tiny")
-    plan = RandomFaults(50_000_000, 20_000_000, 3 * SECOND, 6, 300_000_000) if tight else FAULTS
+    plan = RandomFaults.model_validate(TIGHT) if tight else FAULTS
+    assert isinstance(plan, RandomFaults)
     length = 60 * SECOND
     planned = faults(fabric, seed, length, plan)
     assert planned == faults(fabric, seed, length, plan)
     assert len(planned) > 50
     assert all(a.at_ns <= b.at_ns for a, b in pairwise(planned))
-    hosts = load_soak("random-faults").host_names(fabric)
+    hosts = hosts_of(fabric)
     paths = [[set(p.links) for p in fabric.paths(a, b)] for a, b in combinations(hosts, 2)]
     wires = {p.ifname: f"{h.name}:{p.t0}" for h in fabric.hosts for p in h.ports}
     for fault in planned:
@@ -73,39 +89,16 @@ def test_all_kinds_ways_and_places_come_about() -> None:
     assert faults(fabric, 2, 600 * SECOND) != planned
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("name: x\ntopology: tiny\n", "needs 'duration'"),
-        ("name: x\ntopology: tiny\nduration: 100 ms\n", "duration must be from 1 s"),
-        ("name: x\ntopology: tiny\nduration: 5 s\nqps: 0\n", "qps must be from 1"),
-        ("name: x\ntopology: tiny\nduration: 5 s\nloud: 1\n", "has no key 'loud'"),
-        ("name: x\ntopology: tiny\nduration: 5 s\nfaults: {shortest: 2 s, longest: 1 s}\n", "longer than"),
-    ],
-)
-def test_a_mistake_is_named_with_its_line(tmp_path: Path, text: str, says: str) -> None:
-    (tmp_path / "x.yaml").write_text(text)
-    with pytest.raises(InputError, match=says) as caught:
-        load_soak(str(tmp_path / "x.yaml"))
-    assert str(caught.value).startswith(f"{tmp_path}/x.yaml:")
-
-
 def test_what_the_fabric_cannot_do_is_refused() -> None:
+    tiny = load_fabric("tiny")
     with pytest.raises(InputError, match="has 4 hosts, not 9"):
-        load_soak("random-faults", ["hosts=9"]).streams(load_fabric("tiny"))
+        streams_of(load_scenario("random-faults", settings=["workload.hosts=9"]), tiny)
     with pytest.raises(InputError, match="too few for 24 streams"):
-        load_soak("random-faults", ["rate=100 kbit/s"]).streams(load_fabric("tiny"))
-    with pytest.raises(InputError, match="no soak 'none'"):
-        load_soak("none")
-
-
-def test_durations_may_be_hours() -> None:
-    assert load_soak("random-faults", duration="1h").duration_ns == 3600 * SECOND
-    assert load_soak("random-faults", duration="90 min").duration_ns == 5400 * SECOND
+        streams_of(load_scenario("random-faults", settings=["workload.rate=100 kbit/s"]), tiny)
 
 
 def watched(**changes: Any) -> Watched:
-    found = Watched(load_soak("random-faults").streams(load_fabric("tiny"))[0])
+    found = Watched(streams_of(load_scenario("random-faults"), load_fabric("tiny"))[0])
     found.sender = {"drained": True, "posted": 5, "completed": 5, "posted_bytes": 50} | {
         key: value
         for key, value in changes.items()

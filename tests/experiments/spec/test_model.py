@@ -1,4 +1,5 @@
 import json
+import pickle
 from typing import Any
 
 import jsonschema
@@ -7,18 +8,13 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiments.spec.comparison import (
-    Comparison,
-    is_comparison,
-    load_comparison,
-    parse_comparison,
-    scenario_schema,
-    schema_path,
-)
+from experiments.spec.faults import TimedFault
+from experiments.spec.model import Scenario
 from experiments.spec.overlay import parse_overrides
 from experiments.spec.placement import place
 from experiments.spec.plan import plan_text
-from experiments.spec.scenario import shipped_scenarios
+from experiments.spec.published import page_path, scenario_schema, schema_path, with_tables
+from experiments.spec.scenario import SCENARIOS, load_scenario, parse_scenario
 from experiments.spec.transports import NAMED
 from linux.errors import InputError
 from mrclab.run_figures import listed_figures
@@ -52,16 +48,16 @@ seed: 4
 """
 
 
-def parse(text: str, *sets: str) -> Comparison:
-    return parse_comparison(text, "file.yaml", parse_overrides(sets))
+def parse(text: str, *sets: str) -> Scenario:
+    return parse_scenario(text, "file.yaml", parse_overrides(sets))
 
 
 def test_a_short_one_has_defaults() -> None:
     found = parse(SHORT)
     assert [t.name for t in found.transports] == ["mrc", "oblivious"]
     assert found.transports[1].options == {"ev_health": False}
-    assert found.workload_params["message_bytes"] == 8192
-    assert found.series_ns == 1_000_000
+    assert found.workload.params["message_bytes"] == 8192
+    assert found.measure.series_ns == 1_000_000
     assert found.faults == ()
     json.dumps(found.to_dict())
 
@@ -71,42 +67,44 @@ def test_a_long_one_is_read_in_base_units() -> None:
     mrc, bgp = found.transports
     assert mrc.options == {"spare_evs_per_plane": 1}
     assert (bgp.name, bgp.kind, bgp.detection_ns) == ("bgp", "rocev2", 3_000_000_000)
-    assert found.workload_params["sizes_bytes"] == [65536, 1 << 20, 4096]
-    assert found.faults[1].every_ns == 500_000_000
-    assert found.series_ns == 500_000
+    assert found.workload.params["sizes_bytes"] == (65536, 1 << 20, 4096)
+    repeated = found.faults[1]
+    assert isinstance(repeated, TimedFault)
+    assert repeated.every_ns == 500_000_000
+    assert found.measure.series_ns == 500_000
     assert (found.repetitions, found.seed) == (7, 4)
 
 
 def test_set_overrides_any_key() -> None:
     found = parse(LONG, "workload.ranks=2", "measure.series=2 ms", "transports=[tcp]")
-    assert found.workload_params["ranks"] == 2
-    assert found.series_ns == 2_000_000
+    assert found.workload.params["ranks"] == 2
+    assert found.measure.series_ns == 2_000_000
     assert [t.name for t in found.transports] == ["tcp"]
 
 
 def test_a_topology_may_stand_in_place() -> None:
     text = SHORT.replace("topology: tiny", "topology: {name: mine, planes: 1, t0: 2, t1: 2, hosts: 4}")
     assert parse(text).fabric().name == "mine"
-    with pytest.raises(InputError, match=r"^file\.yaml:2: topology:1: planes must be from 1"):
+    with pytest.raises(InputError, match=r"^file\.yaml:2: topology: planes must be from 1"):
         parse(text.replace("planes: 1", "planes: 0"))
 
 
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("[mrc, oblivious]", "[mrc, quic]", "file.yaml:3: no transport 'quic'"),
+        ("[mrc, oblivious]", "[mrc, quic]", "file.yaml:3: transports: no transport 'quic'"),
         ("[mrc, oblivious]", "[]", "file.yaml:3: transports is empty"),
         (
             "[mrc, oblivious]",
             "{mrc: {detection: 1 s}}",
-            "file.yaml:3: transports.mrc.detection is for routing",
+            "file.yaml:3: transports.mrc: detection is for routing",
         ),
         ("[mrc, oblivious]", "{mrc: {colour: 1}}", "file.yaml:3: transports.mrc has no key 'colour'"),
-        ("kind: stream", "kind: gossip", "file.yaml:4: workload.kind must be stream or"),
+        ("kind: stream", "kind: gossip", "file.yaml:4: workload needs a kind (stream, bidirectional"),
         ("kind: stream", "kind: stream, rate: fast", "file.yaml:4: workload.rate must be a rate such as"),
-        ("kind: stream", "kind: stream, sizes: [1]", "file.yaml:4: workload stream has no key 'sizes'"),
+        ("kind: stream", "kind: stream, sizes: [1]", "file.yaml:4: workload has no key 'sizes'"),
         ("kind: stream", "kind: stream, duration: 1 ms", "workload.duration must be from 10 ms to 3600 s"),
-        ("kind: stream", "kind: all-reduce, sizes: [many]", "file.yaml:4: workload.sizes must be a size"),
+        ("kind: stream", "kind: all-reduce, sizes: [many]", "file.yaml:4: workload.sizes[0] must be a size"),
         ("name: short", "name: short\nfigure: fig99", "file.yaml:2: figure: there is no 'fig99'"),
         ("topology: tiny", "topology: nowhere", "file.yaml:2: topology: no topology 'nowhere'"),
         ("name: short", "name: short\nspeed: 3", "file.yaml:2: a scenario has no key 'speed'"),
@@ -124,22 +122,33 @@ def test_a_mistake_is_one_line_with_its_place(old: str, new: str, message: str) 
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
-        ("{kind: gremlins, where: random}", "file.yaml:5: faults[0].kind must be blackhole or"),
+        ("{kind: gremlins, where: random}", "file.yaml:5: faults[0].kind must be blackhole, loss"),
         ("{kind: loss}", "file.yaml:5: faults[0] needs 'where'"),
         ("{kind: loss, where: random, ratio: 2}", "file.yaml:5: faults[0].ratio must be from 0 to 1"),
         ("{kind: loss, where: random, ratio: 0}", "file.yaml:5: faults[0].ratio must be above 0"),
-        ("{kind: switch-reboot, where: p0-t1-0}", "faults[0]: a switch-reboot needs a duration"),
+        ("{kind: switch-reboot, where: p0-t1-0}", "faults[0].kind: a switch-reboot needs a duration"),
         (
             "{kind: switch-death, where: random, direction: up}",
-            "file.yaml:5: faults[0].direction: a switch-death has no use for it",
+            "file.yaml:5: faults[0].direction: a switch-death does not take it",
         ),
-        ("{kind: carrier, where: random, ratio: 0.5}", "faults[0].ratio: a carrier has no use for it"),
+        ("{kind: carrier, where: random, ratio: 0.5}", "faults[0].ratio: a carrier does not take it"),
         (
             "{kind: delay, where: random, delay: 0}",
-            "file.yaml:5: faults[0].delay must be longer than nothing",
+            "file.yaml:5: faults[0].delay must be longer than 0",
         ),
         ("{kind: loss, where: []}", "file.yaml:5: faults[0].where is empty"),
         ("{kind: loss, where: random, every: 1 ms, duration: 1 ms}", "must be longer than its duration"),
+        ("{kind: flap, where: random}", "file.yaml:5: faults[0].kind: a flap needs a duration"),
+        (
+            "{kind: flap, where: random, duration: 1 s, period: 20 ms, down: 20 ms}",
+            "file.yaml:5: faults[0].period must be longer than down",
+        ),
+        ("{kind: loss, where: random, at: 5 s}", "file.yaml:5: faults[0].at: the workload is over by then"),
+        ("{kind: loss, where: random, trials: 0}", "file.yaml:5: faults[0].trials must be from 1"),
+        ("{kind: flap, where: random, trials: 2}", "faults[0].kind: a flap has times of its own"),
+        ("{kind: loss, where: random, trials: 2, at: 1 s}", "faults[0] has no key 'at'"),
+        ("{kind: random, shortest: 2 s, longest: 1 s}", "faults[0].shortest is longer than longest"),
+        ("{kind: random, where: h0}", "file.yaml:5: faults[0] has no key 'where'"),
     ],
 )
 def test_a_mistake_in_a_fault_is_one_line_with_its_place(fault: str, message: str) -> None:
@@ -160,7 +169,7 @@ def test_a_mistake_in_a_fault_is_one_line_with_its_place(fault: str, message: st
         ("workload={kind: all-reduce, ranks: 9}", "workload.ranks: 9 of 4 hosts: 2 to 4, or 0 for all"),
         (
             "workload={kind: all-reduce, ranks: 9, ranks_per_host: 2}",
-            "workload.ranks: 9 of 4 hosts with room for 2 each: 2 to 8, or 0 for all",
+            "workload.ranks: 9 of 4 hosts with 2 ranks each: 2 to 8, or 0 for all",
         ),
         (
             "faults=[{kind: loss, where: p7-t0-0:p7-t1-0}]",
@@ -178,7 +187,10 @@ def test_what_the_fabric_lacks_is_named(change: str, message: str) -> None:
 
 def test_a_kernels_nic_has_no_room_for_several_ranks_and_no_longer_wires() -> None:
     found = parse(SHORT, "transports=[mrc, tcp]", "workload={kind: all-reduce, ranks_per_host: 2}")
-    with pytest.raises(InputError, match=r"^scenario short: workload.ranks_per_host: only one .* of tcp$"):
+    with pytest.raises(
+        InputError,
+        match=r"^scenario short: workload.ranks_per_host: a kernel.s NIC takes one rank only, as that of t",
+    ):
         found.check_against(found.fabric())
     with pytest.raises(InputError, match="propagation: the NIC of tcp is the kernel's, which has none"):
         parse(SHORT, "transports=[mrc, tcp]", "propagation=20 ms")
@@ -188,7 +200,7 @@ def test_a_kernels_nic_has_no_room_for_several_ranks_and_no_longer_wires() -> No
 def test_ranks_fill_a_host_before_the_next() -> None:
     found = parse(SHORT, "workload={kind: all-reduce, ranks: 5, ranks_per_host: 2}")
     fabric = found.fabric()
-    placement = place(found.workload, found.workload_params, fabric, 1)
+    placement = place(found.workload.kind, found.workload.params, fabric, 1)
     assert placement.hosts == ("h0", "h0", "h2", "h2", "h1")
     assert placement.ranks_by_host() == {"h0": [0, 1], "h2": [2, 3], "h1": [4]}
     assert placement.links_used(fabric) == {link.name for link in fabric.links if "h3" not in link.name}
@@ -246,22 +258,44 @@ def test_every_named_transport_says_what_it_is() -> None:
 
 def test_a_name_that_is_no_scenario_lists_those_there_are() -> None:
     with pytest.raises(InputError, match="no scenario 'nothing'"):
-        load_comparison("nothing")
+        load_scenario("nothing")
 
 
-COMPARISONS = [name for name in shipped_scenarios() if is_comparison(name)]
+SHIPPED = SCENARIOS.names()
 
 
-@pytest.mark.parametrize("name", COMPARISONS)
-def test_what_is_shipped_fits_its_fabric_and_is_judged(name: str) -> None:
-    scenario = load_comparison(name)
+@pytest.mark.parametrize("name", SHIPPED)
+@pytest.mark.parametrize("target", ["ebpf", "bmv2"])
+def test_what_is_shipped_fits_its_fabric_and_has_a_plan(name: str, target: str) -> None:
+    scenario = load_scenario(name, target=target)
     scenario.check_against(scenario.fabric())
     assert scenario.name == name
+    assert len(plan_text(scenario).splitlines()) >= 5
+
+
+@pytest.mark.parametrize("name", [name for name in SHIPPED if name not in ("link-kill", "random-faults")])
+def test_what_is_shipped_is_judged(name: str) -> None:
+    scenario = load_scenario(name)
     assert scenario.claim
     assert scenario.figure
-    assert len(plan_text(scenario).splitlines()) >= 6
 
 
 def test_every_figure_that_is_listed_is_shipped() -> None:
-    assert set(listed_figures()) <= set(COMPARISONS)
-    assert all(name in listed_figures() for name in COMPARISONS if name.startswith("fig"))
+    assert set(listed_figures()) <= set(SHIPPED)
+    assert all(name in listed_figures() for name in SHIPPED if name.startswith("fig"))
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_the_schema_takes_what_is_shipped(name: str) -> None:
+    text, _ = SCENARIOS.text(name)
+    jsonschema.validate(yaml.safe_load(text), scenario_schema())
+
+
+def test_the_tables_of_keys_are_fresh() -> None:
+    page = page_path().read_text(encoding="utf-8")
+    assert with_tables(page) == page
+
+
+def test_a_scenario_goes_to_another_process() -> None:
+    found = parse(LONG)
+    assert pickle.loads(pickle.dumps(found)) == found

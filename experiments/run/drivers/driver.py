@@ -1,0 +1,102 @@
+"""What carries a workload out, as the engine sees it: one protocol for agents and rank processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, Self
+
+from experiments.measure.evidence import Sample
+from experiments.run.fabrics import RunningFabric
+from experiments.spec.model import Scenario
+from experiments.spec.placement import Placement
+from experiments.spec.transports import Transport
+from hosts.remote import RemoteAgent
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What a driver works with: the repetition's fabric, workload, seed and directories.
+
+    ``directory`` is the repetition's own; ``log`` takes what the processes print.
+    """
+
+    running: RunningFabric
+    scenario: Scenario
+    transport: Transport
+    placement: Placement
+    seed: int
+    directory: Path
+    log: Path
+    say: Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Collected:
+    """What the processes of a workload left; see experiments.measure.evidence for the fields."""
+
+    samples: tuple[Sample, ...] = ()
+    counters: Mapping[str, int] = field(default_factory=dict)
+    bytes_delivered: int = 0
+    problem: str | None = None
+    failure: str | None = None
+    notes: tuple[str, ...] = ()
+    failures: tuple[str, ...] = ()
+    event_logs: Mapping[str, Path] = field(default_factory=dict)
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Driver(Protocol):
+    """The processes that carry out a workload. A context manager: leaving it ends them."""
+
+    @property
+    def pids(self) -> Mapping[str, int]:
+        """Return the processes whose waiting for a CPU counts, by name."""
+
+    @property
+    def processes(self) -> int:
+        """Return how many processes work at a time."""
+
+    @property
+    def over(self) -> bool:
+        """Return True when all is done, or something that must not happen did."""
+
+    @property
+    def next_ns(self) -> int | None:
+        """Return when ``act`` wants to be called; None: never."""
+
+    def __enter__(self) -> Self:
+        """Start the processes and connect them."""
+
+    def __exit__(self, *error: Any) -> None:
+        """End the processes."""
+
+    def priority(self) -> AbstractContextManager[None]:
+        """Return a context in which the engine's thread gets a CPU in time."""
+
+    def start(self) -> int:
+        """Begin; return when the measurement begins (ns), which may be later than now."""
+
+    def descriptors(self) -> Collection[RemoteAgent]:
+        """Return the processes that may say something."""
+
+    def hear(self, ready: Sequence[object]) -> None:
+        """Take the answers of those that said something."""
+
+    def act(self, clock: Callable[[], int]) -> None:
+        """Do what is due."""
+
+    def ask_restored(self, timeout_s: float) -> None:
+        """Begin to wait until no path is taken for broken, at most ``timeout_s``."""
+
+    @property
+    def restored(self) -> bool | None:
+        """Return the answer: None while there is none yet."""
+
+    def stop(self) -> None:
+        """Send no more, and wait until what was sent has arrived."""
+
+    def collect(self) -> Collected:
+        """Return what came out."""

@@ -1,0 +1,282 @@
+"""Carrying out a repetition's faults: timed, in sequence and random entries, one executor for all.
+
+It never waits: ``next_ns`` says when something is due, and ``act`` does it.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import count
+from typing import Protocol
+
+import grpc
+
+from experiments.measure.faults import FaultRecord
+from experiments.measure.validity import kept_up
+from experiments.run.captures.recorder import Recorder
+from experiments.run.injection import Injector
+from experiments.run.switch_deaths import SwitchDeaths
+from experiments.spec.fault_schedule import PlannedFault
+from linux.process_deaths import Death
+
+RESTORE_TIMEOUT_S = 5.0
+REVIVE_AFTER_NS = 100_000_000
+"""How long a switch that ended by itself stays away."""
+
+Clock = Callable[[], int]
+
+
+class Paths(Protocol):
+    """Who knows whether all paths are in use again after a fault."""
+
+    def ask_restored(self, timeout_s: float) -> None:
+        """Begin to wait until no path is taken for broken, at most ``timeout_s``."""
+
+    @property
+    def restored(self) -> bool | None:
+        """Return the answer: None while there is none yet."""
+
+
+class TimedSource:
+    """Makes faults of a plan in order of time, each at its time. The plan may be endless."""
+
+    def __init__(self, injector: Injector, planned: Iterable[PlannedFault], start_ns: int) -> None:
+        self._injector = injector
+        self._planned: Iterator[PlannedFault] = iter(planned)
+        self._coming = next(self._planned, None)
+        self._start_ns = start_ns
+        self._undoing: list[tuple[int, int, int]] = []
+        self._order = count()
+        self.late_ns = 0
+        self.skipped = 0
+        """Faults left out because their place was broken already."""
+
+    @property
+    def next_ns(self) -> int | None:
+        """Return when the next fault is to be made or undone."""
+        make = [] if self._coming is None else [self._start_ns + self._coming.at_ns]
+        return min([*make, *(due for due, _, _ in self._undoing[:1])], default=None)
+
+    @property
+    def over(self) -> bool:
+        """Return True if nothing is left to make or undo."""
+        return self.next_ns is None
+
+    def act(self, clock: Clock) -> None:
+        """Make and undo what is due. At one time undoing comes first."""
+        while (due := self.next_ns) is not None and due <= clock():
+            self.late_ns = max(self.late_ns, clock() - due)
+            if self._undoing and self._undoing[0][0] == due:
+                self._injector.undo(heapq.heappop(self._undoing)[2])
+            elif self._coming is not None:
+                fault, self._coming = self._coming, next(self._planned, None)
+                if self._injector.broken(fault.place):
+                    self.skipped += 1
+                    continue
+                number = self._injector.make(fault)
+                if fault.until_ns is not None:
+                    undo_ns = self._start_ns + fault.until_ns
+                    heapq.heappush(self._undoing, (undo_ns, next(self._order), number))
+
+
+class SequenceSource:
+    """Makes faults one after another: hold, undo, wait for all paths, settle, next.
+
+    A trial in which the machine did not keep up is made again, as many times in all as there are trials: a
+    shared machine has such moments, and whether one falls into a trial does not depend on how the trial goes.
+    ``marks`` is called at each boundary between trials.
+    """
+
+    def __init__(
+        self,
+        injector: Injector,
+        trials: Sequence[PlannedFault],
+        settle_ns: int,
+        paths: Paths,
+        recorder: Recorder,
+        deaths: SwitchDeaths,
+        step: Callable[[], None],
+    ) -> None:
+        self._injector = injector
+        self._trials = trials
+        self._settle_ns = settle_ns
+        self._paths = paths
+        self._recorder = recorder
+        self._deaths = deaths
+        self._step = step
+        self._number = 0
+        self._again = len(trials)
+        self._state = "ready"
+        self._made = 0
+        self.marks = 0
+        self.next_ns: int | None = 0
+        self.notes: list[str] = []
+
+    @property
+    def over(self) -> bool:
+        """Return True if all trials are done."""
+        return self._number >= len(self._trials)
+
+    @property
+    def done(self) -> int:
+        """Return how many trials are done."""
+        return self._number
+
+    @property
+    def wanted(self) -> int:
+        """Return how many trials were asked for."""
+        return len(self._trials)
+
+    def act(self, clock: Clock) -> None:
+        """Take the next step where it is due."""
+        if self._state == "waiting":
+            self._look_for_paths(clock)
+        while not self.over and self.next_ns is not None and self.next_ns <= clock():
+            if self._state == "ready":
+                self._begin(clock)
+            elif self._state == "held":
+                self.release()
+            else:
+                self._end()
+
+    def _begin(self, clock: Clock) -> None:
+        if not self.marks:
+            self.mark()
+        fault = self._trials[self._number]
+        self._injector.prepare(fault)
+        self._made = self._injector.make(fault)
+        assert fault.until_ns is not None
+        self._state, self.next_ns = "held", clock() + fault.until_ns
+
+    def release(self) -> None:
+        """Undo the fault that is held. Raises grpc.RpcError where the switch lost it by ending."""
+        if self._state != "held":
+            return
+        try:
+            self._injector.undo(self._made)
+        except grpc.RpcError:
+            # The switch died with its fault entries: there is nothing to undo in it any more.
+            if not self._deaths.reviving:
+                self._deaths.require_death()
+            self._injector.forget(self._made)
+        self._wait_for_paths()
+
+    def _wait_for_paths(self) -> None:
+        self._state, self.next_ns = "waiting", None
+        if not self._deaths.reviving:
+            self._paths.ask_restored(RESTORE_TIMEOUT_S)
+
+    def revived(self) -> None:
+        """Go on after a switch that ended by itself is back."""
+        if self._state in ("waiting", "settling"):
+            self._wait_for_paths()
+
+    def _look_for_paths(self, clock: Clock) -> None:
+        restored = self._paths.restored
+        if restored is None or self._deaths.reviving:
+            return
+        if not restored:
+            self.notes.append(
+                f"trial {self._number}: not every path came back within {RESTORE_TIMEOUT_S:g} s"
+            )
+        self._state, self.next_ns = "settling", clock() + self._settle_ns
+
+    def _end(self) -> None:
+        self.mark()
+        self._state, self.next_ns = "ready", 0
+        if not kept_up(self._recorder.last_load()) and self._again:
+            self._again -= 1
+            return
+        self._number += 1
+        self._step()
+
+    def mark(self) -> None:
+        """Mark a boundary between trials."""
+        self._recorder.mark()
+        self.marks += 1
+
+
+class FaultRun:
+    """All faults of a repetition, and the switches that end without having been asked to.
+
+    Such a death is a fault of its own in the records (kind ``switch-death``), where the target can start the
+    switch again: it is started and programmed, and the run goes on. ``failures`` names each.
+    """
+
+    def __init__(
+        self,
+        injector: Injector,
+        timed: Sequence[TimedSource],
+        sequences: Sequence[SequenceSource],
+        deaths: SwitchDeaths,
+    ) -> None:
+        self._injector = injector
+        self._timed = tuple(timed)
+        self._sources: tuple[TimedSource | SequenceSource, ...] = (*timed, *sequences)
+        self.sequences = tuple(sequences)
+        self._deaths = deaths
+        self.failures: list[str] = []
+
+    @property
+    def next_ns(self) -> int | None:
+        """Return when something is due; None while nothing is."""
+        dues = [source.next_ns for source in self._sources if not source.over]
+        return min((due for due in (*dues, self._deaths.revive_ns) if due is not None), default=None)
+
+    @property
+    def over(self) -> bool:
+        """Return True if every fault with an end was made and undone."""
+        return all(source.over for source in self._sources) and not self._deaths.reviving
+
+    @property
+    def late_ns(self) -> int:
+        """Return by how much a timed fault was made or undone too late, at most."""
+        return max((source.late_ns for source in self._timed), default=0)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Return what a reader should know."""
+        skipped = sum(source.skipped for source in self._timed)
+        found = [f"{skipped} faults were left out: their places were broken already"] if skipped else []
+        return (*found, *(note for source in self.sequences for note in source.notes))
+
+    def act(self, clock: Clock) -> None:
+        """Do all that is due. Raises SwitchError where a switch ended that cannot be started again."""
+        while (death := self._deaths.next_death(self._injector.broken)) is not None:
+            self._on_death(death, clock)
+        if self._deaths.revive_ns is not None and self._deaths.revive_ns <= clock():
+            self._revive(clock)
+        for source in self._sources:
+            source.act(clock)
+
+    def _on_death(self, death: Death, clock: Clock) -> None:
+        self.failures.append(self._deaths.words(death))
+        self._deaths.plan_revival(death, clock() + REVIVE_AFTER_NS)
+        for sequence in self.sequences:
+            sequence.release()
+
+    def _revive(self, clock: Clock) -> None:
+        for sequence in self.sequences:
+            if sequence.marks <= len(self._injector):  # else the trial it fell into has no record of its own
+                sequence.mark()
+        for switch, death, moment in self._deaths.revive(clock):
+            self._injector.add(
+                FaultRecord(
+                    kind="switch-death",
+                    where=switch,
+                    t_before_ns=death.t_before_ns,
+                    t_after_ns=death.t_after_ns,
+                    restore_before_ns=moment.t_before_ns,
+                    restore_after_ns=moment.t_after_ns,
+                )
+            )
+        for sequence in self.sequences:
+            sequence.revived()
+
+    def look_back(self) -> None:
+        """Name the switches that ended after the last fault, when it was too late to measure them."""
+        while (death := self._deaths.next_death(self._injector.broken)) is not None:
+            self.failures.append(
+                f"switch failure: {self._deaths.switch(death)} ended by itself after the last trial"
+            )

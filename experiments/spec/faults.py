@@ -1,0 +1,177 @@
+"""The entries of a scenario's ``faults``: timed, in sequence, or drawn at random.
+
+What is made of them is decided in experiments.spec.fault_schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
+
+from controller import fault_kinds
+from topologies.yaml_model import Number, Time, WholeNumber, YamlModel, wrong
+
+RANDOM, BUSIEST = "random", "busiest"
+FLAP, REBOOT, DEATH, DELAY = "flap", "switch-reboot", "switch-death", "delay"
+Kind = Literal[
+    "blackhole",
+    "loss",
+    "corruption",
+    "rate",
+    "carrier",
+    "port-down",
+    "delay",
+    "flap",
+    "switch-death",
+    "switch-reboot",
+    "plane-death",
+]
+AnyTime = Annotated[int, Time()]
+
+
+def _as_list(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value if isinstance(value, tuple) else (value,)
+
+
+_WHERE = {
+    "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}],
+}
+
+
+class _PlacedFault(YamlModel):
+    """What a fault that is made at a named place has, whenever it is made."""
+
+    kind: Kind = Field(description="what breaks (docs/faults.md)")
+    where: Annotated[
+        tuple[str, ...], BeforeValidator(_as_list), Field(min_length=1), WithJsonSchema(_WHERE)
+    ] = Field(
+        description="a name or a pattern with * ? [], or a list of them; random: of the links that the "
+        "traffic can take; busiest: the link that carries most at the end of the warm-up"
+    )
+    direction: Literal["both", "up", "down"] = Field("both", description="up is away from the hosts")
+    ratio: Annotated[float, Number(0, 1)] = Field(
+        1.0, description="share of frames lost or corrupted, or of the rate that is left"
+    )
+    delay_ns: AnyTime = Field(1_000_000, alias="delay", description="that a link gets on top (kind delay)")
+    period_ns: Annotated[int, Time(10_000_000)] = Field(
+        10**9, alias="period", description="from one time down to the next (kind flap)"
+    )
+    down_ns: AnyTime = Field(
+        500_000_000, alias="down", description="how long it is down in each period (kind flap)"
+    )
+    of: Literal["blackhole", "carrier"] = Field("blackhole", description="what a flap does each time")
+
+    @model_validator(mode="after")
+    def _takes_only_its_options(self) -> Self:
+        takes = fault_kinds.KINDS[self.kind].takes
+        for name in ("direction", "ratio", "delay_ns", "period_ns", "down_ns", "of"):
+            given = getattr(self, name) != type(self).model_fields[name].default
+            if given and (name not in takes or self.kind == REBOOT):
+                key = name.removesuffix("_ns")
+                raise wrong(f"a {self.kind} does not take it", key)
+        if self.delay_ns <= 0:
+            raise wrong("must be longer than 0", "delay")
+        if self.ratio <= 0:
+            raise wrong("must be above 0", "ratio")
+        if self.down_ns >= self.period_ns:
+            raise wrong("must be longer than down", "period")
+        return self
+
+    @property
+    def params(self) -> Mapping[str, Any]:
+        """Return what the kind takes besides its place and direction."""
+        if self.kind in ("loss", "corruption", "rate"):
+            return {"ratio": self.ratio}
+        return {"delay_ns": self.delay_ns} if self.kind == DELAY else {}
+
+
+class TimedFault(_PlacedFault):
+    """Faults at given times of the measurement, once or again and again."""
+
+    pick: Annotated[int, WholeNumber(0, 100_000)] = Field(
+        0, description="how many of the places, by seed, each time; 0: all"
+    )
+    at_ns: AnyTime = Field(0, alias="at", description="after the measurement starts")
+    duration_ns: AnyTime = Field(0, alias="duration", description="how long it stays; 0: to the end")
+    every_ns: AnyTime = Field(0, alias="every", description="how long from one time to the next; 0: once")
+    count: Annotated[int, WholeNumber(0, 100_000)] = Field(
+        0, description="how many times at most; 0: as long as the workload goes on"
+    )
+
+    @model_validator(mode="after")
+    def _times_fit(self) -> Self:
+        if self.every_ns and self.duration_ns >= self.every_ns:
+            raise wrong("must be longer than its duration", "every")
+        if self.kind == REBOOT and not self.duration_ns:
+            raise wrong(f"a {REBOOT} needs a duration: how long the switch is away", "kind")
+        if self.kind == FLAP and (not self.duration_ns or self.every_ns):
+            raise wrong("a flap needs a duration, and has a period instead of every", "kind")
+        return self
+
+
+class SequentialFaults(_PlacedFault):
+    """Faults one after another: the next one begins when all is well again."""
+
+    trials: Annotated[int, WholeNumber(1, 100_000)] = Field(description="how many faults")
+    hold_ns: Annotated[int, Time(1_000_000)] = Field(
+        100_000_000, alias="hold", description="how long each fault stays"
+    )
+    settle_ns: AnyTime = Field(
+        150_000_000, alias="settle", description="after all paths are back, before the next fault"
+    )
+
+    @model_validator(mode="after")
+    def _ends_by_itself(self) -> Self:
+        if self.kind in (FLAP, REBOOT):
+            raise wrong(f"a {self.kind} has times of its own: make it with 'at'", "kind")
+        return self
+
+
+class RandomFaults(YamlModel):
+    """Faults of several kinds on links and NIC ports, drawn at random for the whole run."""
+
+    kind: Literal["random"]
+    every_ns: Annotated[int, Time(10**6)] = Field(
+        250_000_000, alias="every", description="from one fault to the next, in the mean"
+    )
+    shortest_ns: Annotated[int, Time(10**6)] = Field(
+        20_000_000, alias="shortest", description="that a fault lasts at least"
+    )
+    longest_ns: Annotated[int, Time(10**6)] = Field(
+        3 * 10**9, alias="longest", description="that a fault lasts at most"
+    )
+    at_once: Annotated[int, WholeNumber(1, 1000)] = Field(5, description="how many faults at most at a time")
+    cut_off_ns: AnyTime = Field(
+        300_000_000,
+        alias="cut_off",
+        description="how long hosts may be without any whole path between them, at most",
+    )
+
+    @model_validator(mode="after")
+    def _bounds_fit(self) -> Self:
+        if self.shortest_ns > self.longest_ns:
+            raise wrong("is longer than longest", "shortest")
+        return self
+
+
+def _form(value: Any) -> str:
+    if isinstance(value, RandomFaults | SequentialFaults | TimedFault):
+        return {RandomFaults: "random", SequentialFaults: "sequence", TimedFault: "timed"}[type(value)]
+    if isinstance(value, Mapping) and value.get("kind") == RANDOM:
+        return "random"
+    return "sequence" if isinstance(value, Mapping) and "trials" in value else "timed"
+
+
+FaultSpec = Annotated[
+    Annotated[TimedFault, Tag("timed")]
+    | Annotated[SequentialFaults, Tag("sequence")]
+    | Annotated[RandomFaults, Tag("random")],
+    Discriminator(_form),
+]
+FORMS: dict[str, type[YamlModel]] = {
+    "timed": TimedFault,
+    "sequence": SequentialFaults,
+    "random": RandomFaults,
+}

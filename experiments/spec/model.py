@@ -1,0 +1,231 @@
+"""A scenario: one model for every experiment, from which come its checks, JSON schema and tables of keys."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict
+from functools import cached_property
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import BeforeValidator, Field, field_validator, model_validator
+
+from experiments.figures.listing import require_figure
+from experiments.spec.fault_schedule import check_places
+from experiments.spec.faults import FaultSpec, RandomFaults, SequentialFaults, TimedFault
+from experiments.spec.links import metered
+from experiments.spec.placement import Placement, place
+from experiments.spec.transports import Transport, TransportEntry
+from experiments.spec.workloads import AGENT_KINDS, Workload
+from hosts.collectives.transports import WITH_NIC, check_options
+from linux.errors import InputError
+from topologies import Fabric, build_fabric, load_fabric
+from topologies.shipped import TOPOLOGIES
+from topologies.yaml_model import Time, WholeNumber, YamlModel, wrong
+
+Target = Literal["auto", "ebpf", "bmv2"]
+TARGETS: tuple[Target, ...] = ("auto", "ebpf", "bmv2")
+
+
+class Measure(YamlModel):
+    """What is measured besides the faults' times."""
+
+    series_ns: Annotated[int, Time(100_000)] = Field(
+        1_000_000, alias="series", description="width of the bins of the delivered bytes"
+    )
+    capture: bool = Field(
+        False,
+        description="keep the captures of every host that takes part: "
+        "<transport>-<repetition>/captures/<host>.pcap",
+    )
+    links: str = Field("", description="a pattern of T0-T1 links whose bytes are counted in bins of 100 ms")
+
+
+def _as_tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _entries(value: Any) -> Any:
+    """Return a list of transports' names as a mapping without anything that differs."""
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return {name: {} for name in value}
+    if isinstance(value, Mapping):
+        return {name: {} if entry is None else entry for name, entry in value.items()}
+    return value
+
+
+class Scenario(YamlModel):
+    """An experiment, complete: nothing is left to default once this exists."""
+
+    what: ClassVar[str] = "a scenario"
+
+    name: str = Field(description="of the scenario, and of its results' directory")
+    description: str = Field("", description="what it shows, in a line")
+    claim: str = Field("", description="the statement under test, in a line")
+    figure: str = Field("", description="the module of experiments.figures that judges the claim")
+    topology: str | dict[str, Any] = Field(
+        description="a shipped name, a file, or a whole topology (docs/topologies.md)"
+    )
+    target: Target = Field("auto", description="what the switches run on")
+    entries: Annotated[dict[str, TransportEntry], BeforeValidator(_entries), Field(min_length=1)] = Field(
+        default_factory=lambda: {"mrc": TransportEntry.model_validate({})},
+        alias="transports",
+        description="names, or names with what differs (docs/transports.md)",
+    )
+    workload: Workload = Field(description="what is sent, by its `kind`; see below")
+    faults: Annotated[tuple[FaultSpec, ...], BeforeValidator(_as_tuple)] = Field(
+        (), description="what breaks, in any mixture of the three forms"
+    )
+    measure: Measure = Field(
+        default_factory=lambda: Measure.model_validate({}), description="what is measured; see below"
+    )
+    repetitions: Annotated[int, WholeNumber(1, 10_000)] = Field(
+        3, description="of each transport, one after another on a fabric of its own"
+    )
+    warmup_ns: Annotated[int, Time()] = Field(
+        500_000_000, alias="warmup", description="after the workload starts, before anything counts"
+    )
+    limit_ns: Annotated[int, Time(10**9)] = Field(
+        120 * 10**9,
+        alias="limit",
+        description="the longest that one repetition of rank processes may take (not spray and mesh)",
+    )
+    seed: Annotated[int, WholeNumber(0)] = Field(1, description="of all that is random: places, paths, bytes")
+    propagation_ns: Annotated[int, Time(high=10**9)] = Field(
+        0,
+        alias="propagation",
+        description="what longer wires would add one way between any two NICs: "
+        "each holds back what it receives",
+    )
+
+    @field_validator("topology")
+    @classmethod
+    def _topology_exists(cls, value: str | dict[str, Any]) -> str | dict[str, Any]:
+        try:
+            if isinstance(value, str):
+                TOPOLOGIES.text(value)
+            else:
+                build_fabric(json.dumps(value, ensure_ascii=False), "topology")
+        except InputError as error:
+            raise wrong(f"{re.sub(r'^topology(:[0-9]+)?: ', '', str(error))}") from None
+        return value
+
+    @field_validator("figure")
+    @classmethod
+    def _figure_exists(cls, value: str) -> str:
+        try:
+            if value:
+                require_figure(value)
+        except InputError as error:
+            raise wrong(f"{str(error).removeprefix('figure: ')}") from None
+        return value
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        for name, entry in self.entries.items():
+            try:
+                transport = entry.transport(name)
+            except ValueError as error:
+                raise wrong(f"{error}", "transports", name) from None
+            self._check_transport(transport)
+        lasts_ns = self.workload.lasts_ns
+        for number, fault in enumerate(self.faults):
+            if isinstance(fault, TimedFault) and lasts_ns is not None and fault.at_ns >= lasts_ns:
+                raise wrong(
+                    f"the workload is over by then: it lasts {lasts_ns / 1e9:g} s",
+                    *("faults", number, "at"),
+                )
+            if isinstance(fault, RandomFaults) and lasts_ns is None:
+                raise wrong(
+                    "random faults go on for ever: give the workload a duration",
+                    *("faults", number),
+                )
+        return self
+
+    def _check_transport(self, transport: Transport) -> None:
+        kernel = transport.kind not in WITH_NIC
+        if self.propagation_ns and kernel:
+            raise wrong(f"the NIC of {transport.name} is the kernel's, which has none", "propagation")
+        if self.workload.kind not in AGENT_KINDS:
+            return
+        if transport.kind != "mrc" or transport.routing != "srv6":
+            raise wrong(
+                f"a {self.workload.kind} is sent by MRC over SRv6 only",
+                *("transports", transport.name),
+            )
+        if self.propagation_ns:
+            raise wrong(f"a {self.workload.kind} has none", "propagation")
+
+    @cached_property
+    def transports(self) -> tuple[Transport, ...]:
+        """Return the transports, in the order of the file."""
+        return tuple(entry.transport(name) for name, entry in self.entries.items())
+
+    @property
+    def sequences(self) -> tuple[SequentialFaults, ...]:
+        """Return the entries whose faults come one after another."""
+        return tuple(fault for fault in self.faults if isinstance(fault, SequentialFaults))
+
+    @property
+    def steps(self) -> int:
+        """Return how many steps a run of this has: trials where there are some, else repetitions."""
+        each = sum(entry.trials for entry in self.sequences) or 1
+        return each * self.repetitions * len(self.transports)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the scenario in JSON types, as it goes into result.json."""
+        out = self.model_dump(mode="json", exclude={"entries"})
+        out["transports"] = [asdict(transport) for transport in self.transports]
+        return out
+
+    def fabric(self) -> Fabric:
+        """Return the fabric as the scenario has it, before a transport uses one plane. Raises InputError."""
+        if isinstance(self.topology, str):
+            return load_fabric(self.topology)
+        return build_fabric(json.dumps(self.topology, ensure_ascii=False), f"scenario {self.name}: topology")
+
+    def placement(self, fabric: Fabric, seed: int) -> Placement:
+        """Return who sends to whom. Raises InputError where the fabric is too small."""
+        try:
+            return place(self.workload.kind, self.workload.params, fabric, seed)
+        except InputError as error:
+            raise InputError(f"{error}", where=f"scenario {self.name}") from None
+
+    def check_against(self, fabric: Fabric) -> None:
+        """Raise InputError where the scenario names what the fabric lacks."""
+        where = f"scenario {self.name}"
+        names = [host.name for host in fabric.hosts]
+        params = self.workload.params
+        for key in ("src", "dst"):
+            name = params.get(key, "auto")
+            if name not in ("auto", *names):
+                raise InputError(
+                    f"workload.{key}: {fabric.name} has no host '{name}' (it has {names[0]} to {names[-1]})",
+                    where=where,
+                )
+        self._check_ranks(len(names), params)
+        for transport in self.transports:
+            try:
+                check_options(transport.kind, fabric, transport.channel_options)
+            except ValueError as error:
+                raise InputError(f"transports.{transport.name}.options: {error}", where=where) from None
+        check_places(self.faults, fabric, where)
+        used = self.placement(fabric, self.seed).links_used(fabric)
+        check_places(self.sequences, fabric, where, tuple(used))
+        metered(fabric, self.measure.links)
+
+    def _check_ranks(self, hosts: int, params: Mapping[str, Any]) -> None:
+        ranks, each = params.get("ranks", 0), params.get("ranks_per_host", 1)
+        where = f"scenario {self.name}"
+        if ranks == 1 or ranks > hosts * each:
+            places = f"{hosts} hosts" if each == 1 else f"{hosts} hosts with {each} ranks each"
+            raise InputError(
+                f"workload.ranks: {ranks} of {places}: 2 to {hosts * each}, or 0 for all", where=where
+            )
+        kernels = [t.name for t in self.transports if t.kind not in WITH_NIC]
+        if each > 1 and kernels:
+            raise InputError(
+                f"workload.ranks_per_host: a kernel's NIC takes one rank only, as that of {kernels[0]}",
+                where=where,
+            )

@@ -1,0 +1,121 @@
+"""What is published of the scenario's models: the JSON schema, and the tables of keys in docs/scenarios.md.
+
+``python -m experiments.spec.published`` writes both.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pydantic.fields import FieldInfo
+
+from experiments.spec.faults import FORMS
+from experiments.spec.model import Measure, Scenario
+from experiments.spec.transports import NAMED, TransportEntry
+from experiments.spec.workloads import KINDS
+from topologies.yaml_model import YamlModel
+
+TABLES: dict[str, type[YamlModel]] = {
+    "scenario": Scenario,
+    "transport": TransportEntry,
+    "measure": Measure,
+    **{f"fault {form}": model for form, model in FORMS.items()},
+    **{f"workload {kind}": model for kind, model in KINDS.items()},
+}
+"""Models by the name that docs/scenarios.md gives their tables."""
+
+_MARK = re.compile(r"(<!-- keys of (?P<name>[a-z -]+) -->\n).*?(<!-- end of keys -->)", re.DOTALL)
+
+
+def scenario_schema() -> dict[str, Any]:
+    """Return the JSON schema (draft 2020-12) of a scenario's file."""
+    schema = Scenario.model_json_schema(by_alias=True, mode="validation")
+    entry = {"$ref": "#/$defs/TransportEntry"}
+    transports = schema["properties"]["transports"]
+    transports.pop("additionalProperties", None)
+    transports.pop("minProperties", None)
+    transports.pop("type", None)
+    transports["anyOf"] = [
+        {"type": "array", "items": {"enum": list(NAMED)}, "minItems": 1},
+        {"type": "object", "additionalProperties": {"anyOf": [{"type": "null"}, entry]}, "minProperties": 1},
+    ]
+    part = {"type": "object", "additionalProperties": {"type": "object"}}
+    schema["properties"]["topologies"] = {**part, "description": "what differs on a topology, by its name"}
+    schema["properties"]["targets"] = {**part, "description": "what differs on a target: ebpf or bmv2"}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": "mrclab.scenario/2",
+        **schema,
+        "title": "A scenario of mrclab",
+    }
+
+
+def key_table(model: type[YamlModel]) -> str:
+    """Return the keys of a model as a Markdown table: key, value if it is not given, meaning."""
+    rows = ["| key | if not given | meaning |", "|---|---|---|"]
+    return "\n".join([*rows, *_rows(model)]) + "\n"
+
+
+def _rows(model: type[YamlModel]) -> Iterator[str]:
+    for name, field in model.model_fields.items():
+        key = field.alias or name
+        if key == "kind" and field.description is None:
+            continue
+        yield f"| `{key}` | {_default(key, name, field)} | {_meaning(field)} |"
+
+
+def _default(key: str, name: str, field: FieldInfo) -> str:
+    if field.is_required():
+        return "must be given"
+    if field.default_factory is not None:
+        return "`[mrc]`" if key == "transports" else ""
+    value = field.default
+    if value is None or value in ("", ()):
+        return ""
+    if name.endswith("_ns") and value:
+        return f"`{_time_text(value)}`"
+    if name.endswith("_bps"):
+        return f"`{value / 1e6:g} Mbit/s`"
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    return f"`{list(value) if isinstance(value, tuple) else value}`"
+
+
+def _time_text(value_ns: int) -> str:
+    return f"{value_ns / 1e9:g} s" if value_ns >= 10**9 else f"{value_ns / 1e6:g} ms"
+
+
+def _meaning(field: FieldInfo) -> str:
+    for item in (field, *field.metadata):
+        if isinstance(text := getattr(item, "description", None), str):
+            return text
+    return ""
+
+
+def with_tables(page: str) -> str:
+    """Return a Markdown page with the tables of keys between its marks made anew. Raises KeyError."""
+    return _MARK.sub(lambda m: f"{m[1]}{key_table(TABLES[m['name']])}{m[3]}", page)
+
+
+def schema_path() -> Path:
+    """Return where the published schema lies in a checkout."""
+    return Path(__file__).with_name("schema") / "scenario.schema.json"
+
+
+def page_path() -> Path:
+    """Return where the page with the tables lies in a checkout."""
+    return Path(__file__).parents[2] / "docs" / "scenarios.md"
+
+
+def main() -> None:
+    """Write the published schema and the tables."""
+    schema_path().write_text(json.dumps(scenario_schema(), indent=2) + "\n", encoding="utf-8")
+    page_path().write_text(with_tables(page_path().read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

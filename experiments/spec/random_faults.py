@@ -1,0 +1,63 @@
+"""Random faults that follow from a seed. Pure."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+
+from experiments.spec.fault_schedule import PlannedFault
+from experiments.spec.faults import RandomFaults
+from topologies import Fabric
+
+# Kind of fault, how often, and the ratios it may have.
+KINDS: tuple[tuple[str, int, tuple[float, ...]], ...] = (
+    ("blackhole", 4, ()),
+    ("loss", 3, (0.001, 0.01, 0.1, 0.5)),
+    ("corruption", 2, (0.001, 0.01, 0.1)),
+    ("rate", 2, (0.005, 0.05, 0.3)),
+    ("port-down", 2, ()),
+)
+CUTTING = ("blackhole", "port-down")
+
+
+def random_faults(
+    fabric: Fabric, hosts: Sequence[str], faults: RandomFaults, seed: int, length_ns: int, entry: int = 0
+) -> Iterator[PlannedFault]:
+    """Yield all faults, in order of time; the last one is undone at ``length_ns``. Equal seeds: equal faults.
+
+    They break links between these hosts, and the hosts' own ports. A fault that would leave two of the hosts
+    without any whole path lasts no longer than ``cut_off_ns``.
+    """
+    chooser = random.Random(seed)
+    paths = [[set(p.links) for p in fabric.paths(a, b)] for a, b in combinations(hosts, 2)]
+    links = sorted(set().union(*(links for pair in paths for links in pair)))
+    ports = [port.ifname for host in hosts for port in fabric.host(host).ports]
+    link_of = {port.ifname: f"{host}:{port.t0}" for host in hosts for port in fabric.host(host).ports}
+    active: list[PlannedFault] = []
+    now = 0
+    while True:
+        now += max(1, round(chooser.expovariate(1 / faults.every_ns)))
+        (kind, _, ratios) = chooser.choices(KINDS, [weight for _, weight, _ in KINDS])[0]
+        direction = "both" if kind == "port-down" else chooser.choice(("both", "both", "up", "down"))
+        place = chooser.choice(ports if kind == "port-down" else links)
+        ratio = chooser.choice(ratios) if ratios else None
+        lasts = round(faults.shortest_ns * (faults.longest_ns / faults.shortest_ns) ** chooser.random())
+        if now + faults.shortest_ns >= length_ns:
+            return
+        active = [fault for fault in active if fault.until_ns is not None and fault.until_ns > now]
+        taken = {link_of.get(fault.place, fault.place) for fault in active}
+        if len(active) >= faults.at_once or link_of.get(place, place) in taken:
+            continue
+        until = min(now + lasts, length_ns)
+        if kind in CUTTING:
+            cut = {link_of.get(f.place, f.place) for f in active if f.kind in CUTTING}
+            cut.add(link_of.get(place, place))
+            if any(all(links & cut for links in pair) for pair in paths):
+                until = min(until, now + faults.cut_off_ns)
+                if until <= now:
+                    continue
+        params = {} if ratio is None else {"ratio": ratio}
+        planned = PlannedFault(kind, place, now, until, direction, params, entry)
+        active.append(planned)
+        yield planned

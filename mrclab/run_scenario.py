@@ -1,0 +1,86 @@
+"""From a scenario to a result directory and a table: what ``run``, ``soak`` and the figures share."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from experiments.spec.model import Scenario
+from experiments.spec.scenario import load_scenario
+from mrclab.output import directory, progress, removed_if_refused, repeat
+from switches.target import select_target
+from testbed.doctor import require_machine
+
+
+def run_scenario(args: argparse.Namespace) -> int:
+    """Run the scenario that the arguments ask for, or print its plan."""
+    scenario = scenario_of(args, args.scenario)
+    # Only now: it takes numpy, and bad input need not wait for that.
+    from experiments.spec.plan import plan_text
+
+    plan = plan_text(scenario)
+    if args.dry_run:
+        print(plan)
+        return 0
+    select_target(scenario.target)
+    require_machine()
+    out = directory(args.out, scenario.name)
+    result = run_and_report(scenario, out, Console(), repeat(args, args.scenario))
+    return 0 if result["integrity"] == "ok" else 1
+
+
+def scenario_of(args: argparse.Namespace, name: str) -> Scenario:
+    """Return the scenario of a name with the arguments' overrides. Raises InputError."""
+    scenario = load_scenario(
+        name,
+        topology=args.topology,
+        target=args.target,
+        trials=getattr(args, "trials", None),
+        seed=args.seed,
+        duration=getattr(args, "duration", None),
+        settings=args.set,
+    )
+    scenario.check_against(scenario.fabric())
+    return scenario
+
+
+def run_and_report(scenario: Scenario, out: Path, console: Console, command: Sequence[str]) -> dict[str, Any]:
+    """Run a scenario with its progress on a terminal; return what it wrote to result.json.
+
+    ``command`` reproduces the run.
+    """
+    from controller.pipeline import shipped_pipeline
+    from experiments.report.build import Run, build
+    from experiments.report.result import save_result
+    from experiments.report.table import render_result
+    from experiments.report.write import write_all
+    from experiments.run import engine
+    from experiments.run.system import describe_system
+
+    fabric = scenario.fabric()
+    console.print(f"[bold]{scenario.name}[/bold] on {fabric.name}: {scenario.description}")
+    what = "trials" if scenario.sequences else "repetitions"
+    with removed_if_refused(out), progress(console, what, scenario.steps) as (say, step):
+        target, repetitions = engine.run_scenario(scenario, out, say=say, step=step)
+    described = Run(
+        scenario=scenario.name,
+        parameters=scenario.to_dict(),
+        target=target,
+        topology=fabric.name,
+        seed=scenario.seed,
+        transports=scenario.transports,
+        system=describe_system(shipped_pipeline().json),
+        claim=scenario.claim,
+        figure=scenario.figure or None,
+        command=tuple(command),
+    )
+    result = build(described, repetitions)
+    save_result(out, result)
+    write_all(out)
+    console.print(render_result(result))
+    console.print(f"results: {out}")
+    return result

@@ -1,0 +1,179 @@
+"""Faults in sequence, and switches that end unasked: a load for each record, no more, no less."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import grpc
+import pytest
+
+from controller.fault_kinds import Fault, Moment
+from experiments.measure.validity import Load
+from experiments.run.fault_run import FaultRun, SequenceSource
+from experiments.run.injection import Injector
+from experiments.spec.fault_schedule import PlannedFault
+from linux.errors import SwitchError
+from linux.process_deaths import Death
+
+SWITCH = "p0-t1-0"
+DEATH = Death(f"switch {SWITCH}", 5, 6)
+QUIET = Load(10**8, 0.4, 0.0, 0.01, 10**6, "sender", 0, 0.1)
+STOLEN = replace(QUIET, steal=0.2)
+MS = 1_000_000
+
+
+class Faults:
+    """Takes every fault, and cannot undo it in a switch that has ended."""
+
+    def __init__(self) -> None:
+        self.lost = False
+
+    def prepare(self, fault: Fault) -> None: ...
+
+    def apply(self, fault: Fault) -> Moment:
+        return Moment(1, 2, "controller")
+
+    def undo(self, where: str) -> Moment:
+        if self.lost:
+            self.lost = False
+            raise grpc.RpcError
+        return Moment(3, 4, "controller")
+
+    def forget(self, where: str) -> None: ...
+
+
+class Deaths:
+    """Stands in for the watch over switches: a test puts deaths into ``coming``."""
+
+    def __init__(self) -> None:
+        self.coming: list[Death] = []
+        self.reviving = False
+        self.revive_ns: int | None = None
+
+    def next_death(self, broken: Callable[[str], bool]) -> Death | None:
+        return self.coming.pop(0) if self.coming else None
+
+    def require_death(self) -> None:
+        if not self.coming:
+            self.coming.append(DEATH)
+
+    def words(self, death: Death) -> str:
+        return f"{death.name} ended"
+
+    def switch(self, death: Death) -> str:
+        return SWITCH
+
+    def plan_revival(self, death: Death, at_ns: int) -> None:
+        self.reviving, self.revive_ns = True, at_ns
+
+    def revive(self, clock: Callable[[], int]) -> Iterator[tuple[str, Death, Moment]]:
+        self.reviving, self.revive_ns = False, None
+        yield SWITCH, DEATH, Moment(7, 8, "testbed")
+
+
+class Paths:
+    """All paths are back as soon as somebody asks."""
+
+    def __init__(self) -> None:
+        self.restored: bool | None = None
+
+    def ask_restored(self, timeout_s: float) -> None:
+        self.restored = True
+
+
+class Recorder:
+    """Counts marks; ``loads`` are those of the trials in turn."""
+
+    def __init__(self, loads: Iterator[Load]) -> None:
+        self.marks = 0
+        self._loads = loads
+
+    def mark(self) -> None:
+        self.marks += 1
+
+    def last_load(self) -> Load:
+        return next(self._loads)
+
+
+class Bench:
+    """A fault run of three trials on paper, and a clock that jumps to whatever is due."""
+
+    def __init__(self, loads: list[Load]) -> None:
+        self.faults, self.deaths, self.steps = Faults(), Deaths(), 0
+        self.recorder = Recorder(iter(loads))
+        self.injector = Injector(self.faults)
+        trials = [PlannedFault("blackhole", place, 0, 100 * MS) for place in "abc"]
+        paths: Any = Paths()
+        recorder: Any = self.recorder
+        deaths: Any = self.deaths
+        self.sequence = SequenceSource(self.injector, trials, 150 * MS, paths, recorder, deaths, self._step)
+        self.run = FaultRun(self.injector, [], [self.sequence], deaths)
+        self.now_ns = 0
+
+    def _step(self) -> None:
+        self.steps += 1
+
+    def turn(self) -> None:
+        self.now_ns = max(self.now_ns, self.run.next_ns or 0)
+        self.run.act(lambda: self.now_ns)
+
+    def finish(self) -> str:
+        for _ in range(100):
+            if self.run.over:
+                return "".join(r.where for r in self.injector.records() if len(r.where) == 1)
+            self.turn()
+        raise AssertionError("it does not end")
+
+
+@pytest.mark.parametrize(
+    ("loads", "places"),
+    [
+        ([QUIET] * 3, "abc"),
+        ([QUIET, STOLEN, STOLEN, QUIET, QUIET], "abbbc"),
+        ([STOLEN] * 6, "aaaabc"),  # as many again as there are trials, then no more
+    ],
+)
+def test_a_trial_in_which_the_machine_did_not_keep_up_is_made_again(loads: list[Load], places: str) -> None:
+    bench = Bench(loads)
+    assert bench.finish() == places
+    assert bench.steps == 3
+    assert bench.recorder.marks - 1 == len(bench.injector)
+
+
+@pytest.mark.parametrize("turns", range(1, 10))
+@pytest.mark.parametrize("lost", [False, True], ids=["fault undone", "fault lost"])
+def test_every_record_has_its_load_where_a_switch_ends_unasked(turns: int, lost: bool) -> None:
+    bench = Bench([QUIET] * 10)
+    for _ in range(turns):
+        bench.turn()
+    holding = bench.injector.broken("a") or bench.injector.broken("b") or bench.injector.broken("c")
+    bench.faults.lost = lost and holding
+    bench.deaths.coming.append(DEATH)
+    bench.run.act(lambda: bench.now_ns)
+    bench.finish()
+    assert [record.where for record in bench.injector.records()].count(SWITCH) == 1
+    assert bench.run.failures == [f"switch {SWITCH} ended"]
+    assert bench.recorder.marks - 1 == len(bench.injector)
+
+
+def test_paths_that_do_not_come_back_are_noted() -> None:
+    bench = Bench([QUIET] * 3)
+    paths: Any = bench.sequence._paths
+    paths.ask_restored = lambda timeout_s: setattr(paths, "restored", False)
+    bench.finish()
+    assert bench.run.notes[0] == "trial 0: not every path came back within 5 s"
+
+
+def test_a_target_that_cannot_start_a_switch_again_ends_the_run() -> None:
+    bench = Bench([QUIET] * 3)
+    bench.turn()
+
+    def refuse(death: Death) -> str:
+        raise SwitchError("the switches' process ended")
+
+    bench.deaths.words = refuse  # type: ignore[method-assign]
+    bench.deaths.coming.append(DEATH)
+    with pytest.raises(SwitchError):
+        bench.run.act(lambda: bench.now_ns)
