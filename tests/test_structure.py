@@ -39,6 +39,7 @@ NOT_YET = {
     "hosts.mrc.ev_diagram imports pathlib.Path",
     "hosts.mrc.ev_diagram imports sys",
     "hosts/mrc has more than 16 modules",
+    "linux has more than 16 modules",
     "hosts/mrc/endpoint.py is longer than 500 lines",
     "hosts/mrc/ev.py is longer than 500 lines",
     "hosts/mrc/requester.py is longer than 500 lines",
