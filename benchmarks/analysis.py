@@ -26,21 +26,42 @@ from rich.table import Table
 
 def analyse(directory: Path) -> dict[str, float]:
     """Analyses a run; returns events, seconds and the peak of this process's memory in MiB."""
+    from experiments.measure.evidence import Evidence
+    from experiments.measure.faults import load_faults
     from experiments.measure.pcap import read_pcap
-    from experiments.report.examine import examine
-    from experiments.spec.scenario import ends_of
+    from experiments.measure.recording import load_recording
+    from experiments.measure.repetition import measure
+    from experiments.spec.transports import NAMED
     from topologies import load_fabric
 
     result = json.loads((directory / "result.json").read_text())
-    fabric = load_fabric(result["parameters"]["topology"])
-    src, dst = ends_of(result["parameters"]["workload"], fabric)
+    ((name, transport),) = result["transports"].items()
+    sample, folder = transport["samples"][0], directory / f"{name}-0"
+    captures = {path.stem: path for path in sorted((folder / "captures").glob("*.pcap"))}
+    logs = {path.stem: path for path in (folder / "events").glob("*.jsonl")}
+    hosts = tuple(captures)
+    evidence = Evidence(
+        transport=NAMED[name],
+        number=0,
+        seed=result["seed"],
+        fabric=load_fabric(result["parameters"]["topology"]),
+        hosts=hosts,
+        pairs=((0, 1),),
+        workload=result["parameters"]["workload"],
+        measure_ns=sample["measure_ns"],
+        end_ns=sample["end_ns"],
+        faults=load_faults(folder / "faults.json"),
+        captures=captures,
+        recording=load_recording(next(folder.rglob("recording.json"))),
+        event_logs=logs,
+    )
     began = time.perf_counter()
-    evidence = examine(directory, fabric, src, dst)
+    found = measure(evidence)
     seconds = time.perf_counter() - began
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    packets = sum(len(read_pcap(directory / f"{end}.pcap").rows) for end in ("sender", "receiver"))
-    lines = sum((directory / f"{end}.jsonl").read_bytes().count(b"\n") for end in ("sender", "receiver"))
-    return {"trials": len(evidence.trials), "events": packets + lines, "seconds": seconds, "peak_mib": peak}
+    packets = sum(len(read_pcap(path).rows) for path in captures.values())
+    lines = sum(path.read_bytes().count(b"\n") for path in logs.values())
+    return {"trials": len(found.trials), "events": packets + lines, "seconds": seconds, "peak_mib": peak}
 
 
 def make_run(trials: int, directory: Path) -> int:

@@ -6,21 +6,14 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from experiments.measure.effects import render_effects
-from experiments.report.compare import load_result, render_comparison
-from experiments.report.comparison_result import SCHEMA as COMPARISON
-from experiments.report.result import SCHEMA as RECOVERY
-from linux.errors import InputError
+from experiments.report.compare import render_compare
+from experiments.report.result import load_result
 
 
 def compare(a: str, others: Sequence[str]) -> int:
-    """Print the comparison of result directories. Raise InputError if one is no result or of another form."""
+    """Print the comparison of result directories. Raises InputError where nothing is shared."""
     console = Console()
-    first = load_result(a, (RECOVERY, COMPARISON))
+    first = load_result(a)
     for other in others:
-        second = load_result(other, (RECOVERY, COMPARISON))
-        if first["schema"] != second["schema"]:
-            raise InputError(f"'{a}' and '{other}' are results of different forms")
-        render = render_effects if first["schema"] == COMPARISON else render_comparison
-        console.print(render(first, second))
+        console.print(render_compare(first, load_result(other)))
     return 0

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from experiments.report.page.write import write_index, write_report
+from experiments.report.write import write_all, write_index
 
 INDEX = "index.html"
 
@@ -20,7 +20,7 @@ def report(directories: Sequence[str], index: str | None) -> int:
     console = Console(soft_wrap=True)
     runs = [Path(directory) for directory in directories]
     if len(runs) == 1 and index is None:
-        for path in write_report(runs[0]):
+        for path in write_all(runs[0]):
             console.print(str(path))
     else:
         console.print(str(write_index(runs, Path(index or INDEX))))

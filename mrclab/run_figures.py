@@ -39,7 +39,7 @@ def run_figures(args: argparse.Namespace) -> int:
 
 
 def _run_all(scenarios: list[Scenario], out: Path, console: Console, args: argparse.Namespace) -> int:
-    from experiments.report.page.write import write_index
+    from experiments.report.write import write_index
 
     done: list[Path] = []
     failed: list[str] = []

@@ -1,16 +1,18 @@
-"""Summaries of samples with intervals from the bootstrap, and how large the difference of two samples is.
+"""Summaries of samples with intervals from the bootstrap, and the size of the difference of two samples.
 
 Everything random is seeded: equal samples give equal intervals.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.stats import bootstrap as scipy_bootstrap
+from scipy.stats import mannwhitneyu
 
 CONFIDENCE = 0.95
 RESAMPLES = 2000
@@ -23,7 +25,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Of one metric. Intervals are of the median and the mean, 95 %, None below three values."""
+    """The summary of one metric. Intervals are of the median and the mean, 95 %, None below three values."""
 
     n: int
     mean: float | None = None
@@ -37,12 +39,12 @@ class Summary:
     ci95_mean: tuple[float, float] | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """As it goes into result.json."""
+        """Return it as it goes into result.json."""
         return asdict(self)
 
 
 def summarise(values: Sequence[float] | Floats, seed: int = 1) -> Summary:
-    """The summary of a sample: percentiles by linear interpolation, intervals by the percentile bootstrap."""
+    """Summarise a sample: percentiles by linear interpolation, intervals by the percentile bootstrap."""
     data = np.asarray(values, dtype=np.float64)
     if not len(data):
         return Summary(0)
@@ -64,26 +66,34 @@ def summarise(values: Sequence[float] | Floats, seed: int = 1) -> Summary:
 def bootstrap(
     values: Sequence[float] | Floats, of: str = "median", seed: int = 1
 ) -> tuple[float, float] | None:
-    """The 95 % interval of the median or the mean. None below three values.
+    """Return the 95 % interval of the median or the mean. None below three values.
 
     The percentile bootstrap: Efron, Tibshirani: An Introduction to the Bootstrap, 1993, chapter 13.
     """
     data = np.asarray(values, dtype=np.float64)
     if len(data) < MIN_FOR_INTERVAL:
         return None
-    rng = np.random.default_rng(seed)
-    found: list[Floats] = []
-    batch = max(1, min(RESAMPLES, LARGEST_BATCH // len(data)))
-    for start in range(0, RESAMPLES, batch):
-        drawn = data[rng.integers(0, len(data), (min(batch, RESAMPLES - start), len(data)))]
-        found.append(np.median(drawn, axis=1) if of == "median" else drawn.mean(axis=1))
-    low, high = np.percentile(np.concatenate(found), (50 * (1 - CONFIDENCE), 50 * (1 + CONFIDENCE)))
-    return _rounded(float(low)), _rounded(float(high))
+    return _interval((data,), np.median if of == "median" else np.mean, seed)
+
+
+def _interval(samples: tuple[Floats, ...], statistic: Callable[..., Any], seed: int) -> tuple[float, float]:
+    longest = max(len(sample) for sample in samples)
+    found = scipy_bootstrap(
+        samples,
+        statistic,
+        n_resamples=RESAMPLES,
+        batch=max(1, min(RESAMPLES, LARGEST_BATCH // longest)),
+        vectorized=True,
+        confidence_level=CONFIDENCE,
+        method="percentile",
+        rng=np.random.default_rng(seed),
+    ).confidence_interval
+    return _rounded(float(found.low)), _rounded(float(found.high))
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Of sample ``b`` against sample ``a``."""
+    """The difference of sample ``b`` from sample ``a``."""
 
     ratio: float | None
     """Median of b over median of a."""
@@ -96,39 +106,34 @@ class Difference:
 
 
 def difference(a: Sequence[float] | Floats, b: Sequence[float] | Floats, seed: int = 1) -> Difference:
-    """How two samples differ."""
+    """Compare two samples."""
     first, second = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     if not len(first) or not len(second):
         return Difference(None, None, None, "unknown")
     median = float(np.median(first))
     ratio = _rounded(float(np.median(second)) / median) if median else None
-    delta = cliffs_delta(first, second, seed)
+    delta = cliffs_delta(first, second)
     return Difference(ratio, _ratio_interval(first, second, seed), round(delta, 3), _size(delta))
 
 
-def cliffs_delta(a: Floats, b: Floats, seed: int = 1) -> float:
-    """Chance that a value of b is above one of a, less the chance that it is below.
+def cliffs_delta(a: Floats, b: Floats) -> float:
+    """Return the chance that a value of b is above one of a, less the chance that it is below."""
+    u = float(mannwhitneyu(b, a, method="asymptotic").statistic)
+    return 2 * u / (len(a) * len(b)) - 1
 
-    Of long samples a part is drawn, since every pair is looked at.
-    """
-    rng = np.random.default_rng(seed)
-    a, b = (rng.choice(v, MAX_FOR_EFFECT, replace=False) if len(v) > MAX_FOR_EFFECT else v for v in (a, b))
-    ordered = np.sort(a)
-    below = np.searchsorted(ordered, b, side="left").sum()
-    above = (len(a) - np.searchsorted(ordered, b, side="right")).sum()
-    return float(below - above) / (len(a) * len(b))
+
+def _ratio_of_medians(a: Floats, b: Floats, axis: int) -> Floats:
+    ratio: Floats = np.median(b, axis=axis) / np.median(a, axis=axis)
+    return ratio
 
 
 def _ratio_interval(a: Floats, b: Floats, seed: int) -> tuple[float, float] | None:
-    if min(len(a), len(b)) < MIN_FOR_INTERVAL:
+    """Return the interval of the ratio of medians; None where a is not positive throughout."""
+    if min(len(a), len(b)) < MIN_FOR_INTERVAL or not (a > 0).all():
         return None
     rng = np.random.default_rng(seed)
     a, b = (rng.choice(v, MAX_FOR_EFFECT, replace=False) if len(v) > MAX_FOR_EFFECT else v for v in (a, b))
-    medians = [np.median(v[rng.integers(0, len(v), (RESAMPLES, len(v)))], axis=1) for v in (a, b)]
-    if not (medians[0] > 0).all():
-        return None
-    low, high = np.percentile(medians[1] / medians[0], (50 * (1 - CONFIDENCE), 50 * (1 + CONFIDENCE)))
-    return _rounded(float(low)), _rounded(float(high))
+    return _interval((a, b), _ratio_of_medians, seed)
 
 
 def _size(delta: float) -> str:
@@ -139,5 +144,5 @@ def _size(delta: float) -> str:
 
 
 def _rounded(value: float) -> float:
-    """Six digits that count: more than any of this is known to."""
+    """Round to six digits: nothing here is known better."""
     return float(f"{value:.6g}")

@@ -4,11 +4,51 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
+from experiments.measure import recovery
 from experiments.measure.repetition import Repetition
+from experiments.measure.statistics import CONFIDENCE, RESAMPLES, summarise
+from experiments.report.model import SCHEMA, TIMES
 from experiments.spec.transports import Transport
+
+OK = "ok"
+MOST_VALUES = 1000
+"""Of a metric in one repetition that ``samples`` holds; of more, evenly spaced order statistics."""
+
+METHOD = {
+    "clock": "CLOCK_MONOTONIC, which all hosts of the machine share; captures' stamps are moved to it",
+    "zero": "middle of [t_before_ns, t_after_ns], the stamps around the call that makes the fault",
+    "taken": "what a fault took: sent at the sender's NIC, not seen at the receiver's, on a path that it "
+    "breaks; where packets do not show their path, a flow's unbroken run of losses from the fault on",
+    "felt": "the fault took something; a fault that took nothing is counted as not felt and has no times",
+    "first_loss": "the first packet that the fault took was sent; 0 where one was in flight",
+    "detected": "a sender retired the first path that the fault broke (by its own stamp), or the first route "
+    "changed",
+    "rerouted": "the last data packet was sent onto a path that the fault broke, before its repair; where "
+    "packets do not show their path, the last packet that the fault took",
+    "recovered": "the first whole copy of the last byte that the fault took came in at the receiver; not "
+    "before detected where senders detect",
+    "recovered_since_loss": "recovered less first_loss: without the wait for a packet to meet the fault",
+    "rule": "where captures cannot say (MPTCP sends again on another subflow), late messages stand in: "
+    "slower than all in the 500 ms before the fault; each trial names its rule",
+    "rtt": "from a packet to the SACK that names its PSN and EV (capture at the sender, before the fault)",
+    "error": "half the fault's interval + capture or event stamp + clock offset (for times from a capture)",
+    "time_us": "collective: from its first rank's start behind a barrier to its last rank's end",
+    "algbw_gbps": "bytes of a rank's buffer over time_us",
+    "busbw_gbps": "algbw times 2(n-1)/n (all-reduce) or (n-1)/n (all-gather, all-to-all), as nccl-tests",
+    "latency_us": "message: from its post to its completion at the receiver",
+    "gap_us": "longest time between two deliveries of a flow from the fault on",
+    "stalled_us": "by how much a training step's communication exceeds the run's median",
+    "percentiles": "linear interpolation between order statistics",
+    "intervals": f"percentile bootstrap of the pooled values, {RESAMPLES} resamples, {CONFIDENCE:.0%}; none "
+    "below three values",
+    "capture_stamp_ns": recovery.CAPTURE_STAMP_NS,
+    "event_stamp_ns": recovery.EVENT_STAMP_NS,
+    "baseline_ns": recovery.BASELINE_NS,
+    "in_flight_ns": recovery.IN_FLIGHT_NS,
+}
 
 
 @dataclass(frozen=True)
@@ -37,4 +77,139 @@ def build(
 ) -> dict[str, Any]:
     """Return the contents of result.json. ``repetitions`` are by the transport's name; the claim is judged
     where the run has a ``figure``; ``finished`` defaults to now."""
-    raise NotImplementedError
+    found = {t.name: _transport(t, repetitions[t.name]) for t in run.transports}
+    trials = [trial for t in run.transports for r in repetitions[t.name] for trial in r.trials]
+    aside = [trial for t in run.transports for r in repetitions[t.name] for trial in r.trials_aside]
+    validity = joined_validity({name: t["validity"] for name, t in found.items()})
+    first = found[run.transports[0].name]["summary"]
+    delivered = [t["bytes_delivered"] for t in found.values()]
+    result = {
+        "schema": SCHEMA,
+        "scenario": run.scenario,
+        "claim": run.claim,
+        "parameters": dict(run.parameters),
+        "target": run.target,
+        "topology": run.topology,
+        "seed": run.seed,
+        "command": list(run.command),
+        "finished": (finished or datetime.now(UTC)).isoformat(timespec="seconds"),
+        "system": dict(run.system),
+        "valid": not validity["reasons"],
+        "validity": validity,
+        "integrity": next((t["integrity"] for t in found.values() if t["integrity"] != OK), OK),
+        "bytes_delivered": sum(delivered),
+        "trials": [dict(trial) for trial in trials],
+        "set_aside": [dict(trial) for trial in aside],
+        "summary": {name: first.get(name) or time_summary((), name) for name in TIMES},
+        "transports": found,
+        "method": dict(METHOD),
+    }
+    if run.figure:
+        from experiments.figures.verdict import judge  # takes modules of its own, which few results need
+
+        result["verdict"] = judge(run.figure, result)
+    return result
+
+
+def joined_validity(parts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the validity of the whole from that of each part; one part alone needs no name."""
+
+    def lines(key: str) -> list[str]:
+        if len(parts) == 1:
+            return [line for part in parts.values() for line in part[key]]
+        return [f"{name}: {line}" for name, part in parts.items() for line in part[key]]
+
+    rules: Mapping[str, float] = next((part.get("rules", {}) for part in parts.values()), {})
+    loads = [load for part in parts.values() for load in part.get("loads", ())]
+    return {"reasons": lines("reasons"), "notes": lines("notes"), "rules": dict(rules), "loads": loads}
+
+
+def time_summary(trials: Sequence[Mapping[str, Any]], name: str) -> dict[str, Any]:
+    """Return the summary of one of the times of some trials, such as ``recovered_us``."""
+    values = [float(trial[name]) for trial in trials if trial.get(name) is not None]
+    not_felt = sum(trial["felt"] is False for trial in trials)
+    error = name.replace("_since_loss", "").replace("_us", "_error_us")
+    errors = [
+        trial[error] for trial in trials if trial.get(name) is not None and trial.get(error) is not None
+    ]
+    return {
+        **summarise(values).to_dict(),
+        "not_felt": not_felt,
+        "missing": len(trials) - len(values) - not_felt,
+        "max_error": max(errors, default=None),
+    }
+
+
+def _transport(transport: Transport, repetitions: Sequence[Repetition]) -> dict[str, Any]:
+    names = list(dict.fromkeys(name for r in repetitions for name in r.metrics))
+    pooled = {name: [v for r in repetitions for v in r.metrics.get(name, ())] for name in names}
+    trials = [trial for r in repetitions for trial in r.trials]
+    counters: dict[str, int] = {}
+    for repetition in repetitions:
+        for name, count in repetition.counters.items():
+            counters[name] = counters.get(name, 0) + count
+    parts = {f"repetition {r.number}": r.validity.to_dict() for r in repetitions}
+    validity = joined_validity(parts)
+    problems = [r.problem for r in repetitions if r.problem is not None]
+    summary = {name: time_summary(trials, name) for name in TIMES} if trials else {}
+    return {
+        "meaning": transport.described,
+        "kind": transport.kind,
+        "routing": transport.routing,
+        "options": dict(transport.options),
+        "one_plane": transport.one_plane,
+        "loss": transport.loss,
+        "detection_ns": transport.detection_ns,
+        "valid": not validity["reasons"],
+        "validity": validity,
+        "integrity": problems[0] if problems else OK,
+        "bytes_delivered": sum(r.bytes_delivered for r in repetitions),
+        "counters": counters,
+        "summary": summary | {name: summarise(values).to_dict() for name, values in pooled.items()},
+        "samples": [_sample(r) for r in repetitions],
+        "set_aside": [
+            {
+                "repetition": r.number,
+                "reasons": list(aside["reasons"]),
+                "metrics": {name: thinned(values) for name, values in aside["metrics"].items()},
+            }
+            for r in repetitions
+            for aside in r.set_aside
+        ],
+        "series": [{"repetition": r.number, **r.series} for r in repetitions],
+        "links": [{"repetition": r.number, **r.links} for r in repetitions if r.links["bytes"]],
+        "faults": [
+            {
+                "repetition": r.number,
+                **fault.to_dict(),
+                "at_us": round((fault.middle_ns - r.measure_ns) / 1e3, 3),
+            }
+            for r in repetitions
+            for fault in r.faults
+        ],
+        "pictures": [{"repetition": r.number, **r.pictures} for r in repetitions if r.pictures],
+        "details": [{"repetition": r.number, **r.details} for r in repetitions if r.details],
+    }
+
+
+def _sample(repetition: Repetition) -> dict[str, Any]:
+    return {
+        "repetition": repetition.number,
+        "valid": repetition.validity.valid,
+        "integrity": repetition.problem or OK,
+        "failure": repetition.failure,
+        "metrics": {name: thinned(values) for name, values in repetition.metrics.items()},
+        "data": repetition.data,
+        "measure_ns": repetition.measure_ns,
+        "end_ns": repetition.end_ns,
+        "counters": dict(repetition.counters),
+    }
+
+
+def thinned(values: Sequence[float]) -> list[float]:
+    """Return a sample's values, or of very many evenly spaced order statistics, in six digits."""
+    if len(values) <= MOST_VALUES:
+        return [float(f"{v:.6g}") for v in values]
+    ordered = sorted(values)
+    last = len(ordered) - 1
+    return [float(f"{ordered[round(i * last / (MOST_VALUES - 1))]:.6g}") for i in range(MOST_VALUES)]

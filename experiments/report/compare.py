@@ -1,118 +1,114 @@
-"""Two results side by side: the times, what they are in RTTs, their ratio, and whether to believe them."""
+"""Two results side by side: each time and metric of each transport, their ratio, and the effect size."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from statistics import median
+from collections.abc import Mapping
 from typing import Any
 
-from rich import box
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
-from experiments.measure.effects import LEGEND
-from experiments.measure.statistics import difference
-from experiments.report.result import SCHEMA
-from experiments.report.table import us
+from experiments.measure.statistics import Difference, difference
+from experiments.report.model import TIMES
+from experiments.report.numbers import figure, interval, scaled
+from experiments.report.table import LEFT_OUT, narrow_table
 from linux.errors import InputError
 
-_TIMES = (
-    ("first_hit_us", "hit"),
-    ("detect_us", "detect"),
-    ("switch_us", "switch"),
-    ("whole_us", "whole"),
-    ("whole_since_hit_us", "whole since hit"),
+LEGEND = (
+    "delta: Cliff's, the chance that a value of B is above one of A less the chance that it is below; "
+    "intervals by bootstrap"
 )
 
 
-def load_result(directory: str, schemas: Sequence[str] = (SCHEMA,)) -> dict[str, Any]:
-    """The result.json of a run's directory (or that file itself), of one of these schemas.
+def values(result: Mapping[str, Any], transport: str, metric: str) -> list[float]:
+    """Return what a time or a metric of a transport was, in all repetitions together."""
+    if metric in (*TIMES, "rtt_us"):
+        return [
+            float(trial[metric])
+            for trial in result["trials"]
+            if trial["transport"] == transport and trial.get(metric) is not None
+        ]
+    samples = result["transports"].get(transport, {}).get("samples", ())
+    return [value for sample in samples for value in sample["metrics"].get(metric, ())]
 
-    Raises InputError.
+
+def effect(a: Mapping[str, Any], b: Mapping[str, Any], transport: str, metric: str) -> Difference:
+    """Return how a metric of a transport differs in the second result."""
+    return difference(values(a, transport, metric), values(b, transport, metric))
+
+
+def render_compare(a: Mapping[str, Any], b: Mapping[str, Any]) -> RenderableType:
+    """Return a row for each metric of each transport that both results have.
+
+    Raises InputError where they share no transport, or no metric.
     """
-    path = Path(directory)
-    if path.is_dir():
-        path /= "result.json"
-    try:
-        result = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError(f"no result in '{directory}': give the directory of a finished run") from None
-    except (OSError, ValueError) as error:
-        raise InputError(f"not a result: {error}", where=str(path)) from None
-    if not isinstance(result, dict) or result.get("schema") not in schemas:
-        raise InputError(f"not a result of schema {' or '.join(schemas)}", where=str(path))
-    return result
-
-
-def median_rtt_us(result: Mapping[str, Any]) -> float | None:
-    """The median over the trials of their RTTs before the fault; None where no trial has one."""
-    rtts = [trial["rtt_us"] for trial in result["trials"] if trial["rtt_us"] is not None]
-    return median(rtts) if rtts else None
-
-
-def ratio(a: float | None, b: float | None) -> float | None:
-    """How many times ``a`` the value ``b`` is; None where that means nothing."""
-    return None if a is None or b is None or a <= 0 else b / a
-
-
-def render_comparison(a: Mapping[str, Any], b: Mapping[str, Any]) -> RenderableType:
-    """A table of the medians, with p90 beside them, and a line on each run's validity."""
-    rtt_a, rtt_b = median_rtt_us(a), median_rtt_us(b)
-    table = Table(header_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1))
-    table.add_column("us after the cut", no_wrap=True)
-    for name in ("A p50", "A p90", "B p50", "B p90", "B/A", "(95 %)", "delta", "A RTTs", "B RTTs"):
+    common = [name for name in a["transports"] if name in b["transports"]]
+    if not common:
+        raise InputError("the two results have no transport in common")
+    table = narrow_table()
+    table.add_column("", no_wrap=True)
+    for name in ("A p50", "B p50", "B/A", "(95 %)", "delta"):
         table.add_column(name, justify="right", no_wrap=True)
-    for key, name in _TIMES:
-        in_a, in_b = a["summary"][key], b["summary"][key]
-        table.add_row(
-            name,
-            us(in_a["p50"]),
-            us(in_a["p90"]),
-            us(in_b["p50"]),
-            us(in_b["p90"]),
-            _times(ratio(in_a["p50"], in_b["p50"])),
-            *_effect(a, b, key),
-            _times(ratio(rtt_a, in_a["p50"])),
-            _times(ratio(rtt_b, in_b["p50"])),
-        )
-    table.add_row("RTT", us(rtt_a), "", us(rtt_b), "", _times(ratio(rtt_a, rtt_b)), "", "", "", "")
-    return Group(_head("A", a), _head("B", b), *_differences(a, b), table, Text(LEGEND, style="dim"))
+    table.add_column("effect")
+    rows = 0
+    for transport in common:
+        table.add_section()
+        table.add_row(Text(transport, style="bold"))
+        for metric in _metrics(a, b, transport):
+            table.add_row(*_row(a, b, transport, metric))
+            rows += 1
+    if not rows:
+        raise InputError("the two results have no metric in common")
+    return Group(head("A", a), head("B", b), *_differences(a, b), table, Text(LEGEND, style="dim"))
 
 
-def _effect(a: Mapping[str, Any], b: Mapping[str, Any], key: str) -> tuple[str, str]:
-    """The interval of the ratio of medians, and Cliff's delta, of a time of all trials."""
-    first, second = ([t[key] for t in r["trials"] if t.get(key) is not None] for r in (a, b))
-    found = difference(first, second)
-    delta = "-" if found.cliffs_delta is None else f"{found.cliffs_delta:.2f}"
-    between = found.ci95_ratio
-    return f"{between[0]:.1f}-{between[1]:.1f}" if between else "-", delta
+def _metrics(a: Mapping[str, Any], b: Mapping[str, Any], transport: str) -> list[str]:
+    first, second = (result["transports"][transport]["summary"] for result in (a, b))
+    shared = [name for name in first if name in second and first[name]["n"] and second[name]["n"]]
+    if values(a, transport, "rtt_us") and values(b, transport, "rtt_us"):
+        shared.append("rtt_us")
+    return [name for name in shared if name.partition("@")[0] not in LEFT_OUT]
 
 
-def _times(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1f}"
+def _row(a: Mapping[str, Any], b: Mapping[str, Any], transport: str, metric: str) -> list[str]:
+    found = effect(a, b, transport, metric)
+    medians = [_median(result, transport, metric) for result in (a, b)]
+    scale, label = scaled(metric, medians)
+    shown = [figure(None if m is None else m / scale) for m in medians]
+    return [
+        f"  {label}",
+        *shown,
+        figure(found.ratio),
+        interval(found.ci95_ratio),
+        figure(found.cliffs_delta),
+        found.size,
+    ]
 
 
-def _head(letter: str, result: Mapping[str, Any]) -> Text:
+def _median(result: Mapping[str, Any], transport: str, metric: str) -> float | None:
+    row = result["transports"][transport]["summary"].get(metric)
+    if row is not None:
+        return None if row["p50"] is None else float(row["p50"])
+    found = sorted(values(result, transport, metric))
+    return found[len(found) // 2] if found else None
+
+
+def head(letter: str, result: Mapping[str, Any]) -> Text:
+    """Return one line on a result: what it is of, and whether to believe it."""
     text = Text(f"{letter}: ", style="bold")
-    text.append(
-        f"{result['scenario']} on {result['topology']}, target {result['target']}, "
-        f"{len(result['trials'])} trials, seed {result['seed']}: ",
-        style="not bold",
-    )
+    where = f"{result['topology']}, target {result['target'] or 'none'}"
+    text.append(f"{result['scenario']} on {where}, seed {result['seed']}: ", style="not bold")
     if result["valid"]:
         text.append("valid", style="green")
     else:
-        text.append("NOT VALID (" + "; ".join(result["validity"]["reasons"]) + ")", style="bold red")
+        text.append("NOT VALID (" + "; ".join(result["validity"]["reasons"][:3]) + ")", style="bold red")
     if result["integrity"] != "ok":
         text.append(f", DATA DAMAGED: {result['integrity']}", style="bold red")
     return text
 
 
 def _differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Text]:
-    """The parameters in which the two runs differ: a ratio of times means little without them."""
+    """Return the parameters in which two runs differ: a ratio means little without them."""
     ours, theirs = _flat(a["parameters"]), _flat(b["parameters"])
     keys = [k for k in ours if k in theirs and ours[k] != theirs[k] and k != "target"]
     if not keys:

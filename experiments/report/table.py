@@ -1,8 +1,8 @@
-"""What a person reads on the terminal when a run is over."""
+"""The terminal's view of a result: one table for all scenarios, made from result.json alone."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
@@ -11,150 +11,198 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-_TIMES = (("detect_us", "detect"), ("switch_us", "switch"), ("whole_us", "whole"))
-_MANY = 40  # trials: more than this are summed up, result.json has them all
+from experiments.report.model import TIMES
+from experiments.report.numbers import figure, interval, scaled, us
+
+LEFT_OUT = ("flow_mbps", "algbw_gbps", "time_us", "busy_share")
+"""Metrics that only pages show."""
+MANY = 40
+"""Trials: more than this are only summed up. result.json has them all."""
+MOST_LINES = 5
+LEGEND = (
+    "after a fault: first loss, the first packet lost; detected, a path retired or a route changed; "
+    "rerouted, the last packet onto a broken path; recovered, all that was lost delivered"
+)
 
 
 def print_result(result: Mapping[str, Any], console: Console | None = None) -> None:
-    """Prints the table of trials, the summary and the verdict of a result."""
+    """Print what a run found."""
     (console or Console()).print(render_result(result))
 
 
 def render_result(result: Mapping[str, Any]) -> RenderableType:
-    """The table of trials, the summary and the verdict of a result."""
-    parts: list[RenderableType] = []
-    if len(result["trials"]) <= _MANY:
+    """Return the trials (of one transport, where they are few), all metrics, and the verdict.
+
+    Narrow enough for a terminal of 80 columns.
+    """
+    parts: list[RenderableType] = [Text(title(result), style="italic")]
+    if len(result["transports"]) == 1 and 0 < len(result["trials"]) <= MANY:
         parts.append(_trials(result))
-    parts += [_summary(result), verdict(result)]
+    parts.append(metrics_table(result))
+    if result["trials"]:
+        parts.append(Text(LEGEND, style="dim"))
+    parts += [*reasons(result), *rules(result), verdict(result)]
     return Group(*parts)
 
 
-def _table(title: str | None = None) -> Table:
-    """Narrow enough for a terminal of 80 columns."""
-    return Table(title=title, title_justify="left", header_style="bold", box=box.SIMPLE_HEAD, padding=0)
+def title(result: Mapping[str, Any]) -> str:
+    """Return one line on what ran."""
+    transports = len(result["transports"])
+    many = f"{transports} transports, " if transports > 1 else ""
+    trials = f"{len(result['trials'])} faults, " if result["trials"] else ""
+    where = f"{result['topology']}, target {result['target'] or 'none'}"
+    return f"{result['scenario']} on {where}, {many}{trials}seed {result['seed']}"
+
+
+def narrow_table() -> Table:
+    """Return an empty table for a terminal of 80 columns."""
+    return Table(header_style="bold", box=box.SIMPLE_HEAD, padding=0)
 
 
 def _trials(result: Mapping[str, Any]) -> Table:
-    table = _table(_title(result))
+    table = narrow_table()
     table.add_column("#", justify="right")
-    table.add_column("link cut", no_wrap=True)
-    for name in ("hit", "detect", "switch", "whole", "RTT", "lost", "rtx", "gap ms"):
+    table.add_column("broken (us after it)", no_wrap=True)
+    for name in ("1st loss", "detected", "rerouted", "recovered", "RTT", "lost"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("data")
-    for trial in result["trials"]:
-        gap = trial["app_gap_us"]["longest"]
+    for number, trial in enumerate(result["trials"]):
+        cells = [us(trial[name]) for name in TIMES[:4]]
+        if trial["felt"] is False:
+            cells = ["not felt", *[""] * 3]
         table.add_row(
-            str(trial["trial"] + 1),
+            str(number + 1),
             trial["fault"]["where"],
-            us(trial["first_hit_us"]),
-            *(us(trial[key]) for key, _ in _TIMES),
+            *cells,
             us(trial["rtt_us"]),
-            str(trial["lost_packets"]),
-            str(trial["retransmitted_packets"]),
-            "-" if gap is None else f"{gap / 1000:.1f}",
+            "-" if trial["lost_packets"] is None else str(trial["lost_packets"]),
             Text("ok", style="green") if trial["integrity"] == "ok" else Text("BAD", style="bold red"),
         )
     return table
 
 
-def _title(result: Mapping[str, Any]) -> str:
-    return (
-        f"{result['scenario']} on {result['topology']}, target {result['target']}, "
-        f"{len(result['trials'])} trials, seed {result['seed']}; us after the cut"
-    )
-
-
-_MEANINGS = (
-    ("first_hit_us", "hit     first packet lost"),
-    ("detect_us", "detect  first EV retired"),
-    ("switch_us", "switch  last packet onto it"),
-    ("whole_us", "whole   all delivered"),
-    ("whole_since_hit_us", "        ... since the hit"),
-)
-
-
-def _summary(result: Mapping[str, Any]) -> Table:
-    table = _table()
-    table.add_column("us after the cut", no_wrap=True)
-    for name in ("n", "min", "median", "(95 %)", "p90", "p99", "max"):
+def metrics_table(result: Mapping[str, Any]) -> Table:
+    """Return a part for each metric with a row for each transport."""
+    transports = result["transports"]
+    names = dict.fromkeys(name for found in transports.values() for name in found["summary"])
+    table = narrow_table()
+    table.add_column("", no_wrap=True)
+    for name in ("n", "not felt", "median", "(95 %)", "p99", "max"):
         table.add_column(name, justify="right", no_wrap=True)
-    for key, meaning in _MEANINGS:
-        row = result["summary"][key]
-        between = row["ci95_p50"]
-        table.add_row(
-            meaning,
-            str(row["n"]),
-            us(row["min"]),
-            us(row["p50"]),
-            f"{us(between[0])}-{us(between[1])}" if between else "-",
-            us(row["p90"]),
-            us(row["p99"]),
-            us(row["max"]),
-        )
+    for metric in names:
+        rows = {name: found["summary"].get(metric) for name, found in transports.items()}
+        shown = {name: row for name, row in rows.items() if row and (row["n"] or row.get("not_felt"))}
+        if not shown or metric.partition("@")[0] in LEFT_OUT:
+            continue
+        scale, label = scaled(metric, [row["max"] for row in shown.values()])
+        table.add_section()
+        if len(transports) > 1:
+            table.add_row(Text(label, style="bold"))
+        for transport, row in shown.items():
+            table.add_row(
+                f"  {transport}" if len(transports) > 1 else label,
+                *_cells(row, scale),
+                style="" if transports[transport]["valid"] else "dim",
+            )
     return table
 
 
-def verdict(result: Mapping[str, Any]) -> Text:
-    """One paragraph: the median recovery, then whether to believe it, then what went wrong."""
-    text = Text()
-    whole = result["summary"]["whole_us"]
-    trials = len(result["trials"])
-    if whole["n"]:
-        rtts = [trial["whole_rtts"] for trial in result["trials"] if trial["whole_rtts"] is not None]
-        text.append(f"Whole again after {us(whole['p50'])} us in the median", style="bold")
-        if rtts:
-            text.append(f" ({median(rtts):.1f} RTTs)")
-        since = result["summary"]["whole_since_hit_us"]["p50"]
-        text.append(f", {us(since)} us after its first packet was lost")
-        text.append(f", {us(whole['max'])} us at worst, in {whole['n']} of {trials} trials")
-        text.append(f"; each +- {us(whole['max_error'])} us or better.\n")
-    else:
-        text.append("No trial gave a recovery time.\n", style="bold yellow")
-    text.append(*_belief(result))
-    if result["integrity"] == "ok":
-        text.append(" Every byte was delivered as it was sent.", style="green")
-    else:
-        text.append(f" DATA DAMAGED: {result['integrity']}.", style="bold red")
-    for line in _complaints(result):
-        text.append(f"\n  ! {line}", style="yellow")
-    return text
+def _cells(row: Mapping[str, Any], scale: float) -> list[str]:
+    def cell(name: str) -> str:
+        return figure(None if row[name] is None else row[name] / scale)
+
+    not_felt = row.get("not_felt")
+    felt = "" if not_felt is None else str(not_felt)
+    return [str(row["n"]), felt, cell("p50"), interval(row.get("ci95_p50"), scale), cell("p99"), cell("max")]
 
 
-def _belief(result: Mapping[str, Any]) -> tuple[str, str]:
-    if result["valid"]:
-        return "Valid: the machine kept up and the captures are complete.", "green"
-    return "NOT VALID, do not quote these times:", "bold red"
-
-
-def _complaints(result: Mapping[str, Any]) -> list[str]:
-    lines = [*result["validity"]["reasons"], *result["validity"]["notes"]]
-    reasons: dict[str, int] = {}
-    failed: dict[str, list[str]] = {}
+def reasons(result: Mapping[str, Any]) -> list[Text]:
+    """Return a line for each reason why faults that were felt lack a time, with its transports."""
+    found: dict[str, dict[str, list[str]]] = {}
+    counts: dict[str, int] = {}
     for trial in result["trials"]:
-        for key, name in _TIMES:
-            if reason := trial.get(f"{name}_reason"):
-                if trial["lost_packets"]:
-                    reason = f"no {name} time: {reason}"
-                elif key != "detect_us":
-                    continue
-                reasons[reason] = reasons.get(reason, 0) + 1
-        for check in trial["checks"]:
-            if check["ok"] is False:
-                failed.setdefault(check["name"], []).append(check["detail"])
-    lines += [f"in {count} of {len(result['trials'])} trials {reason}" for reason, count in reasons.items()]
-    lines += [
-        f"check {name} failed in {len(details)} trials, such as: {details[0]}"
-        for name, details in failed.items()
-    ]
+        if trial["felt"] is False:
+            continue
+        seen = set()
+        for name in TIMES[:4]:
+            word = name.removesuffix("_us")
+            if reason := trial.get(f"{word}_reason"):
+                names = found.setdefault(reason, {}).setdefault(trial["transport"], [])
+                names += [word] if word not in names else []
+                seen.add(reason)
+        for reason in seen:
+            counts[reason] = counts.get(reason, 0) + 1
+    lines = []
+    for reason, who in found.items():
+        what_for = ", ".join(f"{name} (no {' and '.join(what)})" for name, what in who.items())
+        trials = f" ({counts[reason]} trials)" if counts[reason] > 1 else ""
+        lines.append(Text(f"  {what_for}: {reason}{trials}"))
     return lines
 
 
-def us(value: float | None) -> str:
-    """Microseconds with the digits that mean something: ``3.42``, ``41.3``, ``1 234``."""
-    if value is None:
-        return "-"
-    if value < 9.995:
-        return f"{value:.2f}"
-    if value < 99.95:
-        return f"{value:.1f}"
-    return f"{value:,.0f}".replace(",", " ")
+def rules(result: Mapping[str, Any]) -> list[Text]:
+    """Return a line for each transport whose times are not from captures, with the rule that stands in."""
+    other: dict[str, str] = {}
+    for trial in result["trials"]:
+        if not trial["rule"].startswith("captures"):
+            other.setdefault(trial["transport"], trial["rule"])
+    return [Text(f"  {name}: recovered by another rule, {rule}") for name, rule in other.items()]
+
+
+def headline(result: Mapping[str, Any]) -> str:
+    """Return the median recovery of a result of one transport in a sentence; empty where it timed none."""
+    row, trials = result["summary"]["recovered_us"], result["trials"]
+    if len(result["transports"]) > 1 or not trials:
+        return ""
+    not_felt = f"; {row['not_felt']} not felt" if row.get("not_felt") else ""
+    if not row["n"]:
+        return f"No fault gave a recovery time, of {len(trials)}{not_felt}."
+    rtts = [trial["recovered_rtts"] for trial in trials if trial.get("recovered_rtts") is not None]
+    in_rtts = f" ({median(rtts):.1f} RTTs)" if rtts else ""
+    since = result["summary"]["recovered_since_loss_us"]["p50"]
+    error = f"; each +- {us(row['max_error'])} us or better" if row.get("max_error") else ""
+    since_text = f", {us(since)} us after the first loss" if since is not None else ""
+    return (
+        f"Recovered after {us(row['p50'])} us in the median{in_rtts}{since_text}, {us(row['max'])} us at "
+        f"worst, in {row['n']} of {len(trials)} faults{not_felt}{error}."
+    )
+
+
+def verdict(result: Mapping[str, Any]) -> Text:
+    """Return the recovery, the claim, whether to believe the figures, and what went wrong."""
+    text = Text()
+    if line := headline(result):
+        text.append(f"{line}\n", style="bold")
+    if result["claim"]:
+        text.append(f"Claim: {result['claim']}\n")
+    if judged := result.get("verdict"):
+        word = {True: "holds", False: "does not hold", None: "cannot be told"}[judged["holds"]]
+        text.append(f"The claim {word}", style="bold")
+        text.append(f": {judged['because']}\n")
+    if result["integrity"] == "ok":
+        text.append("Every byte was delivered as it was sent. ", style="green")
+    else:
+        text.append(f"DATA DAMAGED: {result['integrity']}. ", style="bold red")
+    if result["valid"]:
+        text.append("Valid: the machine kept up, and the evidence is complete.", style="green")
+    else:
+        text.append("NOT VALID, do not quote these figures:", style="bold red")
+    for lines, sign in (
+        (result["validity"]["reasons"], "!"),
+        ([*result["validity"]["notes"], *failed(result)], "-"),
+    ):
+        for line in lines[:MOST_LINES]:
+            text.append(f"\n  {sign} {line}", style="yellow")
+        if len(lines) > MOST_LINES:
+            text.append(f"\n  {sign} and {len(lines) - MOST_LINES} more: see result.json", style="yellow")
+    return text
+
+
+def failed(result: Mapping[str, Any]) -> Sequence[str]:
+    """Return a line for each check of endpoints against captures that failed."""
+    found: dict[str, list[str]] = {}
+    for trial in result["trials"]:
+        for check in trial.get("checks", ()):
+            if check["ok"] is False and trial["felt"]:
+                found.setdefault(check["name"], []).append(check["detail"])
+    return [f"check {name} failed in {len(said)} trials, such as: {said[0]}" for name, said in found.items()]

@@ -2,12 +2,79 @@
 
 from __future__ import annotations
 
+import csv
+import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+from experiments.report.page.content import result_page
+from experiments.report.page.index import index_page, row_of
+from experiments.report.pictures import draw_all
+from experiments.report.result import load_result
+from linux.errors import InputError
+from topologies import Fabric, build_fabric, load_fabric
+
+PAGE, TABLE = "report.html", "trials.csv"
 
 
-def write_all(out: Path) -> None:
-    """Draw the pictures, and write report.html and trials.csv into the directory of a result.json.
+def write_all(out: Path) -> tuple[Path, Path]:
+    """Draw the pictures, and write report.html and trials.csv into a result's directory; return their paths.
 
-    Raises InputError where the directory holds no result.
+    Raises InputError where the directory holds no result, or cannot be written.
     """
-    raise NotImplementedError
+    result = load_result(out)
+    page, table = out / PAGE, out / TABLE
+    draw_all(out, result)
+    _write(page, result_page(out, result, _fabric(result)))
+    write_trials(table, result["trials"])
+    return page, table
+
+
+def write_index(directories: Sequence[Path], out: Path, heading: str = "Runs") -> Path:
+    """Write each run's page, and to ``out`` an index that links to them. Raises InputError."""
+    rows = []
+    for directory in directories:
+        page, _ = write_all(directory)
+        link = os.path.relpath(page, out.parent)
+        rows.append(row_of(load_result(directory), Path(link).as_posix()))
+    _write(out, index_page(rows, heading))
+    return out
+
+
+def write_trials(path: Path, trials: Sequence[Mapping[str, Any]]) -> None:
+    """Write the trials as CSV: a line each, nested keys joined by a dot; lists are left to result.json."""
+    flat = [_flat(trial) for trial in trials]
+    names = list(dict.fromkeys(name for row in flat for name in row))
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, names)
+        writer.writeheader()
+        writer.writerows(flat)
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    row: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            row |= _flat(value, f"{prefix}{key}.")
+        elif not isinstance(value, list):
+            row[prefix + key] = value
+    return row
+
+
+def _fabric(result: Mapping[str, Any]) -> Fabric | None:
+    """Return the run's fabric, where its topology can still be had."""
+    try:
+        asked = result["parameters"]
+        text, where = asked["topology"], asked.get("topology_where")
+        fabric = build_fabric(text, where) if where else load_fabric(text)
+    except (InputError, KeyError, TypeError):
+        return None
+    return fabric if fabric.name == result["topology"] else None
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot write '{path}': {error.strerror}") from None

@@ -183,13 +183,20 @@ def test_marks_move_a_flow() -> None:
 
 
 def test_the_headline_needs_both_factors() -> None:
-    def whole(us: float) -> dict[str, Any]:
-        return {"summary": summary(whole_us=us)}
+    def recovered(us: float | None, not_felt: int = 0) -> dict[str, Any]:
+        row = {"n": 3 if us is not None else 0, "not_felt": not_felt, "p50": us}
+        return {"summary": {"recovered_us": row}}
 
-    good = result(mrc=whole(900), bfd=whole(130_000), **{"bgp-hold": whole(2_900_000)})
-    assert judge("headline", good)["holds"] is True
-    assert judge("headline", result(mrc=whole(2000), bfd=whole(130_000)))["holds"] is False
-    assert judge("headline", result(mrc=whole(900)))["holds"] is None
+    slow = recovered(2_900_000)
+    good = result(mrc=recovered(900), bfd=recovered(130_000, not_felt=2), **{"bgp-hold": slow})
+    found = judge("headline", good)
+    assert found["holds"] is True
+    assert "144 times (at least 100 times; n 3, 2 not felt against n 3)" in found["because"]
+    assert judge("headline", result(mrc=recovered(2000), bfd=recovered(130_000)))["holds"] is False
+    assert judge("headline", result(mrc=recovered(900)))["holds"] is None
+    unfelt = judge("headline", result(mrc=recovered(None, not_felt=3), bfd=recovered(130_000)))
+    assert unfelt["holds"] is None
+    assert "n 3 against n 0, 3 not felt" in unfelt["because"]
 
 
 def test_training_under_flaps() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from experiments.report.page.render import render
 from experiments.report.page.shared import judgement
-from experiments.report.table import us
+from experiments.report.table import headline
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +28,14 @@ class Row:
 
 
 def row_of(result: Mapping[str, Any], link: str) -> Row:
-    """A run's row, from its result.json."""
+    """Return a run's row, from its result."""
     judged = judgement(result)
     return Row(
         link=link,
         name=result["scenario"],
         finished=result["finished"][:16].replace("T", " "),
         claim=result.get("claim") or result.get("parameters", {}).get("description", ""),
-        found=judged.found or _recovery(result),
+        found=judged.found or headline(result),
         verdict=judged.verdict or "not judged",
         colour=judged.colour,
         paper=judged.paper,
@@ -44,14 +44,7 @@ def row_of(result: Mapping[str, Any], link: str) -> Row:
     )
 
 
-def _recovery(result: Mapping[str, Any]) -> str:
-    whole = result.get("summary", {}).get("whole_us")
-    if not whole or not whole["n"]:
-        return ""
-    return f"whole after {us(whole['p50'])} µs in the median, {us(whole['max'])} µs at worst, n {whole['n']}"
-
-
 def index_page(rows: Sequence[Row], heading: str) -> str:
-    """The page."""
+    """Return the page."""
     context = {"rows": [asdict(row) for row in rows], "heading": heading, "doubtful": False}
     return render("index.html", context)

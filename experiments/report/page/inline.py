@@ -15,7 +15,7 @@ _METADATA = re.compile(r"\s*<metadata>.*?</metadata>", re.DOTALL)
 
 
 def inline_svg(text: str, name: str, says: str) -> str:
-    """An SVG file's text as an element of an HTML page.
+    """Return an SVG file's text as an element of an HTML page.
 
     Every id gets ``name`` in front, since ids are the whole page's; the size is left to the page's style;
     ``says`` is what a screen reader speaks. Raises ValueError where the text holds no ``<svg>``.
@@ -31,7 +31,7 @@ def inline_svg(text: str, name: str, says: str) -> str:
 
 
 def picture(directory: Path, name: str, says: str) -> str | None:
-    """The picture ``name``.svg of a run's directory, or None where the run drew none."""
+    """Return the picture ``name``.svg of a run's directory, or None where the run drew none."""
     try:
         text = (directory / f"{name}.svg").read_text(encoding="utf-8")
     except FileNotFoundError:

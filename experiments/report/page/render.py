@@ -21,10 +21,10 @@ def _environment() -> Environment:
 
 
 def render(template: str, context: Mapping[str, Any]) -> str:
-    """The template filled in. Raises jinja2.UndefinedError where the context lacks a name."""
+    """Fill in a template. Raises jinja2.UndefinedError where the context lacks a name."""
     return _environment().get_template(template).render(context)
 
 
 def drawn(svg: str | None) -> Markup | None:
-    """Marks a picture of ours as not to be escaped."""
+    """Mark a picture of ours as not to be escaped."""
     return None if svg is None else Markup(svg)

@@ -1,4 +1,4 @@
-"""What the pages of all experiments say in the same words: the machine, the command to repeat a run."""
+"""What every page says: what ran where, the command that repeats it, the machine, the verdict."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def head_of(directory: Path, result: Mapping[str, Any]) -> dict[str, Any]:
-    """What every page's template is given: what ran where, whether to believe it, how to run it again."""
+    """Return what every page's template needs: what ran where, whether to believe it, how to repeat it."""
     return {
         "name": result["scenario"],
         "topology": result["topology"],
@@ -30,9 +30,9 @@ def head_of(directory: Path, result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def command_of(result: Mapping[str, Any]) -> str:
-    """The command line that repeats a run: the recorded one, or what its result tells."""
+    """Return the command line that repeats a run: the recorded one, or one made from its result."""
     recorded = result.get("command")
-    if isinstance(recorded, list):
+    if isinstance(recorded, list) and recorded:
         return shlex.join(str(word) for word in recorded)
     words = [
         "mrclab",
@@ -49,7 +49,7 @@ def command_of(result: Mapping[str, Any]) -> str:
 
 
 def machine_of(system: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Names and values for the table of the machine, without what is not known."""
+    """Return names and values for the table of the machine, without what is not known."""
     memory = system.get("memory_bytes")
     packages = system.get("packages", {})
     git = system.get("git") or {}
@@ -72,7 +72,7 @@ def machine_of(system: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What a run says of its claim: the verdict in words and its style, why, and the paper's values."""
+    """The verdict on a run's claim in words, its style, the reason, and the paper's values."""
 
     verdict: str = ""
     colour: str = "unknown"
@@ -84,7 +84,7 @@ _WORDS = {True: ("the claim holds", "good"), False: ("the claim does not hold", 
 
 
 def judgement(result: Mapping[str, Any]) -> Judgement:
-    """The verdict of a result, empty where nothing judged it."""
+    """Return the verdict of a result, empty where nothing judged it."""
     verdict = result.get("verdict")
     if not verdict:
         return Judgement()

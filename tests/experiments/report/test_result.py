@@ -1,214 +1,173 @@
+"""What measurements find and results hold: form 2, and older forms turned into it."""
+
 from __future__ import annotations
 
-import copy
 import json
-import math
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
-from rich.console import Console
+from pydantic import ValidationError
 
-from experiments.measure.validity import Load, judge
-from experiments.report.examine import Evidence, examine
-from experiments.report.plots import draw_all, representative
-from experiments.report.result import Run, result_of, result_schema, save_result
-from experiments.report.table import print_result, us
-from experiments.run.system import describe_system
-from experiments.spec.scenario import load_scenario
-from tests.support.json_schema import violations
-from topologies import Fabric
+from experiments.measure.evidence import Evidence
+from experiments.measure.recovery import NOT_CAPTURED
+from experiments.measure.repetition import disturbed, in_place_of, measure
+from experiments.measure.validity import Load
+from experiments.report.build import time_summary
+from experiments.report.model import SCHEMA, TIMES, Result, result_schema, schema_text
+from experiments.report.result import load_result, save_result
+from experiments.report.upgrade import OLD_RULE, upgrade
+from linux.errors import InputError
+from tests.support.synthetic_run import Story
 
-
-@pytest.fixture(scope="module")
-def evidence(told: Path, lab: Fabric) -> Evidence:
-    return examine(told, lab, "h0", "h6")
-
-
-@pytest.fixture(scope="module")
-def run(evidence: Evidence) -> Run:
-    load = Load(10**8, 0.5, 0.0, 0.1, 10**6, "sender", 0, 0.2)
-    validity = replace(evidence.validity, loads=(load,) * 12)
-    return Run(load_scenario("link-kill"), "ebpf", "lab", evidence.trials, validity, describe_system(), 123)
+DATA = Path(__file__).parent / "data"
+OLD = sorted(DATA.glob("*-1.json"))
 
 
-@pytest.fixture
-def result(run: Run) -> dict[str, Any]:
-    return copy.deepcopy(result_of(run))
+def old(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((DATA / f"{name}.json").read_text())
+    return found
 
 
-def text_of(result: dict[str, Any], width: int = 80) -> str:
-    console = Console(width=width, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    print_result(result, console)
-    return console.export_text()
+def test_a_whole_run_gives_the_answers_that_it_was_made_from(spray: dict[str, Any], story: Story) -> None:
+    for trial, answer in zip(spray["trials"], story.answers, strict=True):
+        assert trial["felt"] is (answer.lost > 0)
+        if answer.lost:
+            assert trial["lost_packets"] == answer.lost
+            assert trial["detected_us"] == pytest.approx(answer.detect / 1e3, abs=0.001)
+            assert trial["rerouted_us"] == pytest.approx(max(answer.switch, 0) / 1e3, abs=0.001)
+            assert trial["recovered_us"] == pytest.approx(answer.whole / 1e3, abs=0.001)
+            assert trial["recovered_error_us"] is not None
+            assert all(check["ok"] is not False for check in trial["checks"]), trial["checks"]
+    assert spray["valid"]
 
 
-def test_a_result_fulfils_its_schema(result: dict[str, Any], tmp_path: Path) -> None:
-    path = save_result(tmp_path, result)
-    assert list(tmp_path.iterdir()) == [path]
-    assert list(violations(json.loads(path.read_text()), result_schema())) == []
+def test_results_fulfil_the_schema_and_the_published_one_is_made_from_the_models(
+    spray: dict[str, Any], both: dict[str, Any]
+) -> None:
+    for result in (spray, both):
+        plain = json.loads(json.dumps(result, allow_nan=False))
+        Result.model_validate(plain)
+        jsonschema.validate(plain, result_schema())
+    published = Path(__file__).parents[3] / "experiments/report/schema/result.schema.json"
+    assert published.read_text() == schema_text()
 
 
-def test_the_schema_holds_what_the_contract_names() -> None:
-    schema = result_schema()
-    assert {
-        "schema", "scenario", "target", "topology", "seed", "system", "valid", "validity", "trials",
-        "summary",
-    } <= set(schema["required"])  # fmt: skip
-    assert {
-        "fault", "detect_us", "switch_us", "whole_us", "rtt_us", "lost_packets", "retransmitted_packets",
-        "bytes_delivered", "integrity",
-    } <= set(schema["$defs"]["trial"]["required"])  # fmt: skip
-    assert {"kind", "where", "t_before_ns", "t_after_ns"} <= set(schema["$defs"]["fault"]["required"])
-    assert {"n", "p50", "p90", "p99", "max"} <= set(schema["$defs"]["summary"]["required"])
+def test_the_schema_holds_what_the_contract_names(spray: dict[str, Any]) -> None:
+    for key in ("schema", "scenario", "target", "topology", "seed", "system"):
+        assert key in spray
+    for key in ("valid", "validity", "trials", "summary"):
+        assert key in spray
+    assert spray["schema"] == SCHEMA
+    trial = spray["trials"][0]
+    for key in (*TIMES, "rtt_us", "lost_packets", "retransmitted_packets", "bytes_delivered", "integrity"):
+        assert key in trial
+    assert {"kind", "where", "t_before_ns", "t_after_ns"} <= set(trial["fault"])
+    assert {"n", "not_felt", "missing", "p50", "p90", "p99", "max"} <= set(spray["summary"]["recovered_us"])
 
 
 @pytest.mark.parametrize(
     ("path", "value"),
-    [
-        (("schema",), "other/1"),
-        (("valid",), "yes"),
-        (("trials", 0, "detect_us"), "fast"),
-        (("trials", 0, "whole_us"), -1.0),
-        (("trials", 0, "fault", "t_before_ns"), 1.5),
-        (("trials", 0, "lost_packets"), None),
-        (("summary", "whole_us", "n"), -1),
-        (("summary", "whole_us", "ci95_p50"), [1.0]),
-        (("target",), "tofino"),
-    ],
-)
-def test_the_schema_refuses_what_is_wrong(result: dict[str, Any], path: tuple[Any, ...], value: Any) -> None:
+    [(("schema",), "mrclab.result/1"), (("valid",), "perhaps"), (("trials", 0, "recovered_us"), "soon"),
+     (("trials", 0, "whole_us"), 3.0), (("transports",), {}), (("seed",), None)],
+)  # fmt: skip
+def test_the_schema_refuses_what_is_wrong(spray: dict[str, Any], path: tuple[Any, ...], value: Any) -> None:
+    result = deepcopy(spray)
     place: Any = result
-    for step in path[:-1]:
-        place = place[step]
+    for key in path[:-1]:
+        place = place[key]
     place[path[-1]] = value
-    assert len(list(violations(result, result_schema()))) == 1
-    del place[path[-1]]
-    assert len(list(violations(result, result_schema()))) == 1
+    with pytest.raises(ValidationError):
+        Result.model_validate(result)
 
 
-def test_trials_without_times_are_a_result_too(run: Run, evidence: Evidence, tmp_path: Path) -> None:
-    from experiments.measure.analysis import Measured
-
-    none = Measured(None, reason="the fault hit no packet: none was sent")
-    blank = replace(
-        evidence.trials[0], detect=none, switch=none, whole=none, lost_packets=0, first_hit_ns=None
-    )
-    result = result_of(replace(run, trials=(blank, evidence.trials[1])))
-    assert list(violations(json.loads(json.dumps(result, allow_nan=False)), result_schema())) == []
-    assert result["trials"][0]["whole_us"] is None
-    assert result["summary"]["whole_us"]["n"] == 1
-    assert result["summary"]["whole_us"]["missing"] == 1
-    assert "in 1 of 2 trials the fault hit no packet" in text_of(result, 200)
-    empty = result_of(replace(run, trials=(blank,)))
-    assert empty["summary"]["detect_us"]["p50"] is None
-    assert "No trial gave a recovery time" in text_of(empty)
-    assert [p.name for p in draw_all(tmp_path, evidence.trace, [blank], evidence.sender_events, "x")] == [
-        "ev-activity"
+def test_a_summary_counts_what_was_not_felt_apart_from_what_is_missing() -> None:
+    trials = [
+        {"felt": True, "recovered_us": 5.0, "recovered_error_us": 0.5},
+        {"felt": True, "recovered_us": None},
+        {"felt": False, "recovered_us": None},
+        {"felt": None, "recovered_us": 7.0},
     ]
-    assert draw_all(tmp_path, evidence.trace, [], evidence.sender_events, "x") == ()
+    row = time_summary(trials, "recovered_us")
+    assert (row["n"], row["not_felt"], row["missing"], row["p50"], row["max_error"]) == (2, 1, 1, 6.0, 0.5)
 
 
-def test_the_summary_is_that_of_the_trials(result: dict[str, Any]) -> None:
-    times = sorted(trial["whole_us"] for trial in result["trials"])
-    summary = result["summary"]["whole_us"]
-    assert (summary["n"], summary["min"], summary["max"]) == (12, times[0], times[-1])
-    assert summary["p50"] == pytest.approx((times[5] + times[6]) / 2)
-    # 12 values: the 3rd and the 10th hold the median with 96.1 %, the 4th and the 9th with 85.4 %
-    assert summary["ci95_p50"] == [times[2], times[9]]
-    trial = result["trials"][0]
-    assert trial["whole_rtts"] == pytest.approx(trial["whole_us"] / trial["rtt_us"], abs=0.001)
+def test_a_transport_without_captures_names_the_rule_that_stands_in(both: dict[str, Any]) -> None:
+    trials = [trial for trial in both["trials"] if trial["transport"] == "tcp"]
+    assert trials
+    for trial in trials:
+        assert (trial["rule"], trial["felt"], trial["recovered_us"]) == (NOT_CAPTURED, False, None)
+    row = both["transports"]["tcp"]["summary"]["recovered_us"]
+    assert (row["n"], row["not_felt"], row["p50"]) == (0, len(trials), None)
+    assert both["verdict"]["holds"] is None
 
 
-def test_integrity_of_the_run_is_the_first_that_broke(run: Run, evidence: Evidence) -> None:
-    trials = (
-        evidence.trials[0],
-        replace(evidence.trials[1], integrity="message 3 differs"),
-        evidence.trials[2],
-    )
-    result = result_of(replace(run, trials=trials))
-    assert result["integrity"] == "message 3 differs"
-    shown = text_of(result, 200)
-    assert "DATA DAMAGED: message 3 differs" in shown
-    assert "Every byte" not in shown
+def test_trials_of_an_overloaded_machine_are_set_aside_where_enough_are_left(evidence: Evidence) -> None:
+    calm = Load(10**8, 0.5, 0.0, 0.0, 0, None, 0, 0.0)
+    busy = replace(calm, busy=1.0)
+    loads = (calm, busy, *[calm] * (len(evidence.faults) - 2))
+    found = measure(replace(evidence, loads=loads, wanted=len(loads) - 1))
+    assert [trial["trial"] for trial in found.trials_aside] == [1]
+    assert len(found.trials) == len(loads) - 1
+    assert found.validity.valid
+    assert any("set aside" in note for note in found.validity.notes)
+    kept = measure(replace(evidence, loads=loads, wanted=len(loads)))
+    assert (len(kept.trials), kept.validity.valid) == (len(loads), False)
 
 
-def test_the_table_fits_eighty_columns_and_cuts_nothing(result: dict[str, Any]) -> None:
-    shown = text_of(result)
-    assert max(map(len, shown.splitlines())) <= 80
-    assert "\N{HORIZONTAL ELLIPSIS}" not in shown
-    for trial in result["trials"]:
-        assert trial["fault"]["where"] in shown
-        assert us(trial["whole_us"]) in shown
-    assert us(result["summary"]["whole_us"]["p50"]) in shown
-    assert "Valid: the machine kept up" in shown
+def test_a_repetition_that_others_disturbed_is_told_in_its_place(evidence: Evidence) -> None:
+    calm = Load(10**8, 0.5, 0.0, 0.0, 0, None, 0, 0.0)
+    first = measure(replace(evidence, loads=(replace(calm, steal=0.5),)))
+    second = measure(replace(evidence, loads=(calm,)))
+    assert disturbed(first)
+    assert not disturbed(second)
+    both = in_place_of(first, second)
+    assert both.set_aside[0]["reasons"] == first.validity.reasons
+    assert "made again" in both.validity.notes[-1]
 
 
-def test_an_invalid_run_says_so(run: Run) -> None:
-    drops = judge((), capture_drops={"sender": 3})
-    result = result_of(replace(run, validity=drops))
-    assert result["valid"] is False
-    shown = text_of(result, 200)
-    assert "NOT VALID" in shown
-    assert "the capture at the sender lost 3 packets" in shown
-    assert "Valid:" not in shown
+def test_a_file_that_is_missing_is_named(evidence: Evidence, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="nowhere"):
+        measure(replace(evidence, captures={"h0": tmp_path / "nowhere", "h6": tmp_path / "nowhere"}))
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (None, "-"),
-        (0.0, "0.00"),
-        (3.456, "3.46"),
-        (41.26, "41.3"),
-        (412.6, "413"),
-        (1234.5, "1 234"),
-        (9.999, "10.0"),
-    ],
-)
-def test_microseconds_read_well(value: float | None, text: str) -> None:
-    assert us(value) == text
+def test_results_are_written_whole_and_read_again(spray: dict[str, Any], tmp_path: Path) -> None:
+    path = save_result(tmp_path, spray)
+    assert load_result(tmp_path) == load_result(path) == json.loads(json.dumps(spray))
+    assert [file.name for file in tmp_path.iterdir()] == ["result.json"]
 
 
-def test_pictures_are_drawn(evidence: Evidence, tmp_path: Path) -> None:
-    pictures = draw_all(
-        tmp_path, evidence.trace, evidence.trials, evidence.sender_events, "link-kill on lab (ebpf)"
-    )
-    assert [picture.name for picture in pictures] == [
-        "recovery",
-        "delivered-rate",
-        "times-cdf",
-        "ev-activity",
-    ]
-    for picture in pictures:
-        svg, png = picture.files
-        assert png.read_bytes().startswith(b"\x89PNG")
-        assert "<svg" in svg.read_text()
-    first = pictures[0].files[0].read_bytes()
-    again = draw_all(
-        tmp_path, evidence.trace, evidence.trials, evidence.sender_events, "link-kill on lab (ebpf)"
-    )
-    assert again[0].files[0].read_bytes() == first
+@pytest.mark.parametrize("path", OLD, ids=lambda path: path.stem)
+def test_older_forms_become_todays(path: Path) -> None:
+    found = upgrade(json.loads(path.read_text()))
+    Result.model_validate(found)
+    assert any("was written in form mrclab." in note for note in found["validity"]["notes"])
+    assert upgrade(found) == found
 
 
-def test_the_representative_trial_is_the_median_one(evidence: Evidence) -> None:
-    middle = representative(evidence.trials).whole.ns
-    assert middle is not None
-    slower = sum((trial.whole.ns or math.inf) > middle for trial in evidence.trials)
-    assert slower == 5
-    with pytest.raises(ValueError, match="no trial"):
-        representative([])
+def test_nothing_is_lost_or_made_up_on_the_way() -> None:
+    before, found = old("link-kill-1"), upgrade(old("link-kill-1"))
+    for then, now in zip(before["trials"], found["trials"], strict=True):
+        pairs = {"first_hit_us": "first_loss_us", "detect_us": "detected_us", "switch_us": "rerouted_us",
+                 "whole_us": "recovered_us", "whole_since_hit_us": "recovered_since_loss_us"}  # fmt: skip
+        assert [then[a] for a in pairs] == [now[b] for b in pairs.values()]
+        assert now["felt"] is bool(then["lost_packets"])
+        assert now["detected_error_us"] == then["detect_error_us"]
+    assert found["summary"]["recovered_us"]["n"] == len(before["trials"])
+    before, found = old("comparison-1"), upgrade(old("comparison-1"))
+    for then, now in zip(before["trials"], found["trials"], strict=True):
+        assert (now["felt"], now["rule"], now["recovered_us"]) == (None, OLD_RULE, then["whole_us"])
+    before, found = old("soak-1"), upgrade(old("soak-1"))
+    assert found["transports"]["mrc"]["details"][0]["totals"] == before["totals"]
 
 
-def test_the_system_is_described(tmp_path: Path) -> None:
-    program = tmp_path / "switch.json"
-    program.write_bytes(b"{}")
-    system = describe_system(program, {"target_version": "1"})
-    assert system["p4_json_sha256"] == "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"
-    assert system["target_version"] == "1"
-    assert system["cpus"] >= system["cpus_usable"] >= 1
-    assert system["memory_bytes"] > 10**8
-    assert system["kernel"]
-    assert describe_system()["p4_json_sha256"] is None
-    json.dumps(system)
+@pytest.mark.parametrize("data", [[], {"schema": "x"}, {"schema": "mrclab.result/1"}])
+def test_another_file_is_refused(tmp_path: Path, data: object) -> None:
+    (tmp_path / "result.json").write_text(json.dumps(data))
+    with pytest.raises(InputError, match=r"result\.json: not a"):
+        load_result(tmp_path)
+    with pytest.raises(InputError, match="no result in"):
+        load_result(tmp_path / "nothing")

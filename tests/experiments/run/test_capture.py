@@ -12,8 +12,7 @@ import pytest
 
 from experiments.measure.clock import ClockMap
 from experiments.measure.pcap import read_pcap
-from experiments.measure.recording import CaptureCounts
-from experiments.report.examine import load_recording
+from experiments.measure.recording import CaptureCounts, load_recording
 from experiments.run.captures.capture import Capture, CaptureError, parse_counts, tcpdump_command
 from experiments.run.captures.recorder import Recorder, TcpdumpSource
 from tests.support.synthetic_run import Mrc

@@ -13,7 +13,7 @@ import pytest
 
 from experiments.measure.clock import measure_offset
 from experiments.measure.pcap import read_pcap
-from experiments.report.examine import load_recording
+from experiments.measure.recording import load_recording
 from experiments.run.captures.recorder import Recorder
 from experiments.run.captures.tap import TapSource
 from tests.experiments.run.test_capture import SENDER

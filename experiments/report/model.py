@@ -1,0 +1,264 @@
+"""The form of result.json as typed models: its JSON schema is made from them, and tests hold results to it.
+
+Every scenario leaves this form. Times have their unit in their name; stamps are CLOCK_MONOTONIC ns. A time is
+null where there is none, and a reason is beside it.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+SCHEMA = "mrclab.result/2"
+TIMES = ("first_loss_us", "detected_us", "rerouted_us", "recovered_us", "recovered_since_loss_us")
+"""The times of a fault, in the order in which they are shown."""
+
+
+class Model(BaseModel):
+    """A part of a result: no key but those named."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Fault(Model):
+    """One fault: each pair of stamps is around one call; null where it was never repaired."""
+
+    kind: str
+    where: str
+    t_before_ns: int
+    t_after_ns: int
+    restore_before_ns: int | None = None
+    restore_after_ns: int | None = None
+    direction: str = "both"
+    params: dict[str, Any] = Field(default_factory=dict)
+    at_us: float | None = None
+    """Since the start of the measurement."""
+
+
+class Gaps(Model):
+    """Times between completions of messages that agents logged, us."""
+
+    source: str
+    longest: float | None
+    before_p50: float | None
+    before_p99: float | None
+    before_max: float | None
+
+
+class TrialCheck(Model):
+    """A claim of an endpoint held against the captures; null: there was nothing to check."""
+
+    name: str
+    ok: bool | None
+    detail: str
+
+
+class Trial(Model):
+    """One fault of one repetition of one transport. ``felt`` is null where it cannot be said."""
+
+    transport: str
+    repetition: int
+    trial: int
+    fault: Fault
+    felt: bool | None
+    rule: str
+    first_loss_us: float | None
+    first_loss_error_us: float | None = None
+    first_loss_rtts: float | None = None
+    first_loss_reason: str | None = None
+    detected_us: float | None
+    detected_error_us: float | None = None
+    detected_rtts: float | None = None
+    detected_reason: str | None = None
+    rerouted_us: float | None
+    rerouted_error_us: float | None = None
+    rerouted_rtts: float | None = None
+    rerouted_reason: str | None = None
+    recovered_us: float | None
+    recovered_error_us: float | None = None
+    recovered_rtts: float | None = None
+    recovered_reason: str | None = None
+    recovered_since_loss_us: float | None
+    first_rtx_us: float | None = None
+    rtt_us: float | None
+    rtt_p99_us: float | None = None
+    rtt_samples: int | None = None
+    packets_sent: int | None = None
+    lost_packets: int | None
+    lost_in_flight: int | None = None
+    lost_elsewhere: int | None = None
+    retransmitted_packets: int | None
+    spurious_retransmissions: int | None = None
+    bytes_delivered: int | None
+    integrity: str
+    evs_used: int | None = None
+    paths_used: int | None = None
+    broken_paths: int | None = None
+    gap_us: float | None = None
+    """The longest time between two messages of a flow from the fault on, of the flow where it was longest."""
+    app_gap_us: Gaps | None = None
+    checks: list[TrialCheck] = Field(default_factory=list)
+
+
+class Summary(Model):
+    """A metric or a time over all repetitions. Of times also how many faults have none, and why: they were
+    ``not_felt``, or the time is ``missing``."""
+
+    n: int = Field(ge=0)
+    not_felt: int | None = None
+    missing: int | None = None
+    min: float | None = None
+    mean: float | None = None
+    p50: float | None = None
+    p90: float | None = None
+    p99: float | None = None
+    p999: float | None = None
+    max: float | None = None
+    ci95_p50: tuple[float, float] | None = None
+    ci95_mean: tuple[float, float] | None = None
+    max_error: float | None = None
+
+
+class Times(Model):
+    """The times of the first transport's faults."""
+
+    first_loss_us: Summary
+    detected_us: Summary
+    rerouted_us: Summary
+    recovered_us: Summary
+    recovered_since_loss_us: Summary
+
+
+class Validity(Model):
+    """Why figures are not to be trusted, and what a reader should know."""
+
+    reasons: list[str]
+    notes: list[str]
+    rules: dict[str, float] = Field(default_factory=dict)
+    loads: list[dict[str, Any]] = Field(default_factory=list)
+
+
+class Sample(Model):
+    """One repetition: the values of its metrics (of many, evenly spaced order statistics)."""
+
+    repetition: int
+    valid: bool
+    integrity: str
+    failure: str | None
+    metrics: dict[str, list[float]]
+    data: str | None
+    measure_ns: int
+    end_ns: int
+    counters: dict[str, int]
+
+
+class Aside(Model):
+    """A repetition that was made again: what it found, and why that does not count."""
+
+    repetition: int
+    reasons: list[str]
+    metrics: dict[str, list[float]]
+
+
+class Series(Model):
+    """What was delivered, and what was lost, in each bin of a repetition."""
+
+    repetition: int
+    start_us: float
+    bin_us: float
+    bytes: list[int]
+    lost: list[int]
+
+
+class Links(Model):
+    """What each metered link carried in each bin of a repetition."""
+
+    repetition: int
+    start_us: float
+    bin_us: float
+    bytes: dict[str, list[int]]
+
+
+class RepetitionFault(Fault):
+    """A fault of a repetition, whether it was measured or not."""
+
+    repetition: int
+
+
+class Transport(Model):
+    """What one transport did."""
+
+    meaning: str
+    kind: str
+    routing: str
+    options: dict[str, Any] = Field(default_factory=dict)
+    one_plane: bool = False
+    loss: float = 0.0
+    detection_ns: int | None = None
+    valid: bool
+    validity: Validity
+    integrity: str
+    bytes_delivered: int | None
+    counters: dict[str, int] = Field(default_factory=dict)
+    summary: dict[str, Summary]
+    samples: list[Sample] = Field(default_factory=list)
+    set_aside: list[Aside] = Field(default_factory=list)
+    series: list[Series] = Field(default_factory=list)
+    links: list[Links] = Field(default_factory=list)
+    faults: list[RepetitionFault] = Field(default_factory=list)
+    pictures: list[dict[str, Any]] = Field(default_factory=list)
+    details: list[dict[str, Any]] = Field(default_factory=list)
+
+
+class ClaimCheck(Model):
+    """One condition of a claim; null: it cannot be told."""
+
+    asked: str
+    found: str
+    holds: bool | None
+
+
+class Verdict(Model):
+    """Does the claim hold? Null: it cannot be told."""
+
+    holds: bool | None
+    because: str
+    paper: str
+    checks: list[ClaimCheck]
+
+
+class Result(Model):
+    """The whole of result.json."""
+
+    schema_: Literal["mrclab.result/2"] = Field(alias="schema")
+    scenario: str
+    claim: str = ""
+    parameters: dict[str, Any]
+    target: str
+    topology: str
+    seed: int
+    command: list[str] = Field(default_factory=list)
+    finished: str
+    system: dict[str, Any]
+    valid: bool
+    validity: Validity
+    integrity: str
+    bytes_delivered: int | None
+    trials: list[Trial]
+    set_aside: list[Trial] = Field(default_factory=list)
+    summary: Times
+    transports: dict[str, Transport] = Field(min_length=1)
+    method: dict[str, Any]
+    verdict: Verdict | None = None
+
+
+def result_schema() -> dict[str, Any]:
+    """Return the JSON schema (draft 2020-12) of result.json."""
+    return Result.model_json_schema(by_alias=True)
+
+
+def schema_text() -> str:
+    """Return the contents of ``schema/result.schema.json``."""
+    return json.dumps(result_schema(), indent=2) + "\n"

@@ -1,0 +1,67 @@
+"""How numbers are written, on the terminal, on pages and in pictures alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+UNITS = {"us": "\N{MICRO SIGN}s", "ms": "ms", "mbps": "Mbit/s", "gbps": "Gbit/s", "share": ""}
+LONG_US = 100_000
+"""Where there are times from here on, a metric is shown in milliseconds."""
+
+
+def figure(value: float | None) -> str:
+    """Return a number with three digits or more: ``0.124``, ``41.3``, ``1,234``; a dash for none."""
+    if value is None:
+        return "-"
+    if value == 0 or abs(value) >= 99.95:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
+
+
+def us(value: float | None) -> str:
+    """Return microseconds in the digits that mean something: ``3.42``, ``1,234``; a dash for none."""
+    if value is None:
+        return "-"
+    if value < 9.995:
+        return f"{value:.2f}"
+    return f"{value:.1f}" if value < 99.95 else f"{value:,.0f}"
+
+
+def interval(bounds: Sequence[float] | None, scale: float = 1.0) -> str:
+    """Return both ends of an interval, or a dash."""
+    return f"{figure(bounds[0] / scale)}-{figure(bounds[1] / scale)}" if bounds else "-"
+
+
+def scaled(metric: str, values: Sequence[float | None]) -> tuple[float, str]:
+    """Return what to divide a metric's values by so that they are short, and its name with the new unit.
+
+    Microseconds become milliseconds where there are some 100 ms among them.
+    """
+    base, at, size = metric.partition("@")
+    if base.endswith("_us") and max((v for v in values if v is not None), default=0) >= LONG_US:
+        return 1e3, f"{base.removesuffix('_us')}_ms{at}{size}"
+    return 1.0, metric
+
+
+def unit_of(metric: str) -> str:
+    """Return the unit of a metric as it is written, by its name's suffix; empty where it has none."""
+    return UNITS.get(metric.partition("@")[0].rpartition("_")[2], "")
+
+
+def words_of(metric: str) -> str:
+    """Return a metric's name in words: ``recovered``, ``busbw, 1MiB``."""
+    name, _, size = metric.partition("@")
+    base, _, unit = name.rpartition("_")
+    words = (base if unit in UNITS and base else name).replace("_", " ")
+    return f"{words}, {size}" if size else words
+
+
+def amount(value: float | None, metric: str) -> str:
+    """Return a value with its unit; times in the unit that makes them short."""
+    unit = unit_of(metric)
+    if value is None or unit != UNITS["us"]:
+        return f"{figure(value)} {unit}".strip()
+    for name, scale in (("s", 1e6), ("ms", 1e3)):
+        if value >= 10 * scale or (name == "s" and value >= scale):
+            return f"{figure(value / scale)} {name}"
+    return f"{us(value)} {unit}"

@@ -1,0 +1,204 @@
+"""The pictures of a spray, packet by packet: one recovery, the rate around the faults, paths in use, spreads.
+
+Their data are in the result (`experiments.measure.pictures`), of the first repetition that has any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import FuncFormatter
+
+from experiments.report.numbers import us
+from experiments.report.palette import BLUE, DARK, GREEN, GREY, ORANGE, PURPLE, RED, new_figure, thousands
+
+_TIMES = {
+    "detected": (ORANGE, (0, (4, 2))),
+    "rerouted": (PURPLE, (0, (1, 1.2))),
+    "recovered": (GREEN, "-"),
+}
+_MOST_LABELS = 40  # of rows that are named one by one
+
+
+def draw(result: Mapping[str, Any]) -> dict[str, Figure]:
+    """Return the figures that a result has the data for, by name."""
+    found: dict[str, Figure] = {}
+    for transport, part in result["transports"].items():
+        for data in part["pictures"][:1]:
+            trial = _trial(result, transport, data)
+            title = f"{result['scenario']} on {result['topology']} ({result['target']})"
+            if trial is not None:
+                found["recovery"] = draw_recovery(data["packets"], trial, title)
+                found["delivered-rate"] = draw_rate(data["rate"], trial, title)
+                found["ev-activity"] = draw_paths(data["paths"], trial, title)
+            found["reordering"] = draw_reordering(data["spread"], title)
+            if data["spread"]["delivery_us"]:
+                found["delivery-times"] = draw_delivery(data["spread"], title)
+        if found:
+            break
+    return found
+
+
+def _trial(result: Mapping[str, Any], transport: str, data: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the trial that the pictures are of."""
+    number = data.get("packets", {}).get("trial")
+    ours = (transport, data["repetition"], number)
+    return next((t for t in result["trials"] if (t["transport"], t["repetition"], t["trial"]) == ours), None)
+
+
+def draw_recovery(data: Mapping[str, Any], trial: Mapping[str, Any], title: str) -> Figure:
+    """Draw one trial as a time-sequence diagram: every packet as it left and as it came in, PSN over time."""
+    figure = new_figure(7.2, 4.4)
+    axes = figure.subplots()
+
+    def marks(key: str, label: str, **style: Any) -> None:
+        if data[key]["t_us"]:
+            axes.scatter(data[key]["t_us"], data[key]["psn"], label=label, **style)
+
+    hollow: dict[str, Any] = {"facecolors": "none", "linewidths": 0.9}
+    marks("sent", "sent", s=10, edgecolors=BLUE, **hollow)
+    marks("delivered", "delivered", s=8, color=BLUE, linewidths=0, zorder=3)
+    marks("redelivered", "delivered, retransmitted", s=8, color=GREEN, linewidths=0, zorder=3)
+    marks("lost", "lost", s=30, marker="x", color=RED, zorder=4)
+    marks("resent", "retransmission sent", s=22, marker="^", edgecolors=GREEN, **hollow)
+    axes.axvline(0, color=RED, linewidth=1.4, label="fault", zorder=1)
+    for name, (colour, line) in _TIMES.items():
+        if trial[f"{name}_us"] is not None:
+            label = f"{name} {us(trial[f'{name}_us'])} \N{MICRO SIGN}s"
+            style: dict[str, Any] = {"color": colour, "linestyle": line, "linewidth": 1.2, "zorder": 1}
+            axes.axvline(trial[f"{name}_us"], label=label, **style)
+    axes.set_xlim(data["from_us"], data["to_us"])
+    axes.set_xlabel("time since the fault (\N{MICRO SIGN}s)")
+    axes.set_ylabel("packet number (PSN, from the first shown)")
+    axes.xaxis.set_major_formatter(FuncFormatter(thousands))
+    axes.set_title(f"{title}: the median recovery, packet by packet\n{_place(trial)}")
+    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    return figure
+
+
+def _place(trial: Mapping[str, Any]) -> str:
+    return f"{trial['fault']['where']} broken, trial {trial['trial'] + 1}"
+
+
+def draw_rate(data: Mapping[str, Any], trial: Mapping[str, Any], title: str) -> Figure:
+    """Draw delivered payload over time around the fault: the median trial, mean and spread of all."""
+    figure = new_figure()
+    axes = figure.subplots()
+    t_us = data["t_us"]
+    low, high = data["p10_mbps"], data["p90_mbps"]
+    axes.fill_between(t_us, low, high, color=GREY, alpha=0.3, linewidth=0, label="80 % of the trials")
+    label = f"median recovery, trial {trial['trial'] + 1}"
+    axes.plot(t_us, data["median_trial_mbps"], color=ORANGE, linewidth=1.2, label=label)
+    axes.plot(t_us, data["mean_mbps"], color=BLUE, linewidth=1.8, label=f"mean of {data['trials']} trials")
+    axes.axvline(0, color=RED, linewidth=1.4, label="fault")
+    if trial["recovered_us"] is not None:
+        text = f"recovered, median {us(trial['recovered_us'])} \N{MICRO SIGN}s"
+        axes.axvline(trial["recovered_us"], color=GREEN, linewidth=1.2, label=text)
+    axes.set_xlim(t_us[0], t_us[-1])
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("time since the fault (\N{MICRO SIGN}s)")
+    axes.set_ylabel("delivered payload (Mbit/s)")
+    axes.xaxis.set_major_formatter(FuncFormatter(thousands))
+    smoothed = f"smoothed, \N{GREEK SMALL LETTER SIGMA} {data['sigma_us']:.0f} \N{MICRO SIGN}s"
+    axes.set_title(f"{title}: delivered rate around the fault ({smoothed})")
+    axes.legend(loc="upper left", bbox_to_anchor=(0, -0.16), ncols=3)
+    return figure
+
+
+def draw_paths(data: Mapping[str, Any], trial: Mapping[str, Any], title: str) -> Figure:
+    """Draw which EVs a trial used, a row each, grouped by plane: packets sent, the cut, times out of use."""
+    rows = data["rows"]
+    figure = new_figure(7.2, min(1.8 + 0.16 * max(len(rows), 8), 9.0))
+    axes = figure.subplots()
+    width = (data["to_ms"] - data["from_ms"]) / data["columns"]
+    for key, colour, line in (("sent", BLUE, 0.8), ("resent", GREEN, 1.2), ("lost", RED, 1.4)):
+        marks = [
+            [(data["from_ms"] + (column + 0.5) * width, row + half) for half in (-0.42, 0.42)]
+            for row, column, _ in data[key]
+        ]
+        many = len(marks) > 2000
+        axes.add_collection(LineCollection(marks, colors=colour, linewidths=line, rasterized=many))
+    for row, begin, end in data["retired"]:
+        axes.barh(row, end - begin, left=begin, height=0.96, color="#DDDDDD", zorder=0.5)
+    for row, path in enumerate(rows):
+        if path["cut"]:
+            for edge in (row - 0.5, row + 0.5):
+                axes.plot([0, data["repaired_ms"]], [edge] * 2, color=RED, linewidth=1.2, zorder=3)
+    axes.axvline(0, color=RED, linewidth=0.9, zorder=0.8)
+    axes.axvline(data["repaired_ms"], color=DARK, linewidth=0.9, linestyle="--", zorder=0.8)
+    _label_planes(axes, rows)
+    axes.set_xlim(data["from_ms"], data["to_ms"])
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.set_xlabel("time since the fault (ms)")
+    axes.set_title(f"{title}: EVs in use, a row each\n{_place(trial)}")
+    handles = [
+        Line2D([], [], color=BLUE, marker="|", linestyle="", label="packets sent"),
+        Line2D([], [], color=RED, marker="|", linestyle="", label="lost"),
+        Line2D([], [], color=GREEN, marker="|", linestyle="", label="retransmission"),
+        Patch(color="#DDDDDD", label="EV retired"),
+        Line2D([], [], color=RED, linewidth=1.6, label="path broken"),
+        Line2D([], [], color=DARK, linestyle="--", linewidth=0.9, label="repaired"),
+    ]
+    axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    return figure
+
+
+def _label_planes(axes: Axes, rows: list[Mapping[str, Any]]) -> None:
+    """Name the EVs where there is room for it, and the planes in any case."""
+    planes: dict[int, list[int]] = {}
+    for row, path in enumerate(rows):
+        planes.setdefault(path["plane"], []).append(row)
+    for group in list(planes.values())[:-1]:
+        axes.axhline(max(group) + 0.5, color=GREY, linewidth=0.6)
+    if len(rows) <= _MOST_LABELS:
+        axes.set_yticks(range(len(rows)))
+        labels = [f"plane {p['plane']}" + (f", T1 {p['t1']}" if p["t1"] is not None else "") for p in rows]
+        axes.set_yticklabels(labels, fontsize=7)
+    else:
+        axes.set_yticks([sum(group) / len(group) for group in planes.values()])
+        axes.set_yticklabels([f"plane {plane}" for plane in planes])
+    axes.tick_params(axis="y", length=0)
+
+
+def draw_reordering(data: Mapping[str, Any], title: str) -> Figure:
+    """Draw how many packets arrived so many places late: the price of spraying, paid by direct placement."""
+    figure = new_figure(7.2, 3.4)
+    axes = figure.subplots()
+    curve = data["reordering"]
+    axes.step(curve["x"], curve["share"], where="post", color=BLUE, linewidth=1.6)
+    axes.set_yscale("log")
+    axes.set_xscale("symlog", linthresh=1)
+    axes.set_xlim(left=0)
+    axes.set_xlabel("packets sent later that arrived earlier (PSNs)")
+    axes.set_ylabel("share of packets at least so late")
+    axes.grid(visible=True, which="major", color="#EEEEEE", linewidth=0.6)
+    late = 100 * data["out_of_order"]
+    axes.set_title(f"{title}: {late:.1f} % of {data['packets']:,} packets arrived out of order")
+    return figure
+
+
+def draw_delivery(data: Mapping[str, Any], title: str) -> Figure:
+    """Draw how long packets took, of those sent without a fault and of those sent while one lasted."""
+    figure = new_figure(7.2, 3.4)
+    axes = figure.subplots()
+    labels = {"no_fault": ("no fault", GREY), "fault": ("while a fault lasts", ORANGE)}
+    for key, (label, colour) in labels.items():
+        if curve := data["delivery_us"].get(key):
+            x = np.maximum(curve["x"], 1e-3)
+            axes.step(x, curve["share"], where="post", color=colour, linewidth=1.6, label=label)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel("from first transmission to delivery (\N{MICRO SIGN}s)")
+    axes.set_ylabel("share of packets that took at least so long")
+    axes.xaxis.set_major_formatter(FuncFormatter(thousands))
+    axes.grid(visible=True, which="major", color="#EEEEEE", linewidth=0.6)
+    axes.legend()
+    axes.set_title(f"{title}: delivery times of single packets, repair included")
+    return figure

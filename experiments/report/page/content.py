@@ -1,0 +1,280 @@
+"""What the page of a result says: a section appears where its data are there, whatever the scenario."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from experiments.report.model import TIMES
+from experiments.report.numbers import amount, figure, unit_of, us, words_of
+from experiments.report.page.fabric_svg import Marks, draw_fabric
+from experiments.report.page.inline import picture
+from experiments.report.page.render import drawn, render
+from experiments.report.page.shared import head_of, judgement
+from experiments.report.pictures import SPREAD, sizes_of
+from experiments.report.table import headline, reasons, rules
+from topologies import Fabric
+
+_CAPTIONS = {
+    "recovery": "One recovery, packet by packet: the trial with the median. Each mark is a packet: when it "
+    "left the sender (hollow), when it came in (filled), and those that the fault took (crosses), which "
+    "leave again on another path (triangles).",
+    "delivered-rate": "Delivered rate around the fault: what came in at the receiver, over all trials. Only "
+    "the share of the dead path is missing, and only until its packets have been sent again.",
+    "ev-activity": "Paths in use: a row for each entropy value (EV), which stands for one path. The sender "
+    "stops using the EVs whose paths died, and takes them back after probes have come through.",
+    "delivered": "What arrived, over time, a panel for each transport: thin lines are repetitions, the thick "
+    "one is their mean.",
+    "times-cdf": "How the times spread: the share of faults that were through with each step by then. The "
+    "wait for the first packet to meet the fault is part of every time.",
+    "cdf-first_loss_us": "From a fault until the first packet that it took was sent.",
+    "cdf-detected_us": "From a fault until a sender retired the first broken path, or the first route "
+    "changed. Transports that never detect have no line.",
+    "cdf-rerouted_us": "From a fault until the last packet was sent onto a path that it broke.",
+    "cdf-recovered_us": "From a fault until the last byte that it took was delivered. Farther left is "
+    "better; the axis is logarithmic, so one mark is a factor of ten.",
+    "cdf-recovered_since_loss_us": "The same, from the first packet on that the fault took.",
+    "cdf-gap_us": "For each fault, the longest time in which some flow received nothing.",
+    "cdf-latency_us": "From a message's post to its completion at the receiver, faults included.",
+    "cdf-step_us": "How long the steps of the training loop took.",
+    "cdf-stalled_us": "By how much a step's communication took longer than the run's median: all ranks wait.",
+    "busbw": "Bus bandwidth as nccl-tests defines it: the rate at which each link is used, comparable "
+    "between numbers of ranks.",
+    "delivery-times": "Most packets take one trip through the fabric. The tail of those sent while a fault "
+    "lasted is what had to be sent twice.",
+    "reordering": "Packets of one message take different paths and overtake each other. The receiver writes "
+    "each to its place in memory at once, so this costs nothing but a bitmap.",
+}
+_MEANS = {
+    "first_loss_us": "the first packet is lost",
+    "detected_us": "a sender retires the first broken path, or a route changes",
+    "rerouted_us": "the last packet goes onto a broken path",
+    "recovered_us": "all that a fault took has been delivered",
+    "recovered_since_loss_us": "the same, from the first loss on",
+    "stalled_us": "a step's communication beyond the usual",
+    "step_us": "a training step",
+    "latency_us": "from a message's post to its arrival",
+    "goodput_mbps": "payload delivered",
+    "busbw_gbps": "bus bandwidth of the largest message",
+}
+_ROUTING = {
+    "srv6": "the sender's segment list (SRv6)",
+    "ecmp": "a hash in the switches (ECMP)",
+    "frr": "routers (FRRouting)",
+}
+_TILES = ("recovered_us", "stalled_us", "step_us", "latency_us", "goodput_mbps")
+_MOST_ROWS = 100
+_STATS = {
+    "n": "n",
+    "p50": "median",
+    "ci95_p50": "95 % of the median",
+    "p90": "p90",
+    "p99": "p99",
+    "max": "max",
+}
+
+
+def result_page(directory: Path, result: Mapping[str, Any], fabric: Fabric | None) -> str:
+    """Return the page, from a result and its directory's pictures; ``fabric`` None draws none."""
+    transports: Mapping[str, Any] = result["transports"]
+    names = [*_CAPTIONS, *(f"cdf-{metric}" for metric in SPREAD if f"cdf-{metric}" not in _CAPTIONS)]
+    shown = [
+        {"svg": drawn(svg), "caption": _CAPTIONS[name]}
+        for name in names
+        if (svg := picture(directory, name, _CAPTIONS[name])) is not None
+    ]
+    main = _shown_trial(result)
+    notes = [str(line).strip() for line in (*reasons(result), *rules(result))]
+    context = {
+        **head_of(directory, result),
+        "description": result["parameters"].get("description", ""),
+        "claim": result["claim"],
+        "headline": headline(result).replace(" us", " µs"),
+        "judgement": judgement(result),
+        "checks": _checks(result),
+        "doing": _doing(result),
+        "tiles": _tiles(transports),
+        "fabric": drawn(_drawing(result, fabric, main)),
+        "pictures": shown,
+        "transports": [
+            {
+                "name": name,
+                "meaning": found["meaning"],
+                "routing": _ROUTING.get(found["routing"], found["routing"]),
+                "planes": "one plane" if found["one_plane"] else "all planes",
+                "valid": found["valid"],
+            }
+            for name, found in transports.items()
+        ],
+        "trials": [_trial(t, number, t is main) for number, t in enumerate(result["trials"][:_MOST_ROWS])],
+        "more_trials": max(0, len(result["trials"]) - _MOST_ROWS),
+        "fault_error": us(_fault_error_us(result["trials"])),
+        "times_notes": notes,
+        "stats": list(_STATS.values()),
+        "metrics": _metrics(transports),
+        "streams": _streams(transports),
+    }
+    return render("result.html", context)
+
+
+def _shown_trial(result: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the trial that the pictures show."""
+    for name, found in result["transports"].items():
+        for data in found["pictures"][:1]:
+            ours = (name, data["repetition"], data.get("packets", {}).get("trial"))
+            return next(
+                (t for t in result["trials"] if (t["transport"], t["repetition"], t["trial"]) == ours), None
+            )
+    return None
+
+
+def _tiles(transports: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return what says most: of one transport its times, of many one metric of each."""
+    names = {name for found in transports.values() for name, row in found["summary"].items() if row["n"]}
+    if len(transports) == 1 and "recovered_us" in names:
+        ((_, found),) = transports.items()
+        return [_tile(words_of(name), found, name) for name in TIMES if found["summary"][name]["n"]]
+    metric = next((name for name in _TILES if name in names), None)
+    if metric is None and (sizes := sizes_of(transports)):
+        metric = f"busbw_gbps@{sizes[-1]}"
+    if metric is None:
+        return []
+    return [_tile(name, found, metric) for name, found in transports.items() if found["summary"].get(metric)]
+
+
+def _tile(name: str, found: Mapping[str, Any], metric: str) -> dict[str, Any]:
+    row = found["summary"][metric]
+    base, _, size = metric.partition("@")
+    spread = f"n {row['n']}"
+    if row.get("not_felt"):
+        spread += f"; {row['not_felt']} not felt"
+    if between := row.get("ci95_p50"):
+        spread = f"95 %: {' to '.join(amount(end, metric) for end in between)}; {spread}"
+    meaning = _MEANS.get(base, words_of(metric)) + (f" ({size})" if size else "")
+    value = amount(row["p50"], metric) if row["n"] else "-"
+    return {"name": name, "value": value, "meaning": meaning, "spread": spread, "valid": found["valid"]}
+
+
+def _checks(result: Mapping[str, Any]) -> list[dict[str, str]]:
+    words = {True: ("holds", "good"), False: ("does not hold", "bad"), None: ("cannot be told", "unknown")}
+    return [
+        {"asked": check["asked"], "found": check["found"], "word": word, "colour": colour}
+        for check in (result.get("verdict") or {}).get("checks", ())
+        for word, colour in (words[check["holds"]],)
+    ]
+
+
+def _doing(result: Mapping[str, Any]) -> str:
+    """Return what ran, in a sentence or two."""
+    asked = result["parameters"]
+    work = asked.get("workload") or {}
+    parts = [str(work["kind"])] if "kind" in work else []
+    if work.get("message_bytes"):
+        parts.append(f"messages of {work['message_bytes']:,} bytes")
+    if work.get("payload_bytes"):
+        parts.append(f"packets of at most {work['payload_bytes']:,} bytes")
+    rate_bps = _rate_bps(result) or work.get("rate_bps")
+    if rate_bps:
+        parts.append(f"{rate_bps / 1e6:.4g} Mbit/s")
+    if work.get("duration_ns"):
+        parts.append(f"{work['duration_ns'] / 1e9:g} s")
+    text = f"The workload: {', '.join(parts)}." if parts else ""
+    if len(result["transports"]) > 1:
+        times = asked.get("repetitions", 1)
+        text += (
+            " Every transport carries it by itself, on a fabric of its own of the same cables, "
+            f"{times} time{'s' if times != 1 else ''}. Each meets the same schedule of faults; one that is "
+            "to strike the busiest link strikes where that transport sends most."
+        )
+    return text.strip()
+
+
+def _rate_bps(result: Mapping[str, Any]) -> float | None:
+    """Return the rate that the warm-up settled on, where it was free to."""
+    for found in result["transports"].values():
+        for details in found["details"]:
+            if isinstance(stream := details.get("stream"), Mapping):
+                return stream.get("rate_bps")
+    return None
+
+
+def _interval(row: Mapping[str, Any]) -> str:
+    between = row.get("ci95_p50")
+    return f"{figure(between[0])} to {figure(between[1])}" if between else "no interval"
+
+
+def _metrics(transports: Mapping[str, Any]) -> list[dict[str, Any]]:
+    tables = []
+    for metric in dict.fromkeys(name for found in transports.values() for name in found["summary"]):
+        rows = []
+        for name, found in transports.items():
+            row = found["summary"].get(metric)
+            if row and (row["n"] or row.get("not_felt")):
+                cells = [_interval(row) if stat == "ci95_p50" else _cell(row, stat) for stat in _STATS]
+                rows.append({"name": name, "cells": cells, "valid": found["valid"]})
+        if rows:
+            unit = unit_of(metric)
+            tables.append(
+                {"name": f"{words_of(metric)} ({unit})" if unit else words_of(metric), "rows": rows}
+            )
+    return tables
+
+
+def _cell(row: Mapping[str, Any], stat: str) -> str:
+    if stat != "n":
+        return figure(row[stat])
+    return f"{row['n']}, {row['not_felt']} not felt" if row.get("not_felt") else str(row["n"])
+
+
+def _trial(trial: Mapping[str, Any], number: int, shown: bool) -> dict[str, Any]:
+    fault = trial["fault"]
+    cells = ["not felt", "", "", ""] if trial["felt"] is False else [us(trial[name]) for name in TIMES[:4]]
+    at_us = fault.get("at_us")
+    lost, again = (trial.get(key) for key in ("lost_packets", "retransmitted_packets"))
+    return {
+        "number": number + 1,
+        "transport": trial["transport"],
+        "kind": fault["kind"],
+        "where": fault["where"],
+        "cells": [
+            "-" if at_us is None else f"{at_us / 1e3:,.1f}",
+            *cells,
+            us(trial["rtt_us"]),
+            "-" if lost is None else f"{lost:,}",
+            "-" if again is None else f"{again:,}",
+        ],
+        "integrity": trial["integrity"],
+        "shown": shown,
+    }
+
+
+def _fault_error_us(trials: Sequence[Mapping[str, Any]]) -> float | None:
+    halves = [(t["fault"]["t_after_ns"] - t["fault"]["t_before_ns"]) / 2000 for t in trials]
+    return max(halves, default=None)
+
+
+def _streams(transports: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Return the streams of a mesh: what was sent and what arrived."""
+    return [
+        {
+            "name": str(stream.get("stream", "")),
+            "messages": f"{stream.get('delivered_messages', 0):,} of {stream.get('messages', 0):,}",
+            "bytes": f"{stream.get('delivered_bytes', 0):,} of {stream.get('bytes', 0):,}",
+        }
+        for found in transports.values()
+        for details in found["details"]
+        for stream in details.get("streams", ())
+        if isinstance(stream, Mapping)
+    ][:_MOST_ROWS]
+
+
+def _drawing(result: Mapping[str, Any], fabric: Fabric | None, main: Mapping[str, Any] | None) -> str | None:
+    """Return the fabric with what was broken; of transports in one plane that is another fabric."""
+    if fabric is None:
+        return None
+    here = [found for found in result["transports"].values() if not found["one_plane"]]
+    broken = Counter(fault["where"] for found in here for fault in found["faults"])
+    where = main["fault"]["where"] if main else next(iter(broken)) if len(broken) == 1 else None
+    return draw_fabric(fabric, Marks(broken, where))

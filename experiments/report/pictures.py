@@ -1,0 +1,180 @@
+"""The pictures of a result: delivered bytes around the faults, and the spread of times and metrics.
+
+Every picture is written twice, as SVG for a page and as PNG for a quick look. Colours are of the Okabe-Ito
+palette, which colour-blind readers can tell apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
+
+from experiments.report import packet_pictures
+from experiments.report.compare import values
+from experiments.report.model import TIMES
+from experiments.report.numbers import figure as number
+from experiments.report.palette import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, STYLE, new_figure, thousands
+
+_COLOURS = (BLUE, ORANGE, GREEN, PURPLE, RED, "#56B4E9", "#000000", "#F0E442", GREY)
+_DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (3, 1, 1, 1)))
+SPREAD = (*TIMES, "gap_us", "latency_us", "step_us", "stalled_us")
+"""What a distribution is drawn of, in this order, as far as there is any."""
+_NAMES = {
+    "first_loss_us": "time until the first packet was lost",
+    "detected_us": "time until a path was retired, or a route changed",
+    "rerouted_us": "time until the last packet went onto a broken path",
+    "recovered_us": "time until all that the fault took was delivered",
+    "recovered_since_loss_us": "the same, from the first loss on",
+    "gap_us": "longest time without a delivery after a fault",
+    "latency_us": "message latency",
+    "step_us": "training step",
+    "stalled_us": "communication beyond the usual in a step",
+}
+_POINTS = 2000
+
+
+def draw_all(directory: Path, result: Mapping[str, Any]) -> tuple[str, ...]:
+    """Draw what a result has the data for into its directory, and return the pictures' names.
+
+    Pictures of before that the result has no data for stay: those of older forms were drawn from captures.
+    """
+    transports: Mapping[str, Any] = result["transports"]
+    drawn: dict[str, Figure] = {}
+    with mpl.rc_context(STYLE):
+        drawn |= packet_pictures.draw(result)
+        if any(any(series["bytes"]) for found in transports.values() for series in found["series"]):
+            drawn["delivered"] = draw_delivered(result)
+        times = {name: values(result, next(iter(transports)), name) for name in TIMES[:4]}
+        if len(transports) == 1 and any(times.values()):
+            drawn["times-cdf"] = draw_spread("time since the fault", times)
+        for metric in SPREAD:
+            if len(transports) == 1 and metric in TIMES:
+                continue
+            spread = {name: values(result, name, metric) for name in transports}
+            if any(spread.values()):
+                drawn[f"cdf-{metric}"] = draw_spread(_NAMES[metric], spread)
+        if sizes := sizes_of(transports):
+            drawn["busbw"] = draw_bandwidth(transports, sizes)
+        for name, figure in drawn.items():
+            figure.savefig(directory / f"{name}.svg", metadata={"Date": None})
+            figure.savefig(directory / f"{name}.png", dpi=150)
+    return tuple(drawn)
+
+
+def style_of(place: int) -> dict[str, Any]:
+    """Return colour and dashes of the n-th transport, the same in every picture."""
+    return {"color": _COLOURS[place % len(_COLOURS)], "linestyle": _DASHES[place // 3 % len(_DASHES)]}
+
+
+def draw_delivered(result: Mapping[str, Any]) -> Figure:
+    """Draw delivered payload over the run, a panel a transport: each repetition thin, their mean thick."""
+    transports = result["transports"]
+    figure = new_figure(7.2, 1.4 + 1.15 * len(transports))
+    panels = np.atleast_1d(figure.subplots(len(transports), 1, sharex=True, sharey=True))
+    for place, (axes, (name, found)) in enumerate(zip(panels, transports.items(), strict=True)):
+        _panel(axes, name, found, style_of(place)["color"])
+    panels[-1].set_xlabel("time since the measurement's start (ms)")
+    broken = any(found["faults"] for found in transports.values())
+    note = "; red: while a fault lasted, in the first repetition" if broken else ""
+    panels[0].set_title(f"delivered payload (Mbit/s){note}")
+    return figure
+
+
+def _panel(axes: Axes, name: str, found: Mapping[str, Any], colour: str) -> None:
+    rates = []
+    for series in found["series"]:
+        bin_us = series["bin_us"]
+        if not series["bytes"]:
+            continue
+        rate = np.array(series["bytes"]) * 8 / bin_us
+        t_ms = (series["start_us"] + bin_us * (np.arange(len(rate)) + 0.5)) / 1e3
+        axes.plot(t_ms, rate, color=colour, linewidth=0.5, alpha=0.35)
+        rates.append((t_ms, rate))
+    if rates:
+        shortest = min(len(rate) for _, rate in rates)
+        mean = np.mean([rate[:shortest] for _, rate in rates], axis=0)
+        axes.plot(rates[0][0][:shortest], mean, color=colour, linewidth=1.5)
+    first = next((fault["repetition"] for fault in found["faults"]), None)
+    for fault in found["faults"]:
+        if fault["repetition"] != first or fault["at_us"] is None:
+            continue
+        begin, end = _fault_span_ms(fault)
+        stop = end if end is not None else axes.get_xlim()[1]
+        axes.axvspan(begin, stop, color=RED, alpha=0.12, linewidth=0)
+        axes.axvline(begin, color=RED, linewidth=0.9)
+    axes.set_ylim(bottom=0)
+    axes.set_ylabel(name, rotation=0, ha="right", va="center")
+
+
+def _fault_span_ms(fault: Mapping[str, Any]) -> tuple[float, float | None]:
+    begin = fault["at_us"] / 1e3
+    if fault.get("restore_before_ns") is None:
+        return begin, None
+    middle = (fault["t_before_ns"] + fault["t_after_ns"]) / 2
+    return begin, begin + (fault["restore_before_ns"] - middle) / 1e6
+
+
+def draw_spread(meaning: str, spread: Mapping[str, Sequence[float]]) -> Figure:
+    """Draw the share of values (us) up to x for each transport, or each time, on a logarithmic axis."""
+    figure = new_figure(7.2, 3.6)
+    axes = figure.subplots()
+    positive = [value for those in spread.values() for value in those if value > 0]
+    # A time of zero has no place on a logarithmic axis: what is too small stands at the left edge.
+    left = max(10.0 ** np.floor(np.log10(min(positive))), 0.1) if positive else 1.0
+    for place, (name, those) in enumerate(spread.items()):
+        if not those:
+            continue
+        x = np.maximum(np.sort(those), left)
+        if len(x) > _POINTS:
+            x = x[np.linspace(0, len(x) - 1, _POINTS).round().astype(int)]
+        y = np.arange(len(x) + 1) / len(x)
+        words = name.removesuffix("_us").replace("_", " ") if name in TIMES else name
+        label = f"{words}: median {number(float(np.median(those)))}, n {len(those)}"
+        axes.step(np.concatenate([x[:1], x]), y, where="post", label=label, linewidth=1.7, **style_of(place))
+    below = any(value < left for those in spread.values() for value in those)
+    note = f", logarithmic; below {left:g} at the left edge" if below else ", logarithmic"
+    axes.set_xscale("log")
+    axes.set_xlim(left=left)
+    axes.set_ylim(0, 1.02)
+    axes.set_xlabel(f"{meaning} (\N{MICRO SIGN}s{note})")
+    axes.set_ylabel("share")
+    axes.xaxis.set_major_formatter(FuncFormatter(thousands))
+    axes.grid(visible=True, which="both", color="#EEEEEE", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.legend(loc="upper left", bbox_to_anchor=(0, -0.2), ncols=2)
+    return figure
+
+
+def sizes_of(transports: Mapping[str, Any]) -> list[str]:
+    """Return the message sizes of a swept collective, smallest first, as the metrics' names have them."""
+    names = dict.fromkeys(name for found in transports.values() for name in found["summary"])
+    return [name.partition("@")[2] for name in names if name.startswith("busbw_gbps@")]
+
+
+def draw_bandwidth(transports: Mapping[str, Any], sizes: Sequence[str]) -> Figure:
+    """Draw bus bandwidth by message size: the median with its interval."""
+    figure = new_figure(7.2, 3.6)
+    axes = figure.subplots()
+    for place, (name, found) in enumerate(transports.items()):
+        rows = [found["summary"].get(f"busbw_gbps@{size}") or {} for size in sizes]
+        middle = np.array([row["p50"] if row.get("n") else np.nan for row in rows], float)
+        low, high = (
+            [(row.get("ci95_p50") or (m, m))[end] for row, m in zip(rows, middle, strict=True)]
+            for end in (0, 1)
+        )
+        x, colour = np.arange(len(sizes)), style_of(place)["color"]
+        axes.plot(x, middle, marker="o", markersize=4, label=name, linewidth=1.6, **style_of(place))
+        axes.fill_between(x, np.array(low, float), np.array(high, float), alpha=0.15, color=colour)
+    axes.set_xticks(np.arange(len(sizes)), sizes)
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("message size")
+    axes.set_ylabel("bus bandwidth (Gbit/s)")
+    axes.legend()
+    return figure
