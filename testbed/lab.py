@@ -1,10 +1,11 @@
-"""A fabric that is up, its switches running and programmed: what experiments and ``mrclab up`` work on."""
+"""A fabric that is up, its switches running and programmed. Experiments and ``mrclab up`` work on it."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 
@@ -16,21 +17,20 @@ from switches.spec import Queue, RunningSwitch, SwitchSpec
 from switches.target import SwitchTarget, select_target
 from testbed.faults.lab_mechanisms import lab_faults
 from testbed.links import MIN_QUEUE_FRAMES, QUEUE_NS
-from testbed.names import Names, switch_ports
+from testbed.names import RUN_VARIABLE, Names, switch_ports
 from testbed.network import FabricNetwork
+from testbed.running import Say
 from topologies import Fabric
 
 PROGRAM_TIMEOUT_S = 120.0
 FRAME_HEADER_BYTES = 14
 
-Say = Callable[[str], None]
-
 
 class Lab:
-    """Network, switches, controller and fault injector of one fabric. A context manager that takes all down.
+    """Network, switches, controller and faults of one fabric. A context manager that takes all down.
 
-    Made by ``up``, which moves the calling thread into the switches' namespace for good: P4Runtime listens on
-    that namespace's loopback, and gRPC's threads live where their first user did.
+    Made by ``up``. While it is up, its thread is inside the switches' namespace: P4Runtime listens on that
+    namespace's loopback, and gRPC's threads live where their first user did.
     """
 
     def __init__(
@@ -39,7 +39,9 @@ class Lab:
         target: SwitchTarget,
         switches: Sequence[RunningSwitch],
         controller: ControllerThread,
+        held: ExitStack,
     ) -> None:
+        """Take the parts, running; ``held`` takes them down when it is closed."""
         self.network = network
         self.fabric: Fabric = network.fabric
         self.target = target
@@ -47,6 +49,9 @@ class Lab:
         self.controller = controller
         self.fault_tables = FaultTables(self.fabric, switches, controller.election_ids)
         self.faults = lab_faults(self.fabric, network.names, target, self.fault_tables, self.revive)
+        self._held = held
+        held.callback(self.fault_tables.close)
+        held.callback(self.faults.close)
 
     @classmethod
     def up(
@@ -58,20 +63,21 @@ class Lab:
         names: Names | None = None,
         say: Say = lambda _: None,
     ) -> Lab:
-        """Brings everything up and waits until every switch holds its entries, read back.
+        """Bring everything up and wait until every switch holds its entries, read back.
 
-        ``say`` is told each step. Raises InputError or MachineError as FabricNetwork.up and select_target do,
-        ProgrammingError where a switch does not take its entries; nothing is left behind then.
+        ``say`` gets a line for each step. Raise InputError or MachineError as FabricNetwork.up and
+        select_target do, ProgrammingError where a switch does not take its entries; nothing is left behind
+        then. Call ``down`` in the same thread, which is then back in its own namespace.
         """
         target = select_target(target_name)
         started = time.monotonic()
-        network = FabricNetwork.up(fabric, names=names, target=target.name)
-        network.__enter__()
-        os.environ.update(network.environment)  # what targets start is told apart by it, too
-        controller: ControllerThread | None = None
-        try:
+        with ExitStack() as held:
+            network = held.enter_context(FabricNetwork.up(fabric, names=names, target=target.name))
+            # The programs that targets start belong to this run, and are found by its id.
+            held.enter_context(_environment({RUN_VARIABLE: network.run_id}))
             say(f"{len(fabric.links)} links, {len(fabric.hosts)} hosts ({_since(started)})")
-            namespaces.enter(network.names.fabric)
+            held.enter_context(namespaces.inside(network.names.fabric))
+            held.callback(target.stop)
             specs = [SwitchSpec(s.name, s.device_id, switch_ports(fabric)[s.name]) for s in fabric.switches]
             switches = target.start(specs, netns=network.names.fabric, log_dir=log_dir)
             target.shape(_queues(fabric))
@@ -79,16 +85,11 @@ class Lab:
                 network.record_process(pid, f"{target.name} switches")
             say(f"{len(switches)} switches on {target.name} ({_since(started)})")
             controller = ControllerThread(fabric, switches)
+            held.callback(controller.stop)
             controller.start()
             controller.programmed(timeout_s=PROGRAM_TIMEOUT_S)
             say(f"programmed and read back ({_since(started)})")
-            return cls(network, target, switches, controller)
-        except BaseException:
-            if controller is not None:
-                controller.stop()
-            target.stop()
-            network.__exit__(None, None, None)
-            raise
+            return cls(network, target, switches, controller, held.pop_all())
 
     @property
     def target_name(self) -> str:
@@ -109,9 +110,9 @@ class Lab:
         self.down()
 
     def revive(self, *switches: str) -> None:
-        """Starts switches again that ended and waits until they hold their entries.
+        """Start switches again that ended and wait until they hold their entries.
 
-        Faults written to them are gone. Raises SwitchError where they do not start, ProgrammingError where
+        Faults written to them are gone. Raise SwitchError where they do not start, ProgrammingError where
         one does not take its entries.
         """
         programmed = self.controller.programmings
@@ -124,12 +125,23 @@ class Lab:
             self.controller.programmed_again(name, times=times, timeout_s=PROGRAM_TIMEOUT_S)
 
     def down(self) -> None:
-        """Takes everything down. Again is harmless."""
-        self.faults.close()
-        self.fault_tables.close()
-        self.controller.stop()
-        self.target.stop()
-        self.network.__exit__(None, None, None)
+        """Take everything down. Again is harmless."""
+        self._held.close()
+
+
+@contextmanager
+def _environment(values: Mapping[str, str]) -> Iterator[None]:
+    """Set variables of this process's environment for the length of a ``with``."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 def _queues(fabric: Fabric) -> dict[str, dict[int, Queue]]:

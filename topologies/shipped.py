@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib.resources import files
+from pathlib import Path
 
 from linux.errors import InputError
 from topologies.build import build_fabric
@@ -33,7 +34,7 @@ class Shipped:
             where = f"{name_or_file}.yaml"
             return files(self.package).joinpath(self.folder, where).read_text(encoding="utf-8"), where
         try:
-            with open(name_or_file, encoding="utf-8") as file:
+            with Path(name_or_file).open(encoding="utf-8") as file:
                 # One more character than may be: the reader of the text refuses that.
                 return file.read(MAX_CHARACTERS + 1), name_or_file
         except (FileNotFoundError, NotADirectoryError):

@@ -18,7 +18,7 @@ from hosts.nic.routes import nic_addresses
 from hosts.rdma.events import Event
 from hosts.rdma.paths import PortAddress
 from hosts.transports import Config, make_endpoint
-from linux.carrier import CarrierWatch
+from linux.link_monitor import CarrierWatch
 from topologies import Fabric
 
 Clock = Callable[[], int]

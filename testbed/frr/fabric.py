@@ -1,4 +1,4 @@
-"""A routed fabric that is up: namespaces, cables, kernels that forward, FRRouting that tells them where."""
+"""A routed fabric that is up: namespaces, cables, kernels that forward, FRRouting that fills their tables."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import select
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from ipaddress import IPv6Address
 from pathlib import Path
 from types import TracebackType
@@ -24,23 +24,22 @@ from testbed.frr.faults import RouterFaults
 from testbed.frr.plan import Router, Timers, expected_routes, plan
 from testbed.names import Names
 from testbed.network import FabricNetwork
+from testbed.running import Say
 from topologies import Fabric
 
 CONVERGENCE_S = 60.0
 _LOOK_AGAIN_S = 1.0  # however many route changes come in: one is never waited for longer than this
 _SYSCTL = Path("/proc/sys/net")
 
-Say = Callable[[str], None]
-
 
 class NotConvergedError(SwitchError):
-    """The routers did not agree on all routes in time; says what was missing."""
+    """The routers did not agree on all routes in time; the text names what was missing."""
 
 
 class FrrFabric:
-    """The same cables and hosts as ever, with routers for switches. A context manager that takes all down.
+    """The same cables and hosts, with routers for switches. A context manager that takes all down.
 
-    Made by ``up``. Every T0 has the kernel's routes to its own hosts and tells them by BGP.
+    Made by ``up``. Every T0 has the kernel's routes to its own hosts and announces them by BGP.
     """
 
     def __init__(
@@ -48,14 +47,16 @@ class FrrFabric:
         network: FabricNetwork,
         routers: tuple[Router, ...],
         daemons: Daemons,
-        faults: RouterFaults,
+        faults: Faults,
         timers: Timers,
+        held: ExitStack,
     ) -> None:
+        """Take the parts, running; ``held`` takes them down when it is closed."""
         self.network = network
         self.fabric: Fabric = network.fabric
         self.routers = routers
-        self.faults: Faults = faults.registry()
-        self._router_faults = faults
+        self.faults = faults
+        self._held = held
         self.timers = timers
         self._daemons = daemons
 
@@ -69,37 +70,30 @@ class FrrFabric:
         say: Say = lambda _: None,
         timeout_s: float = CONVERGENCE_S,
     ) -> FrrFabric:
-        """Brings everything up and waits until every T0 has every way to every host.
+        """Bring everything up and wait until every T0 has every way to every host.
 
-        Raises MachineError where FRRouting is not installed, NotConvergedError after ``timeout_s``, and what
+        Raise MachineError where FRRouting is not installed, NotConvergedError after ``timeout_s``, and what
         FabricNetwork.up raises; nothing is left behind then.
         """
         find_daemons()
         started = time.monotonic()
-        network = FabricNetwork.up(fabric, names=names, target="frr", routers=True)
-        network.__enter__()
-        daemons: Daemons | None = None
-        faults: RouterFaults | None = None
-        try:
+        with ExitStack() as held:
+            network = held.enter_context(FabricNetwork.up(fabric, names=names, target="frr", routers=True))
             routers = plan(fabric)
             kernel_ip.address_hosts(fabric, network.places)
             for router in routers:
                 _make_router(network.places[router.name], router)
-            faults = RouterFaults(fabric, network.places)
+            router_faults = held.enter_context(closing(RouterFaults(fabric, network.places)))
             daemons = Daemons(network, timers, state.work_dir(network.names) / "frr")
+            held.callback(daemons.stop)
             daemons.start(routers)
             say(f"{len(routers)} routers started ({time.monotonic() - started:.1f} s)")
-            found = cls(network, routers, daemons, faults, timers)
+            faults = held.enter_context(closing(router_faults.registry()))
+            found = cls(network, routers, daemons, faults, timers, held)
             found.converged(timeout_s)
             say(f"all routes in place ({time.monotonic() - started:.1f} s)")
+            found._held = held.pop_all()
             return found
-        except BaseException:
-            if daemons is not None:
-                daemons.stop()
-            if faults is not None:
-                faults.close()
-            network.__exit__(None, None, None)
-            raise
 
     @property
     def target_name(self) -> str:
@@ -120,16 +114,13 @@ class FrrFabric:
         self.down()
 
     def down(self) -> None:
-        """Takes everything down. Again is harmless."""
-        self.faults.close()
-        self._daemons.stop()
-        self._router_faults.close()
-        self.network.__exit__(None, None, None)
+        """Take everything down. Again is harmless."""
+        self._held.close()
 
     def converged(self, timeout_s: float = CONVERGENCE_S) -> None:
-        """Waits until every T0 has every way to every host of other racks, and BFD watches them.
+        """Wait until every T0 has every way to every host of other racks, and BFD watches them.
 
-        Raises NotConvergedError with what is missing after ``timeout_s``, DaemonError where one ended.
+        Raise NotConvergedError with what is missing after ``timeout_s``, DaemonError where one ended.
         """
         deadline = time.monotonic() + timeout_s
         for switch, wanted in expected_routes(self.fabric).items():
@@ -155,7 +146,7 @@ class FrrFabric:
 
 
 def ways(route: Any) -> dict[IPv6Address, int]:
-    """How many next hops the kernel has for each host route of the namespace that the thread is in."""
+    """Return how many next hops the kernel has for each host route of the thread's namespace."""
     found: dict[IPv6Address, int] = {}
     for entry in route.get_routes(family=socket.AF_INET6):
         if entry["dst_len"] != 128 or (destination := entry.get_attr("RTA_DST")) is None:
@@ -177,7 +168,7 @@ def _missing(found: dict[IPv6Address, int], wanted: dict[IPv6Address, int]) -> s
 
 @contextmanager
 def _route_changes() -> Iterator[Callable[[float], bool]]:
-    """Gives a function that waits until a route of this namespace changes, or for so many seconds."""
+    """Give a function that waits until a route of this namespace changes, or for so many seconds."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as watcher:
         watcher.bind((0, RTMGRP_IPV6_ROUTE))
         watcher.setblocking(False)
@@ -195,7 +186,7 @@ def _route_changes() -> Iterator[Callable[[float], bool]]:
 
 
 def _make_router(namespace: str, router: Router) -> None:
-    """Has a namespace's kernel forward, spread flows over equal ways, and know its hosts."""
+    """Make a namespace's kernel forward, spread flows over equal ways, and know its hosts."""
 
     def work() -> None:
         namespaces.enter(namespace)

@@ -94,7 +94,7 @@ def set_queue(tc: TrafficControl, ifindex: int, frames_per_second: int, depth: i
 def drop_queue(tc: TrafficControl, ifindex: int) -> None:
     """Remove what `set_queue` made, if it exists."""
     try:
-        tc.ask(_DELQDISC, 0, struct.pack("=BxxxiIII", 0, ifindex, _OURS, _ROOT, 0))
+        tc.request(_DELQDISC, 0, struct.pack("=BxxxiIII", 0, ifindex, _OURS, _ROOT, 0))
     except OSError as exc:
         if exc.errno not in (errno.ENOENT, errno.EINVAL, errno.ENODEV):
             raise
@@ -103,7 +103,7 @@ def drop_queue(tc: TrafficControl, ifindex: int) -> None:
 def _add(tc: TrafficControl, ifindex: int, handle: int, parent: int, kind: str, options: bytes) -> None:
     body = struct.pack("=BxxxiIII", 0, ifindex, handle, parent, 0)
     body += attribute(_KIND, kind.encode() + b"\0") + attribute(_OPTIONS, options)
-    tc.ask(_NEWQDISC, _CREATE | _EXCL, body)
+    tc.request(_NEWQDISC, _CREATE | _EXCL, body)
 
 
 def _parsed(messages: Iterator[bytes]) -> Iterator[_Qdisc]:

@@ -1,0 +1,41 @@
+"""What every running fabric offers, whether switches or routers forward in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from switches.capabilities import Capabilities
+from testbed.faults.registry import Faults
+from testbed.network import FabricNetwork
+from topologies import Fabric
+
+Say = Callable[[str], None]
+"""Takes a line of progress."""
+
+
+class RunningFabric(Protocol):
+    """A fabric that is up: a Lab (our switches) or a FrrFabric (routers)."""
+
+    @property
+    def network(self) -> FabricNetwork:
+        """Namespaces, cables, and the processes in them."""
+
+    @property
+    def fabric(self) -> Fabric:
+        """The model of the fabric."""
+
+    @property
+    def faults(self) -> Faults:
+        """The registry of its faults; ``faults.kinds`` are those that it can make."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What its switches do and can do."""
+
+    @property
+    def target_name(self) -> str:
+        """What runs the switches: ``ebpf``, ``bmv2``, or empty for routers."""
+
+    def down(self) -> None:
+        """Take everything down. Again is harmless."""
