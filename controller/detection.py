@@ -43,7 +43,7 @@ class Detection:
 
     @classmethod
     def within(cls, hold_ns: int) -> Detection:
-        """A hold time with a hello every third of it, as BGP has it [RFC 4271, section 4.4]."""
+        """Return a hold time with a hello every third of it, as in BGP [RFC 4271, section 4.4]."""
         return cls(hold_ns, max(1, hold_ns // 3))
 
 
@@ -67,7 +67,7 @@ class _Watched:
 
 
 class DetectionSchedule:
-    """Which links of a fabric count as dead when. Told of cuts and repairs, it says when to act on them.
+    """Which links of a fabric count as dead when: from cuts and repairs to the moments to act on them.
 
     Times must not go back. ``rng`` draws where each link's hellos fall, once per link: the same seed gives
     the same delays.
@@ -95,7 +95,7 @@ class DetectionSchedule:
             watched.up_ns = None
 
     def mended(self, link: str, now_ns: int) -> None:
-        """Hellos come over a link again."""
+        """Note that hellos come over a link again."""
         self._advance(now_ns)
         watched = self._watched.get(link)
         if watched is not None and watched.up_ns is None:
@@ -109,7 +109,7 @@ class DetectionSchedule:
         return min((at for at in found if at is not None), default=None)
 
     def due(self, now_ns: int) -> list[Change]:
-        """What has been noticed by now, in order of time. Each change is told once."""
+        """Return what was noticed by now and not yet returned, in order of time."""
         self._advance(now_ns)
         changes, self._noticed = self._noticed, []
         return changes
@@ -153,5 +153,5 @@ class DetectionSchedule:
                 del self._watched[link]
 
     def _saved(self, link: str, watched: _Watched, at_ns: int) -> bool:
-        """Whether a hello came at the last moment."""
+        """Return true if a hello came at the last moment."""
         return watched.up_ns is not None and self._first_hello(link, watched.up_ns) == at_ns

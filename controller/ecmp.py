@@ -37,7 +37,7 @@ class Member:
     dst_mac: int
 
     def to_p4(self) -> fy.P4ActionProfileMember:
-        """The member as finsy writes it."""
+        """Return the member as finsy writes it."""
         action = fy.P4TableAction(SEND_TO, port=self.port, src_mac=self.src_mac, dst_mac=self.dst_mac)
         return fy.P4ActionProfileMember(WAYS_PROFILE, member_id=self.port, action=action)
 
@@ -50,7 +50,7 @@ class Group:
     ports: tuple[tuple[int, int], ...]
 
     def to_p4(self) -> fy.P4ActionProfileGroup:
-        """The group as finsy writes it."""
+        """Return the group as finsy writes it."""
         members = [fy.P4Member(port, weight=weight) for port, weight in self.ports]
         return fy.P4ActionProfileGroup(WAYS_PROFILE, group_id=self.number, members=members)
 
@@ -64,7 +64,7 @@ class Route:
     group: int | None = None
 
     def to_p4(self) -> fy.P4TableEntry:
-        """The route as finsy writes it."""
+        """Return the route as finsy writes it."""
         action = fy.P4IndirectAction(member_id=self.port, group_id=self.group)
         return fy.P4TableEntry(ROUTE_TABLE, match=fy.Match(dst_addr=self.prefix), action=action)
 
@@ -79,7 +79,7 @@ class Routing:
 
 
 def host_address(fabric: Fabric, host: str, plane: int) -> IPv6Address:
-    """The address that reaches a host over a plane in plain IPv6: its NIC port's. Raises KeyError."""
+    """Return the address that reaches a host over a plane in plain IPv6: its NIC port's. Raise KeyError."""
     return fabric.host(host).ports[plane].address
 
 
@@ -89,7 +89,7 @@ def routing_of(
     withdrawn: AbstractSet[str] = frozenset(),
     weights: Mapping[str, int] | None = None,
 ) -> Routing:
-    """What a switch holds, with some links withdrawn. Pure.
+    """Return what a switch holds, with some links withdrawn.
 
     ``weights`` gives links a share other than 1 in the groups of the T0 that they are an uplink of.
     """
@@ -132,7 +132,7 @@ def _uplinks(
 
 
 def updates(before: Routing, after: Routing) -> list[Any]:
-    """What turns one state of a switch into another in one write: in an order in which nothing is missing."""
+    """Return the updates from one state of a switch to another, in an order in which nothing is missing."""
     routes = set(after.routes)
     groups = {group.number: group for group in after.groups}
     members = {member.port: member for member in after.members}
@@ -176,31 +176,31 @@ class EcmpRoutes:
         return self._withdrawn
 
     def wanted(self, switch: str) -> Routing:
-        """What a switch should hold now."""
+        """Return what a switch should hold now."""
         return routing_of(self._fabric, self._fabric.switch(switch), self._withdrawn, self._weights)
 
     async def install(self) -> None:
-        """Brings every switch to what it should hold."""
+        """Bring every switch to what it should hold."""
         self._installed = True
         await asyncio.gather(*(self.install_at(switch) for switch in self._switches.values()))
 
     async def install_at(self, switch: fy.Switch) -> None:
-        """Brings one switch to what it should hold. One that holds it already is not written to."""
+        """Bring one switch to what it should hold; write nothing where it holds that already."""
         changes = updates(await read_routing(switch), self.wanted(switch.name))
         if changes:
             await switch.write(changes)
 
     async def withdraw(self, a: str, b: str) -> None:
-        """Takes a link between T0 and T1 out of every group, with one write per switch that had it.
+        """Take a link between T0 and T1 out of every group, with one write per switch that had it.
 
         Where it was the last way to a rack, the routes to it go too.
-        Raises InputError on a link that has no alternative (a NIC's) or does not exist; a link that is
+        Raise InputError on a link that has no alternative (a NIC's) or does not exist; a link that is
         withdrawn already stays so.
         """
         await self._change(self._withdrawn | {self._name(a, b)})
 
     async def restore(self, a: str, b: str) -> None:
-        """Undoes withdraw(), with one write per switch."""
+        """Undo withdraw(), with one write per switch."""
         await self._change(self._withdrawn - {self._name(a, b)})
 
     def _name(self, a: str, b: str) -> str:
@@ -225,7 +225,7 @@ class EcmpRoutes:
 
 
 async def read_routing(switch: fy.Switch) -> Routing:
-    """What a switch holds for ECMP."""
+    """Return what a switch holds for ECMP."""
     members, groups, routes = [], [], []
     wanted: Sequence[Any] = (
         fy.P4ActionProfileMember(WAYS_PROFILE),

@@ -51,7 +51,7 @@ class Entry:
         return self.table, self.match
 
     def to_p4(self) -> fy.P4TableEntry:
-        """The entry as finsy writes it."""
+        """Return the entry as finsy writes it."""
         return fy.P4TableEntry(
             self.table,
             match=fy.Match(**{KEY_FIELDS[self.table]: self.match}),
@@ -60,7 +60,7 @@ class Entry:
 
     @classmethod
     def from_p4(cls, entry: fy.P4TableEntry) -> Entry:
-        """An entry as finsy read it from a switch."""
+        """Return an entry as finsy read it from a switch."""
         if entry.match is None or not isinstance(entry.action, fy.P4TableAction):
             raise ValueError(f"not a static entry: {entry}")
         found = entry.match[KEY_FIELDS[entry.table_id]]
@@ -70,7 +70,7 @@ class Entry:
 
 
 def switch_entries(fabric: Fabric, switch: Switch) -> tuple[Entry, ...]:
-    """Every static entry of one switch, in a stable order."""
+    """Return every static entry of one switch, in a stable order."""
     entries = [Entry(MY_SID_TABLE, str(fabric.sid(switch.usid)), "un")]
     entries += [Entry(TRAFFIC_CLASS_TABLE, str(dscp), action) for dscp, action in TRAFFIC_CLASSES.items()]
     entries.append(Entry(PROBE_VERSION_TABLE, str(PROBE_VERSION), "record", (("node", switch.usid),)))
@@ -125,7 +125,7 @@ class Drift:
 
 
 def find_drift(switch: str, wanted: tuple[Entry, ...], found: tuple[Entry, ...]) -> Drift:
-    """Compares what a switch should hold with what was read from it."""
+    """Compare what a switch should hold with what was read from it."""
     want = {entry.key: entry for entry in wanted}
     have = {entry.key: entry for entry in found}
     return Drift(

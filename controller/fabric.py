@@ -23,7 +23,7 @@ from switches.spec import RunningSwitch
 from topologies import Fabric
 
 LOGGER = logging.getLogger(__name__)
-# How long finsy lets a switch alone that it lost within 2 s: ten seconds, unless told otherwise here.
+# How long finsy lets a switch alone that it lost within 2 s: ten seconds, unless set here.
 # Switches that die and boot again quickly are what we are for, and the wait has no option of its own.
 RETRY_S = 0.1
 finsy.switch._FAIL_THROTTLE_SECS = RETRY_S
@@ -38,7 +38,7 @@ class FabricController:
     """The controller of one fabric; an asynchronous context manager.
 
     ``programmings`` counts, per switch, how often it was programmed and verified: more than once means that
-    it restarted. ``ecmp`` has the routes for plain IPv6, once it was told to install them.
+    it restarted. ``ecmp`` has the routes for plain IPv6, once they are installed.
     """
 
     def __init__(
@@ -76,15 +76,15 @@ class FabricController:
 
     @property
     def switches(self) -> Mapping[str, fy.Switch]:
-        """finsy's object for each switch."""
+        """Return finsy's object for each switch."""
         return {switch.name: switch for switch in self._controller}
 
     async def programmed(
         self, *, times: int = 1, timeout_s: float = 60, only: Sequence[str] | None = None
     ) -> None:
-        """Waits until every switch (or ``only`` these) was programmed and verified at least ``times`` times.
+        """Wait until every switch (or ``only`` these) was programmed and verified at least ``times`` times.
 
-        Raises ProgrammingError on the first that fails, or, when the time is over, with those not done yet.
+        Raise ProgrammingError on the first that fails, or, when the time is over, with those not done yet.
         """
         names = [switch.name for switch in self._controller] if only is None else list(only)
 
@@ -107,7 +107,7 @@ class FabricController:
             raise ProgrammingError(f"{name}: {error}") from error
 
     async def verify(self) -> tuple[Drift, ...]:
-        """Reads every switch back and returns those that hold something else than they should.
+        """Read every switch back and return those that do not hold what they should.
 
         One that does not answer is taken to hold nothing.
         """

@@ -18,6 +18,6 @@ class Pipeline:
 
 
 def shipped_pipeline() -> Pipeline:
-    """The checked-in build of p4src."""
+    """Return the checked-in build of p4src."""
     build = Path(str(files("p4src"))) / "build"
     return Pipeline(build / f"{PROGRAM}.p4info.txtpb", build / f"{PROGRAM}.json")

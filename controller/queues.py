@@ -52,17 +52,17 @@ class QueueSetting:
 
 
 def byte_time(rate_bps: int) -> int:
-    """What a byte takes on a link, in ticks times 2^16."""
+    """Return the time of a byte on a link, in ticks times 2^16."""
     return min(round(8 * 10**6 * TICKS_PER_US * BYTE_TIME_ONE / rate_bps), _TOP)
 
 
 def bytes_of(ticks: int, rate_bps: int) -> int:
-    """The bytes that a link of that rate carries in so many ticks."""
+    """Return the bytes that a link of that rate carries in so many ticks."""
     return round(ticks * rate_bps / (8 * 10**6 * TICKS_PER_US))
 
 
 def queue_setting(profile: LinkProfile, *, last_hop: bool, policy: QueuePolicy | None = None) -> QueueSetting:
-    """What a port in front of a link gets; ``last_hop`` where a NIC is at the other end."""
+    """Return the settings of a port in front of a link; ``last_hop`` if a NIC is at the other end."""
     p = policy or QueuePolicy()
     frame_us = (profile.mtu_bytes + ETHERNET_HEADER) * 8 * 10**6 / profile.rate_bps
     product = max(p.base_rtt_us + 2 * profile.delay_ns / 1000, p.min_frames * frame_us) * TICKS_PER_US

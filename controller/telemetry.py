@@ -64,9 +64,9 @@ _Entry = fy.P4CounterEntry | fy.P4TableEntry | fy.P4RegisterEntry
 
 
 async def read_counters(switch: fy.Switch, model: Switch) -> SwitchCounters:
-    """Reads the counters of one switch, which must be connected: one Read, of the ports that it has.
+    """Read the counters of one switch, which must be connected: one Read, of the ports that it has.
 
-    A target that shows no registers is asked again without them.
+    If the target shows no registers, a second read goes without them.
     """
     ports = [port.number for port in model.ports]
     wanted: list[_Entry] = [fy.P4CounterEntry(name, index=port) for name in _PER_PORT for port in ports]

@@ -36,12 +36,12 @@ class ControllerThread:
         self._thread = threading.Thread(target=self._main, name="controller", daemon=True)
 
     def start(self) -> None:
-        """Connects to every switch and begins to program them; does not wait for the end of it."""
+        """Connect to every switch and begin to program them; do not wait for the end."""
         self._thread.start()
         self._ready.result()
 
     def stop(self) -> None:
-        """Disconnects from every switch. Their entries stay."""
+        """Disconnect from every switch. Their entries stay."""
         if self._loop is not None and self._stop is not None and self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stop.set)
             self._thread.join()
@@ -51,20 +51,20 @@ class ControllerThread:
         self._call(self._ready.result().programmed(times=times, timeout_s=timeout_s))
 
     def programmed_again(self, switch: str, *, times: int, timeout_s: float = 60) -> None:
-        """Waits until one switch was programmed ``times`` times in all. See FabricController.programmed."""
+        """Wait until one switch was programmed ``times`` times in all. See FabricController.programmed."""
         work = self._ready.result().programmed(times=times, timeout_s=timeout_s, only=[switch])
         self._call(work)
 
     def install_ecmp(self) -> None:
-        """Lets every switch route plain IPv6 as well, by a hash of the flow. See controller.ecmp."""
+        """Make every switch route plain IPv6 as well, by a hash of the flow. See controller.ecmp."""
         self._call(self._ready.result().ecmp.install())
 
     def withdraw(self, a: str, b: str) -> None:
-        """Takes a link out of the ECMP routes. See EcmpRoutes.withdraw."""
+        """Take a link out of the ECMP routes. See EcmpRoutes.withdraw."""
         self._call(self._ready.result().ecmp.withdraw(a, b))
 
     def restore(self, a: str, b: str) -> None:
-        """Brings a link back into the ECMP routes. See EcmpRoutes.restore."""
+        """Bring a link back into the ECMP routes. See EcmpRoutes.restore."""
         self._call(self._ready.result().ecmp.restore(a, b))
 
     def verify(self) -> tuple[Drift, ...]:
@@ -82,7 +82,7 @@ class ControllerThread:
         return {name: switch.election_id for name, switch in self._ready.result().switches.items()}
 
     def counters(self) -> Mapping[str, SwitchCounters]:
-        """The counters of every switch that answers, by name."""
+        """Return the counters of every switch that answers, by name."""
         return self._call(self._counters(self._ready.result()))
 
     async def _counters(self, controller: FabricController) -> Mapping[str, SwitchCounters]:

@@ -96,7 +96,7 @@ def create_map(spec: MapSpec) -> int:
 
 
 def possible_cpus() -> int:
-    """CPUs that the kernel keeps per-CPU values for (/sys/devices/system/cpu/possible)."""
+    """Return how many CPUs the kernel keeps per-CPU values for (/sys/devices/system/cpu/possible)."""
     with open("/sys/devices/system/cpu/possible") as f:
         return sum(
             int(last or first) - int(first) + 1
@@ -113,7 +113,7 @@ class RefusedError(SwitchError):
         self.error, self.said, self.instruction = error, said, instruction
 
     def at(self, place: str | None) -> RefusedError:
-        """The same, with the part of the P4 program that the instruction was made of."""
+        """Return this error with the part of the P4 program that the instruction was made of."""
         return RefusedError(self.error, self.said, self.instruction, place)
 
 
@@ -150,7 +150,7 @@ class Map:
         _bpf(_DELETE, self._delete_attr)
 
     def lookup(self, key: bytes) -> bytes | None:
-        """The value of an entry, None if absent; in a per-CPU map, those of all possible CPUs in a row."""
+        """Return the value of an entry, None if absent; in a per-CPU map, those of all possible CPUs."""
         self._key.raw = key
         try:
             _bpf(_LOOKUP, self._attr[ANY])
@@ -161,7 +161,7 @@ class Map:
         return self._value.raw
 
     def keys(self) -> Iterator[bytes]:
-        """All keys."""
+        """Return all keys."""
         attr = self._start_attr
         while True:
             try:
@@ -176,7 +176,7 @@ class Map:
             attr = self._next_attr
 
     def memory(self) -> mmap.mmap:
-        """The values of a mappable array as memory, which the program sees change."""
+        """Return the values of a mappable array as memory, which the program sees change."""
         if self._memory is None:
             size = (self.spec.value_size * self.spec.max_entries + mmap.PAGESIZE - 1) & -mmap.PAGESIZE
             self._memory = mmap.mmap(self.fd, size)
@@ -193,7 +193,7 @@ class Map:
 
 
 def map_marks(code: bytes) -> list[tuple[int, int]]:
-    """The marks that the compiler left in 64-bit loads: (offset in bytes, number of the map)."""
+    """Return the marks that the compiler left in 64-bit loads: (offset in bytes, number of the map)."""
     found = []
     for at in range(0, len(code), 8):
         if code[at] != _LD_IMM64:
@@ -214,7 +214,7 @@ def relocate(code: bytes, fds: list[int]) -> bytes:
 
 
 def load_program(code: bytes, name: str) -> int:
-    """Load a tc program; returns its descriptor. Raises RefusedError with the verifier's reason."""
+    """Load a tc program and return its descriptor. Raise RefusedError with the verifier's reason."""
     try:
         return _load(code, name, None)
     except OSError as exc:
@@ -230,7 +230,7 @@ def load_program(code: bytes, name: str) -> int:
 
 
 def _last_instruction(lines: Sequence[str]) -> int | None:
-    """What the verifier looked at last: its log has a line `12: (85) call ...` for each instruction."""
+    """Return what the verifier saw last: its log has a line `12: (85) call ...` for each instruction."""
     seen = (re.match(r"(\d+): \([0-9a-f]{2}\)", line) for line in reversed(lines))
     return next((int(found[1]) for found in seen if found), None)
 
@@ -258,7 +258,7 @@ def _load(code: bytes, name: str, log: ctypes.Array[ctypes.c_char] | None) -> in
 def attach_first(program_fd: int, ifindex: int) -> int:
     """Run a tc program for every frame that comes in on an interface, before all of its tc filters (tcx).
 
-    Returns the descriptor of the attachment, which lasts until it is closed. Raises OSError: EINVAL where
+    Return the descriptor of the attachment, which lasts until it is closed. Raise OSError: EINVAL where
     the kernel is older than 6.6.
     """
     return _bpf(_LINK_CREATE, _attr("IIII", program_fd, ifindex, _TCX_INGRESS, 0))

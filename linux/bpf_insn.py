@@ -51,10 +51,10 @@ def if_below(register: int, value: int, body: bytes) -> bytes:
 
 
 def call(helper: int) -> bytes:
-    """Calls a helper: it takes registers 1 to 5, which are lost, and answers in `RESULT`."""
+    """Call a helper: it takes registers 1 to 5, which are lost, and answers in `RESULT`."""
     return _insn(0x85, imm=helper)
 
 
 def leave(value: int | None = None) -> bytes:
-    """Ends the program, with a value or with what is in `RESULT` already."""
+    """End the program, with a value or with what is in `RESULT` already."""
     return (b"" if value is None else put(RESULT, value)) + _insn(0x95)

@@ -52,7 +52,7 @@ class Identity:
 
 
 def own_identity() -> Identity:
-    """The namespace that the calling thread is in."""
+    """Return the namespace that the calling thread is in."""
     return _identity(Path("/proc/thread-self/ns/net"))
 
 
@@ -62,7 +62,7 @@ def _identity(path: Path) -> Identity:
 
 
 def identity(name: str) -> Identity | None:
-    """The namespace of that name, or None where there is none."""
+    """Return the namespace of that name, or None where there is none."""
     try:
         return _identity(NETNS_DIR / name)
     except OSError:
@@ -70,13 +70,13 @@ def identity(name: str) -> Identity | None:
 
 
 def exists(name: str) -> bool:
-    """Whether a namespace of that name is there (a bare file under its name is none)."""
+    """Return true if a namespace of that name is there (a bare file under its name is none)."""
     found = identity(name)
     return found is not None and found.device == own_identity().device
 
 
 def in_thread(work: Callable[[], T]) -> T:
-    """Runs something in a thread that then ends, so that it may change namespaces as it likes."""
+    """Run something in a thread of its own, which may change namespaces, and return its result."""
     results: list[T] = []
     errors: list[BaseException] = []
 
@@ -95,9 +95,9 @@ def in_thread(work: Callable[[], T]) -> T:
 
 
 def enter(name: str) -> None:
-    """Moves the calling thread, and what it will start, into a namespace.
+    """Move the calling thread, and what it will start, into a namespace.
 
-    Raises FileNotFoundError, OSError.
+    Raise FileNotFoundError, OSError.
     """
     fd = os.open(NETNS_DIR / name, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -108,7 +108,7 @@ def enter(name: str) -> None:
 
 @contextmanager
 def inside(name: str) -> Iterator[None]:
-    """Has the calling thread in a namespace for the length of a ``with``; other threads stay where they are.
+    """Put the calling thread into a namespace for the length of a ``with``; other threads stay.
 
     Sockets opened and processes started within belong to that namespace for good.
     """
@@ -124,17 +124,17 @@ def inside(name: str) -> Iterator[None]:
 
 
 def unshare() -> None:
-    """Moves the calling thread into a new namespace without a name, which ends with it."""
+    """Move the calling thread into a new namespace without a name, which ends with it."""
     _check(_libc.unshare(CLONE_NEWNET), "cannot make a namespace")
 
 
 def open_fd(name: str) -> int:
-    """An open descriptor of a namespace; the caller closes it."""
+    """Return an open descriptor of a namespace; the caller closes it."""
     return os.open(NETNS_DIR / name, os.O_RDONLY | os.O_CLOEXEC)
 
 
 def _share_directory() -> None:
-    """Makes the directory of names as iproute2 does, so that other mount namespaces see new names too."""
+    """Make the directory of names as iproute2 does, so that other mount namespaces see new names too."""
     NETNS_DIR.mkdir(mode=0o755, parents=True, exist_ok=True)
     directory = os.fsencode(NETNS_DIR)
     fd = os.open(NETNS_DIR, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -166,23 +166,23 @@ class Markers:
         self.directory = directory
 
     def names(self) -> list[str]:
-        """The marked names, whether or not the namespaces are still there."""
+        """Return the marked names, even of namespaces that are gone."""
         try:
             return sorted(path.name for path in self.directory.iterdir())
         except FileNotFoundError:
             return []
 
     def write(self, name: str, which: Identity) -> None:
-        """Marks a namespace as ours, before it gets its name."""
+        """Mark a namespace as ours, before it gets its name."""
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         (self.directory / name).write_text(f"{which}\n")
 
     def remove(self, name: str) -> None:
-        """Forgets a name."""
+        """Remove the mark of a name."""
         (self.directory / name).unlink(missing_ok=True)
 
     def ours(self, name: str) -> bool:
-        """Whether what has that name now is what we made, or what was left of making it."""
+        """Return true if what has that name now is what we made, or what was left of making it."""
         try:
             marked = (self.directory / name).read_text().strip()
         except OSError:
@@ -197,7 +197,7 @@ class Markers:
         return found.device != own_identity().device and path.is_file() and path.stat().st_size == 0
 
     def identities(self) -> dict[Identity, str]:
-        """The namespaces that are there and ours."""
+        """Return the namespaces that are there and ours."""
         found = {}
         for name in self.names():
             which = identity(name)
@@ -207,9 +207,9 @@ class Markers:
 
 
 def create(name: str, markers: Markers) -> None:
-    """Makes a namespace with its loopback up and IPv6 off, and marks it as ours.
+    """Make a namespace with its loopback up and IPv6 off, and mark it as ours.
 
-    Raises InputError where the name is taken, MachineError where we may not, OSError where the kernel
+    Raise InputError where the name is taken, MachineError where we may not, OSError where the kernel
     refuses.
     """
     path = NETNS_DIR / name
@@ -231,9 +231,9 @@ def create(name: str, markers: Markers) -> None:
 
 
 def delete(name: str, markers: Markers) -> bool:
-    """Removes a namespace of ours and its marker; the kernel takes it apart once nothing runs in it.
+    """Remove a namespace of ours and its marker; the kernel takes it apart once nothing runs in it.
 
-    Returns whether there was one. A namespace of that name that is not ours stays.
+    Return whether there was one. A namespace of that name that is not ours stays.
     """
     ours = markers.ours(name)
     if ours:

@@ -21,13 +21,13 @@ OFFLOADS = re.compile(
 
 
 def opened() -> AbstractContextManager[IoctlEthtool]:
-    """Ethtool's requests to the interfaces of the namespace that the calling thread is in."""
+    """Return ethtool's requests to the interfaces of the calling thread's namespace."""
     return closing(IoctlEthtool())
 
 
 def switch_off(ethtool: IoctlEthtool, ifnames: Iterable[str]) -> None:
-    """Switches off every offload that the interfaces can be without. They are of one kind, so that what the
-    first one can is what all can."""
+    """Switch off every offload that the interfaces can do without. They are of one kind: what the first one
+    can do, all can."""
     features = None
     for ifname in ifnames:
         ethtool.change_ifname(ifname)
@@ -40,14 +40,14 @@ def switch_off(ethtool: IoctlEthtool, ifnames: Iterable[str]) -> None:
 
 
 def switched_on(ethtool: IoctlEthtool, ifname: str) -> tuple[str, ...]:
-    """The offloads that are still on, by the kernel's names."""
+    """Return the offloads that are still on, by the kernel's names."""
     ethtool.change_ifname(ifname)
     features = ethtool.get_features()
     return tuple(name for name in features.keys() if OFFLOADS.match(name) and features[name])  # noqa: SIM118
 
 
 def settle(ethtool: IoctlEthtool, ifname: str) -> bool:
-    """Has the kernel act on a change of carrier now instead of soon; returns whether there is carrier.
+    """Make the kernel act on a change of carrier now instead of soon; return true if there is carrier.
 
     An interface that has just got its carrier drops what it is given until a kernel worker has switched
     its queue on. Asking for the link state does that worker's work at once.

@@ -31,7 +31,7 @@ class RingReader:
         self._come = memoryview(self._producer).cast("Q")
 
     def records(self) -> Iterator[bytes]:
-        """What has come since the last call. Does not wait."""
+        """Return the records since the last call. Do not wait."""
         at = self._taken[0]
         while at < self._come[0]:
             start = mmap.PAGESIZE + (at & self._mask)
@@ -45,7 +45,7 @@ class RingReader:
             self._taken[0] = at
 
     def pieces(self, record_bytes: int) -> Iterator[memoryview]:
-        """What has come since the last call, where all records have one length: many at a time, as they lie
+        """Return the records since the last call, where all have one length: many at a time, as they lie
         in the ring, each with its header. ``record_bytes`` counts that in. A piece is valid until the next.
         """
         at, end = self._taken[0], self._come[0]

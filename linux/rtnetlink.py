@@ -1,6 +1,6 @@
 """Route netlink by pyroute2: a socket in the namespace one is in, and the requests a cable takes.
 
-Whoever imports this imports pyroute2 and asyncio, which takes some 0.1 s: import it where the work is done,
+Importing this imports pyroute2 and asyncio, which takes some 0.1 s: import it where the work is done,
 so that commands that only look at a testbed stay quick.
 """
 
@@ -27,7 +27,7 @@ Request = dict[str, Any]  # an nlmsg of pyroute2's
 
 
 def opened() -> IPRoute:
-    """A socket in the namespace that the calling thread is in; a context manager.
+    """Return a socket in the calling thread's namespace; a context manager.
 
     Open and use it in a thread that ends soon (``namespaces.in_thread``). pyroute2 drives its socket with an
     event loop, and cannot where the thread runs one already, as a notebook's does; each thread that uses the
@@ -39,7 +39,7 @@ def opened() -> IPRoute:
 
 @contextmanager
 def refusals(what: str) -> Iterator[None]:
-    """Has the kernel's refusals in the ``with`` raised as OSError, with what they are about."""
+    """Raise the kernel's refusals in the ``with`` as OSError, with what they are about."""
     try:
         yield
     except NetlinkError as error:
@@ -47,9 +47,9 @@ def refusals(what: str) -> Iterator[None]:
 
 
 def send(route: IPRoute, requests: Sequence[Request], what: str) -> None:
-    """Has the kernel carry out requests in order, many at a time.
+    """Send requests to the kernel in order, many at a time.
 
-    Raises OSError for the first that it refused; those of the same batch that follow it are carried out.
+    Raise OSError for the first that it refused; those of the same batch that follow it are carried out.
     """
     with refusals(what):
         for start in range(0, len(requests), _PER_BATCH):
@@ -57,14 +57,14 @@ def send(route: IPRoute, requests: Sequence[Request], what: str) -> None:
 
 
 def veth(near: Mapping[str, Any], far: Mapping[str, Any]) -> Request:
-    """Makes a veth pair, both ends down. An end is made by ``interface``."""
+    """Return the request for a veth pair, both ends down. An end is made by ``interface``."""
     peer = ("IFLA_INFO_DATA", {"attrs": [("VETH_INFO_PEER", far)]})
     info = ("IFLA_LINKINFO", {"attrs": [("IFLA_INFO_KIND", "veth"), peer]})
     return _request(ifinfmsg(), RTM_NEWLINK, _MAKE, index=near["index"], attrs=[*near["attrs"], info])
 
 
 def interface(index: int, **attributes: object) -> dict[str, Any]:
-    """An interface to be, of an index of our choosing; ``mtu=4500`` is IFLA_MTU, and so on."""
+    """Return an interface to make, of an index of our choosing; ``mtu=4500`` is IFLA_MTU, and so on."""
     return {
         "index": index,
         "attrs": [(f"IFLA_{name.upper()}", value) for name, value in attributes.items()],
@@ -72,7 +72,7 @@ def interface(index: int, **attributes: object) -> dict[str, Any]:
 
 
 def up(index: int) -> Request:
-    """Brings an interface up."""
+    """Return the request that brings an interface up."""
     return _request(ifinfmsg(), RTM_NEWLINK, _DO, index=index, flags=IFF_UP, change=IFF_UP)
 
 
@@ -118,7 +118,7 @@ class _HtbClassMessage(nlmsg):  # type: ignore[misc]
 
 
 def tbf(index: int, *, rate_bps: int, burst_bytes: int, limit_bytes: int) -> Request:
-    """A token bucket as an interface's root qdisc (handle 1:)."""
+    """Return the request for a token bucket as an interface's root qdisc (handle 1:)."""
     rate = rate_bps // 8
     parameters = {
         "rate": min(rate, 0xFFFFFFFF),
@@ -132,7 +132,7 @@ def tbf(index: int, *, rate_bps: int, burst_bytes: int, limit_bytes: int) -> Req
 
 
 def htb(index: int, *, default_class: int) -> Request:
-    """A hierarchy of token buckets as an interface's root qdisc (handle 1:).
+    """Return the request for a hierarchy of token buckets as an interface's root qdisc (handle 1:).
 
     A frame goes to the leaf that its skb->priority names, else to 1:``default_class``.
     """
@@ -152,7 +152,7 @@ def htb_class(
     order: int = 0,
     quantum_bytes: int = 10_000,
 ) -> Request:
-    """A class 1:``number`` of an HTB qdisc, below 1:``parent`` or, with 0, directly below the qdisc.
+    """Return the request for a class 1:``number`` of HTB, below 1:``parent`` or (0) below the qdisc.
 
     It always gets ``rate_bps``, and borrows up to ``ceil_bps`` from its parent, ahead of classes of a higher
     ``order``. At once go ``burst_bytes`` of its own rate and ``ceil_burst_bytes`` (by default as many) of
@@ -175,13 +175,13 @@ def htb_class(
 
 
 def bfifo(index: int, *, limit_bytes: int, parent: int) -> Request:
-    """A queue of so many bytes in a leaf class: handle 10:, 11:, ... below 1:``parent``."""
+    """Return the request for a queue in a leaf class: handle 10:, 11:, ... below 1:``parent``."""
     handles = {"handle": parent << 16, "parent": 1 << 16 | parent}
     return _qdisc(tcmsg(), index, "bfifo", struct.pack("=I", limit_bytes), **handles)
 
 
 def netem(index: int, *, delay_ns: int, limit_packets: int, parent: int = 1) -> Request:
-    """A delay line inside a token bucket or a leaf class: handle 10:, 11:, ... below 1:``parent``.
+    """Return the request for a delay line in a leaf class: handle 10:, 11:, ... below 1:``parent``.
 
     Its delay is kept to the scheduler's tick of 64 ns.
     """
@@ -191,7 +191,7 @@ def netem(index: int, *, delay_ns: int, limit_packets: int, parent: int = 1) -> 
 
 
 def no_leaf(index: int, *, parent: int = 1) -> Request:
-    """Takes the queue or delay line below 1:``parent`` away; the kernel puts a queue of its own there."""
+    """Return the request that removes what is below 1:``parent``; the kernel puts its own queue there."""
     handles = {"handle": max(parent, 0x10) << 16, "parent": 1 << 16 | parent}
     return _request(tcmsg(), RTM_DELQDISC, _DO, index=index, attrs=[], **handles)
 

@@ -13,11 +13,11 @@ from pathlib import Path
 LOGGER = logging.getLogger(__name__)
 MOST_NICE = -20
 WAKE_UP_LIMIT = Path("/dev/cpu_dma_latency")
-"""Whoever holds it open says how many microseconds a CPU may take to wake up [kernel, pm_qos_interface]."""
+"""A process that holds it open sets how many microseconds a CPU may take to wake up [pm_qos_interface]."""
 
 
 def may_keep_cpus_awake() -> bool:
-    """Whether this machine lets us ask for that."""
+    """Return true if this machine lets us keep CPUs awake."""
     try:
         os.close(os.open(WAKE_UP_LIMIT, os.O_WRONLY))
     except OSError:
@@ -26,7 +26,7 @@ def may_keep_cpus_awake() -> bool:
 
 
 def keep_cpus_awake() -> None:
-    """Has idle CPUs look out for work rather than halt, as long as this process lives.
+    """Make idle CPUs poll for work rather than halt, as long as this process lives.
 
     A NIC does not doze off between two packets. To end a halted CPU's sleep takes an interrupt from another
     one, which in a virtual machine costs both of them as much as several packets do. Where the machine does
@@ -38,12 +38,12 @@ def keep_cpus_awake() -> None:
 
 
 def take_cpu(cpu: int | None, *, realtime: bool = True) -> str | None:
-    """Has this process run on one CPU (None: on any) and, with ``realtime``, before everybody else.
+    """Run this process on one CPU (None: on any) and, with ``realtime``, before all ordinary processes.
 
     A NIC does not queue for a CPU, nor wait for one to wake up (`keep_cpus_awake`). The kernel keeps a part
     of each second for everybody else, and children start as ordinary processes. Not everybody may have
     real-time priority: in a container whose cgroup has no real-time share (cgroup v1 with RT_GROUP_SCHED)
-    not even root. Then the process gets the largest share of the CPU that there is, nice -20. Returns what
+    not even root. Then the process gets the largest share of the CPU that there is, nice -20. Return what
     was refused, None where nothing was.
     """
     if cpu is not None:
@@ -68,7 +68,7 @@ def take_cpu(cpu: int | None, *, realtime: bool = True) -> str | None:
 
 
 def stand_back() -> None:
-    """Has this process run on any CPU, and only when nobody else wants it."""
+    """Run this process on any CPU, and only when no other process wants it."""
     os.sched_setaffinity(0, range(os.cpu_count() or 1))
     os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     os.setpriority(os.PRIO_PROCESS, 0, 19)
@@ -81,10 +81,10 @@ ABOVE_AGENTS = 2
 
 @contextmanager
 def before_others(priority: int = LIKE_AGENTS) -> Iterator[None]:
-    """Has the calling thread run before ordinary processes within the ``with``, where that is allowed.
+    """Run the calling thread before ordinary processes within the ``with``, where that is allowed.
 
     For one that has little to do, but at its time, or (``ABOVE_AGENTS``) that must not lose the CPU for a few
-    microseconds: whoever else wants it waits. Threads and processes that it starts do not inherit it.
+    microseconds: others wait. Threads and processes that it starts do not inherit it.
     """
     try:
         os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(priority))

@@ -18,7 +18,7 @@ Instructions = tuple[tuple[int, int, int, int], ...]
 
 
 def udp_filter(port: int, size: int) -> Instructions:
-    """The first `size` bytes of each frame of IPv6 whose next header is UDP, to this port."""
+    """Return a filter for the first `size` bytes of each IPv6 frame with UDP to this port."""
     return (
         (0x30, 0, 0, 20),
         (0x15, 0, 3, socket.IPPROTO_UDP),
@@ -30,7 +30,7 @@ def udp_filter(port: int, size: int) -> Instructions:
 
 
 def attach_filter(to: socket.socket, program: Instructions) -> None:
-    """Lets a socket receive only what a classic BPF program accepts."""
+    """Make a socket receive only what a classic BPF program accepts."""
     code = b"".join(struct.pack("=HBBI", *instruction) for instruction in program)
     buffer = ctypes.create_string_buffer(code, len(code))
     head = struct.pack("HL", len(program), ctypes.addressof(buffer))

@@ -216,9 +216,9 @@ def _status(args: argparse.Namespace) -> int:
 
     watch_s = None
     if args.watch is not None:
-        from topologies.yamlfile import Value
+        from topologies.units import option_value, time_ns
 
-        watch_s = Value(args.watch, "--watch", None).as_time_ns("it") / 1e9
+        watch_s = option_value(time_ns, args.watch, "--watch") / 1e9
     return status(as_json=args.json, ports=args.ports, sids=args.sids, watch_s=watch_s)
 
 

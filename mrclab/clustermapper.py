@@ -14,19 +14,19 @@ from linux.errors import InputError, MachineError
 from testbed import state
 from testbed.clustermapper import denylist_file, probe
 from testbed.names import Names
-from topologies.yamlfile import Value
+from topologies.units import option_value, time_ns
 
 MIN_INTERVAL_NS = 100_000
 
 
 def clustermapper(args: argparse.Namespace) -> int:
     """Probe until Ctrl-C, SIGTERM or the end of ``--for``. Raise InputError if no testbed is up."""
-    interval_ns = Value(args.interval, "--interval", None).as_time_ns("it")
+    interval_ns = option_value(time_ns, args.interval, "--interval")
     if interval_ns < MIN_INTERVAL_NS:
         raise InputError("--interval must be at least 100 us: a round of probes takes that long")
     ends = None
     if args.duration is not None:
-        ends = time.monotonic_ns() + Value(args.duration, "--for", None).as_time_ns("it")
+        ends = time.monotonic_ns() + option_value(time_ns, args.duration, "--for")
     names = Names.from_environment()
     state.require(names)
     if os.geteuid() != 0:

@@ -14,7 +14,7 @@ from controller.fault_kinds import KINDS, Fault, flag, kind_named
 from linux.errors import InputError
 from mrclab.control import call
 from testbed.names import Names
-from topologies.yamlfile import Value
+from topologies.units import option_value, time_ns
 
 # Of the options of a fault, those that are not times are text or numbers as they come.
 _TIMES = ("delay_ns", "period_ns", "down_ns")
@@ -51,7 +51,7 @@ def _options(args: argparse.Namespace) -> dict[str, Any]:
     for name in ("direction", "ratio", *_TIMES, "of"):
         text = getattr(args, name.removesuffix("_ns"))
         if text is not None:
-            given[name] = Value(text, flag(name), None).as_time_ns("it") if name in _TIMES else text
+            given[name] = option_value(time_ns, text, flag(name)) if name in _TIMES else text
     if math.isnan(given.get("ratio", 1.0)):
         raise InputError("a ratio is above 0 and at most 1, not nan")
     return given

@@ -17,7 +17,7 @@ from linux.errors import InputError, MachineError
 from testbed.clustermapper import denylist_file
 from testbed.network import FabricNetwork
 from topologies import fabric_text
-from topologies.yamlfile import Value
+from topologies.units import option_value, rate_bps, time_ns
 
 MAX_SIZE = 1 << 30
 MAX_QPS = 4096
@@ -128,13 +128,13 @@ def _config(args: argparse.Namespace) -> dict[str, Any]:
         config["congestion"] = args.congestion
     if args.rate_limit is not None:
         config["congestion"] = "rate"
-        config["rate_bps"] = Value(args.rate_limit, "--rate_limit", None).as_rate_bps("it")
+        config["rate_bps"] = option_value(rate_bps, args.rate_limit, "--rate_limit")
         if not config["rate_bps"]:
             raise InputError("--rate_limit: it must be above 0")
     if args.congestion == "nscc":
         config["nscc"] = {}
         if args.base_rtt is not None:
-            config["nscc"]["base_rtt_ns"] = Value(args.base_rtt, "--base-rtt", None).as_time_ns("it")
+            config["nscc"]["base_rtt_ns"] = option_value(time_ns, args.base_rtt, "--base-rtt")
             if not config["nscc"]["base_rtt_ns"]:
                 raise InputError("--base-rtt: it must be above 0")
         if args.window is not None:

@@ -29,12 +29,12 @@ Say = Callable[[Mapping[str, Any]], None]
 
 
 def denylist_file(names: Names) -> Path:
-    """Where the testbed's denylist is, for hosts to load."""
+    """Return the path of the testbed's denylist, which hosts load."""
     return names.state_dir / DENYLIST
 
 
 def probe(names: Names, say: Say, stop: Callable[[], bool], interval_ns: int = INTERVAL_NS) -> None:
-    """Probes the testbed that is up until ``stop()``. Raises InputError where none is up.
+    """Probe the testbed that is up until ``stop()``. Raise InputError where none is up.
 
     The denylist is there while this runs, and is written anew with every verdict.
     """
@@ -87,7 +87,7 @@ class ClustermapperProcess:
                 self._process.wait()
 
     def events(self) -> list[dict[str, Any]]:
-        """Every event so far; an incomplete last line is left out. Raises RuntimeError where it has ended."""
+        """Return every event so far, without an incomplete last line. Raise RuntimeError where it ended."""
         if self._process is not None and self._process.poll() is not None:
             raise RuntimeError(f"clustermapper ended with code {self._process.returncode}")
         text = self._path.read_text(encoding="utf-8")

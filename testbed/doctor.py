@@ -54,7 +54,7 @@ class Check:
 
 
 def doctor() -> tuple[Check, ...]:
-    """Looks the machine over and leaves nothing behind. Without root, what needs root is not tried."""
+    """Check the machine and leave nothing behind. Without root, checks that need root are skipped."""
     checks = [_root(), _python(), _kernel()]
     if checks[0].ok:
         checks += _kernel_checks()
@@ -65,7 +65,7 @@ def doctor() -> tuple[Check, ...]:
 
 
 def require_machine() -> None:
-    """Raises MachineError for the first thing that no testbed can do without. Takes about a millisecond."""
+    """Raise MachineError for the first thing that no testbed can do without. Takes about a millisecond."""
     for check in (_root(), _python(), _tool("ip", True, "iproute2", "")):
         if not check.ok:
             raise MachineError(check.found, check.mend)
@@ -190,7 +190,7 @@ def _attempt(name: str, required: bool, work: Callable[[], str], mend: str) -> C
 
 
 def _load_bpf() -> int:
-    """Loads the program ``return 0`` and gives its descriptor."""
+    """Load the program ``return 0`` and return its descriptor."""
     number = BPF_SYSCALL.get(platform.machine())
     if number is None:
         raise OSError(errno.ENOSYS, f"bpf(2) is not known to us on {platform.machine()}")
@@ -266,7 +266,7 @@ def _mptcp() -> Check:
 
 
 def report(checks: Iterable[Check]) -> str:
-    """The checks as lines, and last the verdict."""
+    """Return the checks as lines, the verdict last."""
     found = list(checks)
     missing = [check.name for check in found if check.required and not check.ok]
     verdict = f"missing: {', '.join(missing)}" if missing else "this machine can run mrclab"

@@ -18,21 +18,23 @@ from linux import namespaces, rtnetlink
 from topologies import Fabric, NicPort
 
 PLANE_PREFIX_LEN = 64
-GATEWAY = IPv6Address("fe80::1")  # what hosts call their T0; it is never asked for, its MAC is known
+GATEWAY = IPv6Address(
+    "fe80::1"
+)  # hosts' name for their T0; its MAC is set for good
 _CONF = Path("/proc/sys/net/ipv6/conf")
 # Only frames of ours: no duplicate address detection, no solicitations, no address of the kernel's own.
 _SILENT = {"accept_dad": 0, "dad_transmits": 0, "router_solicitations": 0, "accept_ra": 0, "addr_gen_mode": 1}
 
 
 def plane_network(port: NicPort) -> IPv6Network:
-    """The network of all hosts' ports to one plane."""
+    """Return the network of all hosts' ports to one plane."""
     return IPv6Network((int(port.address), PLANE_PREFIX_LEN), strict=False)
 
 
 def address_hosts(fabric: Fabric, places: dict[str, str]) -> None:
-    """Gives every port of every host its address, and a route to its plane by way of the T0.
+    """Give every port of every host its address, and a route to its plane via the T0.
 
-    ``places`` has the namespace of each host. Raises OSError where the kernel refuses.
+    ``places`` has the namespace of each host. Raise OSError where the kernel refuses.
     """
 
     def work() -> None:
@@ -54,14 +56,14 @@ def _address(route: IPRoute, port: NicPort) -> None:
 
 
 def add_neighbour(route: IPRoute, index: int, address: IPv6Address, mac: bytes) -> None:
-    """A neighbour whose MAC is known for good, so that it is never asked for."""
+    """Add a neighbour with a permanent MAC, so that the kernel never asks for it."""
     route.neigh(
         "add", family=socket.AF_INET6, ifindex=index, dst=str(address), lladdr=mac.hex(":"), state="permanent"
     )
 
 
 def speak(ifnames: Iterable[str], *, link_local: bool = False) -> None:
-    """Turns IPv6 on for these interfaces of the namespace that the calling thread is in, and nothing else.
+    """Turn IPv6 on for these interfaces of the namespace that the calling thread is in, and nothing else.
 
     With ``link_local`` they get such an address, made from their MAC; routers speak BGP over it.
     """

@@ -47,7 +47,7 @@ class Shape:
 
 
 def shape_of(profile: LinkProfile) -> Shape:
-    """How a link's rate is kept at each of its ends.
+    """Return how a link's rate is kept at each of its ends.
 
     The burst is what the link carries in 100 us, and at least two frames. It has to cover the time by which
     the kernel's timer can wake late, or the link would fall short of its rate; and the smaller it is, the
@@ -65,7 +65,7 @@ def shape_of(profile: LinkProfile) -> Shape:
 
 
 def port_shape(profile: LinkProfile) -> Shape:
-    """As ``shape_of``, for the port of a switch, whose program decides what may wait: room for all of that.
+    """Return ``shape_of`` for a switch's port, whose program decides what may wait: room for all of that.
 
     The room is what the program lets wait (UEC's tail drop, 2 bandwidth-delay products), four times over:
     what the kernel is late with waits as well, and may not be dropped behind the program's back.
@@ -95,7 +95,7 @@ class Cable:
 
 
 def cables(fabric: Fabric, names: Names, *, routers: bool = False) -> tuple[Cable, ...]:
-    """Every link of a fabric, with namespace, interface index and MAC of both ends."""
+    """Return every link of a fabric, with namespace, interface index and MAC of both ends."""
     macs = {port.ref: port.mac for switch in fabric.switches for port in switch.ports}
     macs |= {port.ref: port.mac for host in fabric.hosts for port in host.ports}
     places = names.places(fabric, routers=routers)
@@ -112,11 +112,11 @@ def cables(fabric: Fabric, names: Names, *, routers: bool = False) -> tuple[Cabl
 
 
 def lay(fabric: Fabric, names: Names, *, routers: bool = False) -> None:
-    """Makes every link of a fabric in its namespaces, which must be there, and brings both ends up.
+    """Make every link of a fabric in its namespaces, which must be there, and bring both ends up.
 
     Where the switches are the kernel's ``routers``, their ports get a plain token bucket, as hosts' do:
     nobody else bounds what waits in them. When it returns, a frame put in at one end comes out at the other.
-    Raises MachineError where the kernel lacks what a link needs, OSError where it refuses.
+    Raise MachineError where the kernel lacks what a link needs, OSError where it refuses.
     """
     plan = cables(fabric, names, routers=routers)
     ends: dict[str, list[tuple[End, LinkProfile]]] = {}
@@ -148,7 +148,7 @@ def lay(fabric: Fabric, names: Names, *, routers: bool = False) -> None:
 
 
 def _make(plan: Iterable[Cable], here: str, fds: Mapping[str, int]) -> None:
-    """Makes the pairs from the namespace ``here``, in which the calling thread is."""
+    """Make the pairs from the namespace ``here``, in which the calling thread is."""
 
     def interface(end: End, profile: LinkProfile) -> dict[str, Any]:
         elsewhere = {"net_ns_fd": fds[end.namespace]} if end.namespace != here else {}
@@ -209,12 +209,12 @@ def _shape_ports(route: IPRoute, ends: Iterable[tuple[End, LinkProfile]]) -> Non
 
 
 def shape_ports(route: IPRoute, ports: Iterable[tuple[int, LinkProfile]]) -> None:
-    """Gives switch ports (interface index, link) their rate and strict classes: control, trimmed, data.
+    """Give switch ports (interface index, link) their rate and strict classes: control, trimmed, data.
 
     The root class keeps the rate; the classes below it own next to nothing, so that all they send is
     borrowed, in that order: what a class sends of its own share would go ahead of both. How much may wait
     is the switch program's to say; the kernel's queues, bounded in bytes, hold that with room to spare.
-    Raises MachineError where the kernel lacks what this needs, OSError where it refuses.
+    Raise MachineError where the kernel lacks what this needs, OSError where it refuses.
     """
     buckets: list[Request] = []
     delays: list[Request] = []
@@ -256,9 +256,9 @@ def _send_qdiscs(route: IPRoute, requests: Sequence[Request], module: str, what:
 
 
 def set_up(namespace: str, ifname: str, *, up: bool = True) -> tuple[int, int]:
-    """Brings an interface up, or takes it down. Raises OSError.
+    """Bring an interface up, or take it down. Raise OSError.
 
-    Returns CLOCK_MONOTONIC (ns) before and after the request that did it.
+    Return CLOCK_MONOTONIC (ns) before and after the request that did it.
     """
 
     def work() -> tuple[int, int]:
@@ -274,7 +274,7 @@ def set_up(namespace: str, ifname: str, *, up: bool = True) -> tuple[int, int]:
 
 
 def settle(ends: Iterable[tuple[str, str]]) -> bool:
-    """Waits until interfaces, given as (namespace, name), carry what is sent; returns whether all do."""
+    """Wait until interfaces, given as (namespace, name), carry frames; return true if all do."""
 
     def work() -> bool:
         carrier = True
@@ -288,9 +288,9 @@ def settle(ends: Iterable[tuple[str, str]]) -> bool:
 
 
 def set_delay(cable: Cable, switches: str, delay_ns: int | None) -> tuple[int, int]:
-    """Lets a cable take longer each way by ``delay_ns``, or, with None, no longer than it did at first.
+    """Make a cable longer each way by ``delay_ns``; with None, as long as it was at first.
 
-    ``switches`` is the switches' namespace, whose ports have classes. Raises MachineError where the
+    ``switches`` is the switches' namespace, whose ports have classes. Raise MachineError where the
     kernel has no sch_netem, InputError where the cable has a delay of its own, OSError. Returns
     CLOCK_MONOTONIC (ns) before the first request and after the last.
     """
@@ -323,7 +323,7 @@ def set_delay(cable: Cable, switches: str, delay_ns: int | None) -> tuple[int, i
 
 
 def _require_netem() -> None:
-    """Raises MachineError where the kernel has no netem: found out on a loopback nobody uses."""
+    """Raise MachineError where the kernel has no netem: tried on a loopback that nothing uses."""
 
     def work() -> None:
         namespaces.unshare()
@@ -337,9 +337,9 @@ def _require_netem() -> None:
 
 
 def cut(namespace: str) -> None:
-    """Deletes all our interfaces of a namespace, and with them the other ends of their cables.
+    """Delete all our interfaces of a namespace, and with them the other ends of their cables.
 
-    In one request, which costs the kernel one grace period for all of them. Raises OSError.
+    In one request, which costs the kernel one grace period for all of them. Raise OSError.
     """
 
     def work() -> None:

@@ -31,7 +31,7 @@ class WireEnd:
 class LongWire:
     """A link that takes longer from when this is made until ``close``.
 
-    Raises MachineError where the kernel is older than 6.6, which the leading aside takes.
+    Raise MachineError where the kernel is older than 6.6, which the leading aside takes.
     """
 
     def __init__(self, ends: tuple[WireEnd, ...], delay_ns: int) -> None:
@@ -60,7 +60,7 @@ class LongWire:
         return pipe
 
     def _line(self) -> dict[str, Any]:
-        """What the process says next; empty where it has ended."""
+        """Return the process's next line; empty where it has ended."""
         said: dict[str, Any] = json.loads(self._pipe(self._process.stdout).readline() or "{}")
         return said
 
@@ -71,7 +71,7 @@ class LongWire:
         return said["before_ns"], said["after_ns"]
 
     def close(self) -> tuple[int, int]:
-        """Makes it as long as it was; what it holds is lost. CLOCK_MONOTONIC (ns) before that and after.
+        """Make it as long as it was; frames held are lost. Return CLOCK_MONOTONIC (ns) before and after.
 
         Where somebody ended the process it has been so since an unknown moment after it began.
         """
@@ -83,7 +83,7 @@ class LongWire:
             self.kill()
 
     def kill(self) -> None:
-        """Ends the process at once; what was its own goes a moment later."""
+        """End the process at once; what it made goes a moment later."""
         self._process.kill()
         self._process.wait()
         self._pipe(self._process.stdout).close()

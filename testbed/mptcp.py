@@ -1,5 +1,5 @@
-"""MPTCP between hosts: each tells its peers the addresses of all its ports, so that a connection gets a
-subflow in every plane.
+"""MPTCP between hosts: each announces the addresses of all its ports, so that a connection has a subflow in
+every plane.
 
 What the kernel keeps of this is per network namespace, and goes with it.
 """
@@ -17,9 +17,9 @@ _SIGNAL = 1  # MPTCP_PM_ADDR_FLAG_SIGNAL: announce the address to peers, which t
 
 
 def announce_ports(fabric: Fabric, places: Mapping[str, str]) -> None:
-    """Has every host announce its ports' addresses, which it must have already (kernel_ip).
+    """Make every host announce its ports' addresses, which it must have already (kernel_ip).
 
-    ``places`` has the namespace of each host. Raises OSError where the kernel refuses.
+    ``places`` has the namespace of each host. Raise OSError where the kernel refuses.
     """
 
     def work() -> None:

@@ -22,7 +22,7 @@ class Names:
     """The names of one testbed. Two testbeds with different prefixes do not see each other.
 
     ``prefix`` names the namespace of all switches and begins those of the hosts and every run id;
-    ``state_dir`` holds what a later process must know. Raises InputError on an unusable prefix.
+    ``state_dir`` holds what a later process must know. Raise InputError on an unusable prefix.
     """
 
     prefix: str = DEFAULT_PREFIX
@@ -34,12 +34,12 @@ class Names:
 
     @classmethod
     def of_prefix(cls, prefix: str) -> Names:
-        """The names of a prefix, with its state under /run."""
+        """Return the names of a prefix, with its state under /run."""
         return cls(prefix, Path("/run") / prefix)
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ) -> Names:
-        """The usual names, or those of MRCLAB_PREFIX where that is set."""
+        """Return the usual names, or those of MRCLAB_PREFIX where that is set."""
         return cls.of_prefix(environ.get(PREFIX_VARIABLE) or DEFAULT_PREFIX)
 
     @property
@@ -48,32 +48,32 @@ class Names:
         return self.prefix
 
     def host(self, name: str) -> str:
-        """The namespace of a host, or of a switch that has one of its own."""
+        """Return the namespace of a host, or of a switch that has one of its own."""
         return f"{self.prefix}-{name}"
 
     def places(self, fabric: Fabric, *, routers: bool = False) -> dict[str, str]:
-        """The namespace of every node. ``routers`` have one each, since the kernel routes for them."""
+        """Return the namespace of every node. ``routers`` have one each, since the kernel routes for them."""
         found = {host.name: self.host(host.name) for host in fabric.hosts}
         for switch in fabric.switches:
             found[switch.name] = self.host(switch.name) if routers else self.fabric
         return found
 
     def of(self, fabric: Fabric, *, routers: bool = False) -> tuple[str, ...]:
-        """Every namespace of a fabric: that of the switches first, which is there in any case."""
+        """Return every namespace of a fabric: first that of the switches, which is always there."""
         return tuple(dict.fromkeys((self.fabric, *self.places(fabric, routers=routers).values())))
 
     def new_run_id(self) -> str:
-        """An id for a run.
+        """Return an id for a run.
 
         It begins with the prefix, so that only our own processes are ever taken for ours.
         """
         return f"{self.prefix}.{os.urandom(6).hex()}"
 
     def owns_run(self, run_id: str) -> bool:
-        """Whether a run id is one of this testbed's."""
+        """Return true if a run id is one of this testbed's."""
         return run_id.startswith(f"{self.prefix}.")
 
 
 def switch_ports(fabric: Fabric) -> dict[str, dict[int, str]]:
-    """The interface of every port: switch name -> {port number: interface}."""
+    """Return the interface of every port: switch name -> {port number: interface}."""
     return {switch.name: {port.number: port.ifname for port in switch.ports} for switch in fabric.switches}

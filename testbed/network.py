@@ -62,7 +62,7 @@ class FabricNetwork:
         target: str = "",
         routers: bool = False,
     ) -> FabricNetwork:
-        """Brings a fabric up. What a dead testbed left is removed first.
+        """Bring a fabric up. What a dead testbed left is removed first.
 
         With ``routers`` every switch has a namespace of its own, for the kernel to route in.
 
@@ -92,13 +92,13 @@ class FabricNetwork:
 
     @classmethod
     def attached(cls, names: Names | None = None) -> FabricNetwork:
-        """The testbed that is up, from any process. Raises InputError where none is."""
+        """Return the testbed that is up, from any process. Raise InputError where none is."""
         names = names or Names.from_environment()
         found = state.require(names)
         return cls(found.fabric(), names, found.run_id, found.target)
 
     def __enter__(self) -> FabricNetwork:
-        """Has SIGTERM and SIGHUP raise SystemExit, so that they too take the testbed down."""
+        """Make SIGTERM and SIGHUP raise SystemExit, so that they too take the testbed down."""
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGHUP):
                 if signal.getsignal(number) is signal.SIG_DFL:
@@ -115,7 +115,7 @@ class FabricNetwork:
                 signal.signal(*self._handlers.popitem())
 
     def down(self) -> Removed:
-        """Takes the testbed down: every process in it and of its run, namespaces, cables, record.
+        """Take the testbed down: every process in it and of its run, namespaces, cables, record.
 
         A process that keeps it, such as an experiment in another terminal, is ended first. Again is harmless.
         """
@@ -140,13 +140,13 @@ class FabricNetwork:
         return found is not None and found.run_id == self.run_id
 
     def detach(self) -> None:
-        """Leaves the testbed running after this process ends, until somebody takes it down."""
+        """Leave the testbed running after this process ends, until ``mrclab down``."""
         with state.locked(self.names):
             state.write(self.names, replace(self._record(), owner=None))
         self._children.clear()
 
     def record_process(self, pid: int, what: str) -> None:
-        """Notes a process that the testbed lives by: a detached one counts as dead when all those noted
+        """Record a process that keeps the testbed up: a detached one counts as dead when all of those
         have ended."""
         with state.locked(self.names):
             state.write(self.names, self._record().with_process(Process.of(pid, what)))
@@ -168,21 +168,21 @@ class FabricNetwork:
         return switch_ports(self.fabric)
 
     def spawn(self, host: str, argv: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
-        """Starts a process inside a host's namespace; ``options`` are Popen's, and ``sysfs`` as in
+        """Start a process inside a host's namespace; ``options`` are Popen's, and ``sysfs`` as in
         ``spawn_in``.
 
-        Raises KeyError on an unknown host, FileNotFoundError where there is no such program.
+        Raise KeyError on an unknown host, FileNotFoundError where there is no such program.
         """
         return self.spawn_in(self.names.host(self.fabric.host(host).name), argv, **options)
 
     def spawn_in_fabric(self, argv: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
-        """Starts a process inside the namespace of all switches, as ``spawn`` does."""
+        """Start a process inside the namespace of all switches, as ``spawn`` does."""
         return self.spawn_in(self.names.fabric, argv, **options)
 
     def spawn_in(
         self, namespace: str, argv: Sequence[str], *, sysfs: bool = False, **options: Any
     ) -> subprocess.Popen[Any]:
-        """Starts a process inside a namespace: no shell and no wrapper, so the pid is the process's own.
+        """Start a process inside a namespace: no shell and no wrapper, so the pid is the process's own.
 
         It gets a session of its own (a terminal's Ctrl-C does not reach it) and MRCLAB_RUN in its
         environment, unless ``options`` say otherwise. With ``sysfs`` its /sys/class/net shows the
@@ -218,7 +218,7 @@ def attach(fabric: Fabric | None = None, *, names: Names | None = None) -> Fabri
     """Mininet over the testbed that is up, from any process; ``stop`` it to end its shells, the testbed
     stays.
 
-    Raises InputError where no testbed is up, or another fabric's than the one given.
+    Raise InputError where no testbed is up, or another fabric's than the one given.
     """
     network = FabricNetwork.attached(names)
     if fabric is not None and fabric != network.fabric:
@@ -227,7 +227,7 @@ def attach(fabric: Fabric | None = None, *, names: Names | None = None) -> Fabri
 
 
 def refuse_second(names: Names) -> None:
-    """Raises InputError where a testbed of these names is up; the caller holds its lock."""
+    """Raise InputError where a testbed of these names is up; the caller holds its lock."""
     found = state.read(names)
     if found is not None and found.alive(names):
         raise InputError(
@@ -241,7 +241,7 @@ def _leave(number: int, frame: FrameType | None) -> None:
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Puts Ctrl-C, SIGTERM and SIGHUP off until the end of the ``with``, so that a testbed is never left
+    """Delay Ctrl-C, SIGTERM and SIGHUP until the end of the ``with``, so that a testbed is never left
     half made or half removed. Only the main thread can do so; elsewhere it does nothing."""
     if threading.current_thread() is not threading.main_thread():
         yield

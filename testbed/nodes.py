@@ -29,7 +29,7 @@ class FabricTopo(Topo):  # type: ignore[misc]
     """A fabric as a Mininet topology."""
 
     def build(self, fabric: Fabric, names: Names, run_id: str) -> None:
-        """Adds every host, switch and link of the fabric."""
+        """Add every host, switch and link of the fabric."""
         common = {"run_id": run_id}
         for host in fabric.hosts:
             self.addHost(host.name, namespace=names.host(host.name), **common)
@@ -52,7 +52,7 @@ class FabricTopo(Topo):  # type: ignore[misc]
 class _NamespaceNode(Node):  # type: ignore[misc]
     """A Mininet node in a named namespace, whose shell starts when somebody first needs it."""
 
-    isSetup = True  # noqa: N815  (Mininet's name; its own set-up asks for ifconfig, which we do not need)
+    isSetup = True  # noqa: N815  (Mininet's name; its own set-up needs ifconfig)
 
     def __init__(self, name: str, *, namespace: str, run_id: str, **params: Any) -> None:
         self.namespace = namespace
@@ -82,7 +82,7 @@ class _NamespaceNode(Node):  # type: ignore[misc]
                 self._starting = False
 
     def startShell(self, mnopts: str | None = None) -> None:  # noqa: N802
-        """Does nothing while the node is made; starts the shell afterwards."""
+        """Do nothing while the node is made; start the shell afterwards."""
         if self._built:
             self._need_shell()
 
@@ -96,12 +96,12 @@ class _NamespaceNode(Node):  # type: ignore[misc]
         return subprocess.Popen(cmd, env=environment, **params)
 
     def sendCmd(self, *args: Any, **kwargs: Any) -> Any:  # noqa: N802
-        """Sends a command to the node's shell."""
+        """Send a command to the node's shell."""
         self._need_shell()
         return super().sendCmd(*args, **kwargs)
 
     def cmd(self, *args: Any, **kwargs: Any) -> Any:
-        """Runs a command in the node's shell and returns its output."""
+        """Run a command in the node's shell and return its output."""
         self._need_shell()
         return super().cmd(*args, **kwargs)
 
@@ -110,12 +110,12 @@ class _NamespaceNode(Node):  # type: ignore[misc]
         return {}
 
     def cleanup(self) -> None:
-        """Ends the shell, if there is one."""
+        """End the shell, if there is one."""
         super().cleanup()
         self._pid = None
 
     def terminate(self) -> None:
-        """Ends the shell, and nothing else of the node."""
+        """End the shell, and nothing else of the node."""
         built, self._built = self._built, False
         try:
             super().terminate()
@@ -123,7 +123,7 @@ class _NamespaceNode(Node):  # type: ignore[misc]
             self._built = built
 
     def deleteIntfs(self, checkName: bool = True) -> None:  # noqa: N802, N803
-        """Does nothing: the interfaces belong to the testbed, not to this view of it."""
+        """Do nothing: the interfaces belong to the testbed, not to this view of it."""
 
     def __repr__(self) -> str:
         intfs = ",".join(self.intfNames())
@@ -143,7 +143,7 @@ class FabricSwitch(_NamespaceNode, Switch):  # type: ignore[misc]
         """Nothing: see the class."""
 
     def stop(self, deleteIntfs: bool = True) -> None:  # noqa: N803
-        """Ends the switch's shell; the switch goes on."""
+        """End the switch's shell; the switch goes on."""
         self.terminate()
 
 
@@ -158,18 +158,18 @@ class FabricIntf(Intf):  # type: ignore[misc]
         """There is none: the kernel does not speak IP on these interfaces."""
 
     def set_link(self, up: bool) -> None:
-        """Brings the interface up or takes it down."""
+        """Bring the interface up or take it down."""
         links.set_up(self.node.namespace, self.name, up=up)
 
     def isUp(self, setUp: bool = False) -> bool:  # noqa: N802
-        """Whether the interface is up; with ``setUp`` brings it up."""
+        """Return true if the interface is up; with ``setUp`` bring it up."""
         if setUp:
             self.set_link(True)
             return True
         return "UP" in self.node.cmd(f"ip -br link show dev {self.name}")
 
     def delete(self) -> None:
-        """Does nothing: the interfaces belong to the testbed."""
+        """Do nothing: the interfaces belong to the testbed."""
 
 
 class FabricLink(Link):  # type: ignore[misc]
@@ -180,7 +180,7 @@ class FabricLink(Link):  # type: ignore[misc]
         """Nothing is left to make."""
 
     def delete(self) -> None:
-        """Does nothing: the cables belong to the testbed."""
+        """Do nothing: the cables belong to the testbed."""
 
 
 class FabricMininet(Mininet):  # type: ignore[misc]
@@ -200,12 +200,12 @@ class FabricMininet(Mininet):  # type: ignore[misc]
         )
 
     def stop(self) -> None:
-        """Ends every shell of this view."""
+        """End every shell of this view."""
         for node in (*self.hosts, *self.switches):
             node.terminate()
 
     def configLinkStatus(self, src: str, dst: str, status: str) -> None:  # noqa: N802
-        """Takes the carrier of a link away, or gives it back (the command line's ``link a b down``)."""
+        """Take a link's carrier away, or give it back (the command line's ``link a b down``)."""
         if src not in self.nameToNode or dst not in self.nameToNode:
             error(f"no such node: {src if src not in self.nameToNode else dst}\n")
             return
@@ -230,12 +230,12 @@ class FabricCLI(CLI):  # type: ignore[misc]
     identchars = CLI.identchars + "-"
 
     def getLocals(self) -> Mapping[str, Any]:  # noqa: N802
-        """The names that ``py`` knows: the nodes', with '_' for '-', and ``net``."""
+        """Return the names that ``py`` knows: the nodes', with '_' for '-', and ``net``."""
         self.locals.update({name.replace("-", "_"): self.mn[name] for name in self.mn})
         return dict(self.locals)
 
     def waitForNode(self, node: Node) -> None:  # noqa: N802
-        """Prints a command's output until it ends.
+        """Print a command's output until it ends.
 
         At a terminal, what is typed meanwhile goes to the command; a script's next lines do not.
         """

@@ -26,7 +26,7 @@ DIRECTORY_MODE = 0o711  # programs of the testbed that are not root may pass thr
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A testbed that is up, or was when whoever made it died.
+    """A testbed that is up, or was when its process died.
 
     ``owner`` is the process that will take it down when it ends, or None after ``mrclab up``, which leaves
     it running. ``fabric_text`` makes the fabric again. ``target`` is what runs in the switches, or empty
@@ -42,7 +42,7 @@ class State:
     processes: tuple[Process, ...] = ()
 
     def fabric(self) -> Fabric:
-        """The fabric that is up."""
+        """Return the fabric that is up."""
         return fabric_from_text(self.fabric_text)
 
     def with_process(self, process: Process) -> State:
@@ -50,8 +50,11 @@ class State:
         return replace(self, processes=(*(p for p in self.processes if p.alive), process))
 
     def alive(self, names: Names) -> bool:
-        """Whether it is still there: its owner runs or, if it has none, its switches' namespace is in place
-        and, where processes were recorded, one of them runs."""
+        """Return true if it is still there.
+
+        With an owner: the owner runs. Without: the switches' namespace is in place and, where processes were
+        recorded, one of them runs.
+        """
         if self.owner is not None:
             return self.owner.alive
         there = Markers(markers_dir(names)).ours(names.fabric) and namespaces.exists(names.fabric)
@@ -59,29 +62,29 @@ class State:
 
 
 def now() -> str:
-    """The time of day as it is written into the state, to the second."""
+    """Return the time of day as the state has it, to the second."""
     return datetime.now(UTC).astimezone().isoformat(sep=" ", timespec="seconds")
 
 
 def markers_dir(names: Names) -> Path:
-    """Where the markers of our namespaces are."""
+    """Return the directory of our namespaces' markers."""
     return names.state_dir / "namespaces.d"
 
 
 def work_dir(names: Names) -> Path:
-    """Where programs of the testbed have their files, which go when it goes."""
+    """Return the directory of programs' files, which are removed with the testbed."""
     return names.state_dir / "work.d"
 
 
 def state_file(names: Names) -> Path:
-    """Where the state is."""
+    """Return the path of the state file."""
     return names.state_dir / "state.json"
 
 
 def read(names: Names) -> State | None:
-    """The recorded testbed, or None where there is none or its record makes no sense.
+    """Return the recorded testbed, or None where there is none or its record makes no sense.
 
-    Raises MachineError without root, whose the record is.
+    Raise MachineError without root, whose the record is.
     """
     try:
         data: Any = json.loads(state_file(names).read_text(encoding="utf-8"))
@@ -97,7 +100,7 @@ def read(names: Names) -> State | None:
 
 
 def require(names: Names) -> State:
-    """The testbed that is up. Raises InputError where none is."""
+    """Return the testbed that is up. Raise InputError where none is."""
     state = read(names)
     if state is None or not state.alive(names):
         raise InputError("no testbed is up: run 'mrclab up' first")
@@ -105,7 +108,7 @@ def require(names: Names) -> State:
 
 
 def write(names: Names, state: State) -> None:
-    """Replaces the record in one step, so that a reader sees the old one or the new one."""
+    """Replace the record in one step, so that a reader sees the old one or the new one."""
     names.state_dir.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
     target = state_file(names)
     draft = target.with_suffix(f".{os.getpid()}.new")
@@ -115,8 +118,8 @@ def write(names: Names, state: State) -> None:
 
 @contextmanager
 def locked(names: Names) -> Iterator[None]:
-    """Keeps other testbeds of these names from coming up, going down or being cleaned meanwhile; waits its
-    turn."""
+    """Keep other testbeds of these names from coming up, going down or being cleaned meanwhile; wait for
+    the lock."""
     path = names.state_dir / "lock"
     while True:
         try:
@@ -125,7 +128,7 @@ def locked(names: Names) -> Iterator[None]:
         except FileNotFoundError:
             continue  # the directory was just cleaned away
         except FileExistsError:
-            if names.state_dir.is_file():  # asked once: others may be cleaning it away and making it again
+            if names.state_dir.is_file():  # looked at once: others may be removing it and making it again
                 raise
             continue
         try:
@@ -142,9 +145,9 @@ def locked(names: Names) -> Iterator[None]:
 
 
 def forget(names: Names, *, keep_lock: bool = False) -> bool:
-    """Removes everything of ours from the state directory, and the directory if that leaves it empty.
+    """Remove everything of ours from the state directory, and the directory if that leaves it empty.
 
-    The caller holds the lock, and with ``keep_lock`` goes on holding it. Returns whether there was a record.
+    The caller holds the lock, and with ``keep_lock`` goes on holding it. Return whether there was a record.
     """
     there = state_file(names).exists()
     for left in (*names.state_dir.glob("state*.new"), *names.state_dir.glob("denylist.*")):

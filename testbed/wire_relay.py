@@ -46,7 +46,7 @@ def _redirect(ifindex: int, flags: int) -> bytes:
 
 
 def lead_aside(ifindex: int) -> bytes:
-    """The program of a link's end: frames go out by ``ifindex``, but those that are marked stay."""
+    """Return the program of a link's end: frames go out by ``ifindex``, but those that are marked stay."""
     return (
         insn.load_word(2, insn.CONTEXT, _MARK_OFFSET)
         + insn.unless_equal(2, MARK, _redirect(ifindex, 0))
@@ -56,12 +56,12 @@ def lead_aside(ifindex: int) -> bytes:
 
 
 def hand_in(ifindex: int) -> bytes:
-    """The program of the pair's half beside that end: frames are marked and come in at ``ifindex``."""
+    """Return the program of the pair's half beside that end: frames are marked and come in at ``ifindex``."""
     return _set_mark(MARK) + _redirect(ifindex, _INGRESS)
 
 
 class Relay:
-    """The ends of one link. Raises OSError and MachineError; ``close`` leaves nothing behind."""
+    """The ends of one link. Raise OSError and MachineError; ``close`` leaves nothing behind."""
 
     def __init__(self, ends: Sequence[WireEnd], delay_ns: int) -> None:
         self._line = DelayLine(delay_ns)
@@ -94,7 +94,7 @@ class Relay:
         return program
 
     def _lay_pair(self, number: int, end: WireEnd, theirs: int) -> None:
-        """Lays the pair of an end: index ``theirs`` in its namespace, our half in ours."""
+        """Make the pair of an end: index ``theirs`` in its namespace, our half in ours."""
         ours = _FIRST_INDEX + number
         namespace = namespaces.open_fd(end.namespace)
         try:
@@ -121,7 +121,7 @@ class Relay:
             os.close(namespace)
 
     def _listening(self, number: int) -> socket.socket:
-        """Our half of a pair, open for all that comes to it."""
+        """Return a socket on our half of a pair, open for all frames."""
         listening = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
         self._closing.callback(listening.close)
         listening.setsockopt(SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1)
@@ -130,23 +130,23 @@ class Relay:
         return listening
 
     def attach(self) -> None:
-        """Makes the link longer. Raises OSError."""
+        """Make the link longer. Raise OSError."""
         for end, index, program in self._programs:
             with namespaces.inside(end.namespace):
                 self._links.append(bpf.attach_first(program, index))
 
     def detach(self) -> None:
-        """Makes the link as long as it was."""
+        """Make the link as long as it was."""
         while self._links:
             os.close(self._links.pop())
 
     def close(self) -> None:
-        """Takes all of it away. What is held is lost."""
+        """Remove everything. Frames held are lost."""
         self.detach()
         self._closing.close()
 
     def run(self, until: int) -> None:
-        """Holds frames until a descriptor is readable."""
+        """Hold frames until a descriptor is readable."""
         fds = [listening.fileno() for listening in self._sockets]
         while True:
             due = self._line.next_ns()
@@ -158,7 +158,7 @@ class Relay:
             for number, frame in self._line.arrived(time.monotonic_ns()):
                 try:
                     self._sockets[number].send(frame)
-                except OSError:  # no room, or the interface went: a wire tells nobody either
+                except OSError:  # no room, or the interface went: a wire reports no loss either
                     continue
 
     def _received(self) -> Iterator[Frame]:

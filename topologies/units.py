@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
+
+from linux.errors import InputError
 
 RATE_PATTERN = r"^\s*(\d+(?:\.\d+)?)\s*([kKmMgG]?)(?:bit|bps|b)(?:/s|ps)?\s*$"
 TIME_PATTERN = r"^\s*(\d+(?:\.\d+)?)\s*(ns|us|ms|s|min|h)\s*$"
@@ -48,6 +51,14 @@ def size_bytes(value: Any) -> int:
     if match is None:
         raise ValueError(f"must be a size such as '64 KiB' or 65536, not {shown(value)}")
     return round(float(match[1]) * _BYTES[match[2]])
+
+
+def option_value(parse: Callable[[Any], int], text: str, option: str) -> int:
+    """Return the value of a command-line option. Raise InputError that names the option."""
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise InputError(f"it {error}", where=option) from None
 
 
 def shown(value: Any) -> str:

@@ -147,7 +147,7 @@ class YamlMap(Mapping[str, Value]):
 def parse_yaml(text: str, where: str) -> YamlMap:
     """Parses a document whose top level is a mapping.
 
-    Raises InputError on anything that is not YAML, is empty, or repeats a key.
+    Raise InputError on anything that is not YAML, is empty, or repeats a key.
     """
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)

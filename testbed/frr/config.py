@@ -8,7 +8,7 @@ BFD_PROFILE = "fabric"
 
 
 def zebra_conf(router: Router) -> str:
-    """zebra: the links' addresses. Hosts' routes are the kernel's, and BGP takes them from there."""
+    """Return zebra's configuration: the links' addresses. BGP takes hosts' routes from the kernel."""
     lines = [f"hostname {router.name}"]
     for neighbour in router.neighbours:
         lines += [f"interface {neighbour.ifname}", f" ipv6 address {neighbour.own}/127", "exit"]
@@ -16,7 +16,7 @@ def zebra_conf(router: Router) -> str:
 
 
 def bgpd_conf(router: Router, timers: Timers) -> str:
-    """bgpd: eBGP to every neighbour, all equally good ways used at once (RFC 7938 section 6.1).
+    """Return bgpd's configuration: eBGP to every neighbour, all equal paths at once (RFC 7938 section 6.1).
 
     Updates go out at once, as data centres set it: the advertisement interval of 30 s that RFC 4271 suggests
     is for the Internet.
@@ -45,7 +45,7 @@ def bgpd_conf(router: Router, timers: Timers) -> str:
 
 
 def bfdd_conf(router: Router, timers: Timers) -> str:
-    """bfdd: how BGP's sessions are watched. Which they are, bgpd tells it."""
+    """Return bfdd's configuration: how BGP's sessions are watched. bgpd says which they are."""
     lines = [
         f"hostname {router.name}",
         "bfd",

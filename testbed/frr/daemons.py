@@ -22,13 +22,13 @@ from testbed.network import FabricNetwork
 USER = "frr"
 MEND = "install the package frr (apt install frr)"
 START_S, STOP_S = 10.0, 5.0
-_LOOK_AGAIN_S = 0.01  # neither a socket to be made nor a BFD session tells anybody
+_LOOK_AGAIN_S = 0.01  # nothing notifies of a socket that appears, nor of a BFD session
 _ZSERV = "zserv.api"
 _NAMES = ("zebra", "bgpd", "bfdd")
 
 
 def find_daemons(directory: Path = DIRECTORY) -> Path:
-    """Where the daemons are. Raises MachineError where they are not installed."""
+    """Return where the daemons are. Raise MachineError where they are not installed."""
     for name in _NAMES:
         if not os.access(directory / name, os.X_OK):
             raise MachineError("FRRouting is not installed", MEND)
@@ -50,10 +50,10 @@ class Daemons:
         self._running: dict[str, dict[str, subprocess.Popen[Any]]] = {}
 
     def start(self, routers: Sequence[Router]) -> None:
-        """Starts every router's daemons. They are ready when their routes are in the kernel, which is to be
+        """Start every router's daemons. They are ready when their routes are in the kernel, which is to be
         waited for elsewhere.
 
-        They become the user that their package made. Raises DaemonError, or OSError where the directory
+        They become the user that their package made. Raise DaemonError, or OSError where the directory
         cannot be written.
         """
         for router in routers:
@@ -108,7 +108,7 @@ class Daemons:
                 time.sleep(_LOOK_AGAIN_S)
 
     def watched(self, router: Router) -> bool:
-        """Whether BFD watches every neighbour of a router and finds it alive."""
+        """Return true if BFD watches every neighbour of a router and finds it alive."""
         home = str(self._directory / router.name)
         command = ["vtysh", "--vty_socket", home, "-d", "bfdd", "-c", "show bfd peers json"]
         said = subprocess.run(command, capture_output=True, text=True, check=False).stdout
@@ -118,13 +118,13 @@ class Daemons:
         return False
 
     def kill(self, router: str) -> None:
-        """Ends a router's daemons at once, as a crash would; the kernel keeps their routes."""
+        """End a router's daemons at once, as a crash would; the kernel keeps their routes."""
         for child in self._running.pop(router, {}).values():
             child.kill()
             child.wait()
 
     def stop(self) -> None:
-        """Ends all daemons and removes their files. Again is harmless."""
+        """End all daemons and remove their files. Again is harmless."""
         children = [child for daemons in self._running.values() for child in daemons.values()]
         self._running.clear()
         for child in children:
@@ -138,7 +138,7 @@ class Daemons:
         shutil.rmtree(self._directory, ignore_errors=True)
 
     def check(self) -> None:
-        """Raises DaemonError where a daemon has ended by itself."""
+        """Raise DaemonError where a daemon has ended by itself."""
         for router, daemons in self._running.items():
             for name, child in daemons.items():
                 if child.poll() is not None:

@@ -28,7 +28,7 @@ _DROP = insn.leave(2)  # TC_ACT_SHOT
 
 
 def _lose(ratio: float) -> bytes:
-    """A program that drops a share of the frames at random."""
+    """Return a program that drops a share of the frames at random."""
     kept = 6  # a register that a call leaves alone
     threshold = min(round(ratio * 2**32), 2**32 - 1)
     return (

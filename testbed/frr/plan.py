@@ -33,9 +33,9 @@ class Timers:
 
     @classmethod
     def detecting_in(cls, detection_ns: int) -> Timers:
-        """Timers by which a dead neighbour is noticed in that time: BFD below 3 s, else BGP's hold time.
+        """Return timers that detect a dead neighbour in that time: BFD below 3 s, else BGP's hold time.
 
-        Raises ValueError where neither can do it.
+        Raise ValueError where neither can do it.
         """
         milliseconds = detection_ns // 10**6
         if milliseconds >= 3000:
@@ -75,7 +75,7 @@ class HostRoute:
 
 @dataclass(frozen=True, slots=True)
 class Router:
-    """All that one router must be told."""
+    """All that configures one router."""
 
     name: str
     asn: int
@@ -85,7 +85,7 @@ class Router:
 
 
 def plan(fabric: Fabric) -> tuple[Router, ...]:
-    """The routers of a fabric, in its order. T1s of a plane share an AS number, each T0 has its own."""
+    """Return the routers of a fabric in its order. T1s of a plane share an AS number, T0s have their own."""
     addresses = {link.name: _addresses(number) for number, link in enumerate(_fabric_links(fabric))}
     return tuple(_router(fabric, switch, addresses) for switch in fabric.switches)
 
@@ -100,7 +100,7 @@ def _addresses(number: int) -> tuple[IPv6Address, IPv6Address]:
 
 
 def asn_of(switch: Switch) -> int:
-    """The AS number of a switch."""
+    """Return the AS number of a switch."""
     return T1_AS if switch.tier == "t1" else FIRST_T0_AS + switch.index
 
 

@@ -1,4 +1,4 @@
-"""When the routes of a routed fabric change: the kernels of its routers tell."""
+"""When the routes of a routed fabric change: notifications of its routers' kernels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from linux import namespaces
 class RouteWatch:
     """A socket in every router's namespace that has something to read when a route there has changed.
 
-    Kernels do not stamp what they tell: read it when it comes, with ``note``. ``close`` it at the end.
+    Notifications have no time stamp: read them when they come, with ``note``. ``close`` it at the end.
     """
 
     def __init__(self, places: Iterable[str]) -> None:
@@ -30,11 +30,11 @@ class RouteWatch:
             raise
 
     def descriptors(self) -> list[int]:
-        """What becomes readable."""
+        """Return the descriptors that become readable."""
         return [s.fileno() for s in self._sockets]
 
     def note(self) -> None:
-        """Takes in what has come."""
+        """Read what has come."""
         for watcher in self._sockets:
             came = False
             try:
@@ -48,7 +48,7 @@ class RouteWatch:
                 self.changes_ns.append(time.monotonic_ns())
 
     def close(self) -> None:
-        """Closes the sockets. Again is harmless."""
+        """Close the sockets. Again is harmless."""
         while self._sockets:
             self._sockets.pop().close()
 
