@@ -58,11 +58,11 @@ class DeathWatch:
         return self._notice
 
     def add(self, name: str, pid: int) -> None:
-        """Watches one more process."""
+        """Watch one more process."""
         self._pids = {**self._pids, name: pid}
 
     def wait(self, timeout_s: float) -> Death | None:
-        """The next death that was not told yet, or None when the time is over."""
+        """Return the next death that was not returned yet, or None when the time is over."""
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self._notice)
         with contextlib.suppress(queue.Empty):
@@ -71,24 +71,24 @@ class DeathWatch:
 
     def _watch(self) -> None:
         before = time.monotonic_ns()
-        told: set[int] = set()
+        reported: set[int] = set()
         while not self._ended.wait(LOOK_MS / 1000):
             looked = time.monotonic_ns()
             for name, pid in self._pids.items():
-                if pid not in told and _task_exiting(Path(f"/proc/{pid}")):
-                    told.add(pid)
+                if pid not in reported and _task_exiting(Path(f"/proc/{pid}")):
+                    reported.add(pid)
                     self._deaths.put(Death(name, before, time.monotonic_ns()))
                     os.eventfd_write(self._notice, 1)
             before = looked
 
 
 def exiting(pid: int) -> bool:
-    """Whether a process has begun to end, and so runs no more code of its own."""
+    """Return true if a process has begun to end, and so runs no more code of its own."""
     return all(_task_exiting(task) for task in _tasks(pid))
 
 
 def wait_exiting(pid: int, timeout_s: float) -> bool:
-    """Looks again and again, without a pause, until a process has begun to end; whether it did in time."""
+    """Poll without a pause until a process has begun to end; return true if it did in time."""
     deadline = time.monotonic() + timeout_s
     while not exiting(pid):
         if time.monotonic() > deadline:

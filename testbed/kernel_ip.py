@@ -18,9 +18,7 @@ from linux import namespaces, rtnetlink
 from topologies import Fabric, NicPort
 
 PLANE_PREFIX_LEN = 64
-GATEWAY = IPv6Address(
-    "fe80::1"
-)  # hosts' name for their T0; its MAC is set for good
+GATEWAY = IPv6Address("fe80::1")  # hosts' name for their T0; its MAC is set for good
 _CONF = Path("/proc/sys/net/ipv6/conf")
 # Only frames of ours: no duplicate address detection, no solicitations, no address of the kernel's own.
 _SILENT = {"accept_dad": 0, "dad_transmits": 0, "router_solicitations": 0, "accept_ra": 0, "addr_gen_mode": 1}
