@@ -252,6 +252,7 @@ class Agent:
             "counters": asdict(endpoint.qp_counters(connection.qpn)),
             "bad_evs": self._bad_evs(connection),
             "socket_drops": self.device.drops(),
+            "refused_frames": self.device.refused(),
             "frame_drops": endpoint.drops.total(),
             "drops": asdict(endpoint.drops),
             "rss_bytes": resident_bytes(),

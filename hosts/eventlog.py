@@ -45,8 +45,7 @@ _ENUMS: dict[type[Event], dict[int, type[Enum]]] = {
     kind: {
         number: hint
         for number, field in enumerate(fields(kind))
-        if isinstance(hint := get_type_hints(kind, vars(sys.modules[kind.__module__]))[field.name], type)
-        and issubclass(hint, Enum)
+        if isinstance(hint := _hints(kind)[field.name], type) and issubclass(hint, Enum)
     }
     for kind in _KINDS
 }

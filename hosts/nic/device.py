@@ -195,6 +195,10 @@ class Device:
         """Return how many frames the kernel dropped since the last call because we read too slowly."""
         return self._receiver.drops()
 
+    def refused(self) -> int:
+        """Return how many frames full or absent links refused since the device was opened."""
+        return sum(port.counters.tx_refused for port in self.ports.values())
+
     def _resume(self, port: TransmitPort) -> None:
         queue = self._waiting.get(port.plane)  # None if the port lost its link during this turn
         while queue and port.send(queue[0]):

@@ -1,4 +1,4 @@
-"""The compiled core is the pure one, only faster; and it is never an older one than its source."""
+"""The compiled core does the same as the pure one, and it is never older than its source."""
 
 from __future__ import annotations
 

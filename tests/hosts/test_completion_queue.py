@@ -12,7 +12,7 @@ from topologies import load_fabric
 
 
 class QuietDevice:
-    """A device to which nothing happens, on a clock of its own: a turn lasts until its end, in two parts."""
+    """An idle device with a clock of its own. A turn lasts half of the time that is left."""
 
     def __init__(self) -> None:
         self.now_ns = 1_000

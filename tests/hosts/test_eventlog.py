@@ -1,4 +1,4 @@
-"""The event log on its way to the disk: nothing lost, nothing reordered, nothing kept for ever."""
+"""Writing the event log: no event is lost or reordered, and its size has a limit."""
 
 import dataclasses
 import json

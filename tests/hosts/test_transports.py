@@ -1,4 +1,4 @@
-"""Transports by name, and what queue pairs tell each other in JSON."""
+"""Transports by name, and attributes of queue pairs in JSON."""
 
 import json
 import random

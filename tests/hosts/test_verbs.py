@@ -48,7 +48,7 @@ def ends(tiny: Up) -> Iterator[tuple[End, End]]:
 
 
 def poll_both(a: End, b: End, sent: int, received: int) -> None:
-    """Lets both NICs work until their queues hold that much."""
+    """Let both NICs work until their queues have this many completions."""
     deadline = time.monotonic() + DEADLINE_S
     while len(a.cq) < sent or len(b.cq) < received:
         assert time.monotonic() < deadline, (len(a.cq), len(b.cq))
@@ -86,6 +86,15 @@ def test_a_write_out_of_bounds_fails_and_flushes_what_comes_after(ends: tuple[En
     assert a.qp.state is QpState.ERR
     assert any(type(event).__name__ == "QpError" for event in a.nic.async_events)
     assert bytes(b.memory[-50:]) == bytes(50)
+
+
+def test_a_write_to_a_region_that_is_closed_fails(ends: tuple[End, End]) -> None:
+    a, b = ends
+    b.nic.dereg_mr(b.region)
+    a.qp.post_write(1, b"x", b.region.address, b.region.rkey)
+    poll_both(a, b, sent=1, received=0)
+    assert a.cq.poll()[0].status is Status.REMOTE_ACCESS_ERROR
+    assert b.memory[0] == 0
 
 
 def test_queue_pairs_have_queues_of_their_own(tiny: Up, ends: tuple[End, End]) -> None:

@@ -1,4 +1,4 @@
-"""Agents on some hosts of a running testbed that write to one of them, commanded as experiments do."""
+"""Agents on some hosts of a running testbed that write to one of them, driven as in experiments."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from testbed.network import FabricNetwork
 from tests.support.command import Mrclab
 from topologies import fabric_text
 
-# Slow enough that the link, and no CPU, is what there is too little of.
+# Slow enough that the link is the bottleneck, and not a CPU.
 INCAST_TOPOLOGY = """
 name: incast
 planes: 2
@@ -32,17 +32,17 @@ links:
 
 @dataclass(frozen=True)
 class Incast:
-    """Who writes, each over a queue pair of its own, and who is written to."""
+    """The senders, each with a queue pair of its own, and the host that they write to."""
 
     senders: Mapping[str, RemoteAgent]
     sink: RemoteAgent
 
     def calibrate(self) -> int:
-        """Has all senders measure their base RTT; returns the largest, in ns."""
+        """Measure the base RTT of all senders. Return the largest, in ns."""
         return max(int(agent.call("calibrate")["base_rtt_ns"]) for agent in self.senders.values())
 
     def stop(self, timeout_s: float) -> list[dict[str, Any]]:
-        """Ends the streams and returns what the sink says of each, once all is delivered."""
+        """Stop the streams. Return the sink's status of each, once everything is delivered."""
         for agent in self.senders.values():
             agent.call("stop")
         for agent in self.senders.values():
@@ -55,7 +55,7 @@ class Incast:
 def incast(
     network: FabricNetwork, senders: tuple[str, ...], sink: str, config: Mapping[str, Any], plan: StreamPlan
 ) -> Iterator[Incast]:
-    """Agents, connected and ready to start."""
+    """Start agents, connected and ready to send."""
     text = fabric_text(network.fabric)
     agents: dict[str, RemoteAgent] = {}
     try:
@@ -86,7 +86,7 @@ def incast(
 
 @contextmanager
 def incast_network(directory: Path) -> Iterator[tuple[FabricNetwork, Mrclab]]:
-    """The topology above, up on the ebpf target in a prefix of its own."""
+    """Bring up the topology above on the ebpf target, under a prefix of its own."""
     (directory / "incast.yaml").write_text(INCAST_TOPOLOGY)
     names = Names.of_prefix(f"t{os.urandom(3).hex()}")
     runner = Mrclab(names)

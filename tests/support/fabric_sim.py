@@ -1,4 +1,4 @@
-"""A fabric of probes in virtual time: links that lose, CPUs that stand still, and the judge that watches."""
+"""A fabric of Clustermapper's probes in virtual time: links lose, CPUs stall, and the mapper judges."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MS = 1_000_000
 
 
 class ProbedFabric:
-    """Sends rounds, loses and delays what it is told to, and keeps what the judge says."""
+    """A fabric that loses and delays probes as it is set to, and keeps the mapper's events."""
 
     def __init__(self, fabric: Fabric, seed: int = 1, config: MapperConfig | None = None) -> None:
         self.fabric = fabric
@@ -34,7 +34,7 @@ class ProbedFabric:
                 self.loss[link] = loss
 
     def run(self, duration_ms: int, interval_ms: int = 1) -> list[MapperEvent]:
-        """Lets time pass; returns what was said meanwhile."""
+        """Let time pass and return the mapper's events of that time."""
         start = len(self.events)
         for _ in range(duration_ms // interval_ms):
             routes = self.plan.round(self._number, self.mapper.suspects(self.now))

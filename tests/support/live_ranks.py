@@ -1,4 +1,4 @@
-"""Ranks as processes on the hosts of a fabric that is up, run to the end of one job."""
+"""Ranks as processes on the hosts of a running fabric, for the length of one job."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def run_ranks(
     params: Mapping[str, Any] = ALL_REDUCE,
     timeout_s: float = 60.0,
 ) -> dict[str, int]:
-    """Runs a job, which checks its own data, on these hosts; returns all ranks' counters added up."""
+    """Run a job, which checks its own data, on these hosts. Return the sum of all ranks' counters."""
     fabric = network.fabric
     with ExitStack() as stack:
         ranks = [

@@ -1,4 +1,4 @@
-"""All ranks in one process, over channels that deliver in any order: a transport at its worst."""
+"""All ranks in one process, over channels that deliver in any order."""
 
 import random
 from collections import deque
@@ -27,10 +27,10 @@ class Put:
 
 
 class MemoryNetwork:
-    """Puts lie here until they are delivered, one at a time and in an order drawn by the seed.
+    """Puts wait here until they are delivered, one at a time and in an order drawn by the seed.
 
-    Bytes are taken from the sender's memory when they are delivered, so that an algorithm that changes them
-    too early is found out. ``fails`` puts to no avail: their sender is told so.
+    Bytes are read from the sender's memory on delivery, which reveals an algorithm that changes them too
+    early. Puts to a rank in ``dead`` fail.
     """
 
     def __init__(self, size: int, seed: int) -> None:
@@ -41,7 +41,7 @@ class MemoryNetwork:
         self.dead: set[int] = set()
 
     def move(self) -> bool:
-        """Delivers a put, or tells a sender that one is done; False where nothing is under way."""
+        """Deliver a put, or report one as done to its sender. Return False if there are none."""
         if not self.puts:
             return False
         put = self.rng.choice(self.puts)
@@ -118,7 +118,7 @@ def communicators(size: int, seed: int) -> tuple[MemoryNetwork, list[Communicato
 
 
 def drive(network: MemoryNetwork, comms: list[Communicator], algorithms: Iterable[Steps[None]]) -> None:
-    """Runs every rank's algorithm to its end, in turns drawn by the seed."""
+    """Run every rank's algorithm to its end, in turns drawn by the seed."""
     running: dict[int, tuple[Steps[None], Wait]] = {
         rank: (steps, Wait(lambda: True)) for rank, steps in enumerate(algorithms)
     }
@@ -138,7 +138,7 @@ def drive(network: MemoryNetwork, comms: list[Communicator], algorithms: Iterabl
                 if not wait.ready() and (wait.until_ns is None or network.now_ns < wait.until_ns):
                     break
                 progress = True
-                assert spin < MOST_AT_ONCE - 1, f"rank {rank} goes on without letting the channel work"
+                assert spin < MOST_AT_ONCE - 1, f"rank {rank} continues without letting the channel work"
                 try:
                     wait = next(steps)
                     running[rank] = steps, wait
@@ -151,4 +151,4 @@ def drive(network: MemoryNetwork, comms: list[Communicator], algorithms: Iterabl
             network.now_ns = max(network.now_ns + 1, min(dues))
         else:
             network.now_ns += 1000
-    raise AssertionError("not over after so many steps")
+    raise AssertionError(f"not over after {LIMIT} steps")

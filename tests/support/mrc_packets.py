@@ -1,4 +1,4 @@
-"""One frame of every kind, made by our own encoder, with what went into it: for whoever decodes MRC."""
+"""One frame of every kind, made by our own encoder, with its field values, to test decoders of MRC."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LINKTYPE_ETHERNET, LINKTYPE_SLL2 = 1, 276
 
 @dataclass(frozen=True)
 class Packet:
-    """A frame and the values of its fields, under the names that tshark prints them by."""
+    """A frame and the values of its fields, by their names in tshark."""
 
     name: str
     frame: bytes
@@ -52,7 +52,7 @@ def frame_of(
     udp_port: int = headers.UDP_PORT,
     low_half_in_udp: bool = True,
 ) -> bytes:
-    """A whole frame around the bytes from the BTH up to the ICRC."""
+    """Return a whole frame around the bytes from the BTH to the ICRC."""
     options = FrameOptions(udp_port, 64, low_half_in_udp)
     tclass = traffic_class(dscp, ecn_capable=ecn_capable)
     head, _ = prefix(PLANE, Path(ev, CONTAINER), options, tclass, UDP_LEN + len(middle) + ICRC_LEN)
@@ -62,7 +62,7 @@ def frame_of(
 
 
 def with_lengths(frame: bytes) -> bytes:
-    """The frame with lengths of both IPv6 headers and UDP that say what is there, as our switches trim."""
+    """Return the frame with correct lengths in both IPv6 headers and UDP, as our switches trim."""
     mended = bytearray(frame)
     for offset, start in ((18, INNER_OFFSET), (INNER_OFFSET + 4, UDP_OFFSET), (UDP_OFFSET + 4, UDP_OFFSET)):
         struct.pack_into(">H", mended, offset, len(frame) - start)
@@ -96,7 +96,7 @@ def data_packet(
     trimmed: int | None = None,
     mended: bool = False,
 ) -> Packet:
-    """A data packet; with `trimmed` (a DSCP) one whose payload a switch has cut off.
+    """Return a data packet; with `trimmed` (a DSCP) one whose payload a switch has cut off.
 
     Lengths are left alone, or with `mended` say what is left, which then ends with the RETH.
     """
@@ -173,7 +173,7 @@ def control_packet(
     psn: int = 0x000102,
     expert: tuple[str, ...] = (),
 ) -> Packet:
-    """A packet of a BTH and one extension header."""
+    """Return a packet of a BTH and one extension header."""
     bth = wire.Bth(opcode, dest_qpn, psn)
     dscp = DSCP.no_trim if opcode is wire.Opcode.PROBE_REQUEST else DSCP.control
     frame = frame_of(bth.pack() + extension, dscp=dscp)
@@ -188,7 +188,7 @@ def control_packet(
 
 
 def sack_packet(sack: wire.Sack, ranges: str, missing: str) -> Packet:
-    """A SACK; ranges and missing as the dissector tells them, joined by commas."""
+    """Return a SACK; ranges and missing as the dissector shows them, joined by commas."""
     probe: dict[str, int | str | bool] = (
         {"mrc.probe_id": sack.ack_psn_offset & 0xFFFF}
         if sack.probe_reply
@@ -224,7 +224,7 @@ def sack_packet(sack: wire.Sack, ranges: str, missing: str) -> Packet:
 
 
 def nack_packet(reason: wire.NackReason) -> Packet:
-    """A NACK for a reason."""
+    """Return a NACK for a reason."""
     nack = wire.Nack(reason, EV, 0x123456, 0x1111, 0x2222, 0x5, 0x7788, 0x99)
     fields: dict[str, int | str | bool] = {
         "mrc.type": 0,
@@ -245,7 +245,7 @@ def nack_packet(reason: wire.NackReason) -> Packet:
 
 
 def every_packet() -> list[Packet]:
-    """At least one packet of each opcode, with each optional header, mark and NACK reason."""
+    """Return at least one packet of each opcode, with each optional header, mark and NACK reason."""
     op = wire.Opcode
     writes = [o for o in op if o <= op.WRITE_ONLY_IMM]
     packets = [data_packet(o, 64 + i, timestamp=bool(i & 1)) for i, o in enumerate(writes)]
@@ -337,7 +337,7 @@ def every_packet() -> list[Packet]:
 
 
 def write_pcap(path: FilePath, frames: list[bytes], linktype: int = LINKTYPE_ETHERNET) -> None:
-    """A capture file of whole Ethernet frames; SLL2 as `tcpdump -i any` would have them."""
+    """Write a capture file of whole Ethernet frames, or in SLL2 as by `tcpdump -i any`."""
     with path.open("wb") as out:
         out.write(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 1 << 18, linktype))
         for number, frame in enumerate(frames):

@@ -1,4 +1,4 @@
-"""The Wireshark dissector against frames of our own encoder: every field with the value that went in."""
+"""The Wireshark dissector against frames of our own encoder: every field has the encoded value."""
 
 from pathlib import Path
 
@@ -30,7 +30,7 @@ def _tshark() -> None:
 
 
 def read(value: str, like: int | str | bool) -> int | str | bool:
-    """A printed value as the type that went in; booleans are 0 and 1 before Wireshark 4.2, then words."""
+    """Return a printed value in the type of the encoded one. Wireshark < 4.2 prints booleans as 0 and 1."""
     if isinstance(like, bool):
         return {"0": False, "1": True, "False": False, "True": True}[value]
     return int(value, 0) if isinstance(like, int) else value
@@ -147,7 +147,7 @@ def test_a_wrong_icrc_is_told(tmp_path: Path) -> None:
 
 
 def shorter(packet: Packet, length: int) -> bytes:
-    """A packet of fewer bytes whose lengths are right: cut by its sender, not by the capture."""
+    """Return a shorter packet with correct lengths: cut by its sender, not by the capture."""
     middle = packet.frame[headers.BTH_OFFSET : headers.BTH_OFFSET + length]
     return frame_of(middle, dscp=DSCP.control)
 

@@ -1,4 +1,4 @@
-"""The dissector on what a running testbed sends: nothing malformed, every header named, ICRCs good."""
+"""The dissector on a running testbed's packets: none malformed, every header shown, all ICRCs good."""
 
 import subprocess
 from collections import Counter

@@ -2,9 +2,9 @@
 --
 --   tshark -X lua_script:tools/wireshark/mrc.lua -r run.pcap
 --
--- Two protocols: `mrc_usid` takes the uSID container of an outer IPv6 destination apart, `mrc` everything from
--- the BTH to the ICRC. Layouts are those of hosts/mrc/wire.py (tables of the MRC specification, 1.0).
--- docs/wireshark.md says how to load it and what to filter for. For Wireshark 4.0 (Lua 5.2) and newer.
+-- There are two protocols: `mrc_usid` dissects the uSID container of an outer IPv6 destination, `mrc` everything
+-- from the BTH to the ICRC. Layouts are those of hosts/mrc/wire.py (tables of the MRC specification, 1.0).
+-- See docs/wireshark.md for how to load it and for filters. For Wireshark 4.0 (Lua 5.2) and newer.
 --
 -- Copyright mrclab contributors. SPDX-License-Identifier: Apache-2.0
 
@@ -13,7 +13,7 @@ set_plugin_info({
     description = "MRC (Multipath Reliable Connection) and its SRv6 uSID containers",
 })
 
--- Lua 5.3 has operators for this, Lua 5.2 a library and Wireshark one of its own; never all three.
+-- Bit operations: Lua 5.3 has operators, Lua 5.2 a library, and Wireshark its own library.
 local library = bit32 or bit
 local bxor = library and library.bxor or load("return function(a, b) return a ~ b end")()
 local band = library and library.band or load("return function(a, b) return a & b end")()
@@ -109,14 +109,14 @@ local function add_container(address, root)
     tree:append_text(#names > 0 and ": " .. table.concat(names, " > ") or ": at its end")
 end
 
--- Takes the first value of a field, that of the outer header: switches write no other.
+-- Takes the first value of a field, which is the outer header's: switches write no other header.
 local function is_trimmed_dscp(info)
     return info ~= nil and (info.value == mrc.prefs.trimmed or info.value == mrc.prefs.trimmed_lasthop)
 end
 
--- A trimmed packet's lengths may still count the payload that is gone. Wireshark would call that malformed, so
--- it gets a copy with the lengths of what is left; nil where there is nothing to mend.
-local function mended(tvb)
+-- The length fields of a trimmed packet may still include the payload that was cut off. Wireshark would call that
+-- malformed, so it gets a copy with correct lengths. Returns nil if the lengths are right.
+local function with_correct_lengths(tvb)
     local here = tvb:len() - 40
     if here < 8 or tvb(6, 1):uint() ~= 17 or tvb(4, 2):uint() <= here then
         return nil
@@ -126,11 +126,11 @@ local function mended(tvb)
         bytes:set_index(at, rshift(here, 8))
         bytes:set_index(at + 1, band(here, 0xFF))
     end
-    return bytes:tvb("Trimmed packet, lengths mended")
+    return bytes:tvb("Trimmed packet, lengths corrected")
 end
 
--- Wireshark tries the lower of two UDP ports first, and a small EV half in the source port is some service's.
--- Such ports are taken over as they turn up; what is not MRC goes back to whom it belongs.
+-- Wireshark tries the lower of the two UDP ports first, and a small EV half in the source port may be a known
+-- service. The dissector takes over such ports when they appear, and passes packets that are not MRC back.
 local udp_ports = DissectorTable.get("udp.port")
 local ours, shadowed = {}, {}
 
@@ -158,7 +158,7 @@ function usid.dissector(tvb, pinfo, tree)
             add_container(outer.range, tree)
         end
     end
-    local whole = is_trimmed_dscp(ipv6_dscp()) and mended(tvb)
+    local whole = is_trimmed_dscp(ipv6_dscp()) and with_correct_lengths(tvb)
     if whole then
         tree:add(sid_fields.untrimmed, tvb(4, 2))
         inner_ipv6:call(whole, pinfo, tree)
@@ -187,7 +187,7 @@ local f = {
     pad_count = ProtoField.uint8("mrc.bth.pad_count", "Pad count", base.DEC, nil, 0x30),
     version = ProtoField.uint8("mrc.bth.tver", "Transport version", base.DEC, nil, 0x0F),
     pkey = ProtoField.uint16("mrc.bth.pkey", "Partition key", base.HEX),
-    bth_reserved = ProtoField.uint8("mrc.bth.reserved", "Reserved (no part of the ICRC)", base.HEX),
+    bth_reserved = ProtoField.uint8("mrc.bth.reserved", "Reserved (not covered by the ICRC)", base.HEX),
     dest_qpn = ProtoField.uint24("mrc.bth.dest_qpn", "Destination QP", base.HEX),
     ack_request = ProtoField.bool("mrc.bth.a", "Ack requested", 8, nil, 0x80),
     retransmission = ProtoField.bool("mrc.bth.rtx", "Retransmission", 8, nil, 0x20),
@@ -231,11 +231,11 @@ local f = {
     seth = ProtoField.bytes("mrc.seth", "SACK Header (SETH)"),
     mark = ProtoField.uint16("mrc.sack.m", "EV mark", base.DEC, MARKS, 0x0060),
     probe_reply = ProtoField.bool("mrc.sack.pr", "Probe reply", 16, nil, 0x0002),
-    ack_psn_offset = ProtoField.int16("mrc.sack.ack_psn_offset", "PSN that triggered, from cumulative", base.DEC),
+    ack_psn_offset = ProtoField.int16("mrc.sack.ack_psn_offset", "PSN that triggered, relative to cumulative", base.DEC),
     ack_psn = ProtoField.uint24("mrc.sack.ack_psn", "PSN that triggered", base.DEC),
     cack_psn = ProtoField.uint24("mrc.sack.cack_psn", "Cumulative PSN", base.DEC),
     mpr = ProtoField.uint8("mrc.sack.mpr", "Receive window in units of 128 PSNs", base.DEC),
-    sack_offset = ProtoField.int16("mrc.sack.offset", "Bitmap starts, from cumulative", base.DEC),
+    sack_offset = ProtoField.int16("mrc.sack.offset", "Start of the bitmap, relative to cumulative", base.DEC),
     bitmap = ProtoField.uint64("mrc.sack.bitmap", "Bitmap", base.HEX),
     range = ProtoField.string("mrc.sack.range", "Received"),
     missing = ProtoField.string("mrc.sack.missing", "Missing below the newest"),
@@ -274,9 +274,9 @@ mrc.experts = { e.retransmission, e.ce, e.mark, e.trimmed, e.nack, e.fatal, e.ic
 local EV_HALVES = { { 1, "Bits 15:0 (low)", 1 }, { 2, "Bits 31:16 (high)", 2 } }
 local ICRC_CHOICES = { { 1, "Never", 1 }, { 2, "Control packets only", 2 }, { 3, "Every packet (slow)", 3 } }
 
-mrc.prefs.ports = Pref.range("UDP ports", "4791,4971", "Destination ports of MRC; 4791 is RoCEv2's, too", 65535)
+mrc.prefs.ports = Pref.range("UDP ports", "4791,4971", "Destination ports of MRC; RoCEv2 uses 4791 too", 65535)
 mrc.prefs.ev_half = Pref.enum("EV half in the UDP source port", 1, "The flow label carries the other", EV_HALVES, false)
-mrc.prefs.icrc = Pref.enum("Check ICRC", 2, "In Lua a CRC over a whole payload takes a while", ICRC_CHOICES, false)
+mrc.prefs.icrc = Pref.enum("Check ICRC", 2, "In Lua a CRC over a full payload is slow", ICRC_CHOICES, false)
 mrc.prefs.no_trim = Pref.uint("DSCP of data that must not be trimmed", 0, "DSCP, decimal")
 mrc.prefs.trimmable = Pref.uint("DSCP of data", 4, "DSCP, decimal")
 mrc.prefs.trimmable_retx = Pref.uint("DSCP of retransmissions", 8, "DSCP, decimal")
@@ -293,7 +293,7 @@ local ipv4_dscp = Field.new("ip.dsfield.dscp")
 local ipv4_ecn = Field.new("ip.dsfield.ecn")
 local udp_header = Field.new("udp")
 
--- The values of a field in this packet, the outermost first.
+-- Returns the values of a field in this packet, the outermost first.
 local function values(field)
     local found = {}
     for _, info in ipairs({ field() }) do
@@ -311,7 +311,7 @@ local function class_of(dscp)
     return nil
 end
 
--- ICRC: the RoCEv2 rule; hosts/mrc/icrc.py tells it in full.
+-- ICRC: the RoCEv2 rule; hosts/rdma/icrc.py describes it.
 
 local crc_table = {}
 for index = 0, 255 do
@@ -337,7 +337,7 @@ local function masked(text, positions)
     return text
 end
 
--- The ICRC a packet should have, or nil where headers for it are not at hand.
+-- Returns the ICRC that a packet should have, or nil if its headers are not available.
 local function expected_icrc(tvb)
     local headers = { ipv6_header() }
     local udp = { udp_header() }
@@ -370,8 +370,8 @@ local function add_icrc(tvb, tree, is_data)
     end
 end
 
--- Headers after the BTH. Each gets the range of its own bytes, whose length has been checked, and returns what
--- the Info column should say of it.
+-- Headers after the BTH. Each function gets the bytes of its header, whose length has been checked, and returns
+-- the text for the Info column.
 
 local function add_cc_word(tree, range)
     tree:add(f.cc_type, range)
@@ -392,7 +392,7 @@ local function span(first, last)
     return first == last and string.format("%d", first) or string.format("%d-%d", first, last)
 end
 
--- Runs of ones and of zeros below the highest one, as texts of PSNs. Bit i stands for PSN start + i.
+-- Returns the runs of ones, and of zeros below the highest one, as ranges of PSNs. Bit i is PSN start + i.
 local function runs(bytes, start)
     local received, missing = {}, {}
     local run_start, run_value = 0, nil
@@ -542,7 +542,7 @@ local function add_acknowledge(range, tree)
     return string.format(" MSN %d", range(1, 3):uint())
 end
 
--- What follows the BTH of a control packet, by opcode: length and how to show it.
+-- The header after the BTH of a control packet, by opcode: its length and the function that shows it.
 local CONTROL = {
     [0xD1] = { 4, add_acknowledge },
     [0xD8] = { 16, add_endpoint_request },
@@ -578,7 +578,7 @@ end
 
 local function add_ev(tvb, pinfo, tree)
     local labels = values(ipv6_flow)
-    local label = #labels > 0 and band(labels[#labels], 0xFFFF) or 0 -- over IPv4 only one half travels
+    local label = #labels > 0 and band(labels[#labels], 0xFFFF) or 0 -- over IPv4 a packet carries only one half
     local low, high = pinfo.src_port, label
     if mrc.prefs.ev_half == 2 then
         low, high = high, low
@@ -593,7 +593,7 @@ end
 local function add_data(tvb, tree, opcode, end_of_packet, is_trimmed)
     local has_timestamp = band(tvb(8, 1):uint(), 0x10) ~= 0
     local headers = BTH_LEN + METH_LEN + (has_timestamp and TSETH_LEN or 0) + RETH_LEN
-    -- A switch that trims may keep no more than up to the RETH.
+    -- A switch that trims may cut off everything after the RETH.
     local has_immediate = HAS_IMMEDIATE[opcode] and not (is_trimmed and end_of_packet == headers)
     if end_of_packet < headers + (has_immediate and IMM_LEN or 0) then
         return nil
@@ -630,7 +630,7 @@ local function add_data(tvb, tree, opcode, end_of_packet, is_trimmed)
     if length < 0 then
         return nil
     end
-    local here = math.min(length, end_of_packet - at) -- less where a snapshot length cut the frame
+    local here = math.min(length, end_of_packet - at) -- less if a snapshot length cut the frame
     if here > 0 then
         tree:add(f.payload, tvb(at, here))
     end
@@ -641,7 +641,7 @@ local function add_data(tvb, tree, opcode, end_of_packet, is_trimmed)
     return said .. string.format(" VA 0x%s, %d of %d B%s", va, length, whole, immediate)
 end
 
-local roce -- whoever had 4791 before us: Wireshark's RoCEv2
+local roce -- the dissector of port 4791 before this one: Wireshark's RoCEv2
 
 function mrc.dissector(tvb, pinfo, root)
     if not ours[pinfo.dst_port] then
@@ -658,7 +658,7 @@ function mrc.dissector(tvb, pinfo, root)
     tree:append_text(", " .. name)
 
     local ev = add_ev(tvb, pinfo, tree)
-    -- Switches write to the outer header alone.
+    -- Switches write only to the outer header.
     local dscp = values(ipv6_dscp)[1] or values(ipv4_dscp)[1]
     local ecn = values(ipv6_ecn)[1] or values(ipv4_ecn)[1]
     local class = dscp and class_of(dscp)
@@ -709,7 +709,7 @@ function mrc.dissector(tvb, pinfo, root)
     return tvb:len()
 end
 
--- Taking over 4791 from Wireshark's RoCEv2 dissector, which gets what has no MRC opcode.
+-- Take over 4791 from Wireshark's RoCEv2 dissector, which gets packets without an MRC opcode.
 
 local taken
 

@@ -1,4 +1,4 @@
-"""What the judge makes of probes, in virtual time."""
+"""Verdicts from probes, in virtual time."""
 
 import random
 
@@ -50,7 +50,7 @@ def test_a_dead_switch_is_named_and_nothing_else(topology: str, switch: str) -> 
 
 
 def test_what_was_lost_before_a_link_was_mended_is_not_held_against_it() -> None:
-    """CPUs that stand still keep probes from being judged until the link is well again."""
+    """Stalled CPUs keep probes from being judged until the link is well again."""
     sim = ProbedFabric(TINY)
     sim.run(20)
     link = "p1-t0-1:p1-t1-0"
@@ -120,7 +120,7 @@ def test_two_dead_links_are_both_named_and_no_third(data: st.DataObject) -> None
 @settings(max_examples=8, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_nothing_is_named_where_all_is_well_however_slow(seed: int) -> None:
-    """Round trips jump, and for a while nothing comes in at all; but nothing is lost."""
+    """Round trips jump, and for a while nothing arrives; but nothing is lost."""
     rng = random.Random(seed)
     stalls = sorted((rng.randrange(1_000, 3_000), rng.choice((3, 20, 200))) for _ in range(8))
 
@@ -157,7 +157,7 @@ def test_a_prober_that_hears_nothing_says_so_and_blames_nobody() -> None:
 
 
 def test_what_was_under_way_while_a_cpu_stood_still_gets_its_time_again() -> None:
-    """A switch whose CPU stands still holds all it has, for longer than a probe is waited for."""
+    """A switch whose CPU stalls holds all its frames, for longer than a probe's timeout."""
     sim = ProbedFabric(TINY)
     sim.run(20)
     link = "p0-t0-0:p0-t1-0"

@@ -1,4 +1,4 @@
-"""Which probes go where."""
+"""The plan of probes."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""Collectives are right to the bit, whatever the order in which a network delivers."""
+"""Collectives give exact results for any order of delivery."""
 
 from itertools import pairwise
 

@@ -1,4 +1,4 @@
-"""Ranks of one host put straight into one another's memory; what is for other hosts takes the network."""
+"""Ranks of one host put directly into one another's memory, and reach other hosts over the network."""
 
 from collections.abc import Collection
 

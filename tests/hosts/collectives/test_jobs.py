@@ -1,4 +1,4 @@
-"""Jobs over a network in memory: what they send arrives, is checked, and is noted."""
+"""Jobs over a network in memory: their data arrives, is checked, and is recorded."""
 
 import random
 from typing import Any

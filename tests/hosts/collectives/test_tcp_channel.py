@@ -1,4 +1,4 @@
-"""The channel over the kernel's TCP: its records over loopback addresses, and what it makes of nonsense."""
+"""The channel over the kernel's TCP: records over loopback addresses, and invalid records."""
 
 import socket
 import struct
@@ -20,7 +20,7 @@ Make = Callable[..., list[TcpChannel]]
 
 
 class Loopback:
-    """Stands in for a fabric: every port of every host has the loopback address."""
+    """A stand-in for a fabric: every port of every host has the loopback address."""
 
     planes = 2
 
@@ -30,7 +30,7 @@ class Loopback:
 
 @pytest.fixture
 def make() -> Iterator[Make]:
-    """Makes connected channels, and closes them."""
+    """Make connected channels, and close them."""
     made: list[TcpChannel] = []
 
     def channels(count: int, region_bytes: int = 1 << 20, **options: Any) -> list[TcpChannel]:

@@ -1,4 +1,4 @@
-"""Frames come out of a long wire after its delay, in order, whole."""
+"""Frames leave a long wire after its delay, whole and in order."""
 
 import pytest
 

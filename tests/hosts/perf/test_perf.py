@@ -1,4 +1,4 @@
-"""`mrclab perf`: its arithmetic on times laid out by hand, its refusals, and itself on a running testbed."""
+"""`mrclab perf`: its results for given times, its error messages, and a run on a testbed."""
 
 import json
 import re
