@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from ipaddress import IPv6Address, IPv6Network
+from ipaddress import IPv6Network
 from typing import Any
 
 import finsy as fy
@@ -76,11 +76,6 @@ class Routing:
     members: tuple[Member, ...] = ()
     groups: tuple[Group, ...] = ()
     routes: tuple[Route, ...] = ()
-
-
-def host_address(fabric: Fabric, host: str, plane: int) -> IPv6Address:
-    """Return the address that reaches a host over a plane in plain IPv6: its NIC port's. Raise KeyError."""
-    return fabric.host(host).ports[plane].address
 
 
 def routing_of(

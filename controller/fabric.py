@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 
 import finsy as fy
-import finsy.switch
 
 from controller.ecmp import EcmpRoutes
 from controller.entries import KEY_FIELDS, Drift, Entry, find_drift, switch_entries
+from controller.finsy_retry import reconnect_soon
 from controller.pipeline import Pipeline, shipped_pipeline
 from controller.reading import read_all
 from linux.errors import MrclabError
@@ -23,10 +23,6 @@ from switches.spec import RunningSwitch
 from topologies import Fabric
 
 LOGGER = logging.getLogger(__name__)
-# How long finsy lets a switch alone that it lost within 2 s: ten seconds, unless set here.
-# Switches that die and boot again quickly are what we are for, and the wait has no option of its own.
-RETRY_S = 0.1
-finsy.switch._FAIL_THROTTLE_SECS = RETRY_S
 STATIC_TABLES = tuple(KEY_FIELDS)
 
 
@@ -50,6 +46,7 @@ class FabricController:
         self._failures: dict[str, Exception] = {}
         self._changed = asyncio.Condition()
         pipeline = pipeline or shipped_pipeline()
+        reconnect_soon()
         self._controller = fy.Controller(
             fy.Switch(
                 s.name,

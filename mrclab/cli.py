@@ -13,9 +13,9 @@ from importlib.metadata import PackageNotFoundError, version
 
 from linux.errors import InputError, MrclabError
 from mrclab.logs import set_up_logging
+from switches.target import TARGETS
 
 FAILED, INTERRUPTED = 1, 130
-TARGETS = ("auto", "ebpf", "bmv2")
 
 Command = Callable[[argparse.Namespace], int]
 

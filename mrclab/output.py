@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from linux.errors import InputError, MachineError
+from testbed.running import Say
 
-Say = Callable[[str], None]
 Step = Callable[[int], None]
 
 

@@ -22,8 +22,8 @@ from experiments.measure.repetition import Repetition
 from experiments.spec.model import Scenario
 from experiments.spec.transports import Transport
 from linux.errors import InputError, MachineError
+from testbed.running import Say
 
-Say = Callable[[str], None]
 Step = Callable[[int], None]
 PR_SET_PDEATHSIG = 1
 END_TIMEOUT_S = 60.0

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Protocol
 
-from controller.fault_kinds import Fault, Moment
 from experiments.spec.transports import Transport
 from hosts.collectives.tcp_channel import MptcpMissingError, open_socket
 from linux.errors import MachineError
@@ -16,46 +14,10 @@ from testbed.frr.fabric import FrrFabric
 from testbed.frr.plan import Timers
 from testbed.lab import Lab
 from testbed.mptcp import announce_ports
-from testbed.network import FabricNetwork
+from testbed.running import RunningFabric
 from topologies import Fabric
 
 KERNEL_KINDS = ("tcp", "mptcp")
-
-
-class FaultMaker(Protocol):
-    """Makes and undoes faults: testbed.faults for switches, testbed.frr.faults for routers."""
-
-    def prepare(self, fault: Fault) -> None:
-        """Get ready what a fault will need."""
-
-    def apply(self, fault: Fault) -> Moment:
-        """Make a fault."""
-
-    def undo(self, where: str) -> Moment:
-        """Undo the fault of a place."""
-
-    def forget(self, where: str) -> None:
-        """Take a fault as undone: its switch lost it when it ended."""
-
-
-class RunningFabric(Protocol):
-    """What a repetition needs of a fabric that is up."""
-
-    @property
-    def network(self) -> FabricNetwork:
-        """Return namespaces and cables."""
-
-    @property
-    def fabric(self) -> Fabric:
-        """Return the model of it."""
-
-    @property
-    def faults(self) -> FaultMaker:
-        """Return what breaks it."""
-
-    @property
-    def target_name(self) -> str:
-        """Return what runs the switches; empty for routers."""
 
 
 def bring_up(

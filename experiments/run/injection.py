@@ -8,9 +8,9 @@ from typing import cast
 
 from controller.fault_kinds import Direction, Fault, Moment
 from experiments.measure.faults import FaultRecord
-from experiments.run.fabrics import FaultMaker
 from experiments.spec.fault_schedule import PlannedFault
 from experiments.spec.faults import BUSIEST
+from testbed.faults.registry import Faults
 
 Note = Callable[[PlannedFault, int, bool], None]
 
@@ -29,7 +29,7 @@ class Injector:
     place that a fault on the busiest link breaks. Call ``undo_all`` whatever happened.
     """
 
-    def __init__(self, faults: FaultMaker, note: Note = lambda fault, t_ns, undone: None) -> None:
+    def __init__(self, faults: Faults, note: Note = lambda fault, t_ns, undone: None) -> None:
         self._faults = faults
         self._note = note
         self._made: list[_Made | FaultRecord | None] = []

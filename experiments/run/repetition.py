@@ -23,7 +23,6 @@ from experiments.run.drivers.driver import Collected, Driver, Setting
 from experiments.run.drivers.mesh import MeshDriver
 from experiments.run.drivers.ranks import RankDriver
 from experiments.run.drivers.spray import SprayDriver
-from experiments.run.fabrics import RunningFabric
 from experiments.run.fault_run import FaultRun, SequenceSource, TimedSource
 from experiments.run.injection import Injector
 from experiments.run.link_meter import LinkMeter
@@ -41,12 +40,12 @@ from experiments.spec.transports import Transport
 from experiments.spec.workloads import AGENT_KINDS
 from hosts.remote import RemoteAgent
 from switches.capabilities import capabilities_of
+from testbed.running import RunningFabric, Say
 
 BUSIEST_NS = 200_000_000  # before the measurement, of which half is looked at
 MOST_LATE_NS = 50_000_000  # of a fault: a run with one that came later is not the one that was asked for
 
 DRIVERS: dict[str, Callable[[Setting], Driver]] = {"spray": SprayDriver, "mesh": MeshDriver}
-Say = Callable[[str], None]
 Step = Callable[[], None]
 
 

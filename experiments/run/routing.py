@@ -14,12 +14,12 @@ from typing import NamedTuple
 from controller.detection import Detection, DetectionSchedule
 from controller.thread import ControllerThread
 from experiments.measure.evidence import RouteChange
-from experiments.run.fabrics import RunningFabric
 from experiments.spec.fault_schedule import PlannedFault
 from experiments.spec.transports import Transport
 from testbed.frr.fabric import FrrFabric
 from testbed.frr.watch import RouteWatch
 from testbed.lab import Lab
+from testbed.running import RunningFabric
 from topologies import Fabric
 
 SILENCING = ("blackhole", "carrier", "switch-death", "switch-reboot", "plane-death")

@@ -9,10 +9,10 @@ from typing import Self
 from controller.fault_kinds import Moment
 from experiments.measure.validity import SWITCH_PREFIX
 from experiments.run.captures.recorder import Recorder
-from experiments.run.fabrics import RunningFabric
 from linux.errors import SwitchError
 from linux.process_deaths import Death, DeathWatch
 from testbed.lab import Lab
+from testbed.running import RunningFabric
 
 DEATH_TIMEOUT_S = 5.0
 

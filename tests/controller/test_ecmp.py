@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from controller.ecmp import Group, Routing, host_address, read_routing, routing_of, updates
+from controller.ecmp import Group, Routing, read_routing, routing_of, updates
 from controller.fabric import FabricController
 from linux.errors import InputError
 from switches.spec import RunningSwitch
@@ -22,7 +22,7 @@ def routing(switch: str, *withdrawn: str, **weights: int) -> Routing:
 def test_a_t0_has_a_port_for_each_of_its_hosts_and_a_group_for_each_other_rack() -> None:
     held = routing("p1-t0-1")
     where = {r.prefix: (r.port, r.group) for r in held.routes}
-    own = {f"{host_address(FABRIC, f'h{i}', 1)}/128" for i in (2, 3)}
+    own = {f"{FABRIC.host(f'h{i}').ports[1].address}/128" for i in (2, 3)}
     assert {p for p, (port, _) in where.items() if port is not None} == own
     assert {group for port, group in where.values() if port is None} == {1, 3}
     ups = tuple((FABRIC.switch("p1-t0-1").port_to(f"p1-t1-{i}").number, 1) for i in (0, 1))
@@ -34,7 +34,7 @@ def test_a_t1_has_one_way_to_each_host_and_no_groups() -> None:
     t1, held = FABRIC.switch("p0-t1-1"), routing("p0-t1-1")
     assert held.groups == ()
     assert {r.prefix: r.port for r in held.routes} == {
-        f"{host_address(FABRIC, h.name, 0)}/128": t1.port_to(f"p0-t0-{h.rack}").number for h in FABRIC.hosts
+        f"{h.ports[0].address}/128": t1.port_to(f"p0-t0-{h.rack}").number for h in FABRIC.hosts
     }
 
 

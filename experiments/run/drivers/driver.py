@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 from experiments.measure.evidence import Sample
-from experiments.run.fabrics import RunningFabric
 from experiments.spec.model import Scenario
 from experiments.spec.placement import Placement
 from experiments.spec.transports import Transport
 from hosts.remote import RemoteAgent
+from testbed.running import RunningFabric
 
 
 @dataclass(frozen=True, slots=True)
