@@ -19,7 +19,7 @@ PAPER = "losses a second: 9.2e5 at 3.4 min, 1.5e4 at 4.4, 4.9e3 at 5.9, 1.2e3 to
 
 
 def judge(result: Mapping[str, Any]) -> Verdict:
-    """The last third has few of the losses of the first, and a sender without EV health goes on losing."""
+    """Check that few losses are left in the last third, and that a sender without EV health keeps losing."""
     end = duration_us(result)
     first = lost_between(result, "mrc", 0, end / 3)
     last = lost_between(result, "mrc", end * 2 / 3, end)

@@ -11,7 +11,7 @@ PAPER = "4.2 flaps of T0-T1 links a minute on average, 13 at most, over 250 minu
 
 
 def judge(result: Mapping[str, Any]) -> Verdict:
-    """The tail of the step times stays near their median."""
+    """Check that the tail of the step times stays near their median."""
     usual = median(result, "mrc", "step_us")
     return all_hold(
         [

@@ -13,7 +13,7 @@ SETTLE_US = 300_000
 
 
 def judge(result: Mapping[str, Any]) -> Verdict:
-    """A dip while the links are down, and none after."""
+    """Look for a dip while the links are down, and none after."""
     usual = rate_between(result, "mrc", 0, DOWN_US, 100_000)
     down = rate_between(result, "mrc", DOWN_US + SETTLE_US, UP_US, 100_000)
     back = rate_between(result, "mrc", UP_US + SETTLE_US, UP_US + 5 * SETTLE_US, 100_000)

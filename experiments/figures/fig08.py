@@ -24,7 +24,7 @@ BLIP_US = 300_000
 
 
 def judge(result: Mapping[str, Any]) -> Verdict:
-    """The losses come at once, few after, and none with the reboot; the rate holds."""
+    """Check that losses come at once, few after, and none with the reboot, and that the rate holds."""
     end = duration_us(result)
     blip = lost_between(result, "mrc", DEAD_US, DEAD_US + BLIP_US)
     later = lost_between(result, "mrc", BACK_US, end)

@@ -25,7 +25,7 @@ SETTLE_US = 500_000
 
 
 def judge(result: Mapping[str, Any]) -> Verdict:
-    """The first flow's other links carry more from then on, for MRC; both flows have their rates."""
+    """Check that the first flow's other links carry more from then on, and that both have their rates."""
     workload = result["parameters"]["workload"]
     begin, end = workload["second_at_ns"] / 1e3, duration_us(result)
     asked = (workload["rate_bps"] + workload["second_rate_bps"]) / 1e6
@@ -41,7 +41,7 @@ def judge(result: Mapping[str, Any]) -> Verdict:
 
 
 def moved(result: Mapping[str, Any], transport: str) -> float | None:
-    """What links that only the first flow can take carry with the second flow, over what they did before."""
+    """Return what links of the first flow alone carry with the second flow, over what they did before."""
     begin = result["parameters"]["workload"]["second_at_ns"] / 1e3
     end = duration_us(result)
     before = _carried(result, transport, 0, begin)
@@ -49,7 +49,7 @@ def moved(result: Mapping[str, Any], transport: str) -> float | None:
 
 
 def _carried(result: Mapping[str, Any], transport: str, begin_us: float, end_us: float) -> float | None:
-    """The median over repetitions and bins of the bytes of all metered links."""
+    """Return the median over repetitions and bins of the bytes of all metered links."""
     found: list[float] = []
     for series in result["transports"].get(transport, {}).get("links", ()):
         total = np.sum(list(series["bytes"].values()), axis=0)

@@ -21,7 +21,7 @@ ROCE = ("rocev2", "rocev2-16qp")
 
 
 def judge(result: Mapping[str, Any]) -> Verdict:
-    """What MRC keeps at the largest size, and by how much it leads at every size from the second on."""
+    """Check what MRC keeps at the largest size, and its lead at every size from the second on."""
     # The paper at 16 GB: keeps 0.90 and 0.40, leads 1.58 and 4.7 times.
     return judge_losses(
         result, keeps={"0.1%": 0.7, "1%": 0.25}, leads={"0.1%": 1.3, "1%": 2.0}, roce_at_most=0.5
@@ -51,20 +51,20 @@ def judge_losses(
 
 
 def kept(result: Mapping[str, Any], transport: str, loss: str, sizes: Sequence[str]) -> float | None:
-    """Bandwidth at the largest size under loss, over that without."""
+    """Return the bandwidth at the largest size under loss, over that without."""
     clean, lossy = _times(result, transport), _times(result, f"{transport}-{loss}")
     return ratio(clean.get(_last(sizes)), lossy.get(_last(sizes)))
 
 
 def lead(result: Mapping[str, Any], transport: str, loss: str, sizes: Sequence[str]) -> float | None:
-    """The least, over these sizes, of MRC's bandwidth under loss over the other's."""
+    """Return the least, over these sizes, of MRC's bandwidth under loss over the other's."""
     mrc, other = _times(result, f"mrc-{loss}"), _times(result, f"{transport}-{loss}")
     found = [ratio(other.get(size), mrc.get(size)) for size in sizes]
     return None if not found or None in found else min(f for f in found if f is not None)
 
 
 def _times(result: Mapping[str, Any], transport: str) -> dict[str, float]:
-    """The mean time of an operation by size, which nccl-tests states bandwidth by: stalls count in full."""
+    """Return the mean time of an operation by size, as nccl-tests does: stalls count in full."""
     return mean_by_size(result, transport, "time_us")
 
 

@@ -22,8 +22,8 @@ def judge(result: Mapping[str, Any]) -> Verdict:
 
 
 def judge_incast(result: Mapping[str, Any], mrc: str, others: list[str]) -> Verdict:
-    """That MRC's victim has ``VICTIM`` of its NIC and no less than that of each of ``others`` (3 % of header
-    more are MRC's), and that the slowest of its incast has ``FAIR`` of the fastest."""
+    """Check that MRC's victim has ``VICTIM`` of its NIC and no less than that of each of ``others`` (3 % of
+    header more are MRC's), and that the slowest of its incast has ``FAIR`` of the fastest."""
     found = flows(result, mrc)
     victim = found[-1] if found else None
     checks = [

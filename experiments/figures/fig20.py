@@ -23,7 +23,7 @@ def judge(result: Mapping[str, Any]) -> Verdict:
 
 
 def least_even(result: Mapping[str, Any], transport: str) -> float | None:
-    """The slowest flow over the fastest, at the repetition where that is least."""
+    """Return the slowest flow over the fastest, at the repetition where that is least."""
     samples = result["transports"].get(transport, {}).get("samples", ())
     found = [evenness(sample["metrics"].get("flow_mbps", ())) for sample in samples]
     return min((f for f in found if f is not None), default=None)

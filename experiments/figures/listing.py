@@ -1,4 +1,4 @@
-"""Which figures have a judge, found without importing any of them."""
+"""The list of figures that have a judge, found without importing any of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _NOT_FIGURES = ("__init__.py", "verdict.py", "listing.py")
 
 
 def require_figure(figure: str) -> None:
-    """Raises InputError where there is no such module."""
+    """Raise InputError where there is no such module."""
     known = sorted(
         f.name.removesuffix(".py")
         for f in files("experiments.figures").iterdir()

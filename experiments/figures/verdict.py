@@ -1,4 +1,4 @@
-"""What a judge says, and the readings of a result that judges share.
+"""Verdicts of judges, and the readings of a result that judges share.
 
 Shapes are judged, not absolute values: everything is a ratio to a value of the same run without faults, or
 to another transport's, with the tolerance stated in the check.
@@ -28,7 +28,7 @@ class Check:
     holds: bool | None
 
     def to_dict(self) -> dict[str, Any]:
-        """As it goes into result.json."""
+        """Return it as it goes into result.json."""
         return {"asked": self.asked, "found": self.found, "holds": self.holds}
 
 
@@ -36,7 +36,7 @@ class Check:
 class Verdict:
     """Whether a claim holds: all checks must. One that cannot be told leaves the claim open.
 
-    ``notes`` say why a claim may not hold at this scale; they are told where it does not.
+    ``notes`` say why a claim may not hold at this scale; the verdict has them where it does not.
     """
 
     checks: tuple[Check, ...]
@@ -45,13 +45,13 @@ class Verdict:
 
     @property
     def holds(self) -> bool | None:
-        """Whether it does."""
+        """The verdict: True, False, or None where it cannot be told."""
         if any(check.holds is False for check in self.checks):
             return False
         return None if not self.checks or any(check.holds is None for check in self.checks) else True
 
     def to_dict(self) -> dict[str, Any]:
-        """As it goes into result.json: ``because`` is one line of all that was found."""
+        """Return it as it goes into result.json: ``because`` is one line of all that was found."""
         failing = [check for check in self.checks if check.holds is not True]
         found = [f"{check.asked}: {check.found}" for check in failing or self.checks]
         because = "; ".join([*found, *(self.notes if self.holds is False else ())])
@@ -64,7 +64,7 @@ class Verdict:
 
 
 def judge(figure: str, result: Mapping[str, Any]) -> dict[str, Any]:
-    """The verdict of a figure's module on a result, for its ``verdict``. Raises InputError on no module."""
+    """Return the verdict of a figure's judge on a result. Raises InputError where there is no such judge."""
     require_figure(figure)
     module = import_module(f"experiments.figures.{figure}")
     verdict: Verdict = module.judge(result)
@@ -72,37 +72,37 @@ def judge(figure: str, result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def median(result: Mapping[str, Any], transport: str, metric: str) -> float | None:
-    """The median of a metric over all repetitions; None where the run has none."""
+    """Return the median of a metric over all repetitions; None where the run has none."""
     summary = result["transports"].get(transport, {}).get("summary", {}).get(metric)
     return summary["p50"] if summary else None
 
 
 def quantile(result: Mapping[str, Any], transport: str, metric: str, rank: str) -> float | None:
-    """Another figure of a metric's summary, such as ``p90``."""
+    """Return another figure of a metric's summary, such as ``p90``."""
     summary = result["transports"].get(transport, {}).get("summary", {}).get(metric)
     return summary[rank] if summary else None
 
 
 def at_least(asked: str, value: float | None, limit: float, unit: str = "") -> Check:
-    """A value that must not be below a limit."""
+    """Check a value that must not be below a limit."""
     found = "not measured" if value is None else f"{value:.3g}{unit} (at least {limit:g}{unit})"
     return Check(asked, found, None if value is None else value >= limit)
 
 
 def at_most(asked: str, value: float | None, limit: float, unit: str = "") -> Check:
-    """A value that must not be above a limit."""
+    """Check a value that must not be above a limit."""
     found = "not measured" if value is None else f"{value:.3g}{unit} (at most {limit:g}{unit})"
     return Check(asked, found, None if value is None else value <= limit)
 
 
 def about(asked: str, value: float | None, wanted: float, tolerance: float) -> Check:
-    """A value within ``tolerance`` of one that is wanted."""
+    """Check a value that must be within ``tolerance`` of one that is wanted."""
     found = "not measured" if value is None else f"{value:.3g} ({wanted:.3g} +- {tolerance:g})"
     return Check(asked, found, None if value is None else abs(value - wanted) <= tolerance)
 
 
 def ratio(a: float | None, b: float | None) -> float | None:
-    """``a`` over ``b``; None where that means nothing."""
+    """Return ``a`` over ``b``; None where that means nothing."""
     return None if a is None or not b else a / b
 
 
@@ -110,8 +110,8 @@ Floats = npt.NDArray[np.float64]
 
 
 def rates_mbps(result: Mapping[str, Any], transport: str, bin_us: float) -> list[tuple[Floats, Floats]]:
-    """Of each repetition: the starts of bins of that width (us from the measurement's start) and the rate
-    delivered in each, in Mbit/s. Whole bins only."""
+    """Return, for each repetition, the starts of bins of that width (us from the measurement's start) and the
+    rate delivered in each, in Mbit/s. Whole bins only."""
     found = []
     for series in result["transports"][transport]["series"]:
         size = max(1, round(bin_us / series["bin_us"]))
@@ -127,7 +127,7 @@ def rates_mbps(result: Mapping[str, Any], transport: str, bin_us: float) -> list
 def rate_between(
     result: Mapping[str, Any], transport: str, begin_us: float, end_us: float, bin_us: float = 20_000
 ) -> float | None:
-    """The median rate, Mbit/s, of the bins that lie between two times, over all repetitions."""
+    """Return the median rate, Mbit/s, of the bins that lie between two times, over all repetitions."""
     values = [
         rates[(starts >= begin_us) & (starts + bin_us <= end_us)]
         for starts, rates in rates_mbps(result, transport, bin_us)
@@ -139,7 +139,7 @@ def rate_between(
 def lowest_between(
     result: Mapping[str, Any], transport: str, begin_us: float, end_us: float, bin_us: float = 200_000
 ) -> float | None:
-    """The lowest rate, Mbit/s, of a bin between two times: the median over the repetitions."""
+    """Return the lowest rate, Mbit/s, of a bin between two times: the median over the repetitions."""
     lows = []
     for starts, rates in rates_mbps(result, transport, bin_us):
         inside = rates[(starts >= begin_us) & (starts + bin_us <= end_us)]
@@ -149,7 +149,7 @@ def lowest_between(
 
 
 def lost_between(result: Mapping[str, Any], transport: str, begin_us: float, end_us: float) -> float | None:
-    """Packets taken for lost between two times: the mean over the repetitions."""
+    """Return the packets taken for lost between two times: the mean over the repetitions."""
     counts = []
     for series in result["transports"].get(transport, {}).get("series", ()):
         lost = np.asarray(series["lost"])
@@ -159,17 +159,17 @@ def lost_between(result: Mapping[str, Any], transport: str, begin_us: float, end
 
 
 def duration_us(result: Mapping[str, Any]) -> float:
-    """How long the workload's measurement lasts."""
+    """Return how long the workload's measurement lasts, us."""
     return float(result["parameters"]["workload"]["duration_ns"]) / 1e3
 
 
 def usual_mbps(result: Mapping[str, Any], transport: str, before_us: float) -> float | None:
-    """The median rate before the first fault."""
+    """Return the median rate before the first fault."""
     return rate_between(result, transport, 0, before_us)
 
 
 def rate_holds(result: Mapping[str, Any], transport: str, before_us: float, limit: float) -> Check:
-    """That no bin of 200 ms after ``before_us`` falls below ``limit`` times the median rate before it.
+    """Check that no bin of 200 ms after ``before_us`` falls below ``limit`` times the median rate before it.
 
     The bins are as wide as the paper's. Of several repetitions the median of their lowest counts.
     """
@@ -179,7 +179,7 @@ def rate_holds(result: Mapping[str, Any], transport: str, before_us: float, limi
 
 
 def mean_by_size(result: Mapping[str, Any], transport: str, metric: str) -> dict[str, float]:
-    """Means of a metric that is swept over sizes, by size, the smallest first."""
+    """Return the means of a metric that is swept over sizes, by size, the smallest first."""
     summary = result["transports"].get(transport, {}).get("summary", {})
     found: dict[str, float] = {}
     for name, row in summary.items():
@@ -190,7 +190,7 @@ def mean_by_size(result: Mapping[str, Any], transport: str, metric: str) -> dict
 
 
 def nic_mbps(result: Mapping[str, Any]) -> float:
-    """What a NIC's links carry in all, Mbit/s, of the scenario's topology."""
+    """Return what a NIC's links carry together, Mbit/s, in the scenario's topology."""
     parameters = result["parameters"]
     text, where = parameters["topology"], parameters["topology_where"]
     fabric = build_fabric(text, where) if where else load_fabric(text)
@@ -198,17 +198,17 @@ def nic_mbps(result: Mapping[str, Any]) -> float:
 
 
 def flows(result: Mapping[str, Any], transport: str) -> list[float]:
-    """The median rate of every flow over the repetitions, Mbit/s, in the order of the placement."""
+    """Return the median rate of every flow over the repetitions, Mbit/s, in the order of the placement."""
     samples = result["transports"].get(transport, {}).get("samples", ())
     rows = [s["metrics"]["flow_mbps"] for s in samples if "flow_mbps" in s["metrics"]]
     return [float(v) for v in np.median(np.array(rows), axis=0)] if rows else []
 
 
 def evenness(rates: Sequence[float]) -> float | None:
-    """The slowest flow over the fastest."""
+    """Return the slowest flow over the fastest."""
     return ratio(min(rates), max(rates)) if rates else None
 
 
 def all_hold(checks: Sequence[Check]) -> Verdict:
-    """A verdict of these checks."""
+    """Return a verdict of these checks."""
     return Verdict(tuple(checks))

@@ -1,4 +1,4 @@
-"""One scale for all stamps: how far CLOCK_REALTIME is ahead of CLOCK_MONOTONIC, and how surely we know it.
+"""One scale for all stamps: by how much CLOCK_REALTIME is ahead of CLOCK_MONOTONIC, and the error of that.
 
 A capture stamps in CLOCK_REALTIME, everything else in CLOCK_MONOTONIC. Linux steers both with the same
 rate, so their difference is constant unless somebody sets the clock; it is measured at the start and the
@@ -32,12 +32,12 @@ class OffsetSample:
     error_ns: int
 
     def to_dict(self) -> dict[str, int]:
-        """As it goes into clock.json."""
+        """Return it as it goes into recording.json."""
         return {"at_ns": self.at_ns, "offset_ns": self.offset_ns, "error_ns": self.error_ns}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> OffsetSample:
-        """The inverse of ``to_dict``."""
+        """Return the sample that ``to_dict`` described."""
         return cls(int(data["at_ns"]), int(data["offset_ns"]), int(data["error_ns"]))
 
 
@@ -46,7 +46,7 @@ def measure_offset(
     monotonic_ns: Callable[[], int] = time.monotonic_ns,
     realtime_ns: Callable[[], int] = time.time_ns,
 ) -> OffsetSample:
-    """Reads monotonic, realtime, monotonic many times over and keeps the tightest triple (about a
+    """Read monotonic, realtime, monotonic many times over and keep the tightest triple (about a
     millisecond).
 
     The realtime reading fell somewhere between the two monotonic ones, so half their distance bounds the
@@ -65,7 +65,7 @@ def measure_offset(
 
 @dataclass(frozen=True, slots=True)
 class ClockMap:
-    """Turns CLOCK_REALTIME stamps into CLOCK_MONOTONIC ones.
+    """A map from CLOCK_REALTIME stamps to CLOCK_MONOTONIC ones.
 
     Needs one sample at least; more must be in order of time. Outside the samples the nearest one holds.
     """
@@ -81,11 +81,11 @@ class ClockMap:
 
     @classmethod
     def of(cls, samples: Sequence[OffsetSample]) -> ClockMap:
-        """A map over these samples, put in order."""
+        """Return a map over these samples, put in order."""
         return cls(tuple(sorted(samples, key=lambda sample: sample.at_ns)))
 
     def to_monotonic(self, realtime_ns: IntArray) -> IntArray:
-        """Monotonic ns of an array of realtime ns. Exact integers but for the interpolated part."""
+        """Return monotonic ns of an array of realtime ns. Exact integers but for the interpolated part."""
         base = self.samples[0].offset_ns
         at = np.array([s.at_ns + s.offset_ns for s in self.samples], dtype=np.int64)
         extra = np.array([s.offset_ns - base for s in self.samples], dtype=np.float64)
@@ -95,7 +95,7 @@ class ClockMap:
         return monotonic
 
     def error_ns(self, monotonic_ns: int) -> int:
-        """The bound of the conversion's error near a moment: that of the measurements and what changed."""
+        """Return the bound of the conversion's error near a moment: the measurements' and any change."""
         after = next(
             (i for i, s in enumerate(self.samples) if s.at_ns >= monotonic_ns), len(self.samples) - 1
         )
@@ -111,5 +111,5 @@ class ClockMap:
 
     @property
     def stepped(self) -> bool:
-        """Whether somebody set the clock between two measurements."""
+        """True if somebody set the clock between two measurements."""
         return self.max_change_ns > STEP_NS

@@ -13,7 +13,7 @@ from typing import Any
 from linux.errors import InputError
 
 EVENTS_LOST = "mrc:log:events_lost"
-"""A log's last line where events are missing. Whoever has the log made is told as well."""
+"""The name of a log's last line where events are missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,14 +25,14 @@ class Event:
     fields: Mapping[str, Any]
 
     def int_field(self, key: str) -> int | None:
-        """A whole-number field, or None where it is missing or something else."""
+        """Return a whole-number field, or None where it is missing or something else."""
         value = self.fields.get(key)
         return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 @dataclass(frozen=True)
 class EventLog:
-    """Events in order of time. Names that the analysis does not know are kept and do no harm."""
+    """Events in order of time. Names that the analysis does not know are kept."""
 
     events: tuple[Event, ...]
 
@@ -44,21 +44,21 @@ class EventLog:
         return {name: tuple(group) for name, group in groups.items()}
 
     def of(self, name: str) -> tuple[Event, ...]:
-        """All events of that name, in order of time."""
+        """Return all events of that name, in order of time."""
         return self._by_name.get(name, ())
 
     def between(self, name: str, start_ns: int, end_ns: int) -> tuple[Event, ...]:
-        """The events of that name with start <= t < end."""
+        """Return the events of that name with start <= t < end."""
         return tuple(event for event in self.of(name) if start_ns <= event.t_ns < end_ns)
 
     @classmethod
     def of_events(cls, events: Iterable[Event]) -> EventLog:
-        """A log of these events, put in order."""
+        """Return a log of these events, put in order."""
         return cls(tuple(sorted(events, key=lambda event: event.t_ns)))
 
 
 def load_events(path: Path | str) -> EventLog:
-    """Reads a log. A last line without its end (an agent that was killed) is left out.
+    """Read a log. A last line without its end (an agent that was killed) is left out.
 
     Raises InputError, with the line, on anything else that is not an event.
     """
@@ -72,7 +72,7 @@ def load_events(path: Path | str) -> EventLog:
 
 
 def parse_events(lines: Sequence[str], where: str) -> EventLog:
-    """The events of these lines, the first of which is the header; ``where`` names them in errors."""
+    """Return the events of these lines, the first of which is the header; ``where`` names them in errors."""
     if not lines:
         return EventLog(())
     try:

@@ -1,4 +1,4 @@
-"""What was broken and when: the fault log, and the seeded choice of links to break."""
+"""Records of faults: what was broken and when, the fault log, and the seeded choice of links to break."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class FaultRecord:
         return (self.t_after_ns - self.t_before_ns + 1) // 2
 
     def breaks(self, path: Path) -> bool:
-        """Whether data on this path meets the fault."""
+        """Return True if data on this path meets the fault."""
         ends = (f"{node}-eth{path.plane}" for node in (path.nodes[0], path.nodes[-1]))
         if self.where in (*path.nodes, *ends, f"p{path.plane}"):
             return True
@@ -55,23 +55,23 @@ class FaultRecord:
         return up == (self.direction == "up")
 
     def to_dict(self) -> dict[str, Any]:
-        """As it goes into faults.json and into a trial's ``fault``."""
+        """Return it as it goes into faults.json and into a trial's ``fault``."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> FaultRecord:
-        """The inverse of ``to_dict``. Raises KeyError or TypeError on something else."""
+        """Return the record that ``to_dict`` described. Raises KeyError or TypeError on something else."""
         return cls(**data)
 
 
 def save_faults(path: FilePath | str, faults: Sequence[FaultRecord]) -> None:
-    """Writes the fault log."""
+    """Write the fault log."""
     text = json.dumps([fault.to_dict() for fault in faults], indent=2)
     FilePath(path).write_text(text + "\n", encoding="utf-8")
 
 
 def load_faults(path: FilePath | str) -> tuple[FaultRecord, ...]:
-    """Reads a fault log. Raises InputError on anything else."""
+    """Read a fault log. Raises InputError on anything else."""
     try:
         entries = json.loads(FilePath(path).read_text(encoding="utf-8"))
         return tuple(FaultRecord.from_dict(entry) for entry in entries)
@@ -80,7 +80,7 @@ def load_faults(path: FilePath | str) -> tuple[FaultRecord, ...]:
 
 
 def fabric_links_between(fabric: Fabric, src: str, dst: str) -> tuple[str, ...]:
-    """The T0-T1 links on any path from one host to the other, in the fabric's order."""
+    """Return the T0-T1 links on any path from one host to the other, in the fabric's order."""
     on_path = {link for path in fabric.paths(src, dst) for link in path.links}
     return tuple(link.name for link in fabric.links if link.kind == "fabric" and link.name in on_path)
 

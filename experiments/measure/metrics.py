@@ -1,4 +1,4 @@
-"""From the samples of all ranks to the metrics of a repetition. Pure: arrays in, numbers out.
+"""Metrics of a repetition from the samples of all ranks. Pure: arrays in, numbers out.
 
 A metric is a name with its unit as suffix and the values of one repetition: one value, or one for each
 operation, step, fault or message. Times are CLOCK_MONOTONIC ns before they become metrics.
@@ -31,7 +31,7 @@ MIN_BASELINE = 20
 
 
 def size_text(size_bytes: int) -> str:
-    """``1 MiB``, ``64 KiB``, ``100 B``: as metrics have it in their names."""
+    """Return a size as metrics have it in their names: ``1MiB``, ``64KiB``, ``100B``."""
     for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if size_bytes >= scale and size_bytes % scale == 0:
             return f"{size_bytes // scale}{unit}"
@@ -39,8 +39,8 @@ def size_text(size_bytes: int) -> str:
 
 
 def collective_metrics(kind: str, ranks: RankSamples) -> Metrics:
-    """``time_us``, ``algbw_gbps`` and ``busbw_gbps`` by size: an operation lasts until its last rank is done,
-    from when its first rank left the barrier."""
+    """Return ``time_us``, ``algbw_gbps`` and ``busbw_gbps`` by size: an operation lasts until its last rank
+    is done, from when its first rank left the barrier."""
     n = len(ranks)
     found: Metrics = {}
     sizes, starts, ends = (np.array([r[key] for r in ranks]) for key in ("bytes", "start_ns", "end_ns"))
@@ -56,8 +56,8 @@ def collective_metrics(kind: str, ranks: RankSamples) -> Metrics:
 
 
 def training_metrics(ranks: RankSamples, compute_ns: int) -> Metrics:
-    """``step_us`` from the first rank's start to the last one's end, ``comm_us`` the part behind computing,
-    and ``stalled_us``: by how much a step's communication exceeds the usual (the median)."""
+    """Return ``step_us`` from the first rank's start to the last one's end, ``comm_us`` the part behind
+    computing, and ``stalled_us``: by how much a step's communication exceeds the usual (the median)."""
     starts, computed, ends = (np.array([r[k] for r in ranks]) for k in ("start_ns", "computed_ns", "end_ns"))
     if not starts.size:
         return {}
@@ -74,7 +74,7 @@ def training_metrics(ranks: RankSamples, compute_ns: int) -> Metrics:
 
 
 def request_metrics(ranks: RankSamples, measure_ns: int) -> Metrics:
-    """``latency_us`` of every request sent after the warm-up."""
+    """Return ``latency_us`` of every request sent after the warm-up."""
     sent, answered = ranks[0]["sent_ns"], ranks[0]["answered_ns"]
     sent = sent[: len(answered)]
     took = (answered - sent)[sent >= measure_ns]
@@ -162,7 +162,7 @@ def late_messages(posted: Ints, arrived: Ints, fault_ns: int, stop_ns: int) -> t
 def delivered_series(
     ranks: RankSamples, measure_ns: int, begin_ns: int, end_ns: int, bin_ns: int
 ) -> dict[str, Any]:
-    """Bytes delivered to all ranks, and packets that they took for lost, in each bin from ``begin_ns`` on.
+    """Return the bytes delivered to all ranks, and packets taken for lost, in each bin from ``begin_ns`` on.
 
     ``start_us`` is relative to the measurement's start. Between two samples of a rank its bytes are taken as
     coming evenly.

@@ -34,7 +34,7 @@ _ICRC = 4
 
 
 def file_header(snaplen: int, linktype: int) -> bytes:
-    """The header of a pcap file with nanoseconds, version 2.4, little-endian."""
+    """Return the header of a pcap file with nanoseconds, version 2.4, little-endian."""
     return struct.pack("<IHHiIII", _MAGIC_NANO, 2, 4, 0, 0, snaplen, linktype)
 
 
@@ -228,7 +228,7 @@ def open_records(data: bytes, where: str) -> Records:
 
 
 def _walk(data: bytes, order: str) -> tuple[npt.NDArray[np.int64], bool]:
-    """The offset of every whole record, and whether something is left over behind the last."""
+    """Return the offset of every whole record, and whether something is left over behind the last."""
     length_at = struct.Struct(order + "I").unpack_from
     offsets: list[int] = []
     add = offsets.append

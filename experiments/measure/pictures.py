@@ -12,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from experiments.measure.events import EventLog
-from experiments.measure.spread import ccdf, delivery_times_ns, reorder_extents
-from experiments.measure.trace import Trace
+from experiments.measure.trace import NEVER, IntArray, Trace
 from experiments.measure.trial import Scene
 
 Floats = npt.NDArray[np.float64]
@@ -204,3 +203,36 @@ def _curve(x: Floats, share: Floats) -> dict[str, list[float]]:
         )
         x, share = x[chosen], share[chosen]
     return {"x": [float(f"{v:.6g}") for v in x], "share": [float(f"{v:.6g}") for v in share]}
+
+
+def reorder_extents(trace: Trace) -> IntArray:
+    """Return, for each packet's first arrival, how many later packets of its flow came before it.
+
+    Counted on PSNs: the highest seen so far less its own, 0 where it came in order (the reordering extent of
+    RFC 4737 section 4.2.1, on sequence numbers). Shape (number of packets delivered,).
+    """
+    received = trace.received
+    extents: list[IntArray] = [np.empty(0, np.int64)]
+    for flow in np.unique(received.flow):
+        psn = received.psn[received.first & (received.flow == flow)]
+        if len(psn):
+            extents.append(np.maximum.accumulate(psn) - psn)
+    return np.concatenate(extents)
+
+
+def delivery_times_ns(trace: Trace) -> tuple[IntArray, IntArray]:
+    """Return the time from each packet's first transmission to its first whole arrival, repair included.
+
+    Two arrays of the same shape: when the packet was sent, and how long it took. Packets that never arrived
+    are left out.
+    """
+    sent = trace.sent
+    chosen = ~sent.rtx & (sent.first_ns != NEVER)
+    return sent.t_ns[chosen], sent.first_ns[chosen] - sent.t_ns[chosen]
+
+
+def ccdf(values: npt.NDArray[np.int64] | Floats) -> tuple[Floats, Floats]:
+    """Return every x that occurs, and the share of values that are at least x. Two arrays of equal length."""
+    x, counts = np.unique(values, return_counts=True)
+    at_least = np.cumsum(counts[::-1])[::-1] / max(len(values), 1)
+    return x.astype(np.float64), at_least

@@ -261,7 +261,7 @@ def addresses(hi: npt.NDArray[np.uint64], lo: npt.NDArray[np.uint64]) -> npt.NDA
 def _look_up(
     hi: npt.NDArray[np.uint64], lo: npt.NDArray[np.uint64], table: Mapping[tuple[int, int], int]
 ) -> IntArray:
-    """The table's value for every address, -1 where it has none. There are few different addresses."""
+    """Return the table's value for every address, -1 where it has none. There are few different addresses."""
     if len(hi) == 0:
         return np.empty(0, np.int64)
     pairs = np.empty(len(hi), [("hi", "u8"), ("lo", "u8")])
@@ -286,7 +286,7 @@ def unwrap_flows(t_ns: IntArray, flow: IntArray, psn: IntArray, sent: int, bits:
 
 
 def _had_earlier(group: IntArray, marked: BoolArray) -> BoolArray:
-    """Which rows come after a marked row of their own group."""
+    """Return which rows come after a marked row of their own group."""
     order = np.lexsort((np.arange(len(group)), group))
     sorted_group = group[order]
     place = np.arange(len(order))
@@ -321,7 +321,7 @@ def codes(*columns: IntArray) -> IntArray:
 
 
 def _latest_before(key: IntArray, t_ns: IntArray, wanted: IntArray, wanted_t_ns: IntArray) -> IntArray:
-    """For each wanted (key, time) the index of the latest entry of that key not later than it, else -1."""
+    """Return, for each wanted (key, time), the index of that key's latest entry up to then, else -1."""
     n = len(key)
     both = np.concatenate([key, wanted])
     is_wanted = np.arange(len(both)) >= n
@@ -337,8 +337,8 @@ def _latest_before(key: IntArray, t_ns: IntArray, wanted: IntArray, wanted_t_ns:
 
 
 def latest_unmatched(key: IntArray, t_ns: IntArray, wanted: IntArray, wanted_t_ns: IntArray) -> IntArray:
-    """For each wanted (key, time) return the index of the latest entry of that key that is not later than it
-    and that no earlier wanted one has taken, else -1.
+    """Return, for each wanted (key, time), the index of the latest entry of that key that is not later than
+    it and that no earlier wanted one has taken, else -1.
 
     That is the matching of brackets: an entry opens one, a wanted one closes the last that is open.
     """
@@ -361,7 +361,7 @@ def latest_unmatched(key: IntArray, t_ns: IntArray, wanted: IntArray, wanted_t_n
 def _round_trips(
     sacks: npt.NDArray[np.void], clock: ClockMap, tx: npt.NDArray[np.void], tx_t: IntArray
 ) -> RoundTrips:
-    """From the data packet that a SACK names by PSN and EV to that SACK.
+    """Return the times from the data packet that a SACK names by PSN and EV to that SACK.
 
     A SACK goes to the other queue pair number than data does, so queue pairs are not compared; packets of two
     queue pairs with one PSN and EV in flight at a time are too rare to bend a median.

@@ -180,7 +180,7 @@ def checks(scene: Scene, elsewhere: int) -> tuple[Check, ...]:
 
 
 def _check_effective(scene: Scene) -> Check:
-    """A packet sent after the cut must not come in before the repair, or the cut was none."""
+    """Check that no packet sent after the cut came in before the repair: else the cut was none."""
     slipped = count = 0
     for trace in scene.traces:
         during = within(trace.sent.t_ns, scene.fault.t_after_ns, scene.span.repair_before)
@@ -193,7 +193,7 @@ def _check_effective(scene: Scene) -> Check:
 
 
 def _check_first_rtx(scene: Scene) -> Check:
-    """The first retransmission of a lost packet cannot be sent before the sender knew of the loss."""
+    """Check that no lost packet was sent again before the sender knew of the loss."""
     name = "rtx_not_before_detected"
     if scene.times.detected.ns is None:
         return Check(name, None, "no detection to compare with")
@@ -220,7 +220,7 @@ def _first_rtx(scene: Scene) -> int | None:
 
 
 def _check_silence(scene: Scene, traces: Sequence[Trace]) -> Check:
-    """Was the silence after the last packet long enough to tell it from chance?"""
+    """Check that the silence after the last packet was too long for chance."""
     rerouted = scene.times.rerouted
     if rerouted.ns is None:
         return Check("silent_after_rerouting", False if scene.times.felt else None, rerouted.reason or "")
@@ -263,7 +263,7 @@ def _check_retired(scene: Scene, traces: Sequence[Trace]) -> Check:
 
 
 def _check_paths(scene: Scene, traces: Sequence[Trace]) -> Check:
-    """Each EV must stand for one path, the one that the outer destination spells out."""
+    """Check that each EV stands for one path, the one that the outer destination spells out."""
     wrong = count = 0
     for trace in traces:
         here = within(trace.sent.t_ns, scene.span.start, scene.span.end)

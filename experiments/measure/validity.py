@@ -1,8 +1,7 @@
-"""Whether the machine kept up: CPU, steal, waiting for a CPU and throttling, and what of it spoils a run.
+"""Validity of a run: did the machine keep up? CPU use, steal, waiting for a CPU, throttling.
 
-A snapshot reads /proc and the cgroup; the difference of two says what happened between. Of a thread's
-waiting the kernel tells in /proc/PID/task/TID/schedstat, so even single late wake-ups add up here, and no
-sampling is needed.
+A snapshot reads /proc and the cgroup; the difference of two says what happened between. The kernel
+adds up every wait of a thread in /proc/PID/task/TID/schedstat, so no sampling is needed.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class Snapshot:
 
     ``busy``, ``steal`` and ``total`` are ticks of all CPUs together; ``threads`` holds (process name given by
     the caller, thread id) -> times; ``throttled_us`` is the cgroup's; ``pressure_us`` the time in which
-    some task waited for a CPU (PSI). None where the kernel does not tell.
+    some task waited for a CPU (PSI). None where the kernel does not say.
     """
 
     t_ns: int
@@ -54,7 +53,7 @@ class Snapshot:
 
 
 def take_snapshot(pids: Mapping[str, int] | None = None, root: Path = Path("/")) -> Snapshot:
-    """Reads the counters now; ``pids`` names the processes to watch. One that is gone is left out."""
+    """Read the counters now; ``pids`` names the processes to watch. One that is gone is left out."""
     fields = [int(word) for word in (root / "proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
     user, nice, system, idle, iowait, irq, softirq, steal = fields
     threads: dict[tuple[str, int], ThreadTimes] = {}
@@ -85,7 +84,7 @@ def _threads(root: Path, pid: int) -> Iterable[tuple[int, ThreadTimes]]:
 
 
 def _throttled_us(root: Path) -> int | None:
-    """Throttled time of this process's cgroup (version 2, or the mount of version 1's cpu controller)."""
+    """Return the throttled time of this process's cgroup (version 2, or 1's cpu controller)."""
     for name, unit in (
         ("sys/fs/cgroup/cpu.stat", "throttled_usec"),
         ("sys/fs/cgroup/cpu/cpu.stat", "throttled_time"),
@@ -130,12 +129,12 @@ class Load:
     busiest_switch: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """As it goes into result.json."""
+        """Return it as it goes into result.json."""
         return asdict(self)
 
 
 def load_between(before: Snapshot, after: Snapshot) -> Load:
-    """The load from one snapshot to a later one."""
+    """Return the load from one snapshot to a later one."""
     total = after.total - before.total
     known = total >= MIN_TICKS
     duration = after.t_ns - before.t_ns
@@ -180,7 +179,7 @@ def load_between(before: Snapshot, after: Snapshot) -> Load:
 
 
 def busiest_share(before: Snapshot, after: Snapshot) -> float:
-    """The share of the time (0 to 1) that the busiest watched thread ran."""
+    """Return the share of the time (0 to 1) that the busiest watched thread ran."""
     ran = [
         now.run_ns - before.threads[key].run_ns for key, now in after.threads.items() if key in before.threads
     ]
@@ -197,11 +196,11 @@ class Validity:
 
     @property
     def valid(self) -> bool:
-        """Whether the times of this run may be believed."""
+        """True if the times of this run may be believed."""
         return not self.reasons
 
     def to_dict(self) -> dict[str, Any]:
-        """As it goes into result.json, with the rules that were applied."""
+        """Return it as it goes into result.json, with the rules that were applied."""
         rules = {
             "max_busy": MAX_BUSY,
             "max_steal": MAX_STEAL,
@@ -222,7 +221,7 @@ def judge(
     also: Sequence[str] = (),
     notes: Sequence[str] = (),
 ) -> Validity:
-    """Applies the rules to the load of every trial and to the recorder's own troubles.
+    """Apply the rules to the load of every trial and to the recorder's own troubles.
 
     ``capture_drops`` counts, for each capture, packets that the kernel dropped: one is enough, since the
     missing one might be the one that decides. ``also`` are reasons found elsewhere (a failed check of a
@@ -250,22 +249,22 @@ _BY_OTHERS = ("steal", "throttled_us")
 
 
 def _broken(load: Load) -> list[str]:
-    """The keys of the rules that a load breaks."""
+    """Return the keys of the rules that a load breaks."""
     return [key for key, limit, _ in _RULES if (getattr(load, key) or 0) > limit]
 
 
 def kept_up(load: Load) -> bool:
-    """Whether the machine kept up in a trial of this load: no rule is broken."""
+    """Return True if the machine kept up in a trial of this load: no rule is broken."""
     return not _broken(load)
 
 
 def taken_away(load: Load) -> bool:
-    """Whether others than this machine's processes took its CPUs: then the same again may go better."""
+    """Return True if CPUs were taken away by others than this machine: another attempt may go better."""
     return any(key in _BY_OTHERS for key in _broken(load))
 
 
 def overloads(loads: Sequence[Load]) -> list[str]:
-    """One reason at most for a rule: in how many trials it was broken, and the worst of them."""
+    """Return at most one reason for each rule: in how many trials it was broken, and the worst of them."""
     reasons = []
     for key, limit, text in _RULES:
         broken = [(getattr(load, key), load) for load in loads if key in _broken(load)]

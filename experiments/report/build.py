@@ -9,8 +9,8 @@ from typing import Any
 
 from experiments.measure import recovery
 from experiments.measure.repetition import Repetition
-from experiments.measure.statistics import CONFIDENCE, RESAMPLES, summarise
 from experiments.report.model import SCHEMA, TIMES
+from experiments.report.statistics import CONFIDENCE, RESAMPLES, summarise
 from experiments.spec.transports import Transport
 
 OK = "ok"

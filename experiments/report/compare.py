@@ -8,9 +8,9 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from experiments.measure.statistics import Difference, difference
 from experiments.report.model import TIMES
 from experiments.report.numbers import figure, interval, scaled
+from experiments.report.statistics import Difference, difference
 from experiments.report.table import LEFT_OUT, narrow_table
 from linux.errors import InputError
 

@@ -95,8 +95,8 @@ def metrics_table(result: Mapping[str, Any]) -> Table:
         if not shown or metric.partition("@")[0] in LEFT_OUT:
             continue
         scale, label = scaled(metric, [row["max"] for row in shown.values()])
-        table.add_section()
         if len(transports) > 1:
+            table.add_section()
             table.add_row(Text(label, style="bold"))
         for transport, row in shown.items():
             table.add_row(

@@ -20,7 +20,7 @@ _BROKEN, _USED, _PLAIN = "#D55E00", "#0072B2", "#C9CDD2"
 
 @dataclass(frozen=True)
 class Marks:
-    """What the drawing is to show besides the fabric.
+    """Marks in the drawing besides the fabric.
 
     ``broken`` counts, for the name of each link or switch, how often it was broken; ``main`` is the one that
     the page's pictures are about; ``ends`` are the hosts that sent and received; ``paths`` those in use.
@@ -33,7 +33,7 @@ class Marks:
 
 
 def draw_fabric(fabric: Fabric, marks: Marks) -> str:
-    """The fabric as an ``<svg>`` element, with a title that screen readers speak.
+    """Return the fabric as an ``<svg>`` element, with a title that screen readers speak.
 
     Planes are alike, so of many only those in which something was broken are drawn, and the text says how
     many others there are.
@@ -72,7 +72,7 @@ def _widest(fabric: Fabric) -> int:
 
 
 def _planes(fabric: Fabric, marks: Marks) -> list[int]:
-    """All planes where there are few; else those with something broken, and the first."""
+    """Return all planes where there are few; else those with something broken, and the first."""
     most = 4 if _widest(fabric) <= _MANY else 1
     if fabric.planes <= most:
         return list(range(fabric.planes))

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from experiments.measure.evidence import Evidence
+from experiments.measure.pictures import ccdf, delivery_times_ns, reorder_extents
 from experiments.measure.repetition import _traces
-from experiments.measure.spread import ccdf, delivery_times_ns, reorder_extents
 from experiments.report.numbers import us
 from experiments.report.page.fabric_svg import Marks, draw_fabric
 from experiments.report.page.inline import inline_svg

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiments.measure.statistics import bootstrap, cliffs_delta, difference, summarise
+from experiments.report.statistics import bootstrap, cliffs_delta, difference, summarise
 
 numbers = st.lists(st.floats(0.001, 1e9), min_size=1, max_size=50)
 
