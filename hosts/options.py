@@ -12,7 +12,7 @@ from dataclasses import fields
 from typing import Any
 
 from hosts.mrc import DscpMap, MrcConfig
-from hosts.mrc.nscc import NsccConfig
+from hosts.mrc.congestion.nscc import NsccConfig
 from p4src.contract import FRAME_OVERHEAD_BYTES
 from topologies import Fabric
 

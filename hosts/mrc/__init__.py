@@ -1,6 +1,7 @@
 """The MRC protocol core: a state machine without I/O, clock or randomness of its own.
 
-Start reading at `endpoint.Endpoint`, then `requester`, `responder`, `ev` and `loss`. `hosts.rdma` has what
+Start reading at `endpoint.Endpoint`, then `queue_pair`, `sending.requester`, `sending.recovery`, `responder`
+and `evs.ev_set`. `hosts.rdma` has what
 RoCEv2 shares with it.
 """
 
@@ -10,6 +11,7 @@ prefer(__path__, __name__)  # Before any module of this package is imported.
 
 from hosts.mrc.config import DscpMap, MrcConfig
 from hosts.mrc.connection import QpAttributes
-from hosts.mrc.endpoint import Endpoint, PlaneCounters, QpCounters
+from hosts.mrc.counters import PlaneCounters, QpCounters
+from hosts.mrc.endpoint import Endpoint
 
 __all__ = ["DscpMap", "Endpoint", "MrcConfig", "PlaneCounters", "QpAttributes", "QpCounters"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from hosts.mrc.nscc import NsccConfig
+from hosts.mrc.congestion.nscc import NsccConfig
 from hosts.rdma.headers import UDP_PORT
 from p4src.contract import (
     CONTROL_DSCP,

@@ -10,7 +10,7 @@ from hosts.rdma.paths import PortAddress
 
 @dataclass(frozen=True, slots=True)
 class QpAttributes:
-    """What two ends tell each other out of band before a QP carries data [SPEC §10, Table 10-1]."""
+    """What two ends exchange out of band before a QP carries data [SPEC §10, Table 10-1]."""
 
     qpn: int
     psn: int
@@ -29,6 +29,22 @@ class QpAttributes:
     """This end announces its receive window in SACKs, and heeds that of the other."""
     transport_ack: bool = False
     """This end sends transport ACKs, and waits for them. All three hold only where both ends say so."""
+
+    @classmethod
+    def of(cls, config: MrcConfig, qpn: int, psn: int, ports: tuple[PortAddress, ...]) -> QpAttributes:
+        """Return the attributes of a queue pair of ours, by the endpoint's options."""
+        return cls(
+            qpn,
+            psn,
+            config.mtu_bytes,
+            config.mpr,
+            config.udp_port,
+            ports,
+            config.trim,
+            config.max_wimm,
+            config.dynamic_mpr,
+            config.transport_ack,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,11 +59,11 @@ class EvSkipped(Event):
 
 @dataclass(frozen=True, slots=True)
 class SpuriousLoss(Event):
-    """A packet that counted as lost had only been late; the reordering guard widens."""
+    """A packet that counted as lost had only been late; the reordering window widens."""
 
     psn: int
     ev: int
-    guard_ns: int
+    reordering_window_ns: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,16 +1,24 @@
-"""Endpoint operations under way: requests that belong to no connection and are never repeated [SPEC §6.5].
+"""Endpoint operations: requests that belong to no connection and are never repeated [SPEC §6.5].
 
-Requests time out in the order in which they were sent, so a dictionary in that order is all it takes.
+An EV_PROBE asks for an answer over one EV, a PORT_STATUS_UPDATE says which of our ports are up. Requests time
+out in the order in which they were sent, so a dictionary in that order is all it takes.
 """
 
 from __future__ import annotations
 
+import random
+from collections import deque
+from collections.abc import Callable, Collection
 from enum import Enum
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from hosts.mrc.endpoint import QueuePair
-    from hosts.mrc.ev import Ev
+from hosts.mrc.config import MrcConfig
+from hosts.mrc.events import EvProbed
+from hosts.mrc.evs.ev import Ev
+from hosts.mrc.packets import PacketBuilder
+from hosts.mrc.queue_pair import MrcQueuePair
+from hosts.mrc.wire import ENDPOINT_QPN, EndpointOp, EndpointRequest, EndpointResponse, Opcode, timestamp
+from hosts.rdma.events import Event
+from hosts.rdma.frames import Frame
 
 
 class Purpose(Enum):
@@ -21,7 +29,7 @@ class Purpose(Enum):
     REVERSE = "reverse"
     """An EV for answers is to be kept fresh [P1 §2.4]."""
     PORTS = "ports"
-    """The peer is told the state of our ports [SPEC §7.4.8]."""
+    """The peer has to know the state of our ports [SPEC §7.4.8]."""
 
 
 class Request:
@@ -29,7 +37,7 @@ class Request:
 
     __slots__ = ("attempt", "ev", "purpose", "qp", "sent_ns")
 
-    def __init__(self, purpose: Purpose, qp: QueuePair, ev: Ev, sent_ns: int, attempt: int) -> None:
+    def __init__(self, purpose: Purpose, qp: MrcQueuePair, ev: Ev, sent_ns: int, attempt: int) -> None:
         self.purpose = purpose
         self.qp = qp
         self.ev = ev
@@ -38,7 +46,7 @@ class Request:
 
 
 class Requests:
-    """Requests under way, by id."""
+    """Requests that wait for responses, by id."""
 
     _LIMIT = 4096
 
@@ -82,3 +90,103 @@ class Requests:
         for number, _ in late:
             del self._waiting[number]
         return late
+
+
+class Operations:
+    """The endpoint operations of one NIC: what it asks its peers, and what it answers them."""
+
+    def __init__(
+        self, config: MrcConfig, builder: PacketBuilder, rng: random.Random, emit: Callable[[Event], None]
+    ) -> None:
+        self._config = config
+        self._builder = builder
+        self._rng = rng
+        self._emit = emit
+        self._requests = Requests(config.endpoint_timeout_ns)
+        self._frames: deque[Frame] = deque()
+        self._reverse_due: dict[frozenset[bytes], int] = {}
+        """When to ask next after an EV for answers, by peer."""
+        self.port_mask = 0
+        """The ports that are up, as all requests and responses carry them; kept by `PortStatus`."""
+
+    def emit_frames(self, out: list[Frame], free_ports: Collection[int] | None) -> None:
+        """Append the frames that wait and whose port is free."""
+        for _ in range(len(self._frames)):
+            frame = self._frames.popleft()
+            if free_ports is None or frame[0] in free_ports:
+                out.append(frame)
+            else:
+                self._frames.append(frame)
+
+    def _send(self, ev: Ev, opcode: Opcode, request_id: int, extension: bytes) -> None:
+        frame = self._builder.control(ev, int(opcode), ENDPOINT_QPN, request_id, extension)
+        self._frames.append((ev.port, frame))
+
+    def _ask(self, op: EndpointOp, request: Request) -> int:
+        number = self._requests.add(request)
+        body = EndpointRequest(op, self.port_mask, timestamp(request.sent_ns)).pack()
+        self._send(request.ev, Opcode.ENDPOINT_REQUEST, number, body)
+        return number
+
+    def probe_ev(self, now_ns: int, qp: MrcQueuePair, ev: int) -> int:
+        """Ask the peer for an answer over this EV [SPEC §7.4.7]; return the id that `EvProbed` will carry."""
+        return self._ask(EndpointOp.EV_PROBE, Request(Purpose.USER, qp, qp.evs.by_value[ev], now_ns, 1))
+
+    def announce_ports(self, now_ns: int, qp: MrcQueuePair, attempt: int = 1) -> None:
+        """Send the peer the state of our ports [SPEC §7.4.8].
+
+        One copy goes over each plane: requests are never repeated, and any one plane may be the broken one.
+        """
+        self._requests.forget_updates(qp.peers)
+        for plane in qp.evs.planes:
+            candidates = plane.candidates() if plane.up else []
+            if candidates:
+                ev = self._rng.choice(candidates)
+                self._ask(EndpointOp.PORT_STATUS_UPDATE, Request(Purpose.PORTS, qp, ev, now_ns, attempt))
+
+    def refresh_reverse(self, now_ns: int, qp: MrcQueuePair) -> None:
+        """Keep an EV for answers fresh, if it is time: probe a random one, unless our own data does so."""
+        if now_ns < self._reverse_due.get(qp.peers, 0):
+            return
+        requester = qp.requester
+        wait = max(requester.recovery.rtt.floor_ns, self._config.reverse_probe_min_ns)
+        self._reverse_due[qp.peers] = now_ns + wait
+        if requester.idle:
+            ev = qp.evs.pick_aside()
+            if ev is not None:
+                self._ask(EndpointOp.EV_PROBE, Request(Purpose.REVERSE, qp, ev, now_ns, 1))
+
+    def answer(self, ev: Ev, request_id: int, request: EndpointRequest, entropy: int) -> None:
+        """Answer a peer's request, which came in with this EV, over one of ours."""
+        response = EndpointResponse(request.op, entropy, self.port_mask, request.tx_timestamp)
+        self._send(ev, Opcode.ENDPOINT_RESPONSE, request_id, response.pack())
+
+    def on_response(self, now_ns: int, number: int, response: EndpointResponse, source: bytes) -> None:
+        """Take in a response from this address."""
+        request = self._requests.answered(number)
+        if request is None or source not in request.qp.peers or not request.qp.connected:
+            return
+        purpose, qp, ev = request.purpose, request.qp, request.ev
+        qp.evs.prove(now_ns, ev)
+        if purpose is Purpose.PORTS:
+            self._requests.forget_updates(qp.peers)
+        elif purpose is Purpose.USER:
+            rtt_ns = now_ns - request.sent_ns
+            self._emit(EvProbed(now_ns, qp.qpn, number, ev.value, ev.port, rtt_ns, response.service_time_ns))
+
+    def due_ns(self) -> int | None:
+        """Return when the oldest request times out."""
+        return self._requests.due_ns()
+
+    def expire(self, now_ns: int) -> list[Request]:
+        """Drop the requests that have timed out; return the last port update for each peer among them."""
+        updates: dict[frozenset[bytes], Request] = {}
+        for number, request in self._requests.expired(now_ns):
+            purpose, qp, ev = request.purpose, request.qp, request.ev
+            if not qp.connected:
+                continue
+            if purpose is Purpose.USER:
+                self._emit(EvProbed(now_ns, qp.qpn, number, ev.value, ev.port, None, 0))
+            elif purpose is Purpose.PORTS:
+                updates[qp.peers] = request
+        return list(updates.values())

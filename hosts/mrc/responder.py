@@ -11,16 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Final
 
+from hosts.mrc.bitmap import ReceiverBitmap
 from hosts.mrc.config import MrcConfig
-from hosts.mrc.ev import EvSet
-from hosts.mrc.frames import FrameOptions
-from hosts.mrc.sack import ReceiverBitmap
+from hosts.mrc.connection import Connection
+from hosts.mrc.evs.ev_set import EvSet
+from hosts.mrc.messages import Messages
+from hosts.mrc.packets import PacketBuilder
+from hosts.mrc.received import DataPacket
 from hosts.mrc.wire import (
     BTH_RETRANSMISSION,
-    BTH_TIMESTAMP,
     CC_TYPE_SACK,
-    DATA_STRUCT,
-    DATA_TS_STRUCT,
     SACK_STRUCT,
     SETH_MARK_SHIFT,
     SETH_PROBE_REPLY,
@@ -32,23 +32,11 @@ from hosts.mrc.wire import (
     Probe,
 )
 from hosts.rdma.events import Event, QpError, ReceiveCompleted, Status
-from hosts.rdma.frames import Flow, Frame, traffic_class
-from hosts.rdma.headers import (
-    BTH_ACK_REQUEST,
-    BTH_OFFSET,
-    BTH_STRUCT,
-    ICRC_LEN,
-    IMM_LEN,
-    IMM_STRUCT,
-    UDP_LEN,
-    WireError,
-)
-from hosts.rdma.icrc import crc32
+from hosts.rdma.frames import Flow, Frame
+from hosts.rdma.headers import BTH_ACK_REQUEST, BTH_LEN, BTH_OFFSET, WireError
 from hosts.rdma.memory import MemoryTable
 from hosts.rdma.psn import PSN_BITS, PSN_HALF, PSN_MASK
 
-_LAST: Final = int(Opcode.WRITE_LAST)
-_LAST_IMM: Final = int(Opcode.WRITE_LAST_IMM)
 _SACK: Final = int(Opcode.SACK)
 _NACK: Final = int(Opcode.NACK)
 _ACK: Final = int(Opcode.ACKNOWLEDGE)
@@ -56,54 +44,11 @@ _UNFINISHED: Final = (int(Opcode.WRITE_FIRST), int(Opcode.WRITE_MIDDLE))
 _MARK_NONE: Final = int(EvMark.NONE)
 _MARK_SKIP: Final = int(EvMark.SKIP_ONCE)
 _MARK_ALWAYS: Final = int(EvMark.ALWAYS_SKIP)
-_ONLY: Final = int(Opcode.WRITE_ONLY)
-_ONLY_IMM: Final = int(Opcode.WRITE_ONLY_IMM)
-_SINGLE: Final = (_ONLY, _ONLY_IMM)
-_WITH_IMM: Final = (_LAST_IMM, _ONLY_IMM)
+_SINGLE: Final = (int(Opcode.WRITE_ONLY), int(Opcode.WRITE_ONLY_IMM))
 _ASKED: Final = (BTH_ACK_REQUEST | BTH_RETRANSMISSION) << 24
-_TS_BIT: Final = BTH_TIMESTAMP << 24
-_DATA_END: Final = BTH_OFFSET + DATA_STRUCT.size
-_DATA_TS_END: Final = BTH_OFFSET + DATA_TS_STRUCT.size
-_SACK_UDP_LENGTH: Final = UDP_LEN + SACK_STRUCT.size + ICRC_LEN
 
 _Trigger = tuple[int, int, int, int, int, bool]
 """EV, arrival port, mark, PSN or probe id, timestamp, whether it answers a probe."""
-
-
-class Messages:
-    """Which messages are whole, by MSN, and which WRITE_IMMs may be delivered, by RQMSN [P1 §2.1].
-
-    Used when WRITE_IMM completions need not wait for earlier writes; otherwise the cumulative PSN says it
-    all.
-    """
-
-    def __init__(self) -> None:
-        self._missing: dict[int, int] = {}
-        self._immediates: dict[int, tuple[int, int, int]] = {}
-        self._whole: dict[int, tuple[int, int]] = {}
-        self._next_rqmsn = 0
-
-    def add(
-        self, msn: int, rqmsn: int, length: int, dma_length: int, single: bool, imm: int | None
-    ) -> list[tuple[int, int, int]]:
-        """Count one packet; return the (imm, length, rqmsn) that may be delivered now."""
-        missing = self._missing.pop(msn, dma_length) - length
-        if imm is not None:
-            self._immediates[msn] = (imm, dma_length, rqmsn)
-        if missing > 0:
-            self._missing[msn] = missing
-            return []
-        if single and imm is None:
-            return []
-        done = self._immediates.pop(msn, None)
-        if done is None:
-            return []
-        self._whole[done[2]] = (done[0], done[1])
-        ready: list[tuple[int, int, int]] = []
-        while (entry := self._whole.pop(self._next_rqmsn, None)) is not None:
-            ready.append((entry[0], entry[1], self._next_rqmsn))
-            self._next_rqmsn = (self._next_rqmsn + 1) & 0xFFFF
-        return ready
 
 
 class Responder:
@@ -113,19 +58,18 @@ class Responder:
         self,
         qpn: int,
         config: MrcConfig,
-        options: FrameOptions,
+        builder: PacketBuilder,
         memory: MemoryTable,
         emit: Callable[[Event], None],
         wake: Callable[[], None],
     ) -> None:
         self.qpn = qpn
         self._config = config
-        self._options = options
+        self._builder = builder
         self._regions = memory.regions
         self._emit = emit
         self._wake = wake
-        """Tells the endpoint that there is something to answer."""
-        self._tclass = traffic_class(config.dscp.control, ecn_capable=False)
+        """Called when there is something to answer."""
         self._pkey = config.pkey
         self._threshold = config.sack_threshold_bytes
         self._coalesce = config.sack_coalesce
@@ -159,60 +103,31 @@ class Responder:
         self._ack_to: tuple[int, int] | None = None
         """EV and port that a transport ACK is owed to."""
         self.answering = False
-        """Something waits to be answered; the endpoint keeps us in its list while this is so."""
+        """Something waits to be answered; the scheduler keeps the queue pair in its list while this is so."""
         self._immediates: dict[int, tuple[int, int, int]] = {}
         self._messages = None if config.imm_waits_for_earlier else Messages()
         self.bytes_placed = self.packets_placed = self.duplicates = self.out_of_window = 0
         self.ce_received = self.trims_received = self.sacks_sent = self.nacks_sent = self.malformed = 0
 
-    def connect(
-        self, remote_qpn: int, first_psn: int, evs: EvSet, dynamic_mpr: bool, transport_ack: bool
-    ) -> None:
-        """Learn the peer's side of the connection."""
-        self._window_units = self._config.mpr // 128 if dynamic_mpr else 0
-        self._transport_ack = transport_ack
-        self._remote_qpn = remote_qpn
-        self.bitmap = ReceiverBitmap(first_psn + (1 << PSN_BITS), self._config.mpr)
+    def connect(self, connection: Connection, evs: EvSet) -> None:
+        """Learn the settings of the connection and the ways to the peer."""
+        self._window_units = self._config.mpr // 128 if connection.dynamic_mpr else 0
+        self._transport_ack = connection.transport_ack
+        self._remote_qpn = connection.remote_qpn
+        self.bitmap = ReceiverBitmap(connection.remote_psn + (1 << PSN_BITS), self._config.mpr)
         self.evs = evs
 
     # What arrives
 
-    def on_data(
-        self,
-        now_ns: int,
-        frame: memoryview,
-        end: int,
-        flow: Flow,
-        port: int,
-        fields: tuple[int, ...],
-    ) -> None:
-        """Take in a data packet whose ICRC was right.
-
-        `end` is where the ICRC starts; `fields` are those of `wire.DATA_STRUCT`, read at the BTH.
-        """
-        opcode, second, _, _, last, rqmsn, msn, va, rkey, dma_length = fields
-        start = _DATA_END
-        stamp = 0
-        if last & _TS_BIT:
-            if end < _DATA_TS_END:
-                self.malformed += 1
-                return
-            _, _, _, _, _, _, _, stamp, _, va, rkey, dma_length = DATA_TS_STRUCT.unpack_from(
-                frame, BTH_OFFSET
-            )
-            start = _DATA_TS_END
-        imm: int | None = None
-        if opcode in _WITH_IMM:
-            if end - start < IMM_LEN:
-                self.malformed += 1
-                return
-            (imm,) = IMM_STRUCT.unpack_from(frame, start)
-            start += IMM_LEN
-        end -= second >> 4 & 3
-        length = end - start
-        if length < 0 or length > dma_length or (opcode in _SINGLE and length != dma_length):
+    def on_data(self, now_ns: int, packet: DataPacket, flow: Flow, port: int) -> None:
+        """Take in a data packet that came in on `port`."""
+        length = packet.length
+        opcode = packet.opcode
+        single = opcode in _SINGLE
+        if length > packet.message_length or (single and length != packet.message_length):
             self.malformed += 1
             return
+        last, stamp = packet.flags_psn, packet.timestamp
         bitmap = self.bitmap
         expected = bitmap.expected
         psn = expected + ((last - expected + PSN_HALF) & PSN_MASK) - PSN_HALF
@@ -234,30 +149,29 @@ class Responder:
             self._refuse(ev, port, psn, self.refusal)
             return
         if length:
-            region = self._regions.get(rkey)
-            at = -1 if region is None else va - region.address
+            region = self._regions.get(packet.rkey)
+            at = -1 if region is None else packet.address - region.address
             if region is None or at < 0 or at + length > region.length or not region.writable:
                 self.error = True
                 self._refuse(ev, port, psn, NackReason.UNEXP_EVENT)
-                detail = f"write of {length} B at {va:#x} with rkey {rkey:#x}"
+                detail = f"write of {length} B at {packet.address:#x} with rkey {packet.rkey:#x}"
                 self._emit(QpError(now_ns, self.qpn, Status.REMOTE_ACCESS_ERROR, detail))
                 return
-            region.view[at : at + length] = frame[start:end]
+            region.view[at : at + length] = packet.payload
             self.bytes_placed += length
         self.packets_placed += 1
         bitmap.add(psn)
         if self._messages is not None:
-            single = opcode in _SINGLE
-            for value, size, number in self._messages.add(msn, rqmsn, length, dma_length, single, imm):
+            for value, size, number in self._messages.add(packet, single):
                 self._emit(ReceiveCompleted(now_ns, self.qpn, value, size, number))
         else:
-            if imm is not None:
-                self._immediates[psn] = (imm, dma_length, rqmsn)
+            if packet.imm is not None:
+                self._immediates[psn] = (packet.imm, packet.message_length, packet.rqmsn)
             if self._immediates and offset == 0:
                 self._deliver(now_ns)
         if self._transport_ack:
             if opcode not in _UNFINISHED:
-                self._ends[psn] = msn
+                self._ends[psn] = packet.msn
             if offset == 0:
                 self._finish(ev, port)
         since = self._since_sack + (length if length > 1024 else 1024)
@@ -298,8 +212,14 @@ class Responder:
             raise ValueError(f"mpr must be a multiple of 128 up to {self._config.mpr}, not {mpr}")
         self._window_units = mpr // 128
 
+    def set_penalty(self, penalty: int, *, restore: bool) -> None:
+        """Send this rcv_cwnd_pen and restore_cwnd from now on. Raises ValueError where it has over 7 bits."""
+        if not 0 <= penalty <= 127:
+            raise ValueError(f"the penalty has 7 bits, not {penalty}")
+        self.penalty, self.restore = penalty, restore
+
     def _mark(self, ev: int) -> int:
-        """Return what to tell the sender of an EV that brought a CE mark."""
+        """Return the mark that a SACK carries for an EV that brought a CE mark."""
         limit = self._config.always_skip_after
         if not limit:
             return _MARK_SKIP
@@ -331,7 +251,7 @@ class Responder:
     def on_probe(self, frame: memoryview, ev: int, port: int, ce: bool) -> None:
         """Take in a reliability probe: answer with a SACK that carries its id [SPEC §7.4.6]."""
         try:
-            probe = Probe.unpack(frame, BTH_OFFSET + BTH_STRUCT.size)
+            probe = Probe.unpack(frame, BTH_OFFSET + BTH_LEN)
         except WireError:
             self.malformed += 1
             return
@@ -369,17 +289,17 @@ class Responder:
     # What goes back
 
     def emit_frames(self, out: list[Frame], limit: int, free_ports: Collection[int] | None) -> None:
-        """Append answers to `out`, up to about `limit`; `answering` stays set while some remain."""
+        """Append answers to `out`, up to about `limit` frames; `answering` stays set while some remain."""
         start = len(out)
+        builder = self._builder
         while self._nacks and len(out) - start < limit:
             ev_value, port, nack = self._nacks[0]
             ev = self.evs.reverse(ev_value, port, free_ports)
             if ev is None:
                 return
             del self._nacks[0]
-            middle = BTH_STRUCT.pack(_NACK, 0, self._pkey, self._remote_qpn, nack.nack_psn) + nack.pack()
-            head, crc = ev.head(self._options, self._tclass, UDP_LEN + len(middle) + ICRC_LEN)
-            out.append((ev.port, b"".join((head, middle, crc32(middle, crc).to_bytes(4, "little")))))
+            frame = builder.control(ev, _NACK, self._remote_qpn, nack.nack_psn, nack.pack())
+            out.append((ev.port, frame))
             self.nacks_sent += 1
         if self._ack_to is not None and len(out) - start < limit:
             ev = self.evs.reverse(*self._ack_to, free_ports)
@@ -387,9 +307,7 @@ class Responder:
                 return
             self._ack_to = None
             psn, msn = self._done
-            middle = BTH_STRUCT.pack(_ACK, 0, self._pkey, self._remote_qpn, psn & PSN_MASK) + Aeth(msn).pack()
-            head, crc = ev.head(self._options, self._tclass, UDP_LEN + len(middle) + ICRC_LEN)
-            out.append((ev.port, b"".join((head, middle, crc32(middle, crc).to_bytes(4, "little")))))
+            out.append((ev.port, builder.control(ev, _ACK, self._remote_qpn, psn, Aeth(msn).pack())))
         if self._plain is not None:
             self._own.append(self._plain)
             self._plain = None
@@ -400,10 +318,9 @@ class Responder:
             if ev is None:
                 return
             del self._own[0]
-            head, crc = ev.head(self._options, self._tclass, _SACK_UDP_LENGTH)
             for sack_offset, bits in self.bitmap.windows():
                 middle = self._sack(trigger, sack_offset, bits)
-                out.append((ev.port, b"".join((head, middle, crc32(middle, crc).to_bytes(4, "little")))))
+                out.append((ev.port, builder.seal(ev, builder.tc_control, middle)))
                 self.sacks_sent += 1
         if not self._own and not self._nacks and self._ack_to is None:
             self.answering = False

@@ -136,8 +136,10 @@ class FlowCache:
     ) -> None:
         """Accept frames to this UDP port; with `needs_outer` only those with an outer IPv6 header."""
         self._udp_port = udp_port
-        self._needs_outer = needs_outer
+        self.needs_outer = needs_outer
         self._trimmed_dscps = tuple(trimmed_dscps)
+        self.min_frame = (BTH_OFFSET if needs_outer else PLAIN_BTH_OFFSET) + MIN_LENGTH_AFTER_BTH
+        """Length of the shortest frame with these headers, bytes."""
         self.flows: dict[bytes, Flow] = {}
 
     def check(self, key: bytes) -> Flow | None:
@@ -153,7 +155,7 @@ class FlowCache:
             or following != NEXT_UDP
             or port != self._udp_port
             or (has_outer and key[NEXT_HEADER_OFFSET - FLOW_START] != NEXT_IPV6)
-            or (self._needs_outer and not has_outer)
+            or (self.needs_outer and not has_outer)
         ):
             return None
         bth = BTH_OFFSET if has_outer else PLAIN_BTH_OFFSET

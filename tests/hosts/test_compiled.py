@@ -13,7 +13,7 @@ import pytest
 
 from hosts import compiled
 from hosts.mrc import Endpoint
-from hosts.mrc.congestion import CongestionControl
+from hosts.mrc.congestion.control import CongestionControl
 from tests.support.mrc_sim import port_addresses, remote_paths
 from tests.support.paths import ROOT
 

@@ -8,11 +8,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hosts.mrc import Endpoint, MrcConfig
-from hosts.mrc.ev import EvInput
 from hosts.mrc.events import EvSkipped
+from hosts.mrc.evs.states import EvInput
+from hosts.mrc.received import read_sack
 from hosts.mrc.wire import Nack, NackReason, Opcode, Sack
 from hosts.rdma.events import PacketLost, QpError, ReceiveCompleted, SendCompleted, Status
-from hosts.rdma.headers import BTH_OFFSET
+from hosts.rdma.headers import BTH_LEN, BTH_OFFSET, ICRC_LEN
 from hosts.rdma.memory import Access
 from hosts.rdma.paths import Path, PlanePaths, RemotePaths
 from tests.support.mrc_sim import Network, Sim, frame_psn, mark_ce, port_addresses, remote_paths, trim
@@ -347,9 +348,9 @@ def test_a_peer_without_trim_nacks_is_sent_nothing_trimmable():
 def test_a_flood_of_probes_is_answered_within_bounds():
     sim = Sim(seed=2, keep_frames=True)
     requester = sim.ends[0].qps[sim.qpns[0]].requester
-    requester._wanted_probes.extend((ev, False) for ev in list(requester.evs.by_value.values()) * 20)
+    requester.probes.wanted.extend((ev, False) for ev in list(requester.evs.by_value.values()) * 20)
     frames = sim.ends[0].frames_to_send(0, None, 10_000)
-    sim.ends[0]._queue(sim.ends[0].qps[sim.qpns[0]])
+    sim.ends[0].scheduler.wake(sim.now_ns, sim.ends[0].qps[sim.qpns[0]])
     while batch := sim.ends[0].frames_to_send(0, None, 10_000):
         frames += batch
     assert len(frames) == 640
@@ -514,11 +515,11 @@ def test_lying_sacks_break_no_promise(cack, offset, bitmap, seed):
     far = Sack(
         cack_psn=cack & 0xFFFFFF, entropy=seed, ack_psn_offset=offset, sack_offset=offset, bitmap=bitmap
     )
-    from hosts.mrc.wire import SETH_STRUCT
-
     requester = end.qps[sim.qpns[0]].requester
     for sack in (near, far):
-        requester.on_sack(sim.now_ns, SETH_STRUCT.unpack(sack.pack()))
+        received = read_sack(memoryview(bytes(BTH_OFFSET + BTH_LEN) + sack.pack() + bytes(ICRC_LEN)))
+        assert received is not None
+        requester.on_sack(sim.now_ns, received)
         board = requester.board
         assert board.una <= board.next_psn
         assert board.inflight_bytes == sum(p.length for p in board.in_flight()) >= 0

@@ -8,10 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hosts.mrc.config import MrcConfig
-from hosts.mrc.ev import TRANSITIONS, EvInput, EvSet
-from hosts.mrc.ev_diagram import diagram, renew
-from hosts.mrc.ev_modes import EvField, EvMode, EvProfile, expand, invent, make_paths
 from hosts.mrc.events import EvReplaced, EvRestored, EvRetired, EvSkipped, RetireReason
+from hosts.mrc.evs.ev_diagram import diagram, renew
+from hosts.mrc.evs.ev_modes import EvField, EvMode, EvProfile, expand, invent, make_paths
+from hosts.mrc.evs.ev_set import EvSet
+from hosts.mrc.evs.states import TRANSITIONS, EvInput
 from hosts.rdma.counters import EvState
 from tests.support.mrc_sim import ev_value, remote_paths
 from tests.support.paths import ROOT
@@ -24,7 +25,6 @@ TABLE = {
     EvInput.ECN: (S, S, S, B, D),
     EvInput.TRIMMED: (S, S, S, B, D),
     EvInput.TRIMMED_LASTHOP: (U, G, S, B, D),
-    EvInput.NACKED: (U, G, S, B, D),
     EvInput.TURN_SKIPPED: (U, G, G, B, D),
     EvInput.LOST: (B, B, B, B, D),
     EvInput.ALWAYS_SKIP: (B, B, B, B, D),

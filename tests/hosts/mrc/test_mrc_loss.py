@@ -6,7 +6,8 @@ import pytest
 
 from hosts.mrc import MrcConfig
 from hosts.mrc.events import EvRetired, ProbeSent, SpuriousLoss
-from hosts.mrc.loss import AckTimer, ReorderGuard, TailTimer
+from hosts.mrc.sending.reordering import ReorderingWindow
+from hosts.mrc.sending.timers import AckTimer, TailTimer
 from hosts.mrc.wire import Opcode
 from hosts.rdma.events import LossReason, PacketLost, QpError, Retransmitted, SendCompleted, Status
 from hosts.rdma.headers import BTH_OFFSET
@@ -24,7 +25,7 @@ def test_rtt_is_rfc_6298():
 
 def test_guard_takes_the_largest_of_floor_fraction_queueing_and_overtaking():
     rtt = RttEstimator(0)
-    guard = ReorderGuard(
+    guard = ReorderingWindow(
         MrcConfig(
             min_reorder_ns=1000, reorder_rtt_fraction=0.5, reorder_queueing_factor=2.0, max_reorder_ns=50_000
         ),
@@ -44,7 +45,7 @@ def test_guard_takes_the_largest_of_floor_fraction_queueing_and_overtaking():
 
 def test_hiccups_do_not_widen_the_guard_but_standing_queues_do():
     rtt = RttEstimator(0)
-    guard = ReorderGuard(MrcConfig(min_reorder_ns=20_000), rtt)
+    guard = ReorderingWindow(MrcConfig(min_reorder_ns=20_000), rtt)
     for n in range(400):
         rtt.sample(2_000_000 if n % 4 else 40_000)
     assert rtt.srtt_ns > 1_000_000
@@ -55,7 +56,7 @@ def test_hiccups_do_not_widen_the_guard_but_standing_queues_do():
 
 
 def test_overtaking_is_remembered_for_one_to_two_periods():
-    guard = ReorderGuard(MrcConfig(min_reorder_ns=1000, initial_rtt_ns=0), RttEstimator(0))
+    guard = ReorderingWindow(MrcConfig(min_reorder_ns=1000, initial_rtt_ns=0), RttEstimator(0))
     guard.on_overtaken(100_000_000, 8000)
     guard.on_overtaken(200_000_000, 6000)
     assert guard.ns(200_000_000) == 12_000
@@ -68,11 +69,11 @@ def test_a_slow_link_lifts_floor_and_ceiling_of_the_guard():
     # 862 + 138 bytes are 8000 bits: 8 ms at 1 Mbit/s.
     config = MrcConfig(mtu_bytes=862, port_bps=1_000_000)
     assert config.packet_time_ns() == 8_000_000
-    guard = ReorderGuard(config, RttEstimator(1000))
+    guard = ReorderingWindow(config, RttEstimator(1000))
     assert guard.ns(0) == 48_000_000
     guard.on_overtaken(0, 1 << 40)
     assert guard.ns(0) == 288_000_000
-    fast = ReorderGuard(MrcConfig(port_bps=400_000_000_000), RttEstimator(1000))
+    fast = ReorderingWindow(MrcConfig(port_bps=400_000_000_000), RttEstimator(1000))
     assert fast.ns(0) == 20_000, "where a packet takes next to no time all is as before"
     assert TailTimer(config, RttEstimator(1 << 40)).due_ns(0) == 48_000_000
     with pytest.raises(ValueError, match="port_bps"):
@@ -80,7 +81,7 @@ def test_a_slow_link_lifts_floor_and_ceiling_of_the_guard():
 
 
 def test_guard_widens_on_a_false_loss_and_narrows_in_quiet():
-    guard = ReorderGuard(MrcConfig(min_reorder_ns=1000, initial_rtt_ns=0), RttEstimator(0))
+    guard = ReorderingWindow(MrcConfig(min_reorder_ns=1000, initial_rtt_ns=0), RttEstimator(0))
     guard.on_spurious(0)
     guard.on_spurious(0)
     assert guard.ns(10) == 4000
@@ -241,7 +242,7 @@ def test_a_late_original_is_recognised_and_widens_the_guard():
     hand.answer(again, 1_170_000)
     (spurious,) = hand.events(SpuriousLoss)
     assert spurious.ev == frame_ev(first[0][1])
-    assert spurious.guard_ns == 40_000, "the floor, doubled"
+    assert spurious.reordering_window_ns == 40_000, "the floor, doubled"
     assert hand.b.qp_counters(hand.sim.qpns[1]).duplicates == 1
     # The path is asked at once whether it is well.
     assert hand.a.next_timer() <= 1_170_000
@@ -284,7 +285,7 @@ def test_ack_timeout_retires_when_the_peer_was_heard_meanwhile():
     hand.b.post_write(hand.sim.qpns[1], 1, b"hello", back.address, back.rkey)
     for port, frame in hand.b.frames_to_send(1_064_000):
         hand.a.receive(port, frame, 1_064_000)
-    hand.a.qps[hand.qpn].requester.tail.since_ns = 1 << 50
+    hand.a.qps[hand.qpn].requester.recovery.tail.since_ns = 1 << 50
     due = hand.a.next_timer()
     assert due == 1_000_000 + (1024 << 6)
     hand.a.handle_timer(due)
@@ -409,7 +410,7 @@ def test_what_comes_with_a_probes_answer_was_not_overtaken_by_the_probe():
         hand.b.receive(port, frame, due)
     hand.answer([probe], due + 40_000)
     assert len(hand.events(SendCompleted)) == 1
-    assert hand.a.qp_counters(hand.qpn).guard_ns == 20_000
+    assert hand.a.qp_counters(hand.qpn).reordering_window_ns == 20_000
 
 
 def test_a_probe_of_a_retired_path_proves_nothing_about_others():
@@ -490,4 +491,4 @@ def test_probes_that_nobody_answers_are_not_kept_for_ever():
         sim.ends[0].post_write(sim.qpns[0], n, bytes(1 << 18), region.address, region.rkey)
     sim.run(2_000_000_000)
     assert len(sim.of(0, ProbeSent)) > 1000
-    assert len(sim.ends[0].qps[sim.qpns[0]].requester._probes) <= 2 * 32 + 16
+    assert len(sim.ends[0].qps[sim.qpns[0]].requester.probes.outstanding) <= 2 * 32 + 16

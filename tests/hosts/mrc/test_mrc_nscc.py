@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from controller.queues import queue_setting
 from hosts.mrc import MrcConfig
-from hosts.mrc.congestion import NsccControl, RateCap, make_controller
+from hosts.mrc.congestion.choice import NsccControl, make_controller
+from hosts.mrc.congestion.nscc import Nscc, NsccConfig
+from hosts.mrc.congestion.rate_cap import RateCap
 from hosts.mrc.events import WindowChanged
-from hosts.mrc.nscc import Nscc, NsccConfig
 from hosts.rdma.events import SendCompleted, Status
 from hosts.rdma.headers import BTH_OFFSET
 from hosts.rdma.paths import RemotePaths
@@ -395,7 +396,7 @@ def test_queue_pairs_to_one_destination_share_a_window():
     sim.run(until=lambda: len(sim.of(0, SendCompleted)) == 5)
     assert len(sim.of(0, SendCompleted)) == 5
     assert control.inflight_bytes == 0
-    assert not control.waiting
+    assert not a.qps[qpns[0][0]].sharing.waiting
 
 
 def test_a_slow_network_narrows_the_window_and_says_so():
@@ -442,7 +443,7 @@ def test_room_that_one_queue_pair_leaves_goes_to_the_next_that_waits(last):
     """
     sim = shared_sim([[4096, 8192], [last]], congestion="rate", cwnd_bytes=4096)
     assert sorted(e.qpn for e in sim.of(0, SendCompleted)) == [sim.connections[n][0] for n in (0, 0, 1)]
-    assert not sim.ends[0].qps[sim.qpns[0]].requester.congestion.waiting
+    assert not sim.ends[0].qps[sim.qpns[0]].sharing.waiting
 
 
 def test_who_waits_for_a_window_is_woken_when_tokens_are_what_lacks_by_then():
@@ -509,7 +510,7 @@ def test_timestamps_date_the_answer_to_a_retransmission():
         sim.ends[0].post_write(sim.qpns[0], 1, bytes(8192), region.address, region.rkey)
         lost = sim.ends[0].frames_to_send(1_000_000, None, 1)
         second = sim.ends[0].frames_to_send(2_000_000, None, 1)
-        rtt = sim.ends[0].qps[sim.qpns[0]].requester.rtt
+        rtt = sim.ends[0].qps[sim.qpns[0]].requester.recovery.rtt
 
         def answer(frames, now):
             for port, frame in frames:

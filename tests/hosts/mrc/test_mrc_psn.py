@@ -3,7 +3,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hosts.mrc.sack import ReceiverBitmap
+from hosts.mrc.bitmap import ReceiverBitmap
 from hosts.rdma.psn import PSN_HALF, PSN_MASK, expand, trailing_ones
 
 

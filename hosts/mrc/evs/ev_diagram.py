@@ -1,4 +1,6 @@
-"""Draws the EV state machine from its table: `python -m hosts.mrc.ev_diagram FILE` renews it in a document.
+"""The EV state machine, drawn from its table.
+
+    python -m hosts.mrc.evs.ev_diagram FILE       renew the drawing in a document
 
 The diagram is a Mermaid block between two marker comments, so that text and table cannot drift apart.
 """
@@ -8,10 +10,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from hosts.mrc.ev import TRANSITIONS, EvInput
+from hosts.mrc.evs.states import TRANSITIONS, EvInput
 from hosts.rdma.counters import EvState
 
-BEGIN = "<!-- drawn by hosts.mrc.ev_diagram: do not edit -->"
+BEGIN = "<!-- drawn by hosts.mrc.evs.ev_diagram: do not edit -->"
 END = "<!-- end of drawing -->"
 
 

@@ -1,88 +1,16 @@
-"""Acknowledgement state at both ends: the receiver's bitmap and the sender's scoreboard.
+"""The sender's scoreboard: what is in flight, what is acknowledged, what is lost and waits to be sent again.
 
-The receiver keeps one integer as bitmap, the sender a ring of send records. Both sides' work follows what
-changed, not the width of the window.
+It keeps a ring of send records, so that its work follows what changed and not the width of the window.
 """
 
 from __future__ import annotations
 
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING
 
 from mypy_extensions import mypyc_attr
 
-from hosts.rdma.psn import expand, trailing_ones
-
-if TYPE_CHECKING:
-    from hosts.mrc.ev import Ev
-    from hosts.mrc.requester import WorkRequest
-
-
-class ReceiverBitmap:
-    """Which PSNs have arrived, and which of those the sender has not been told yet."""
-
-    __slots__ = ("_unreported", "bits", "expected", "highest", "mpr")
-
-    def __init__(self, first_psn: int, mpr: int) -> None:
-        self.mpr = mpr
-        self.expected = first_psn
-        """Lowest PSN that has not arrived: cack + 1."""
-        self.bits = 0
-        """Bit i set: `expected` + i has arrived."""
-        self.highest = first_psn - 1
-        self._unreported = 0
-
-    def locate(self, wire_psn: int) -> int:
-        """Return the unbounded PSN of one from the wire."""
-        return expand(wire_psn, self.expected)
-
-    def is_new(self, psn: int) -> bool:
-        """Whether a PSN inside the window has not arrived before."""
-        return psn >= self.expected and not self.bits >> (psn - self.expected) & 1
-
-    def add(self, psn: int) -> None:
-        """Note the arrival of a new PSN inside the window."""
-        if psn == self.expected and not self.bits:
-            self.expected = psn + 1
-            if psn > self.highest:
-                self.highest = psn
-            return
-        bit = 1 << (psn - self.expected)
-        bits = self.bits | bit
-        if psn > self.highest:
-            self.highest = psn
-        if bits & 1:
-            run = trailing_ones(bits)
-            self.expected += run
-            self.bits = bits >> run
-            self._unreported >>= run
-            if psn >= self.expected:
-                self._unreported |= bit >> run
-        else:
-            self.bits = bits
-            self._unreported |= bit
-
-    @property
-    def out_of_order(self) -> int:
-        """Number of PSNs above the cumulative acknowledgement that have arrived."""
-        return self.bits.bit_count()
-
-    def windows(self) -> list[tuple[int, int]]:
-        """Return (sack_offset, bitmap) of the SACKs that tell the sender all it does not know; at least one.
-
-        The usual one ends at the highest PSN, so consecutive SACKs overlap and the loss of one loses no news.
-        What lies below it and was never reported gets SACKs of its own.
-        """
-        base = max(self.expected, self.highest - 63)
-        low = base - self.expected
-        result = [(low + 1, self.bits >> low & 0xFFFFFFFFFFFFFFFF)]
-        rest = self._unreported & ((1 << low) - 1)
-        while rest:
-            start = (rest & -rest).bit_length() - 1
-            result.append((start + 1, self.bits >> start & 0xFFFFFFFFFFFFFFFF))
-            rest = rest >> (start + 64) << (start + 64)
-        self._unreported = 0
-        return result
+from hosts.mrc.evs.ev import Ev
+from hosts.mrc.sending.send_queue import WorkRequest
 
 
 # Nothing that a packet refers to refers back to it, so the garbage collector need not look at it.
@@ -184,9 +112,9 @@ class Scoreboard:
         heappop(self._heap)
         del self.lost[packet.psn]
 
-    def digest(self, cack: int, base: int, bitmap: int) -> tuple[list[SentPacket], list[SentPacket]]:
-        """Take in a SACK (unbounded PSNs); return packets newly acknowledged in flight, and those thought
-        lost.
+    def apply_sack(self, cack: int, base: int, bitmap: int) -> tuple[list[SentPacket], list[SentPacket]]:
+        """Take in a SACK (unbounded PSNs); return the packets newly acknowledged in flight, and those that
+        counted as lost.
         """
         ring, mask = self._ring, self._mask
         acked: list[SentPacket] = []

@@ -1,12 +1,10 @@
-"""Entropy values: their states as a table, and the set a QP sprays over.
+"""The entropy values (EVs) that a queue pair sprays over.
 
-States and events are those of the MRC specification [SPEC Fig 5, P1 §2.1]; `TRANSITIONS` is the whole
-machine. A set keeps per plane which EVs are active (in the rotation) and which are spare, and holds to these
-rules:
+A set keeps per plane which EVs are active (in the rotation) and which are spare, and follows these rules:
 
 * A packet takes the next EV of a rotation: planes in turn, and inside a plane its active EVs in an order that
   is shuffled anew each time round [P1 §2.1, SPEC §9.3.1].
-* An EV marked SKIP sits out one turn of its plane and is GOOD again.
+* An EV marked SKIP misses one turn of its plane and is GOOD again.
 * A retired EV's place is taken by a spare of the same plane [P1 §4]. Where a plane has none left, the other
   planes lay some of theirs aside, so that the numbers of active EVs stay equal within one over the planes in
   service.
@@ -17,187 +15,22 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Collection, Iterable
-from enum import IntEnum
 from typing import Final
 
 from hosts.mrc.config import MrcConfig
 from hosts.mrc.events import EvReplaced, EvRestored, EvRetired, EvSkipped, PlaneDown, PlaneUp, RetireReason
-from hosts.mrc.frames import FrameOptions, prefix
+from hosts.mrc.evs.ev import Ev, HeadCache, Plane
+from hosts.mrc.evs.states import TRANSITIONS, EvInput
 from hosts.rdma.counters import EvState
 from hosts.rdma.events import Event
-from hosts.rdma.paths import Path, PlanePaths, RemotePaths
+from hosts.rdma.paths import RemotePaths
 
-
-class EvInput(IntEnum):
-    """What can happen to an EV."""
-
-    ACKED = 0
-    ECN = 1
-    TRIMMED = 2
-    TRIMMED_LASTHOP = 3
-    NACKED = 4
-    TURN_SKIPPED = 5
-    LOST = 6
-    ALWAYS_SKIP = 7
-    PROBES_PASSED = 8
-    PROBES_PASSED_MARKED = 9
-    DENY = 10
-    ALLOW = 11
-
-
-def _table() -> dict[tuple[EvState, EvInput], EvState]:
-    s, i = EvState, EvInput
-    rows: dict[EvState, dict[EvInput, EvState]] = {
-        s.UNKNOWN: {
-            i.ACKED: s.GOOD,
-            i.ECN: s.SKIP,
-            i.TRIMMED: s.SKIP,
-            i.LOST: s.ASSUMED_BAD,
-            i.ALWAYS_SKIP: s.ASSUMED_BAD,
-            i.PROBES_PASSED: s.GOOD,
-            i.PROBES_PASSED_MARKED: s.SKIP,
-            i.DENY: s.DENIED,
-        },
-        s.GOOD: {
-            i.ECN: s.SKIP,
-            i.TRIMMED: s.SKIP,
-            i.LOST: s.ASSUMED_BAD,
-            i.ALWAYS_SKIP: s.ASSUMED_BAD,
-            i.PROBES_PASSED_MARKED: s.SKIP,
-            i.DENY: s.DENIED,
-        },
-        s.SKIP: {
-            i.TURN_SKIPPED: s.GOOD,
-            i.LOST: s.ASSUMED_BAD,
-            i.ALWAYS_SKIP: s.ASSUMED_BAD,
-            i.DENY: s.DENIED,
-        },
-        s.ASSUMED_BAD: {i.PROBES_PASSED: s.GOOD, i.PROBES_PASSED_MARKED: s.SKIP, i.DENY: s.DENIED},
-        s.DENIED: {i.ALLOW: s.UNKNOWN},
-    }
-    return {(state, event): rows[state].get(event, state) for state in s for event in i}
-
-
-TRANSITIONS: Final[dict[tuple[EvState, EvInput], EvState]] = _table()
-"""The state machine, total: every event has an outcome in every state."""
-
-# By these names a packet's way costs no look-up in the class.
+# Names of the module, which a packet looks up faster than members of the class.
 _UNKNOWN: Final = EvState.UNKNOWN
 _GOOD: Final = EvState.GOOD
 _SKIP: Final = EvState.SKIP
 _SENDABLE: Final = (_UNKNOWN, _GOOD)
 _USABLE: Final = (_UNKNOWN, _GOOD, _SKIP)
-
-
-Heads = dict[int, tuple[bytes, int]]
-"""What `frames.prefix` made for one path, by UDP length and traffic class."""
-HeadCache = dict[tuple[bytes, bytes, bytes, bytes, Path], Heads]
-"""The heads of all paths of a NIC, so that queue pairs to one peer share them."""
-
-
-class Ev:
-    """One entropy value towards one peer: its path, its state and its counters."""
-
-    __slots__ = (
-        "acked",
-        "active",
-        "ecn_marked",
-        "failed_ns",
-        "heads",
-        "index",
-        "lost",
-        "path",
-        "plane",
-        "port",
-        "probe_due_ns",
-        "probe_id",
-        "probe_wait_ns",
-        "probes_passed",
-        "ready",
-        "retired",
-        "sent",
-        "skip_until_ns",
-        "state",
-        "trimmed",
-        "value",
-    )
-
-    def __init__(self, plane: Plane, path: Path, index: int, heads: Heads) -> None:
-        self.plane = plane
-        self.port = plane.port
-        self.path = path
-        self.value = path.ev
-        self.index = index
-        self.state = _UNKNOWN
-        self.active = False
-        self.ready = False
-        """In the rotation and may be sent on; kept in step with `active` and `state`."""
-        self.heads = heads
-        self.sent = self.acked = self.lost = self.trimmed = self.ecn_marked = self.retired = 0
-        self.failed_ns = 0
-        self.skip_until_ns = 0
-        self.probe_due_ns = 0
-        self.probe_wait_ns = 0
-        self.probe_id: int | None = None
-        self.probes_passed = 0
-
-    def head(self, options: FrameOptions, tclass: int, udp_length: int) -> tuple[bytes, int]:
-        """Return what `frames.prefix` makes for this path, building it once."""
-        found = self.heads.get(udp_length << 8 | tclass)
-        if found is None:
-            if len(self.heads) >= 64:
-                self.heads.clear()
-            found = prefix(self.plane.paths, self.path, options, tclass, udp_length)
-            self.heads[udp_length << 8 | tclass] = found
-        return found
-
-
-class Plane:
-    """The EVs of one plane."""
-
-    __slots__ = (
-        "active",
-        "cursor",
-        "evs",
-        "local_up",
-        "order",
-        "paths",
-        "peer_up",
-        "port",
-        "quota",
-        "reverse",
-        "reverse_ns",
-        "spares",
-    )
-
-    def __init__(self, paths: PlanePaths) -> None:
-        self.paths = paths
-        self.port = paths.port
-        self.evs: list[Ev] = []
-        self.active: list[Ev] = []
-        self.spares: list[Ev] = []
-        self.order: list[Ev] = []
-        self.cursor = 0
-        self.quota = 0
-        self.reverse: Ev | None = None
-        """EV last shown to reach the peer, for answers."""
-        self.reverse_ns = 0
-        self.local_up = True
-        self.peer_up = True
-
-    @property
-    def up(self) -> bool:
-        """Both ends' ports into this plane are up."""
-        return self.local_up and self.peer_up
-
-    @property
-    def usable(self) -> int:
-        """Number of EVs that are neither ASSUMED_BAD nor DENIED."""
-        return len(self.active) + len(self.spares)
-
-    def candidates(self) -> list[Ev]:
-        """Return the active EVs or, where none is left, all that may be tried: those that are not DENIED."""
-        return self.active or [ev for ev in self.evs if ev.state is not EvState.DENIED]
 
 
 class EvSet:
@@ -417,7 +250,7 @@ class EvSet:
             self._retire(now_ns, ev, EvInput.LOST, psn, reason)
 
     def _at_floor(self) -> bool:
-        """Whether so few EVs are usable that none may be given up; or whether none ever is."""
+        """Return whether no EV may be given up: so few are usable, or none ever is."""
         if not self._config.ev_health:
             return True
         floor = self._config.ev_min_active
@@ -467,10 +300,10 @@ class EvSet:
             self._probe_stale = False
         return self._probe_due_ns
 
-    def due_probes(self, now_ns: int, patience_ns: int) -> Iterable[Ev]:
-        """Return EVs to probe now, and set their next times: an unanswered probe doubles the wait.
+    def due_probes(self, now_ns: int, probe_timeout_ns: int) -> Iterable[Ev]:
+        """Return the EVs to probe now, and set their next times: an unanswered probe doubles the wait.
 
-        A probe is unanswered after the wait, but not before `patience_ns`, which its answer may take.
+        A probe is unanswered after the wait, but not before `probe_timeout_ns`, which its answer may take.
         """
         due = [ev for ev in self.bad if ev.probe_due_ns <= now_ns and ev.plane.up]
         self._probe_stale = True
@@ -478,7 +311,7 @@ class EvSet:
             if ev.probe_id is not None:
                 ev.probes_passed = 0
                 ev.probe_wait_ns = min(2 * ev.probe_wait_ns, self._config.probe_interval_max_ns)
-            ev.probe_due_ns = now_ns + max(ev.probe_wait_ns, patience_ns)
+            ev.probe_due_ns = now_ns + max(ev.probe_wait_ns, probe_timeout_ns)
         return due
 
     # Planes
@@ -577,7 +410,7 @@ class EvSet:
         ev = self._rng.choice(sendable or plane.spares)
         plane.spares.remove(ev)
         plane.active.append(ev)
-        # At the end of the current round, so that those who wait in it keep their turn.
+        # At the end of the current round, so that those that wait in it keep their turn.
         plane.order.append(ev)
         ev.active = True
         ev.ready = ev.state <= _GOOD and plane.up

@@ -1,0 +1,83 @@
+"""Congestion control: how much may be sent now. The seam, and the plainest control that fits it.
+
+A requester asks once per burst for its `budget_bytes` and reports afterwards what it used; everything else is
+reported once per SACK or NACK. Nothing here is called per packet.
+
+A controller belongs to a destination and may govern several queue pairs (a "QPCC" [API]); all sizes that it
+is given are payload plus its own `overhead_bytes` per packet.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import mypyc_attr
+
+NO_END_NS: Final = 1 << 62
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class CongestionControl:
+    """What a requester reports and asks. By itself a window that never changes.
+
+    Derive from it to try a control of your own, and hand that to `Endpoint`; it need not be compiled.
+    """
+
+    shared = False
+    """One controller governs all queue pairs to a destination, rather than one each."""
+    paced = False
+    """Time alone can make the budget positive; `next_send_ns` says when."""
+    overhead_bytes = 0
+    """What a packet counts beyond its payload."""
+
+    def __init__(self, cwnd_bytes: int) -> None:
+        self.cwnd_bytes = cwnd_bytes
+        """Bytes that may be in flight."""
+        self.inflight_bytes = 0
+        """Bytes in flight, over all queue pairs governed."""
+
+    def budget_bytes(self, now_ns: int) -> int:
+        """Return what may be sent now: while it is positive a packet may start [SPEC §8: cwnd > inflight]."""
+        return self.cwnd_bytes - self.inflight_bytes
+
+    def next_send_ns(self, now_ns: int) -> int | None:
+        """Return when time alone makes the budget positive; None when only an acknowledgement can."""
+        return None
+
+    def pause_ns(self, size: int) -> int:
+        """Return for how long nothing may be sent once `size` more is, unless an acknowledgement comes."""
+        return NO_END_NS
+
+    def on_sent(self, now_ns: int, size: int) -> None:
+        """Packets of this size altogether went out."""
+        self.inflight_bytes += size
+
+    def on_ack(self, now_ns: int, acked_bytes: int, rtt_ns: int | None, ecn: bool) -> None:
+        """A SACK took `acked_bytes` out of flight; `rtt_ns` is None where the sample would be ambiguous."""
+        self.inflight_bytes -= acked_bytes
+
+    def on_trim(self, now_ns: int, lost_bytes: int, last_hop: bool) -> None:
+        """A switch trimmed a packet; at the last hop it says incast, elsewhere a congested path."""
+        self.inflight_bytes -= lost_bytes
+
+    def on_loss(self, now_ns: int, lost_bytes: int) -> None:
+        """Packets were inferred lost."""
+        self.inflight_bytes -= lost_bytes
+
+    def on_withdrawn(self, size: int) -> None:
+        """Packets left flight for reasons that say nothing about congestion."""
+        self.inflight_bytes -= size
+
+    def on_receiver(self, now_ns: int, penalty: int, restore: bool, rcvd_bytes: int) -> None:
+        """CC_STATE of a SACK: the receiver wants the window smaller by penalty/128 of `rcvd_bytes`."""
+
+    def calibrate(self, base_rtt_ns: int) -> None:
+        """The RTT of the idle network was measured, for controls that know queues by their delay."""
+
+    def set_rate_cap(self, rate_bps: int) -> None:
+        """Set the cap, in bit/s. Raise ValueError on a control without one."""
+        raise ValueError("only congestion control 'rate' has a rate cap")
+
+
+class FixedWindow(CongestionControl):
+    """A window that never changes, one for each queue pair: no control beyond spraying and skipping."""

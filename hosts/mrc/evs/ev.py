@@ -1,0 +1,117 @@
+"""One entropy value (EV) towards a peer, and the EVs of one plane."""
+
+from __future__ import annotations
+
+from hosts.mrc.frames import FrameOptions, prefix
+from hosts.rdma.counters import EvState
+from hosts.rdma.paths import Path, PlanePaths
+
+Heads = dict[int, tuple[bytes, int]]
+"""What `frames.prefix` made for one path, by UDP length and traffic class."""
+HeadCache = dict[tuple[bytes, bytes, bytes, bytes, Path], Heads]
+"""The heads of all paths of a NIC, so that queue pairs to one peer share them."""
+
+
+class Ev:
+    """One entropy value towards one peer: its path, its state and its counters."""
+
+    __slots__ = (
+        "acked",
+        "active",
+        "ecn_marked",
+        "failed_ns",
+        "heads",
+        "index",
+        "lost",
+        "path",
+        "plane",
+        "port",
+        "probe_due_ns",
+        "probe_id",
+        "probe_wait_ns",
+        "probes_passed",
+        "ready",
+        "retired",
+        "sent",
+        "skip_until_ns",
+        "state",
+        "trimmed",
+        "value",
+    )
+
+    def __init__(self, plane: Plane, path: Path, index: int, heads: Heads) -> None:
+        self.plane = plane
+        self.port = plane.port
+        self.path = path
+        self.value = path.ev
+        self.index = index
+        self.state = EvState.UNKNOWN
+        self.active = False
+        self.ready = False
+        """In the rotation and may be sent on; kept in step with `active` and `state`."""
+        self.heads = heads
+        self.sent = self.acked = self.lost = self.trimmed = self.ecn_marked = self.retired = 0
+        self.failed_ns = 0
+        self.skip_until_ns = 0
+        self.probe_due_ns = 0
+        self.probe_wait_ns = 0
+        self.probe_id: int | None = None
+        self.probes_passed = 0
+
+    def head(self, options: FrameOptions, tclass: int, udp_length: int) -> tuple[bytes, int]:
+        """Return what `frames.prefix` makes for this path, building it once."""
+        found = self.heads.get(udp_length << 8 | tclass)
+        if found is None:
+            if len(self.heads) >= 64:
+                self.heads.clear()
+            found = prefix(self.plane.paths, self.path, options, tclass, udp_length)
+            self.heads[udp_length << 8 | tclass] = found
+        return found
+
+
+class Plane:
+    """The EVs of one plane."""
+
+    __slots__ = (
+        "active",
+        "cursor",
+        "evs",
+        "local_up",
+        "order",
+        "paths",
+        "peer_up",
+        "port",
+        "quota",
+        "reverse",
+        "reverse_ns",
+        "spares",
+    )
+
+    def __init__(self, paths: PlanePaths) -> None:
+        self.paths = paths
+        self.port = paths.port
+        self.evs: list[Ev] = []
+        self.active: list[Ev] = []
+        self.spares: list[Ev] = []
+        self.order: list[Ev] = []
+        self.cursor = 0
+        self.quota = 0
+        self.reverse: Ev | None = None
+        """EV last shown to reach the peer, for answers."""
+        self.reverse_ns = 0
+        self.local_up = True
+        self.peer_up = True
+
+    @property
+    def up(self) -> bool:
+        """Both ends' ports into this plane are up."""
+        return self.local_up and self.peer_up
+
+    @property
+    def usable(self) -> int:
+        """Number of EVs that are neither ASSUMED_BAD nor DENIED."""
+        return len(self.active) + len(self.spares)
+
+    def candidates(self) -> list[Ev]:
+        """Return the active EVs or, where none is left, all that may be tried: those that are not DENIED."""
+        return self.active or [ev for ev in self.evs if ev.state is not EvState.DENIED]

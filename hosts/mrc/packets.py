@@ -1,0 +1,114 @@
+"""How an MRC packet becomes a frame: the only place of the core that writes frames.
+
+Everything before the BTH is fixed for one path, traffic class and length and is kept with the EV. A data
+packet then costs one `Struct` call for BTH, METH and RETH, one CRC pass over the payload and one copy of it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from hosts.mrc.config import MrcConfig
+from hosts.mrc.evs.ev import Ev
+from hosts.mrc.frames import FrameOptions
+from hosts.mrc.sending.scoreboard import SentPacket
+from hosts.mrc.wire import (
+    BTH_TIMESTAMP,
+    DATA_STRUCT,
+    DATA_TS_STRUCT,
+    METH_LEN,
+    TSETH_FTYPE,
+    TSETH_LEN,
+    Opcode,
+    timestamp,
+)
+from hosts.rdma.frames import seal, seal_payload, traffic_class
+from hosts.rdma.headers import BTH_LEN, BTH_STRUCT, ICRC_LEN, IMM_LEN, IMM_STRUCT, RETH_LEN, UDP_LEN
+from hosts.rdma.psn import PSN_MASK
+
+_DATA_OVERHEAD: Final = UDP_LEN + BTH_LEN + METH_LEN + RETH_LEN + ICRC_LEN
+_ONLY: Final = int(Opcode.WRITE_ONLY)
+_ONLY_IMM: Final = int(Opcode.WRITE_ONLY_IMM)
+_FIRST: Final = int(Opcode.WRITE_FIRST)
+_MIDDLE: Final = int(Opcode.WRITE_MIDDLE)
+_LAST: Final = int(Opcode.WRITE_LAST)
+_LAST_IMM: Final = int(Opcode.WRITE_LAST_IMM)
+_TS_BIT: Final = BTH_TIMESTAMP << 24
+
+
+class PacketBuilder:
+    """Builds the frames of one endpoint."""
+
+    def __init__(self, config: MrcConfig, options: FrameOptions) -> None:
+        self._options = options
+        self._pkey = config.pkey
+        self._timestamps = config.timestamps
+        self.tc_control = traffic_class(config.dscp.control, ecn_capable=False)
+
+    def control(self, ev: Ev, opcode: int, dest_qpn: int, psn: int, extension: bytes) -> bytes:
+        """Return a control packet: BTH and one extension header, in the class of control packets."""
+        return self.probe(ev, self.tc_control, opcode, dest_qpn, psn, extension)
+
+    def probe(self, ev: Ev, tclass: int, opcode: int, dest_qpn: int, psn: int, extension: bytes) -> bytes:
+        """Return a packet without payload: BTH and one extension header."""
+        middle = BTH_STRUCT.pack(opcode, 0, self._pkey, dest_qpn, psn & PSN_MASK) + extension
+        return self.seal(ev, tclass, middle)
+
+    def seal(self, ev: Ev, tclass: int, middle: bytes) -> bytes:
+        """Return a packet without payload whose headers from the BTH on are written already."""
+        head, crc = ev.head(self._options, tclass, UDP_LEN + len(middle) + ICRC_LEN)
+        return seal(head, crc, middle)
+
+    def data(self, now_ns: int, packet: SentPacket, dest_qpn: int, flags: int, tclass: int) -> bytes:
+        """Return a data packet; `flags` are those of the BTH's last word, at their place."""
+        request, ev = packet.request, packet.ev
+        offset, length = packet.offset, packet.length
+        imm: int | None = None
+        if offset + length < request.length:
+            opcode = _MIDDLE if offset else _FIRST
+        else:
+            imm = request.imm
+            if imm is None:
+                opcode = _LAST if offset else _ONLY
+            else:
+                opcode = _LAST_IMM if offset else _ONLY_IMM
+        pad = -length & 3
+        udp_length = _DATA_OVERHEAD + length + pad
+        if self._timestamps:
+            udp_length += TSETH_LEN
+            middle = DATA_TS_STRUCT.pack(
+                opcode,
+                pad << 4,
+                self._pkey,
+                dest_qpn,
+                flags | _TS_BIT | packet.psn & PSN_MASK,
+                request.rqmsn,
+                request.msn,
+                timestamp(now_ns),
+                TSETH_FTYPE,
+                request.va + offset,
+                request.rkey,
+                request.length,
+            )
+        else:
+            middle = DATA_STRUCT.pack(
+                opcode,
+                pad << 4,
+                self._pkey,
+                dest_qpn,
+                flags | packet.psn & PSN_MASK,
+                request.rqmsn,
+                request.msn,
+                request.va + offset,
+                request.rkey,
+                request.length,
+            )
+        if imm is not None:
+            udp_length += IMM_LEN
+            middle += IMM_STRUCT.pack(imm)
+        payload: memoryview | bytes = request.data[offset : offset + length]
+        if pad:
+            payload = bytes(payload) + b"\0" * pad
+        found = ev.heads.get(udp_length << 8 | tclass)
+        head, crc = ev.head(self._options, tclass, udp_length) if found is None else found
+        return seal_payload(head, crc, middle, payload)

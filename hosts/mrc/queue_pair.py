@@ -1,0 +1,101 @@
+"""An MRC queue pair: a requester and a responder that share the EVs towards one peer."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+from hosts.mrc.congestion.control import CongestionControl
+from hosts.mrc.connection import Connection, QpAttributes
+from hosts.mrc.evs.ev_set import EvSet
+from hosts.mrc.responder import Responder
+from hosts.mrc.sending.requester import Requester
+from hosts.rdma.frames import Frame
+from hosts.rdma.queue_pair import QueuePair, SharedWindow
+
+_TURN: Final = 16
+_SHARED_TURN: Final = 8
+"""Frames of a turn where queue pairs share a window, so that none takes a narrow one whole."""
+
+
+class MrcQueuePair(QueuePair):
+    """One queue pair of an MRC endpoint."""
+
+    def __init__(self, qpn: int, psn: int, requester: Requester, responder: Responder) -> None:
+        super().__init__(qpn, _TURN)
+        self.psn = psn
+        """First PSN that it sends, 24 bits."""
+        self.requester = requester
+        self.responder = responder
+        # Set by connect().
+        self.evs: EvSet
+        self.remote: QpAttributes
+
+    def connect(
+        self,
+        remote: QpAttributes,
+        peers: frozenset[bytes],
+        connection: Connection,
+        evs: EvSet,
+        controller: CongestionControl,
+        sharing: SharedWindow | None,
+    ) -> None:
+        """Connect to a peer; `sharing` is the list of those that share the controller's window, if any do."""
+        self.remote = remote
+        self.peers = peers
+        self.evs = evs
+        self.requester.connect(connection, evs, controller)
+        self.sharing = sharing
+        self.turn = _TURN if sharing is None else _SHARED_TURN
+        self.responder.connect(connection, evs)
+        self.connected = True
+
+    def has_data(self) -> bool:
+        """Return whether there is a packet to send that only congestion control may hold back."""
+        return self.requester.has_data()
+
+    def wants_to_send(self, now_ns: int) -> bool:
+        """Return whether `emit_frames` might produce something now."""
+        return self.requester.wants_to_send(now_ns)
+
+    def wants_to_probe(self) -> bool:
+        """Return whether there are probes to send."""
+        return self.requester.wants_to_probe()
+
+    def emit_frames(
+        self, now_ns: int, out: list[Frame], limit: int, free_ports: Collection[int] | None
+    ) -> int:
+        """Append up to `limit` frames to `out`, only probes while parked; return how many."""
+        if self.parked:
+            return self.requester.emit_probes(now_ns, out, limit, free_ports)
+        return self.requester.emit_frames(now_ns, out, limit, free_ports)
+
+    def emit_answers(self, out: list[Frame], limit: int, free_ports: Collection[int] | None) -> bool:
+        """Append SACKs, NACKs and transport ACKs; return whether some remain."""
+        self.responder.emit_frames(out, limit, free_ports)
+        return self.responder.answering
+
+    def budget_bytes(self, now_ns: int) -> int:
+        """Return what congestion control lets through now."""
+        return self.requester.congestion.budget_bytes(now_ns)
+
+    def next_send_ns(self, now_ns: int) -> int | None:
+        """Return when time alone lets something through."""
+        return self.requester.congestion.next_send_ns(now_ns)
+
+    def next_timer(self, now_ns: int) -> int | None:
+        """Return when `handle_timer` wants to be called; now, if its rate lets an idle one send by now."""
+        requester = self.requester
+        congestion = requester.congestion
+        if (
+            congestion.paced
+            and not self.queued
+            and requester.has_data()
+            and congestion.budget_bytes(now_ns) > 0
+        ):
+            return now_ns
+        return requester.next_timer(now_ns)
+
+    def handle_timer(self, now_ns: int) -> None:
+        """Do what is due."""
+        self.requester.handle_timer(now_ns)

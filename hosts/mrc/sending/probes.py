@@ -1,0 +1,128 @@
+"""Reliability probes of one queue pair [SPEC §7.4.6]: some settle what is lost, some EVs' health.
+
+A tail probe may take any EV; a health probe takes the EV in state ASSUMED_BAD that it asks about.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection
+from typing import Final
+
+from hosts.mrc.events import ProbeAnswered, ProbeSent
+from hosts.mrc.evs.ev import Ev
+from hosts.mrc.evs.ev_set import EvSet
+from hosts.mrc.packets import PacketBuilder
+from hosts.mrc.sending.recovery import Recovery
+from hosts.mrc.wire import Opcode, Probe, timestamp
+from hosts.rdma.events import Event
+from hosts.rdma.frames import Frame
+
+_OPCODE: Final = int(Opcode.PROBE_REQUEST)
+_TAIL_PROBES_KEPT: Final = 16
+
+
+class Probes:
+    """The probes that are wanted and those that wait for an answer."""
+
+    def __init__(
+        self,
+        qpn: int,
+        builder: PacketBuilder,
+        tclass: int,
+        recovery: Recovery,
+        emit: Callable[[Event], None],
+    ) -> None:
+        self._qpn = qpn
+        self._builder = builder
+        self._tclass = tclass
+        self._recovery = recovery
+        self._emit = emit
+        # Set by connect().
+        self._evs: EvSet
+        self._remote_qpn = 0
+        self.wanted: deque[tuple[Ev | None, bool]] = deque()
+        """The EV, None for any, and whether it is a tail probe."""
+        self.outstanding: dict[int, tuple[Ev, int, bool]] = {}
+        """EV, send time and whether it is a tail probe, by probe id."""
+        self._probe_id = 0
+        self._last_tail: Ev | None = None
+        """EV of the last tail probe."""
+
+    def connect(self, remote_qpn: int, evs: EvSet) -> None:
+        """Learn where probes go."""
+        self._remote_qpn = remote_qpn
+        self._evs = evs
+
+    def want_tail(self, count: int) -> None:
+        """Ask for so many tail probes, less those that still wait for a free port."""
+        waiting = sum(ev is None for ev, _ in self.wanted)
+        self.wanted.extend((None, True) for _ in range(count - waiting))
+
+    def want_due(self, now_ns: int) -> None:
+        """Ask for the health probes that are due."""
+        if self._evs.bad:
+            for ev in self._evs.due_probes(now_ns, self._recovery.rtt.probe_timeout_ns):
+                if (ev, False) not in self.wanted:
+                    self.wanted.append((ev, False))
+
+    def emit(
+        self, now_ns: int, out: list[Frame], limit: int, free_ports: Collection[int] | None, psn: int
+    ) -> None:
+        """Append up to `limit` probes to `out`; `psn` is the next PSN to send."""
+        for _ in range(min(len(self.wanted), limit)):
+            wanted, tail = self.wanted.popleft()
+            ev = wanted
+            if ev is not None and not ev.plane.up:
+                continue
+            if ev is None:
+                ev = self._evs.pick_aside(free_ports, self._suspect())
+            elif free_ports is not None and ev.port not in free_ports:
+                ev = None
+            if ev is None:
+                self.wanted.append((wanted, tail))
+                continue
+            self._probe_id = probe_id = (self._probe_id + 1) & 0xFFFF
+            if len(self.outstanding) >= 2 * len(self._evs.by_value) + _TAIL_PROBES_KEPT:
+                # Unanswered ones would add up over the hours. Older ones are not answered any more.
+                del self.outstanding[next(iter(self.outstanding))]
+            self.outstanding[probe_id] = (ev, now_ns, tail)
+            if tail:
+                self._recovery.on_tail_probe(now_ns)
+                self._last_tail = ev
+            else:
+                ev.probe_id = probe_id
+            extension = Probe(probe_id, tx_timestamp=timestamp(now_ns)).pack()
+            frame = self._builder.probe(ev, self._tclass, _OPCODE, self._remote_qpn, psn, extension)
+            out.append((ev.port, frame))
+            self._emit(ProbeSent(now_ns, self._qpn, ev.value, ev.port, probe_id, tail))
+
+    def _suspect(self) -> Ev | None:
+        """Return the EV that a tail probe should not take.
+
+        That is the EV of the probe before it, if nothing came back since, otherwise that of the newest packet
+        in flight.
+        """
+        if self._recovery.tail.probes > 1:
+            return self._last_tail
+        packet = self._recovery.newest_in_flight()
+        return None if packet is None else packet.ev
+
+    def on_answer(self, now_ns: int, probe_id: int, marked: bool) -> int | None:
+        """Take in the answer to a probe; return its RTT, or None where no such probe waits for one."""
+        probe = self.outstanding.pop(probe_id, None)
+        if probe is None:
+            return None
+        ev, sent_ns, tail = probe
+        rtt_ns = now_ns - sent_ns
+        self._emit(ProbeAnswered(now_ns, self._qpn, ev.value, ev.port, probe_id, rtt_ns))
+        self._evs.on_acked(ev)
+        self._recovery.on_probe_answer(rtt_ns, sent_ns, tail=tail)
+        if not tail and ev.probe_id == probe_id:
+            self._evs.on_probe_answer(now_ns, ev, marked)
+        return rtt_ns
+
+    def clear(self) -> None:
+        """Forget all probes."""
+        self.wanted.clear()
+        self.outstanding.clear()

@@ -1,0 +1,248 @@
+"""When does a packet count as lost? RTT, reordering window, loss detection and the timers of one queue pair.
+
+The rule is RACK's [RFC 8985], adapted to spraying. A packet is lost when another one, SENT more than the
+reordering window later, on whatever path, has been acknowledged:
+
+    sent_ns(newest acknowledged) - sent_ns(packet) > reordering window
+
+Both sides of that comparison are send times. A receiver or a machine that stalls delays all acknowledgements
+alike and therefore declares nothing lost; only evidence that something later overtook the packet does.
+
+The rule needs something sent later, and nothing is after the last packets of a burst. A probe supplies it:
+
+* when a packet is overtaken by less than the window, and nothing sent since could decide: as soon as the
+  window has passed since the packet left;
+* otherwise when the tail timer runs out while anything is unacknowledged: what was sent long enough before
+  the probe is lost if the probe is answered first.
+
+The answer, with its bitmap, decides about what was sent before the probe. Only when probes stay unanswered
+too does the ACK timer count down to the error.
+
+All fields are written here alone; the requester reports what happens and asks what to do.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from hosts.mrc.config import MrcConfig
+from hosts.mrc.sending.reordering import ReorderingWindow
+from hosts.mrc.sending.scoreboard import Scoreboard, SentPacket
+from hosts.mrc.sending.timers import AckTimer, TailTimer
+from hosts.rdma.rtt import RttEstimator
+
+NOTHING: Final = 0
+TAIL_PROBE: Final = 1
+ACK_TIMEOUT: Final = 2
+"""What `handle_timer` asks for."""
+
+
+class Recovery:
+    """Loss detection of one queue pair."""
+
+    def __init__(self, config: MrcConfig, board: Scoreboard) -> None:
+        self._board = board
+        self._stall_grace_ns = config.stall_grace_ns
+        self.rtt = RttEstimator(config.initial_rtt_ns)
+        self.window = ReorderingWindow(config, self.rtt)
+        self.tail = TailTimer(config, self.rtt)
+        self.ack_timer = AckTimer(config, self.rtt)
+        self.gap = False
+        """The oldest packet in flight was overtaken by less than the reordering window."""
+        self._heard_ns = -1
+        """When the last valid frame of the peer came in."""
+        self._order: deque[SentPacket] = deque()
+        """Transmissions by time, some of them acknowledged or repeated meanwhile."""
+        self._newest_acked_ns = -1
+        """Latest send time of what was acknowledged."""
+        self._late_ready = False
+        self._gap_due_ns = 0
+        """When to look at the gap again; 0 for never."""
+
+    # What happens
+
+    def on_heard(self, now_ns: int) -> None:
+        """Note that a valid frame of the peer came in."""
+        self._heard_ns = now_ns
+
+    def on_sent(self, packet: SentPacket) -> None:
+        """Note a transmission, first or repeated."""
+        self._order.append(packet)
+
+    def on_burst(self, now_ns: int, *, idle_before: bool) -> None:
+        """Note that data was sent, `idle_before` if nothing was in flight then: restart the timers."""
+        self.tail.since_ns = now_ns
+        if idle_before:
+            self.ack_timer.since_ns = now_ns
+            self.ack_timer.retries = 0
+            self.tail.probes = 0
+
+    def on_tail_probe(self, now_ns: int) -> None:
+        """Note that a tail probe went out."""
+        self.tail.since_ns = now_ns
+
+    def on_probe_answer(self, rtt_ns: int, sent_ns: int, *, tail: bool) -> None:
+        """Take in the answer to a probe.
+
+        Health probes bypass queues, so overtaking by one proves no loss; a tail probe counts as a packet.
+        """
+        self.rtt.sample(rtt_ns)
+        if tail and sent_ns > self._newest_acked_ns:
+            self._newest_acked_ns = sent_ns
+
+    def newest_acked_ns(self) -> int:
+        """Return the latest send time of what was acknowledged so far; -1 for none."""
+        return self._newest_acked_ns
+
+    def on_acked(self, now_ns: int, acked: list[SentPacket], known_ns: int) -> None:
+        """Take in packets that a SACK newly acknowledged.
+
+        `known_ns` is what `newest_acked_ns` was before the SACK: what comes with a probe's answer had arrived
+        before the probe, which therefore did not overtake it.
+        """
+        newest = self._newest_acked_ns
+        late = known_ns
+        min_rtt_ns = self.rtt.min_ns
+        for packet in acked:
+            # A repeated packet's answer may be the first transmission's: count it only after a whole RTT [RFC
+            # 8985].
+            sent_ns = packet.sent_ns
+            if sent_ns > newest and (packet.tries == 0 or now_ns - sent_ns >= min_rtt_ns):
+                newest = sent_ns
+            elif sent_ns < late:
+                late = sent_ns
+        self._newest_acked_ns = newest
+        if late < known_ns:
+            self.window.on_overtaken(now_ns, known_ns - late)
+
+    def on_found(self, now_ns: int, packet: SentPacket, known_ns: int) -> None:
+        """Take in that a packet which counted as lost was acknowledged."""
+        self.window.on_overtaken(now_ns, known_ns - packet.sent_ns)
+
+    def on_spurious(self, now_ns: int) -> None:
+        """Widen the reordering window: a packet that counted as lost had arrived."""
+        self.window.on_spurious(now_ns)
+
+    def on_progress(self, now_ns: int) -> None:
+        """Restart the timers: something new was acknowledged."""
+        self.ack_timer.since_ns = now_ns
+        self.tail.probes = self.ack_timer.retries = 0
+        self._late_ready = False
+
+    def on_transport_ack(self, now_ns: int) -> None:
+        """Restart the timers: something new is in the peer's memory."""
+        self.ack_timer.since_ns = now_ns
+        self.tail.probes = self.ack_timer.retries = 0
+
+    def on_nack(self, now_ns: int) -> None:
+        """Restart the ACK timer: a packet reached the peer, which is a sign of life."""
+        self.ack_timer.since_ns = now_ns
+
+    def on_refused(self, tries: int) -> bool:
+        """Count a refusal of a packet sent so many times before; return whether all retries are used up.
+
+        There is one counter for all causes; the NACKs of one window count as one try.
+        """
+        self.ack_timer.retries = max(self.ack_timer.retries, tries + 1)
+        return self.ack_timer.exhausted
+
+    # What is lost
+
+    def detect(self, now_ns: int) -> list[SentPacket]:
+        """Take out what was sent more than the reordering window before the newest acknowledged packet."""
+        lost: list[SentPacket] = []
+        order = self._order
+        if not order:
+            return lost
+        board = self._board
+        newest = self._newest_acked_ns
+        cut = -1
+        while order:
+            packet = order[0]
+            if board.current(packet.psn) is packet:
+                if cut < 0:
+                    cut = newest - self.window.ns(now_ns)
+                if packet.sent_ns >= cut:
+                    break
+                lost.append(packet)
+            order.popleft()
+        self.gap = bool(order) and order[0].sent_ns < newest
+        return lost
+
+    def timed_out(self, now_ns: int) -> list[SentPacket]:
+        """Return what is lost when the ACK timer runs out.
+
+        A silent peer proves nothing against a path; a peer that was heard since the packet was sent does.
+        """
+        known = self._heard_ns - self.rtt.srtt_ns - self.window.ns(now_ns)
+        return [packet for packet in self._board.in_flight() if packet.sent_ns < known]
+
+    def newest_in_flight(self) -> SentPacket | None:
+        """Return the packet in flight that was sent last."""
+        current = self._board.current
+        for packet in reversed(self._order):
+            if current(packet.psn) is packet:
+                return packet
+        return None
+
+    def wants_gap_probe(self, now_ns: int) -> bool:
+        """Return whether to ask now about a packet that was overtaken, because nothing under way can decide.
+
+        If an answer could not decide yet, the timer asks for it as soon as it can.
+        """
+        self.gap = False
+        self._gap_due_ns = 0
+        order = self._order
+        board = self._board
+        while order and board.current(order[0].psn) is not order[0]:
+            order.popleft()
+        if order:
+            decides = order[0].sent_ns + self.window.ns(now_ns)
+            if order[0].sent_ns < self._newest_acked_ns and self.tail.since_ns <= decides:
+                if decides < now_ns:
+                    return True
+                self._gap_due_ns = decides + 1
+        return False
+
+    # Timers
+
+    def next_timer(self, now_ns: int) -> int:
+        """Return when `handle_timer` wants to be called while something is unacknowledged."""
+        first = min(self.tail.due_ns(self.window.ns(now_ns)), self.ack_timer.due_ns())
+        if self._gap_due_ns and self._gap_due_ns < first:
+            first = self._gap_due_ns
+        return first
+
+    def handle_timer(self, now_ns: int) -> int:
+        """Do what is due while something is unacknowledged; return what the requester has to do."""
+        if self._gap_due_ns and now_ns >= self._gap_due_ns:
+            self._gap_due_ns = 0
+            self.gap = True
+        tail_due = self.tail.due_ns(self.window.ns(now_ns))
+        ack_due = self.ack_timer.due_ns()
+        if now_ns < tail_due and now_ns < ack_due:
+            return NOTHING
+        if now_ns - min(tail_due, ack_due) > self._stall_grace_ns and not self._late_ready:
+            # This process was not running. What the peer answered meanwhile is still unread: give it one
+            # round. Only what is due is put off, and only by that round: a machine that is always late must
+            # run out of retries as well.
+            self._late_ready = True
+            self.tail.since_ns = now_ns
+            if now_ns >= ack_due:
+                self.ack_timer.since_ns += now_ns - ack_due + self._stall_grace_ns
+            return NOTHING
+        self._late_ready = False
+        if now_ns >= ack_due:
+            self.ack_timer.retries += 1
+            self.ack_timer.since_ns = self.tail.since_ns = now_ns
+            return ACK_TIMEOUT
+        self.tail.probes += 1
+        self.tail.since_ns = now_ns
+        return TAIL_PROBE
+
+    def clear(self) -> None:
+        """Forget everything in flight, as a QP in error does."""
+        self._order.clear()
+        self.gap = False
+        self._gap_due_ns = 0

@@ -1,0 +1,99 @@
+"""The reordering window: how much later something must have been sent to prove a packet lost.
+
+The window is
+
+    min(max_reorder, widening * max(min_reorder, fraction * floor, factor * seen, factor * queueing))
+
+On links that are known to be slow (`port_bps`) min_reorder is at least the time of six packets on the link,
+and max_reorder at least six times that: packets of one burst, on links with queues of different length, are
+that far apart.
+
+`seen` is the furthest that a packet was recently overtaken and yet arrived: it measures on the very axis that
+the rule decides on. `queueing` stands for queues that grow before anything was overtaken: what makes a packet
+overtake another is the difference between queues, and no queue is longer than all queueing there is. It is
+the RTT above the least ever: of the smoothed RTT at first, later of `floor`, the least of the last samples,
+which leaves out the hiccups of either process. (RACK's own choice, the RTT's deviation, counts those several
+times, and a host in software has hardly anything else.) `widening` starts at 1, doubles whenever a packet
+that counted as lost turns out to have arrived, and halves again in quiet times.
+"""
+
+from __future__ import annotations
+
+from hosts.mrc.config import MrcConfig
+from hosts.rdma.rtt import RttEstimator
+
+
+class ReorderingWindow:
+    """How much later something must have been sent, to prove by its acknowledgement that a packet is lost."""
+
+    __slots__ = (
+        "_before_ns",
+        "_config",
+        "_max_ns",
+        "_memory_ns",
+        "_min_ns",
+        "_period_ns",
+        "_recent_ns",
+        "_rtt",
+        "_widened_ns",
+        "widening",
+    )
+
+    _MAX_WIDENING = 16
+    _QUIET_NS = 1_000_000_000
+    _COLD_SAMPLES = 256
+    _MEMORY_NS = 250_000_000
+    """What was seen counts for this long at least and twice as long at most."""
+    _MEMORY_PACKETS = 512
+    """And for the time of so many packets on a slow link, where queues take as long to come and go."""
+    _PACKET_TIMES = 6
+    _SPAN = 6
+    """The ceiling over the floor, where that comes from a slow link: 36 packets of 4 KiB are what a queue
+    holds before it trims (16 frames of 9,000 bytes), and no packet is overtaken by more than that."""
+
+    def __init__(self, config: MrcConfig, rtt: RttEstimator) -> None:
+        self._config = config
+        self._rtt = rtt
+        slow_ns = self._PACKET_TIMES * config.packet_time_ns()
+        self._min_ns = max(config.min_reorder_ns, slow_ns)
+        self._max_ns = max(config.max_reorder_ns, self._SPAN * slow_ns)
+        self._memory_ns = max(self._MEMORY_NS, self._MEMORY_PACKETS * config.packet_time_ns())
+        self.widening = 1
+        self._widened_ns = 0
+        self._recent_ns = self._before_ns = 0
+        self._period_ns = 0
+
+    def ns(self, now_ns: int) -> int:
+        """Return the window at this time."""
+        config, rtt = self._config, self._rtt
+        if self.widening > 1 and now_ns - self._widened_ns > self._QUIET_NS:
+            self.widening //= 2
+            self._widened_ns = now_ns
+        floor_ns = rtt.floor_ns
+        level_ns = rtt.srtt_ns if rtt.samples < self._COLD_SAMPLES else floor_ns
+        window = max(
+            self._min_ns,
+            int(floor_ns * config.reorder_rtt_fraction),
+            int((level_ns - rtt.min_ns) * config.reorder_queueing_factor),
+            int(self.seen_ns(now_ns) * config.reorder_seen_factor),
+        )
+        return min(window * self.widening, self._max_ns)
+
+    def seen_ns(self, now_ns: int) -> int:
+        """Return by how much a packet was recently overtaken and yet arrived, on the axis of send times."""
+        passed = now_ns - self._period_ns
+        if passed > self._memory_ns:
+            self._before_ns = self._recent_ns if passed <= 2 * self._memory_ns else 0
+            self._recent_ns = 0
+            self._period_ns = now_ns
+        return max(self._recent_ns, self._before_ns)
+
+    def on_overtaken(self, now_ns: int, extent_ns: int) -> None:
+        """A packet arrived although one sent `extent_ns` later was acknowledged before."""
+        if extent_ns > self.seen_ns(now_ns):
+            self._recent_ns = extent_ns
+
+    def on_spurious(self, now_ns: int) -> None:
+        """A packet that counted as lost had arrived."""
+        self.widening = min(2 * self.widening, self._MAX_WIDENING)
+        self._widened_ns = now_ns

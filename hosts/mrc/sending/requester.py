@@ -1,0 +1,492 @@
+"""The sending half of a queue pair: cuts writes into packets, sprays them, repairs losses, completes in
+order.
+
+Sending one packet is the hot path: one EV from the rotation, one frame from the packet builder, one record on
+the scoreboard. Acknowledgement costs one look-up per PSN that changed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection
+from typing import Final
+
+from hosts.mrc.config import MrcConfig
+from hosts.mrc.congestion.control import CongestionControl, FixedWindow
+from hosts.mrc.connection import Connection
+from hosts.mrc.events import RetireReason, SpuriousLoss, WindowChanged
+from hosts.mrc.evs.ev import Ev
+from hosts.mrc.evs.ev_set import EvSet
+from hosts.mrc.evs.states import EvInput
+from hosts.mrc.packets import PacketBuilder
+from hosts.mrc.received import ReceivedSack
+from hosts.mrc.sending.probes import Probes
+from hosts.mrc.sending.recovery import ACK_TIMEOUT, TAIL_PROBE, Recovery
+from hosts.mrc.sending.scoreboard import Scoreboard, SentPacket
+from hosts.mrc.sending.send_queue import SendQueue, WorkRequest
+from hosts.mrc.wire import BTH_RETRANSMISSION, EvMark, Nack, NackReason, since_stamp
+from hosts.rdma.counters import EvState
+from hosts.rdma.events import (
+    Event,
+    LossReason,
+    PacketLost,
+    QpError,
+    Retransmitted,
+    SendCompleted,
+    Status,
+)
+from hosts.rdma.frames import Frame, traffic_class
+from hosts.rdma.headers import BTH_ACK_REQUEST
+from hosts.rdma.psn import PSN_BITS, PSN_MASK, expand
+
+_MARK_SKIP: Final = int(EvMark.SKIP_ONCE)
+_MARK_ALWAYS: Final = int(EvMark.ALWAYS_SKIP)
+_UNKNOWN: Final = EvState.UNKNOWN
+_ACK_BIT: Final = BTH_ACK_REQUEST << 24
+_RTX_BIT: Final = BTH_RETRANSMISSION << 24
+_EMPTY: Final[deque[WorkRequest]] = deque()
+_RETIRE_FOR: Final = {
+    LossReason.GAP: RetireReason.LOSS,
+    LossReason.PROBE: RetireReason.LOSS,
+    LossReason.TIMEOUT: RetireReason.TIMEOUT,
+}
+
+
+class Requester:
+    """The sending half of one QP."""
+
+    def __init__(
+        self,
+        qpn: int,
+        first_psn: int,
+        config: MrcConfig,
+        builder: PacketBuilder,
+        emit: Callable[[Event], None],
+    ) -> None:
+        self.qpn = qpn
+        self._config = config
+        self._builder = builder
+        self._emit = emit
+        self.congestion: CongestionControl = FixedWindow(config.cwnd_bytes)
+        self._overhead = 0
+        self._reported_cwnd = -1
+        self._reported_ns = -1 << 62
+        self._rcvd_units = 0
+        # One turn of the wire space ahead, so that no PSN near the first is ever negative.
+        self.board = Scoreboard(first_psn + (1 << PSN_BITS), config.mpr)
+        self.recovery = Recovery(config, self.board)
+        dscp = config.dscp
+        self._tc_data = traffic_class(dscp.trimmable if config.trim else dscp.no_trim, ecn_capable=True)
+        self._tc_retx = traffic_class(dscp.trimmable_retx if config.trim else dscp.no_trim, ecn_capable=True)
+        self._tc_probe = traffic_class(dscp.no_trim, ecn_capable=True)
+        self.probes = Probes(qpn, builder, self._tc_probe, self.recovery, emit)
+        self.queue = SendQueue(config.max_wimm)
+        self.error: Status | None = None
+        # Set by connect().
+        self.evs: EvSet
+        self._remote_qpn = 0
+        self._mtu = config.mtu_bytes
+        self._mpr = config.mpr
+        self._dynamic_mpr = self._transport_ack = False
+        self._in_memory = self.board.una
+        """Below this PSN everything is known to be in the peer's memory, by transport ACKs."""
+
+        self.packets_sent = self.packets_retransmitted = self.packets_lost = self.packets_spurious = 0
+        self.bytes_acked = self.sacks_received = self.nacks_received = self.bogus_received = 0
+
+    def connect(self, connection: Connection, evs: EvSet, congestion: CongestionControl) -> None:
+        """Learn the settings of the connection, the ways to the peer and what controls them."""
+        self.congestion = congestion
+        self._overhead = congestion.overhead_bytes
+        self.queue.max_imms = connection.max_wimm
+        self._dynamic_mpr = connection.dynamic_mpr
+        self._transport_ack = connection.transport_ack
+        self._remote_qpn = connection.remote_qpn
+        self._mtu = connection.mtu_bytes
+        self._mpr = connection.mpr
+        self.evs = evs
+        self.probes.connect(connection.remote_qpn, evs)
+        if not connection.trim_nack:
+            # A peer that does not answer trimmed packets must not be sent trimmable ones.
+            self._tc_data = self._tc_retx = self._tc_probe
+
+    def post(self, now_ns: int, wr_id: int, data: memoryview, va: int, rkey: int, imm: int | None) -> None:
+        """Queue a write; `data` must stay unchanged until the request completes."""
+        if self.error is not None:
+            self._emit(SendCompleted(now_ns, self.qpn, wr_id, Status.FLUSHED, len(data)))
+            return
+        self.queue.post(wr_id, data, va, rkey, imm)
+
+    @property
+    def idle(self) -> bool:
+        """Nothing posted is unfinished."""
+        return not self.queue.open
+
+    # Sending
+
+    def wants_to_send(self, now_ns: int) -> bool:
+        """Return whether `emit_frames` might produce something now."""
+        return self.wants_to_probe() or (self.has_data() and self.congestion.budget_bytes(now_ns) > 0)
+
+    def wants_to_probe(self) -> bool:
+        """Return whether `emit_probes` might produce something now."""
+        return self.recovery.gap or bool(self.probes.wanted)
+
+    def has_data(self) -> bool:
+        """Return whether there is a packet to send that only congestion control may hold back."""
+        board = self.board
+        if board.lost:
+            return True
+        queue = self.queue
+        if not queue.to_send or board.next_psn - board.una >= self._mpr:
+            return False
+        return queue.may_begin(queue.to_send[0])
+
+    def _unanswered(self) -> bool:
+        """Return whether an answer of the peer is awaited."""
+        if self.board.inflight_packets:
+            return True
+        requests = self.queue.open
+        return self._transport_ack and bool(requests) and 0 <= requests[0].last_psn < self.board.una
+
+    def emit_probes(
+        self, now_ns: int, out: list[Frame], limit: int, free_ports: Collection[int] | None
+    ) -> int:
+        """Append up to `limit` probes to `out`, which no window holds back; return how many."""
+        start = len(out)
+        self.evs.now_ns = now_ns
+        recovery = self.recovery
+        if recovery.gap and recovery.wants_gap_probe(now_ns):
+            self.probes.want_tail(1)
+        if self.probes.wanted:
+            self.probes.emit(now_ns, out, limit, free_ports, self.board.next_psn)
+        return len(out) - start
+
+    def emit_frames(
+        self, now_ns: int, out: list[Frame], limit: int, free_ports: Collection[int] | None
+    ) -> int:
+        """Append up to `limit` frames to `out`; return how many. Probes first, then lost packets, then new
+        ones.
+        """
+        start = len(out)
+        evs = self.evs
+        self.emit_probes(now_ns, out, limit, free_ports)
+        board = self.board
+        overhead = self._overhead
+        granted = budget = self.congestion.budget_bytes(now_ns)
+        idle_before = board.inflight_packets == 0 and not board.lost
+        sent_any = False
+        queue = self.queue.to_send
+        while board.lost and len(out) - start < limit and budget > 0:
+            lost = board.oldest_lost()
+            if lost is None:
+                break
+            ev = evs.pick(free_ports, lost.ev)
+            if ev is None:
+                queue = _EMPTY
+                break
+            board.take_lost(lost)
+            self._retransmit(now_ns, lost, ev, out)
+            budget -= lost.length + overhead
+            sent_any = True
+        mtu = self._mtu
+        room = limit - (len(out) - start)
+        while queue and room > 0 and budget > 0 and board.next_psn - board.una < self._mpr:
+            ev = evs.pick(free_ports)
+            if ev is None:
+                break
+            request = queue[0]
+            offset = request.offset
+            if not offset:
+                if not self.queue.may_begin(request):
+                    break
+                self.queue.begin(request)
+            length = request.length - offset
+            psn = board.next_psn
+            flags = 0
+            if length > mtu:
+                length = mtu
+            else:
+                flags = _ACK_BIT
+                request.last_psn = psn
+                queue.popleft()
+            request.offset = offset + length
+            packet = SentPacket(psn, now_ns, ev, request, offset, length, 0, None)
+            budget -= length + overhead
+            if psn + 1 - board.una >= self._mpr or (
+                budget <= 0 and self.congestion.pause_ns(granted - budget) >= self.recovery.rtt.srtt_ns
+            ):
+                # This packet closes a window, for a while or until its answer: request one.
+                flags = _ACK_BIT
+            self._send(now_ns, packet, flags, self._tc_data, out)
+            room -= 1
+            sent_any = True
+        if sent_any:
+            self.congestion.on_sent(now_ns, granted - budget)
+            self.recovery.on_burst(now_ns, idle_before=idle_before)
+        return len(out) - start
+
+    def _send(self, now_ns: int, packet: SentPacket, flags: int, tclass: int, out: list[Frame]) -> None:
+        ev = packet.ev
+        self.board.on_sent(packet)
+        self.recovery.on_sent(packet)
+        out.append((ev.port, self._builder.data(now_ns, packet, self._remote_qpn, flags, tclass)))
+        ev.sent += 1
+        self.packets_sent += 1
+
+    def _retransmit(self, now_ns: int, lost: SentPacket, ev: Ev, out: list[Frame]) -> None:
+        psn, old = lost.psn, lost.ev
+        packet = SentPacket(psn, now_ns, ev, lost.request, lost.offset, lost.length, lost.tries + 1, old)
+        self._send(now_ns, packet, _RTX_BIT | _ACK_BIT, self._tc_retx, out)
+        self.packets_retransmitted += 1
+        self._emit(Retransmitted(now_ns, self.qpn, psn & PSN_MASK, old.value, ev.value))
+
+    # What arrives
+
+    def on_heard(self, now_ns: int) -> None:
+        """Note that a valid frame of the peer came in."""
+        self.recovery.on_heard(now_ns)
+
+    def on_sack(self, now_ns: int, sack: ReceivedSack) -> None:
+        """Take in a SACK."""
+        if self.error is not None:
+            return
+        board, recovery, evs = self.board, self.recovery, self.evs
+        cack = expand(sack.cack_psn, board.una - 1)
+        if cack >= board.next_psn or cack < board.una - 1 - (1 << 22):
+            self.bogus_received += 1
+            return
+        self.sacks_received += 1
+        if sack.mpr and self._dynamic_mpr:
+            self._mpr = min(128 * sack.mpr, self._config.mpr)
+        mark = sack.mark
+        reason = LossReason.GAP
+        known_ns = recovery.newest_acked_ns()
+        if sack.probe_reply:
+            rtt_ns = self.probes.on_answer(now_ns, sack.ack_psn_offset & 0xFFFF, mark == _MARK_SKIP)
+            reason = LossReason.PROBE
+        else:
+            rtt_ns = self._on_trigger(now_ns, sack, board.current(cack + sack.ack_psn_offset))
+        before, inflight = board.una, board.inflight_bytes
+        acked, found = board.apply_sack(cack, cack + sack.sack_offset, sack.bitmap)
+        for packet in found:
+            recovery.on_found(now_ns, packet, known_ns)
+            self._on_spurious(now_ns, packet.psn, packet.ev)
+        if mark:
+            self._on_mark(now_ns, sack.entropy, mark)
+        for packet in acked:
+            ev = packet.ev
+            ev.acked += 1
+            if ev.state is _UNKNOWN:
+                evs.on_acked(ev)
+        recovery.on_acked(now_ns, acked, known_ns)
+        acked_bytes = inflight - board.inflight_bytes
+        if acked or found:
+            recovery.on_progress(now_ns)
+            self.bytes_acked += acked_bytes
+            if board.una != before:
+                self._complete(now_ns)
+        congestion = self.congestion
+        congestion.on_ack(now_ns, acked_bytes + self._overhead * len(acked), rtt_ns, mark == _MARK_SKIP)
+        fresh = sack.rcvd_units - self._rcvd_units & 0xFFFFFF
+        if fresh < 1 << 23:
+            self._rcvd_units = sack.rcvd_units
+            if sack.penalty or sack.restore_cwnd:
+                congestion.on_receiver(now_ns, sack.penalty, sack.restore_cwnd, fresh << 8)
+        lost = recovery.detect(now_ns)
+        if lost:
+            self._infer_lost(now_ns, lost, reason)
+        if congestion.cwnd_bytes != self._reported_cwnd:
+            self._report_window(now_ns)
+
+    def _on_trigger(self, now_ns: int, sack: ReceivedSack, trigger: SentPacket | None) -> int | None:
+        """Take in which packet a SACK answers; return its RTT, or None where that would be ambiguous."""
+        if trigger is None:
+            return None
+        if trigger.ev.value == sack.entropy:
+            self.evs.prove(now_ns, trigger.ev)
+            if trigger.tries and not self._config.timestamps:
+                return None
+        elif trigger.tries:
+            # The echoed EV is that of an earlier transmission: it had arrived, late.
+            self._on_spurious(now_ns, trigger.psn, trigger.previous_ev)
+            return None
+        if trigger.tries == 0:
+            rtt_ns = now_ns - trigger.sent_ns
+        else:
+            # The echoed timestamp says which transmission is answered, to 128 ns.
+            rtt_ns = since_stamp(now_ns, sack.tx_timestamp)
+        self.recovery.rtt.sample(rtt_ns)
+        return rtt_ns
+
+    def _report_window(self, now_ns: int) -> None:
+        """Emit an event for a window that changed, at most once per `window_event_interval_ns`."""
+        congestion = self.congestion
+        if now_ns - self._reported_ns < self._config.window_event_interval_ns:
+            return
+        if self._reported_cwnd >= 0:
+            self._emit(WindowChanged(now_ns, self.qpn, congestion.cwnd_bytes, congestion.inflight_bytes))
+            self._reported_ns = now_ns
+        self._reported_cwnd = congestion.cwnd_bytes
+
+    def on_transport_ack(self, now_ns: int, psn24: int) -> None:
+        """Take in a transport ACK: everything up to this PSN is in the peer's memory."""
+        psn = expand(psn24, self.board.una - 1)
+        if not self._transport_ack or self.error is not None or psn >= self.board.next_psn:
+            self.bogus_received += 1
+        elif psn >= self._in_memory:
+            self._in_memory = psn + 1
+            self.recovery.on_transport_ack(now_ns)
+            self._complete(now_ns)
+
+    def _complete(self, now_ns: int) -> None:
+        for request in self.queue.complete(self._in_memory if self._transport_ack else self.board.una):
+            self._emit(SendCompleted(now_ns, self.qpn, request.wr_id, Status.SUCCESS, request.length))
+
+    def _on_mark(self, now_ns: int, entropy: int, mark: int) -> None:
+        ev = self.evs.by_value.get(entropy)
+        if ev is None:
+            return
+        if mark == _MARK_SKIP:
+            self.evs.on_congestion(now_ns, ev, EvInput.ECN)
+        elif mark == _MARK_ALWAYS:
+            self.evs.on_always_skip(now_ns, ev)
+
+    def on_nack(self, now_ns: int, nack: Nack) -> None:
+        """Take in a NACK [SPEC §7.3]."""
+        if self.error is not None:
+            return
+        board = self.board
+        reason = nack.reason
+        psn = expand(nack.nack_psn, board.una)
+        self.nacks_received += 1
+        if reason == NackReason.UNEXP_EVENT:
+            if board.una <= psn < board.next_psn:
+                self.fail(now_ns, Status.REMOTE_ACCESS_ERROR, "the peer refused a write", psn)
+            else:
+                self.bogus_received += 1
+            return
+        packet = board.current(psn)
+        if packet is None or packet.ev.value != nack.entropy:
+            # Acknowledged, or already sent again: the NACK is out of date.
+            return
+        last_hop = reason == NackReason.TRIMMED_LASTHOP
+        if reason == NackReason.TRIMMED or last_hop:
+            event = EvInput.TRIMMED_LASTHOP if last_hop else EvInput.TRIMMED
+            self.evs.on_congestion(now_ns, packet.ev, event)
+            self.congestion.on_trim(now_ns, packet.length + self._overhead, last_hop)
+            self._lose(now_ns, packet, LossReason.TRIMMED_LASTHOP if last_hop else LossReason.TRIMMED)
+        else:
+            if self.recovery.on_refused(packet.tries):
+                self.fail(now_ns, Status.RETRY_EXCEEDED, f"NACK reason {reason:#04x}", psn)
+                return
+            self.congestion.on_withdrawn(packet.length + self._overhead)
+            self._lose(now_ns, packet, LossReason.NACK)
+        self.recovery.on_nack(now_ns)
+
+    # Losses
+
+    def _on_spurious(self, now_ns: int, psn: int, ev: Ev | None) -> None:
+        self.packets_spurious += 1
+        self.recovery.on_spurious(now_ns)
+        if ev is not None:
+            self.evs.on_late_arrival(now_ns, ev)
+            window_ns = self.recovery.window.ns(now_ns)
+            self._emit(SpuriousLoss(now_ns, self.qpn, psn & PSN_MASK, ev.value, window_ns))
+
+    def _infer_lost(self, now_ns: int, packets: list[SentPacket], reason: LossReason) -> None:
+        """Declare packets lost for want of an acknowledgement."""
+        size = 0
+        for packet in packets:
+            size += packet.length + self._overhead
+            self._lose(now_ns, packet, reason)
+        self.congestion.on_loss(now_ns, size)
+        if self.congestion.cwnd_bytes != self._reported_cwnd:
+            self._report_window(now_ns)
+
+    def _lose(self, now_ns: int, packet: SentPacket, reason: LossReason) -> None:
+        self.board.on_lost(packet)
+        self.packets_lost += 1
+        ev, psn = packet.ev, packet.psn & PSN_MASK
+        self._emit(PacketLost(now_ns, self.qpn, psn, ev.value, ev.port, reason, packet.sent_ns))
+        retire = _RETIRE_FOR.get(reason)
+        if retire is not None:
+            self.evs.on_lost(now_ns, ev, psn, retire)
+
+    def on_port_down(self, now_ns: int, port: int) -> None:
+        """Send again on other planes what is in flight on a plane that left service; its EVs are not to
+        blame.
+        """
+        for packet in self.board.in_flight():
+            if packet.ev.port == port:
+                self.congestion.on_withdrawn(packet.length + self._overhead)
+                self._lose(now_ns, packet, LossReason.PORT_DOWN)
+
+    # Timers
+
+    def next_timer(self, now_ns: int) -> int | None:
+        """Return when `handle_timer` wants to be called."""
+        if self.error is not None:
+            return None
+        due = self.evs.next_probe_ns() if self.evs.bad else None
+        if self._unanswered():
+            first = self.recovery.next_timer(now_ns)
+            due = first if due is None else min(due, first)
+        if self.has_data():
+            send = self.congestion.next_send_ns(now_ns)
+            if send is not None and (due is None or send < due):
+                due = send
+        return due
+
+    def handle_timer(self, now_ns: int) -> None:
+        """Do what is due."""
+        if self.error is not None:
+            return
+        self.probes.want_due(now_ns)
+        if not self._unanswered():
+            return
+        wanted = self.recovery.handle_timer(now_ns)
+        if wanted == TAIL_PROBE:
+            self.probes.want_tail(1)
+        elif wanted == ACK_TIMEOUT:
+            self._on_ack_timeout(now_ns)
+
+    def _on_ack_timeout(self, now_ns: int) -> None:
+        if self.recovery.ack_timer.exhausted:
+            self.fail(now_ns, Status.RETRY_EXCEEDED, "no acknowledgement", self.board.una)
+            return
+        lost = self.recovery.timed_out(now_ns)
+        if lost:
+            self._infer_lost(now_ns, lost, LossReason.TIMEOUT)
+        # One probe per plane: whichever comes back settles, with its bitmap, what was lost.
+        self.probes.want_tail(len(self.evs.planes))
+
+    # Errors
+
+    def fail(self, now_ns: int, status: Status, detail: str, psn: int | None) -> None:
+        """Go to the error state: the request that holds `psn` ends with `status`, all others are flushed."""
+        if self.error is None:
+            self.flush(now_ns, status, psn)
+            self._emit(QpError(now_ns, self.qpn, status, detail))
+
+    def flush(self, now_ns: int, status: Status, psn: int | None = None) -> None:
+        """End all requests, in order, without an event that the QP failed."""
+        if self.error is not None:
+            return
+        self.error = status
+        blamed = psn is None
+        for request in self.queue.open:
+            holds = not blamed and (request.last_psn < 0 or (psn is not None and psn <= request.last_psn))
+            blamed = blamed or holds
+            outcome = status if holds else Status.FLUSHED
+            self._emit(SendCompleted(now_ns, self.qpn, request.wr_id, outcome, request.length))
+        self.queue.clear()
+        self.recovery.clear()
+        self.probes.clear()
+        self.withdraw()
+        self.board.clear()
+
+    def withdraw(self) -> None:
+        """Give back what this QP holds of a window that others may share."""
+        board = self.board
+        self.congestion.on_withdrawn(board.inflight_bytes + self._overhead * board.inflight_packets)

@@ -1,0 +1,79 @@
+"""The writes that the application has posted: what is still to be cut into packets, and what is not complete.
+
+Completions come in the order of posting. At most `max_imms` writes with immediate are in flight at a time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+
+class WorkRequest:
+    """One posted write."""
+
+    __slots__ = ("data", "imm", "last_psn", "length", "msn", "offset", "rkey", "rqmsn", "va", "wr_id")
+
+    def __init__(
+        self, wr_id: int, data: memoryview, va: int, rkey: int, imm: int | None, msn: int, rqmsn: int
+    ) -> None:
+        self.wr_id = wr_id
+        self.data = data
+        self.length = len(data)
+        self.va = va
+        self.rkey = rkey
+        self.imm = imm
+        self.msn = msn
+        self.rqmsn = rqmsn
+        self.offset = 0
+        """Bytes already cut into packets."""
+        self.last_psn = -1
+        """PSN of the last packet, once it is sent."""
+
+
+class SendQueue:
+    """The posted writes of one queue pair."""
+
+    def __init__(self, max_imms: int) -> None:
+        self.max_imms = max_imms
+        self.to_send: deque[WorkRequest] = deque()
+        """Not yet cut into packets as a whole; the first one may be in part."""
+        self.open: deque[WorkRequest] = deque()
+        """Not complete."""
+        self._imms = 0
+        """WRITE_IMMs begun and not complete."""
+        self._msn = 0
+        self._rqmsn = 0
+
+    def post(self, wr_id: int, data: memoryview, va: int, rkey: int, imm: int | None) -> None:
+        """Queue a write."""
+        request = WorkRequest(wr_id, data, va, rkey, imm, self._msn, self._rqmsn)
+        self._msn = (self._msn + 1) & 0xFFFF
+        if imm is not None:
+            self._rqmsn = (self._rqmsn + 1) & 0xFFFF
+        self.to_send.append(request)
+        self.open.append(request)
+
+    def may_begin(self, request: WorkRequest) -> bool:
+        """Return whether the next packet of a write may go out, as far as immediates in flight decide."""
+        return request.imm is None or request.offset > 0 or self._imms < self.max_imms
+
+    def begin(self, request: WorkRequest) -> None:
+        """Note that the first packet of a write goes out."""
+        if request.imm is not None:
+            self._imms += 1
+
+    def complete(self, una: int) -> list[WorkRequest]:
+        """Take out the writes whose packets, all below PSN `una`, have arrived."""
+        done: list[WorkRequest] = []
+        requests = self.open
+        while requests and 0 <= requests[0].last_psn < una:
+            request = requests.popleft()
+            if request.imm is not None:
+                self._imms -= 1
+            done.append(request)
+        return done
+
+    def clear(self) -> None:
+        """Forget all writes."""
+        self.open.clear()
+        self.to_send.clear()

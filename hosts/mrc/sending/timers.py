@@ -1,0 +1,62 @@
+"""The timers of the tail: when to probe, and when to give up.
+
+A packet is lost when something sent later is acknowledged, and nothing is sent after the last packets of a
+burst. A probe takes that part 1.5 * srtt after the last transmission, and more than the reordering window.
+Only when probes stay unanswered does the ACK timer of the specification count down to the error.
+"""
+
+from __future__ import annotations
+
+from hosts.mrc.config import MrcConfig
+from hosts.rdma.rtt import RttEstimator
+
+
+class TailTimer:
+    """When to send a probe because nothing was sent after the last packets."""
+
+    __slots__ = ("_max_ns", "_rtt", "probes", "since_ns")
+
+    def __init__(self, config: MrcConfig, rtt: RttEstimator) -> None:
+        self._max_ns = max(config.tail_probe_max_ns, 6 * config.packet_time_ns())
+        self._rtt = rtt
+        self.since_ns = 0
+        """Last transmission, of data or of a tail probe."""
+        self.probes = 0
+
+    def due_ns(self, window_ns: int) -> int:
+        """Return when the next probe is due; each unanswered one doubles the wait, which has a ceiling.
+
+        That is never below the reordering window: a probe sent sooner could not prove a loss.
+        """
+        srtt_ns = self._rtt.srtt_ns
+        wait = max(srtt_ns + (srtt_ns >> 1), window_ns + 1) << min(self.probes, 10)
+        return self.since_ns + min(wait, max(self._max_ns, window_ns + 1))
+
+
+class AckTimer:
+    """The ACK timeout: 1.024 us * 2^n, some tries at that, then doubling [SPEC Table 7-1]."""
+
+    __slots__ = ("_config", "_rtt", "retries", "since_ns")
+
+    def __init__(self, config: MrcConfig, rtt: RttEstimator) -> None:
+        self._config = config
+        self._rtt = rtt
+        self.since_ns = 0
+        """Last progress, or the moment something became outstanding."""
+        self.retries = 0
+
+    def timeout_ns(self) -> int:
+        """Return the present timeout; never below four smoothed RTTs."""
+        base = max(1024 << self._config.ack_timeout_exponent, 4 * self._rtt.srtt_ns)
+        return base << max(0, min(self.retries - self._config.linear_retries + 1, 24))
+
+    def due_ns(self) -> int:
+        """Return when the timer runs out."""
+        return self.since_ns + self.timeout_ns()
+
+    @property
+    def exhausted(self) -> bool:
+        """All retries are used up."""
+        if self._config.exponential_retries >= 25:
+            return False
+        return self.retries > self._config.linear_retries + self._config.exponential_retries

@@ -1,0 +1,199 @@
+"""One NIC: ports, memory and queue pairs behind five verbs, without I/O, clock or randomness of its own.
+
+The driver (sockets, a simulated network, a discrete-event simulator) does this round after round:
+
+    for each frame that came in:    endpoint.receive(port, frame, now_ns)
+    when next_timer() has passed:   endpoint.handle_timer(now_ns)
+    until it returns nothing:       endpoint.frames_to_send(now_ns)
+    for event in endpoint.events(): hand it to the application
+
+and sleeps until a frame arrives or `next_timer()`. Read what has arrived before handling timers: a timer that
+fires over unread acknowledgements would see losses that are none.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Iterator, Sequence
+from typing import Final
+
+from mypy_extensions import mypyc_attr
+
+from hosts.rdma.counters import Drops
+from hosts.rdma.events import Event
+from hosts.rdma.frames import FLOW_START, MIN_LENGTH_AFTER_BTH, NEXT_HEADER_OFFSET, Flow, FlowCache, Frame
+from hosts.rdma.headers import BTH_OFFSET, NEXT_IPV6, PLAIN_BTH_OFFSET
+from hosts.rdma.icrc import RESIDUE, crc32
+from hosts.rdma.memory import Access, MemoryRegion, MemoryTable
+from hosts.rdma.paths import PortAddress, RemotePaths
+from hosts.rdma.reports import Completion, Reports
+from hosts.rdma.scheduler import Scheduler
+
+FIRST_QPN: Final = 0x10
+_RESERVED_BYTE: Final = 4
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class BaseEndpoint:
+    """What the endpoints of all transports have in common."""
+
+    def __init__(
+        self, ports: Sequence[PortAddress], rng: random.Random, flows: FlowCache, packet_bytes: int
+    ) -> None:
+        """Make a NIC with these ports. `rng` is the only source of randomness."""
+        self.ports = tuple(ports)
+        self.rng = rng
+        self.addresses: dict[int, bytes] = {port.port: port.address for port in self.ports}
+        self.listening: dict[int, bytes] = dict(self.addresses)
+        """Addresses of the ports that take frames."""
+        self._flows = flows
+        self._known_flows = flows.flows
+        self._min_frame = flows.min_frame
+        self._needs_outer = flows.needs_outer
+        self.memory = MemoryTable(self.rng)
+        self.scheduler = Scheduler(packet_bytes)
+        self.reports = Reports()
+        self.next_qpn = FIRST_QPN + self.rng.getrandbits(12)
+        self.now_ns = 0
+        """Time of the last call."""
+        self.drops = Drops()
+        self.frames_received: dict[int, int] = dict.fromkeys(self.addresses, 0)
+        self.frames_sent: dict[int, int] = dict.fromkeys(self.addresses, 0)
+
+    # Verbs of the application
+
+    def register_memory(
+        self, buffer: bytearray | memoryview, access: Access = Access.REMOTE_WRITE
+    ) -> MemoryRegion:
+        """Let peers write into `buffer`. They need the region's `address` and `rkey`."""
+        return self.memory.register(buffer, access)
+
+    def deregister_memory(self, region: MemoryRegion) -> None:
+        """Close a region; a write that still arrives for it is an access error."""
+        self.memory.deregister(region)
+
+    def poll_cq(self, limit: int = 64) -> list[Completion]:
+        """Take up to `limit` completions, of all queue pairs, in the order they came about."""
+        return self.reports.poll(limit)
+
+    def next_event(self) -> Event | None:
+        """Take the oldest event, completions among them; None when there is none."""
+        return self.reports.next_event()
+
+    def events(self) -> Iterator[Event]:
+        """Take all events, completions among them, oldest first. Each is handed out once, here or by
+        `poll_cq`.
+        """
+        return self.reports.drain()
+
+    def check_peer(self, udp_port: int, own_udp_port: int, paths: RemotePaths) -> None:
+        """Raise ValueError if a peer's UDP port is another one or `paths` name a port that does not exist."""
+        if udp_port != own_udp_port:
+            raise ValueError(f"the peer uses UDP port {udp_port}, we use {own_udp_port}")
+        for plane in paths.planes:
+            if plane.port not in self.addresses:
+                raise ValueError(f"paths name port {plane.port}, which this NIC does not have")
+
+    # Verbs of the driver
+
+    def receive(self, port: int, frame: bytes | bytearray | memoryview, now_ns: int) -> None:
+        """Take in a whole Ethernet frame that came in on `port`. The core keeps no reference to it."""
+        self.now_ns = now_ns
+        length = len(frame)
+        if length < self._min_frame:
+            self.drops.too_short += 1
+            return
+        bth = BTH_OFFSET
+        if not self._needs_outer and frame[NEXT_HEADER_OFFSET] != NEXT_IPV6:
+            bth = PLAIN_BTH_OFFSET
+        key = frame[FLOW_START:bth]
+        if not isinstance(key, bytes):
+            key = bytes(key)
+        flow = self._known_flows.get(key)
+        if flow is None:
+            flow = self._flows.check(key) if length >= bth + MIN_LENGTH_AFTER_BTH else None
+            if flow is None:
+                self.drops.not_mrc += 1
+                return
+        if self.listening.get(port) != flow.dst:
+            self.drops.wrong_port += 1
+            return
+        view = frame if isinstance(frame, memoryview) else memoryview(frame)
+        if flow.trimmed:
+            self.take_trimmed(port, view, flow)
+            return
+        size = flow.frame_length
+        if length != size:
+            if length < size or size < bth + MIN_LENGTH_AFTER_BTH:
+                self.drops.bad_length += 1
+                return
+            view = view[:size]
+        if crc32(view[bth:], flow.crc) != RESIDUE and not _odd_reserved_byte(view, flow):
+            self.drops.bad_icrc += 1
+            return
+        self.take(port, view, flow)
+
+    def take(self, port: int, view: memoryview, flow: Flow) -> None:
+        """Take in a frame whose headers up to the BTH and whose ICRC were right, at `now_ns`."""
+
+    def take_trimmed(self, port: int, view: memoryview, flow: Flow) -> None:
+        """Take in a frame whose payload a switch cut off; neither its lengths nor its ICRC hold."""
+
+    def frames_to_send(
+        self, now_ns: int, free_ports: Collection[int] | None = None, limit: int = 32
+    ) -> list[Frame]:
+        """Return about `limit` frames at most, each with its port; an empty list says that there is nothing
+        to send now.
+
+        `free_ports` are the ports that can take a frame; None means all. Queue pairs take turns; answers go
+        before data.
+        """
+        self.now_ns = now_ns
+        out: list[Frame] = []
+        if free_ports is not None:
+            if not free_ports:
+                return out
+            if len(free_ports) >= len(self.ports):
+                free_ports = None
+        self.emit_operations(out, free_ports)
+        self.scheduler.emit(now_ns, out, limit, free_ports)
+        sent = self.frames_sent
+        for frame in out:
+            sent[frame[0]] += 1
+        return out
+
+    def emit_operations(self, out: list[Frame], free_ports: Collection[int] | None) -> None:
+        """Append frames that belong to no queue pair."""
+
+    def next_timer(self) -> int | None:
+        """Return the absolute time, ns, at which `handle_timer` should be called; None when nothing waits."""
+        due = self.scheduler.next_timer(self.now_ns)
+        other = self.operations_due_ns()
+        if due is None or other is None:
+            return other if due is None else due
+        return min(due, other)
+
+    def operations_due_ns(self) -> int | None:
+        """Return when something that belongs to no queue pair is due."""
+        return None
+
+    def handle_timer(self, now_ns: int) -> None:
+        """Do what is due at `now_ns`; harmless when nothing is."""
+        self.now_ns = now_ns
+        self.handle_operations(now_ns)
+        for qp in self.scheduler.due(now_ns):
+            qp.handle_timer(now_ns)
+            self.scheduler.wake(now_ns, qp)
+
+    def handle_operations(self, now_ns: int) -> None:
+        """Do what is due of what belongs to no queue pair."""
+
+
+def _odd_reserved_byte(view: memoryview, flow: Flow) -> bool:
+    """Return whether the ICRC is right after all: the BTH's reserved byte, which does not count, is not 0."""
+    bth = flow.bth
+    if view[bth + _RESERVED_BYTE] == 0:
+        return False
+    copy = bytearray(view[bth:])
+    copy[_RESERVED_BYTE] = 0
+    return crc32(copy, flow.crc) == RESIDUE
