@@ -1,7 +1,7 @@
 """A RoCEv2 reliable connection as NICs implement it: the baseline that MRC is compared with.
 
 One path per queue pair, packets in order or not at all, go-back-N, DCQCN. Sans-IO like `hosts.mrc`, with the
-same verbs (see `hosts.endpoint`), so that whatever drives the one drives the other. Start reading at
+same verbs (see `hosts.endpoint`), so that the same driver runs both. Start reading at
 `endpoint.Endpoint`, then `requester`, `responder`, and `notification` and `reaction` for DCQCN.
 
 Sources: [IBTA] is the InfiniBand Architecture Specification volume 1, release 1.3, with annex A17 (RoCEv2);

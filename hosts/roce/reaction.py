@@ -43,7 +43,7 @@ class ReactionPoint:
 
     @property
     def limiting(self) -> bool:
-        """Whether the queue pair is held below line rate, as of the last `advance`."""
+        """True while the queue pair is held below line rate, as of the last `advance`."""
         return self._limiting
 
     def on_cnp(self, now_ns: int) -> None:
@@ -96,7 +96,7 @@ class ReactionPoint:
             self._credit_ns = now_ns
 
     def may_send(self, now_ns: int) -> bool:
-        """Whether a packet may start now."""
+        """Return whether a packet may start now."""
         self.advance(now_ns)
         return not self._limiting or self._credit_bytes >= 0
 

@@ -11,9 +11,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from hosts.rdma.events import Event, LossReason, PacketLost, QpError, Retransmitted, SendCompleted, Status
-from hosts.rdma.frames import Frame, traffic_class
+from hosts.rdma.frames import Frame, seal_payload, traffic_class
 from hosts.rdma.headers import BTH_ACK_REQUEST, BTH_STRUCT, ICRC_LEN, IMM_STRUCT, UDP_LEN
-from hosts.rdma.icrc import crc32
 from hosts.rdma.psn import PSN_BITS, PSN_MASK, expand
 from hosts.rdma.rtt import RttEstimator
 from hosts.roce.config import RoceConfig
@@ -66,7 +65,7 @@ class Requester:
         """Oldest PSN not acknowledged, next one to send, next one to give to a packet, one above the highest
         ever sent."""
         self._repeated_psn = 0
-        """Below it packets may have been sent twice, which tells nothing about the round trip."""
+        """Below it packets may have been sent twice, so that their round trips are ambiguous."""
         self.limiter = None if config.dcqcn is None else ReactionPoint(config.dcqcn)
         self.rtt = RttEstimator(_INITIAL_RTT_NS)
         self.error: Status | None = None
@@ -123,12 +122,13 @@ class Requester:
 
     # Sending
 
-    def _has_data(self) -> bool:
+    def has_data(self) -> bool:
+        """Return whether there is a packet to send that only the rate may hold back."""
         return self.next_psn < self._posted_psn and self.next_psn - self.una < self._window
 
     def ready(self, now_ns: int) -> bool:
-        """Whether `emit_frames` would produce something now, if the port is free."""
-        if not self._has_data() or self._rnr_until_ns is not None:
+        """Return whether `emit_frames` would produce something now, if the port is free."""
+        if not self.has_data() or self._rnr_until_ns is not None:
             return False
         return self.limiter is None or self.limiter.may_send(now_ns)
 
@@ -191,10 +191,10 @@ class Requester:
         payload: memoryview | bytes = request.data[offset : offset + length]
         if pad:
             payload = bytes(payload) + b"\0" * pad
-        return b"".join((head, middle, payload, crc32(payload, crc32(middle, crc)).to_bytes(4, "little")))
+        return seal_payload(head, crc, middle, payload)
 
     def _closes_window(self, psn: int) -> bool:
-        """Whether nothing can follow this packet before it is acknowledged."""
+        """Return whether nothing can follow this packet before it is acknowledged."""
         return psn + 1 - self.una >= self._window
 
     # What the peer answers
@@ -317,15 +317,15 @@ class Requester:
     def next_timer(self, now_ns: int, queued: bool) -> int | None:
         """Return when `handle_timer` should be called; None when nothing waits.
 
-        A queue pair that is `queued` for its port needs nobody to tell it that its rate lets it send. One
-        that is not must be told, even when that moment has come or passed meanwhile.
+        A queue pair that is `queued` for its port needs no timer for its rate. One that is not does, even
+        when that moment has come or passed meanwhile.
         """
         if self.error is not None:
             return None
         if self._rnr_until_ns is not None:
             return self._rnr_until_ns
         due = self._deadline_ns
-        if self.limiter is not None and not queued and self._has_data():
+        if self.limiter is not None and not queued and self.has_data():
             again = self.limiter.next_send_ns(now_ns)
             if due is None or again < due:
                 return again

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from hosts.rdma.events import Event, QpError, ReceiveCompleted, Status
-from hosts.rdma.frames import Frame, traffic_class
+from hosts.rdma.frames import Frame, seal, traffic_class
 from hosts.rdma.headers import (
     BTH_ACK_REQUEST,
     BTH_LEN,
@@ -90,7 +90,7 @@ class Responder:
         self._regions = memory.regions
         self._emit = emit
         self._wake = wake
-        """Tells the endpoint that there is something to answer."""
+        """Called when there is something to answer."""
         self._tc_answer = traffic_class(config.dscp_data, ecn_capable=False)
         self._tc_cnp = traffic_class(config.dscp_cnp, ecn_capable=False)
         self._notification = None if config.dcqcn is None else NotificationPoint(config.dcqcn.cnp_interval_ns)
@@ -113,7 +113,7 @@ class Responder:
         """(syndrome, PSN) of answers that must not be merged."""
         self._cnp_due = False
         self.answering = False
-        """Something waits to be answered; the endpoint keeps us in its list while this is so."""
+        """Something waits to be answered; the scheduler keeps the queue pair in its list while this is so."""
         self.packets_placed = self.bytes_placed = self.duplicates = self.out_of_order = 0
         self.ce_received = self.cnps_sent = self.acks_sent = self.naks_sent = self.rnr_naks_sent = 0
         self.malformed = 0
@@ -219,7 +219,7 @@ class Responder:
         return None
 
     def _region(self, message: _Message) -> MemoryRegion | None:
-        """The region that the whole of a write fits in; None where it may not go."""
+        """Return the region that the whole of a write fits in; None where it may not go."""
         region = self._regions.get(message.rkey)
         if region is None or not region.writable:
             return None
@@ -275,7 +275,7 @@ class Responder:
             value << 24 | self._msn,
         )
         head, crc = prefix(self._route, self._tc_answer, _ACK_LENGTH)
-        return b"".join((head, middle, crc32(middle, crc).to_bytes(4, "little")))
+        return seal(head, crc, middle)
 
     def _cnp(self) -> bytes:
         head, crc = prefix(self._route, self._tc_cnp, _CNP_LENGTH)

@@ -1,7 +1,7 @@
 """RoCEv2 headers: those of [IBTA] chapter 9 that a reliable connection with RDMA WRITE needs.
 
-RETH, AETH and ImmDt are the ones that MRC took over, so they are read and written as in `hosts.mrc.wire`; the
-BTH differs in its flag bits and its opcodes. All integers are big endian.
+RETH and ImmDt are those of `hosts.rdma.headers`; the BTH differs from MRC's in its flag bits and opcodes. All
+integers are big endian.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import struct
 from dataclasses import dataclass
 from enum import IntEnum
 
-from hosts.rdma.headers import BTH_LEN, BTH_STRUCT, Buffer, WireError
+from hosts.rdma.headers import BTH_ACK_REQUEST, BTH_LEN, BTH_STRUCT, Buffer, WireError
 
 
 class Opcode(IntEnum):
@@ -45,13 +45,10 @@ class NakCode(IntEnum):
 
 NO_CREDIT_LIMIT = 0x1F
 """Credit count of an ACK that grants no end-to-end credits [IBTA 9.7.7.2]."""
-BTH_ACK_REQUEST = 0x80
 BTH_BECN = 0x40
 CNP_RESERVED = bytes(16)
 """What follows a CNP's BTH [IBTA Figure 349]."""
 
-RETH_STRUCT = struct.Struct(">QII")
-AETH_STRUCT = struct.Struct(">I")
 WRITE_STRUCT = struct.Struct(">BBHIIQII")
 """BTH and RETH."""
 ACK_STRUCT = struct.Struct(">BBHIII")
