@@ -58,7 +58,7 @@ class Program:
 
     @property
     def file(self) -> str:
-        """The name of the P4 file, for what p4c gives no line."""
+        """The name of the P4 file, for parts without a line."""
         return PurePath(self.name).name
 
     def elements(self, name: str) -> tuple[str, ...]:

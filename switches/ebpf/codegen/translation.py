@@ -19,7 +19,7 @@ from switches.ebpf.codegen.expressions import Evaluator, Machine
 from switches.ebpf.codegen.externs.checksums import update_checksums, verify_checksums
 from switches.ebpf.codegen.externs.digests import layout_digest, send_digest
 from switches.ebpf.codegen.externs.meters import layout_meter
-from switches.ebpf.codegen.externs.queues import TOLD, join_queue, layout_queues, look_at_queue
+from switches.ebpf.codegen.externs.queues import QUEUE_TIMES, join_queue, layout_queues, look_at_queue
 from switches.ebpf.codegen.externs.selectors import layout_profile
 from switches.ebpf.codegen.externs.value_sets import layout_value_set
 from switches.ebpf.codegen.parser import ParserWriter
@@ -347,7 +347,7 @@ def _egress(gen: CodegenContext, port: Value, dropped: Any, sent: Any) -> None:
     gen.set_standard("egress_spec", const(32, 0))  # any port but the drop port
     if gen.has_standard("packet_length"):
         gen.set_standard("packet_length", asm.load(asm.at(gen.machine.scratch, gen.layout.length), 32, 4))
-    if any(gen.has_standard(name) for name in TOLD):
+    if any(gen.has_standard(name) for name in QUEUE_TIMES):
         look_at_queue(gen, port)
     _control(gen, gen.program.egress, "egress")
     if gen.recirculation is not None:

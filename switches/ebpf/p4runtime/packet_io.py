@@ -30,7 +30,7 @@ class ControllerHeader:
 
     @property
     def size(self) -> int:
-        """Its bytes."""
+        """Size in bytes."""
         return (sum(width for _, _, width in self.fields) + 7) // 8
 
     def read(self, frame: bytes) -> p4r.PacketIn | None:

@@ -58,7 +58,7 @@ class Running:
 
     @property
     def copy_ports(self) -> range:
-        """The ports that a copy of a frame can be sent to; one that does not exist loses it, as in BMv2."""
+        """The ports that a copy can be sent to; to one that does not exist it is lost, as in BMv2."""
         return range(DROP_PORT)
 
     def ready_digests(self) -> list[ReadyList]:

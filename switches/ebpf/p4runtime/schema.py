@@ -77,7 +77,7 @@ class TableSchema:
 
     @property
     def prioritised(self) -> bool:
-        """Whether entries carry a priority (ternary, range, optional)."""
+        """True if entries carry a priority (ternary, range, optional)."""
         kinds = {f.match_type for f in self.fields}
         return bool(kinds & {p4i.MatchField.TERNARY, p4i.MatchField.RANGE, p4i.MatchField.OPTIONAL})
 

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 QUEUE_FIELDS = ("enq_timestamp", "enq_qdepth", "deq_timedelta", "deq_qdepth")
 
 SLOTS = 1024  # frames whose time of departure is known; the depth is at most one less
-_LOG = SLOTS.bit_length() - 1
+SLOTS_LOG = SLOTS.bit_length() - 1
 # Offsets in a cell; a lock comes first. The cost of a byte is in 2^-20 ns.
-_COUNT, _BYTE_COST, _BURST, _LIMIT, _LEAST, _OVERHEAD, _WHOLE = 4, 8, 16, 24, 28, 32, 36
-_ROOM, _HORIZON, _LEAVE = 40, 48, 56
-SIZE = _LEAVE + 8 * SLOTS
-_FRACTION = 20
-_FOREVER = 1 << 62
+CELL_COUNT, CELL_BYTE_COST, CELL_BURST, CELL_LIMIT = 4, 8, 16, 24
+CELL_LEAST, CELL_OVERHEAD, CELL_WHOLE = 28, 32, 36
+CELL_ROOM, CELL_HORIZON, CELL_LEAVE = 40, 48, 56
+CELL_SIZE = CELL_LEAVE + 8 * SLOTS
+COST_FRACTION_BITS = 20
+FOREVER_NS = 1 << 62
 
 
 @dataclass(frozen=True)
@@ -31,23 +32,23 @@ class Shape:
     burst_ns: int
     whole: bool = True
     limit: int = SLOTS - 1
-    room_ns: int = _FOREVER
+    room_ns: int = FOREVER_NS
     overhead: int = 0
     least: int = 0
 
     def encode(self) -> bytes:
         """Return the cell of an empty queue."""
-        out = bytearray(SIZE)
+        out = bytearray(CELL_SIZE)
         struct.pack_into(
             "=QQIIII",
             out,
-            _BYTE_COST,
-            (10**9 << _FRACTION) // max(self.rate, 1),
+            CELL_BYTE_COST,
+            (10**9 << COST_FRACTION_BITS) // max(self.rate, 1),
             self.burst_ns,
             min(self.limit, SLOTS - 1),
             self.least,
             self.overhead,
             self.whole,
         )
-        struct.pack_into("=Q", out, _ROOM, self.room_ns)
+        struct.pack_into("=Q", out, CELL_ROOM, self.room_ns)
         return bytes(out)

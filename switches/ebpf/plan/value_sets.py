@@ -2,5 +2,5 @@
 
 from __future__ import annotations
 
-_USED = 8  # bytes before the fields of a member: 1 if there is one
-_PLACES = 3  # of each field: its mask, then the lowest and the highest value under it
+USED_BYTES = 8  # bytes before the fields of a member: 1 if there is one
+PLACES_PER_FIELD = 3  # of each field: its mask, then the lowest and the highest value under it

@@ -276,12 +276,12 @@ class ProfileState:
 
     @property
     def programmed(self) -> bool:
-        """Whether the client has written members or groups, after which there can be no one-shots."""
+        """True if the client has written members or groups; then there can be no one-shots."""
         return bool(self.members or self.groups)
 
     @property
     def one_shot(self) -> bool:
-        """Whether entries have groups of their own, after which there can be no other groups."""
+        """True if entries have one-shots; then there can be no other groups."""
         return self._own > 0
 
     # -- references ----------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from switches.ebpf.plan.layouts import ValueSetLayout
-from switches.ebpf.plan.value_sets import _PLACES, _USED
+from switches.ebpf.plan.value_sets import PLACES_PER_FIELD, USED_BYTES
 from switches.ebpf.runtime.transaction import Transaction
 
 
@@ -32,13 +32,13 @@ def encode_members(layout: ValueSetLayout, members: Sequence[Member]) -> bytes |
     """Return the value of a value set's map, None for an empty set."""
     if not members:
         return None
-    cell = _USED + _PLACES * layout.key_size
+    cell = USED_BYTES + PLACES_PER_FIELD * layout.key_size
     out = bytearray(cell * layout.size)
     for i, member in enumerate(members):
         struct.pack_into("=Q", out, i * cell, 1)
         for slot, ends in zip(layout.key, member, strict=True):
             for place, number in enumerate((ends.mask, ends.low, ends.high)):
-                at = i * cell + _USED + place * layout.key_size + slot.offset
+                at = i * cell + USED_BYTES + place * layout.key_size + slot.offset
                 out[at : at + slot.size] = number.to_bytes(slot.size, "little")
     return bytes(out)
 

@@ -24,7 +24,7 @@ class Interval:
 
     @property
     def signed(self) -> bool:
-        """Whether a sign bit is needed."""
+        """True if a sign bit is needed."""
         return self.low < 0
 
     @property

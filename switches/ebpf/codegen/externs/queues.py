@@ -14,33 +14,33 @@ from switches.ebpf.codegen.backend.asm import Helper, MapPool, Value, const
 from switches.ebpf.codegen.codegen_context import STANDARD, CodegenContext
 from switches.ebpf.plan.layouts import PORTS
 from switches.ebpf.plan.queues import (
-    _BURST,
-    _BYTE_COST,
-    _COUNT,
-    _FRACTION,
-    _HORIZON,
-    _LEAST,
-    _LEAVE,
-    _LIMIT,
-    _LOG,
-    _OVERHEAD,
-    _ROOM,
-    _WHOLE,
+    CELL_BURST,
+    CELL_BYTE_COST,
+    CELL_COUNT,
+    CELL_HORIZON,
+    CELL_LEAST,
+    CELL_LEAVE,
+    CELL_LIMIT,
+    CELL_OVERHEAD,
+    CELL_ROOM,
+    CELL_SIZE,
+    CELL_WHOLE,
+    COST_FRACTION_BITS,
     QUEUE_FIELDS,
-    SIZE,
     SLOTS,
+    SLOTS_LOG,
 )
 from switches.v1model.expressions import FieldRef
 from switches.v1model.program import Program
 
-TOLD = (*QUEUE_FIELDS, "egress_global_timestamp")
+QUEUE_TIMES = (*QUEUE_FIELDS, "egress_global_timestamp")
 
 
 def layout_queues(program: Program, layout: Layout, pool: MapPool) -> int | None:
     """Return the map of the queues, by port, if the program reads anything about them."""
-    if not any(FieldRef(STANDARD, name) in layout.usage.read for name in TOLD):
+    if not any(FieldRef(STANDARD, name) in layout.usage.read for name in QUEUE_TIMES):
         return None
-    return pool.add(MapSpec("queues", MapType.HASH, 4, SIZE, PORTS, NO_PREALLOC, lock=True))
+    return pool.add(MapSpec("queues", MapType.HASH, 4, CELL_SIZE, PORTS, NO_PREALLOC, lock=True))
 
 
 def look_at_queue(gen: CodegenContext, port: Value) -> None:
@@ -81,14 +81,14 @@ def join_queue(gen: CodegenContext, port: Value, length: Value) -> None:
     depth = _waiting(gen, cell, now)
     wait, horizon = _wait(gen, cell, now, length)
     lost = b.or_(
-        b.icmp_unsigned(">=", depth, asm.fit(asm.load(asm.at(cell, _LIMIT), 32, 4), 64)),
-        b.icmp_unsigned(">", wait, asm.load(asm.at(cell, _ROOM), 64, 8)),
+        b.icmp_unsigned(">=", depth, asm.fit(asm.load(asm.at(cell, CELL_LIMIT), 32, 4), 64)),
+        b.icmp_unsigned(">", wait, asm.load(asm.at(cell, CELL_ROOM), 64, 8)),
     )
-    count = asm.load(asm.at(cell, _COUNT), 32, 4)
+    count = asm.load(asm.at(cell, CELL_COUNT), 32, 4)
     slot = _slot(gen, cell, asm.fit(count, 64))
     asm.store(b.select(lost, asm.load(slot, 64, 8), b.add(now, wait)), slot, 8)
-    asm.store(b.add(count, b.select(lost, const(32, 0), const(32, 1))), asm.at(cell, _COUNT), 4)
-    place = asm.at(cell, _HORIZON)
+    asm.store(b.add(count, b.select(lost, const(32, 0), const(32, 1))), asm.at(cell, CELL_COUNT), 4)
+    place = asm.at(cell, CELL_HORIZON)
     asm.store(b.select(lost, asm.load(place, 64, 8), horizon), place, 8)
     asm.helper(Helper.SPIN_UNLOCK, cell)
     b.branch(done)
@@ -103,7 +103,7 @@ def _cell(gen: CodegenContext, port: Value) -> Value:
 
 def _slot(gen: CodegenContext, cell: Value, number: Value) -> Value:
     place = gen.asm.b.and_(number, const(64, SLOTS - 1))
-    return gen.asm.at(cell, gen.asm.b.add(gen.asm.b.mul(place, const(64, 8)), const(64, _LEAVE)))
+    return gen.asm.at(cell, gen.asm.b.add(gen.asm.b.mul(place, const(64, 8)), const(64, CELL_LEAVE)))
 
 
 def _waiting(gen: CodegenContext, cell: Value, now: Value) -> Value:
@@ -112,9 +112,9 @@ def _waiting(gen: CodegenContext, cell: Value, now: Value) -> Value:
     Without branches: the verifier would follow each way through them.
     """
     asm, b = gen.asm, gen.asm.b
-    count = asm.fit(asm.load(asm.at(cell, _COUNT), 32, 4), 64)
+    count = asm.fit(asm.load(asm.at(cell, CELL_COUNT), 32, 4), 64)
     waiting: Value = const(64, 0)
-    for k in reversed(range(_LOG)):
+    for k in reversed(range(SLOTS_LOG)):
         probed = b.add(waiting, const(64, 1 << k))
         leaves = asm.load(_slot(gen, cell, b.sub(count, probed)), 64, 8)
         later = b.lshr(b.sub(now, leaves), const(64, 63))  # 1 if it has not left yet
@@ -132,9 +132,9 @@ def _wait(gen: CodegenContext, cell: Value, now: Value, length: Value) -> tuple[
     def larger(x: Value, y: Value) -> Value:
         return b.select(b.icmp_unsigned(">", x, y), x, y)
 
-    size = larger(b.add(asm.fit(length, 64), word(_OVERHEAD)), word(_LEAST))
-    cost = b.lshr(b.mul(size, asm.load(asm.at(cell, _BYTE_COST), 64, 8)), const(64, _FRACTION))
-    start = larger(asm.load(asm.at(cell, _HORIZON), 64, 8), now)
-    burst = asm.load(asm.at(cell, _BURST), 64, 8)
-    ahead = b.add(b.sub(start, now), b.mul(cost, word(_WHOLE)))
+    size = larger(b.add(asm.fit(length, 64), word(CELL_OVERHEAD)), word(CELL_LEAST))
+    cost = b.lshr(b.mul(size, asm.load(asm.at(cell, CELL_BYTE_COST), 64, 8)), const(64, COST_FRACTION_BITS))
+    start = larger(asm.load(asm.at(cell, CELL_HORIZON), 64, 8), now)
+    burst = asm.load(asm.at(cell, CELL_BURST), 64, 8)
+    ahead = b.add(b.sub(start, now), b.mul(cost, word(CELL_WHOLE)))
     return b.sub(larger(ahead, burst), burst), b.add(start, cost)

@@ -9,7 +9,7 @@ from linux.errors import UnsupportedError
 from switches.ebpf.codegen.backend.asm import I64, Helper, MapPool, Value, const
 from switches.ebpf.codegen.codegen_context import CodegenContext
 from switches.ebpf.plan.layouts import SCAN_LIMIT, KeySlot, ValueSetLayout, round8
-from switches.ebpf.plan.value_sets import _PLACES, _USED
+from switches.ebpf.plan.value_sets import PLACES_PER_FIELD, USED_BYTES
 from switches.v1model.declarations import ValueSet
 from switches.v1model.expressions import Expr, FieldRef, Lookahead, StackField, UnionStackField
 from switches.v1model.program import Program
@@ -46,7 +46,9 @@ def layout_value_set(program: Program, value_set: ValueSet, pool: MapPool) -> Va
     for i, width in enumerate(_widths(program, value_set)):
         slots.append(KeySlot(str(i), "exact", width, offset, round8((width + 7) // 8)))
         offset += slots[-1].size
-    spec = MapSpec(value_set.name, MapType.HASH, 4, (_USED + _PLACES * offset) * size, 1, NO_PREALLOC)
+    spec = MapSpec(
+        value_set.name, MapType.HASH, 4, (USED_BYTES + PLACES_PER_FIELD * offset) * size, 1, NO_PREALLOC
+    )
     return ValueSetLayout(value_set.name, pool.add(spec), tuple(slots), offset, size)
 
 
@@ -63,15 +65,15 @@ def find_member(
     asm.enter(loop)
     index = b.phi(I64)
     index.add_incoming(const(64, 0), start)
-    cell = asm.at(cells, b.mul(index, const(64, _USED + _PLACES * layout.key_size)))
+    cell = asm.at(cells, b.mul(index, const(64, USED_BYTES + PLACES_PER_FIELD * layout.key_size)))
     b.cbranch(b.icmp_unsigned("==", asm.load(cell, 64, 8), const(64, 0)), absent, test)
     asm.enter(test)
     fits = const(1, 1)
     for bits, slot in zip(keys, layout.key, strict=True):
         width = slot.size * 8
         mask, low, high = (
-            asm.load(asm.at(cell, _USED + place * layout.key_size + slot.offset), width, 8)
-            for place in range(_PLACES)
+            asm.load(asm.at(cell, USED_BYTES + place * layout.key_size + slot.offset), width, 8)
+            for place in range(PLACES_PER_FIELD)
         )
         key = b.and_(asm.fit(bits, width), mask)
         inside = b.and_(b.icmp_unsigned(">=", key, low), b.icmp_unsigned("<=", key, high))
