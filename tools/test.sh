@@ -5,6 +5,7 @@
 set -euo pipefail
 python=${1:?usage: tools/test.sh PYTHON [PYTEST ARGUMENTS]}
 shift
+unset PYTHONDONTWRITEBYTECODE # or each of the many processes would compile all modules anew
 
 part() { # the exit code of one part, in $code
     code=0

@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import venv
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from finsy.proto import p4i, p4r
 
 from linux.children import Child, inside, python
 from linux.errors import BadInputError, SwitchError
+from mrclab.shell_environment import shell_python
 from switches.bmv2 import BMV2_PROGRAM
 from switches.bmv2.target import Bmv2Target
 from switches.ebpf.main import loopback, parse, read_specs
@@ -258,13 +258,7 @@ sh.teardown()
 @pytest.mark.root
 @pytest.mark.slow
 def test_p4runtime_shell_programs_the_switch(namespace: Namespace, tmp_path: Path) -> None:
-    home = tmp_path / "venv"
-    venv.create(home, with_pip=True)
-    interpreter = home / "bin/python"
-    # The shell names protobuf < 3.21 but not the packages that it takes from setuptools.
-    install = [str(interpreter), "-m", "pip", "install", "-q", "p4runtime-shell", "setuptools<80"]
-    done = subprocess.run(install, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    interpreter = shell_python()
     namespace.pair("s1", "h1")
     target = EbpfTarget()
     (running,) = target.start([SwitchSpec("s", 9, {1: "s1"})], netns=namespace.name, log_dir=tmp_path)
