@@ -23,21 +23,21 @@ RULES: dict[str, Callable[[Sources], list[str]]] = {
 }
 
 EXCEPTIONS = {
-    "hosts.mrc imports hosts.compiled.CORE",  # makes Python find the modules that mypyc compiled
-    "hosts.mrc imports hosts.compiled.prefer",
+    # The loader makes Python find the modules that mypyc compiled.
     "hosts.rdma imports hosts.compiled.prefer",
-    "topologies.shipped imports pathlib.Path",  # reads the topologies; all else takes their text
+    "hosts.mrc imports hosts.compiled.prefer",
+    "hosts.mrc.congestion imports hosts.compiled.prefer",
+    "hosts.mrc.evs imports hosts.compiled.prefer",
+    "hosts.mrc.sending imports hosts.compiled.prefer",
+    # A program that writes the diagram of EV states into a page of docs.
+    "hosts.mrc.evs.ev_diagram imports pathlib.Path",
+    "hosts.mrc.evs.ev_diagram imports sys",
+    # Reads the topologies; all else takes their text.
+    "topologies.shipped calls open",
+    "topologies.shipped imports pathlib.Path",
 }
 
-NOT_YET = {
-    "circle: hosts.mrc.endpoint, hosts.mrc.operations",
-    "circle: hosts.mrc.requester, hosts.mrc.sack",
-    "hosts.mrc.ev_diagram imports pathlib.Path",
-    "hosts.mrc.ev_diagram imports sys",
-    "hosts/mrc has more than 16 modules",
-    "hosts/mrc/endpoint.py is longer than 500 lines",
-    "hosts/mrc/ev.py is longer than 500 lines",
-    "hosts/mrc/requester.py is longer than 500 lines",
+NOT_YET: set[str] = {
     "tests/hosts/mrc/test_mrc_endpoint.py is longer than 500 lines",
     "tests/hosts/mrc/test_mrc_nscc.py is longer than 500 lines",
     "tests/support has more than 16 modules",
