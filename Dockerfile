@@ -34,6 +34,9 @@ RUN apt-get update -qq \
     && rm -rf /var/lib/apt/lists/*
 WORKDIR /mrclab
 RUN python3 -m venv .venv && .venv/bin/pip install --no-cache-dir --quiet mypy setuptools
+COPY p4src p4src
+COPY linux linux
+COPY topologies topologies
 COPY hosts hosts
 # Where it does not compile the core runs in pure Python, and `mrclab doctor` says so.
 RUN .venv/bin/python -m hosts.compile || mkdir -p .venv/mrclab-core

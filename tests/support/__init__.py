@@ -1,0 +1,4 @@
+"""Helpers that tests and benchmarks share.
+
+More than 16 modules: each serves other tests, and has one idea.
+"""
