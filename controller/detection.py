@@ -37,18 +37,13 @@ class Detection:
             raise ValueError("restore_ns must not be negative")
 
     @classmethod
-    def bfd(cls, interval_ns: int, multiplier: int = 3) -> Detection:
-        """BFD: such as 3 times 50 ms [RFC 5880, section 6.8.4]."""
-        return cls(interval_ns * multiplier, interval_ns)
-
-    @classmethod
     def within(cls, hold_ns: int) -> Detection:
         """Return a hold time with a hello every third of it, as in BGP [RFC 4271, section 4.4]."""
         return cls(hold_ns, max(1, hold_ns // 3))
 
 
 class Change(NamedTuple):
-    """What routes have to follow: a link that has left or is back."""
+    """A change that routes have to follow: a link that is gone or back."""
 
     at_ns: int
     link: str
@@ -57,12 +52,12 @@ class Change(NamedTuple):
 
 @dataclass(slots=True)
 class _Watched:
-    """A link that was cut, until all is as before."""
+    """A link that was cut, until routes use it again."""
 
     heard_ns: int
     """When the last hello came."""
     up_ns: int | None = None
-    """Since when it is whole again; None while it is cut."""
+    """When it was restored; None while it is cut."""
     withdrawn: bool = False
 
 

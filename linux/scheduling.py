@@ -1,4 +1,7 @@
-"""How a NIC's process gets at a CPU: agents and ``mrclab perf`` alike, or their figures would differ."""
+"""Scheduling: real-time priority, CPU affinity and wake-up latency of processes and threads.
+
+All NICs' processes (agents, ``mrclab perf``, ranks) use the same calls: their figures can be compared.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,10 @@ from pathlib import Path
 
 LOGGER = logging.getLogger(__name__)
 MOST_NICE = -20
+LIKE_AGENTS = 1
+"""The real-time priority of NICs' processes (`take_cpu`)."""
+ABOVE_AGENTS = 2
+"""The real-time priority of threads that must not wait for a NIC's process."""
 WAKE_UP_LIMIT = Path("/dev/cpu_dma_latency")
 """A process that holds it open sets how many microseconds a CPU may take to wake up [pm_qos_interface]."""
 
@@ -28,9 +35,9 @@ def may_keep_cpus_awake() -> bool:
 def keep_cpus_awake() -> None:
     """Make idle CPUs poll for work rather than halt, as long as this process lives.
 
-    A NIC does not doze off between two packets. To end a halted CPU's sleep takes an interrupt from another
-    one, which in a virtual machine costs both of them as much as several packets do. Where the machine does
-    not let us ask, nothing changes.
+    A real NIC does not sleep between two packets. Waking a halted CPU takes an interrupt from another one,
+    which in a virtual machine costs both CPUs as much as several packets. Where the machine does not permit
+    it, nothing changes.
     """
     with contextlib.suppress(OSError):
         # Not to be closed: the kernel keeps to it while the descriptor is open. No child inherits it.
@@ -40,11 +47,10 @@ def keep_cpus_awake() -> None:
 def take_cpu(cpu: int | None, *, realtime: bool = True) -> str | None:
     """Run this process on one CPU (None: on any) and, with ``realtime``, before all ordinary processes.
 
-    A NIC does not queue for a CPU, nor wait for one to wake up (`keep_cpus_awake`). The kernel keeps a part
-    of each second for everybody else, and children start as ordinary processes. Not everybody may have
-    real-time priority: in a container whose cgroup has no real-time share (cgroup v1 with RT_GROUP_SCHED)
-    not even root. Then the process gets the largest share of the CPU that there is, nice -20. Return what
-    was refused, None where nothing was.
+    A real NIC does not wait for a CPU, nor for one to wake up (`keep_cpus_awake`). The kernel keeps a part of
+    each second for other processes, and children start as ordinary processes. Real-time priority may be
+    refused, in a container whose cgroup has no real-time share (cgroup v1 with RT_GROUP_SCHED) even to root.
+    Then the process gets the largest ordinary share of the CPU, nice -20. Return what was refused, or None.
     """
     if cpu is not None:
         os.sched_setaffinity(0, {cpu})
@@ -52,7 +58,7 @@ def take_cpu(cpu: int | None, *, realtime: bool = True) -> str | None:
         return None
     keep_cpus_awake()
     try:
-        os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(1))
+        os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(LIKE_AGENTS))
         return None
     except PermissionError:
         refused = "no real-time priority here"
@@ -74,16 +80,11 @@ def stand_back() -> None:
     os.setpriority(os.PRIO_PROCESS, 0, 19)
 
 
-LIKE_AGENTS = 1
-"""The real-time priority that the hosts' agents have (`linux.scheduling`)."""
-ABOVE_AGENTS = 2
-
-
 @contextmanager
 def before_others(priority: int = LIKE_AGENTS) -> Iterator[None]:
     """Run the calling thread before ordinary processes within the ``with``, where that is allowed.
 
-    For one that has little to do, but at its time, or (``ABOVE_AGENTS``) that must not lose the CPU for a few
+    For a thread that has little to do, but on time, or (``ABOVE_AGENTS``) must not lose the CPU for a few
     microseconds: others wait. Threads and processes that it starts do not inherit it.
     """
     try:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from controller.detection import Change, Detection, DetectionSchedule
 
 MS = 1_000_000
-BFD = Detection.bfd(50 * MS)
+BFD = Detection(hold_ns=150 * MS, interval_ns=50 * MS)  # as BFD with 3 times 50 ms [RFC 5880 section 6.8.4]
 LINK = "p0-t0-0:p0-t1-1"
 
 
