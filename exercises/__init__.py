@@ -1,1 +1,1 @@
-"""Exercises of P4 courses: a directory with a topology and what goes into each switch's tables."""
+"""Exercises of P4 courses: a directory with a topology and each switch's program and entries."""

@@ -1,4 +1,4 @@
-"""Puts what a file sX-runtime.json says into a P4Runtime server: `python -m exercises.load --help`."""
+"""Loading a file sX-runtime.json into a P4Runtime server: `python -m exercises.load --help`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DETAILS = "grpc-status-details-bin"  # P4Runtime specification, section 12.3: a
 
 
 def load(address: str, device_id: int, runtime: Runtime) -> None:
-    """Become a device's primary, set its pipeline, fill its tables, and leave. Raises SwitchError."""
+    """Become a device's primary, set its pipeline, fill its tables, and leave. Raise SwitchError."""
     channel = grpc.insecure_channel(address)
     stub = p4r_grpc.P4RuntimeStub(channel)
     out: queue.Queue[p4r.StreamMessageRequest | None] = queue.Queue()
@@ -61,7 +61,7 @@ def _reason(error: grpc.RpcError) -> str:
 
 
 def main() -> int:
-    """Entry point of the module run as a program."""
+    """Run the module as a program."""
     parser = argparse.ArgumentParser(prog="python -m exercises.load", description=__doc__)
     parser.add_argument("address", help="HOST:PORT of the P4Runtime server")
     parser.add_argument("device_id", type=int)

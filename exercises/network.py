@@ -1,4 +1,4 @@
-"""An exercise that is up: hosts and links in network namespaces, a switch process for each switch."""
+"""A running exercise: hosts and links in network namespaces, a switch process for each switch."""
 
 from __future__ import annotations
 
@@ -24,9 +24,7 @@ from testbed.clean import remove
 from testbed.names import RUN_VARIABLE, Names
 from testbed.network import refuse_second
 
-FIRST_PORT = (
-    50051  # where the first switch answers, and the others behind it: as controllers of courses expect
-)
+FIRST_PORT = 50051  # of the first switch's P4Runtime server, as courses' controllers expect; others follow
 FIRST_THRIFT_PORT = 9090  # of BMv2, for simple_switch_CLI
 START_TIMEOUT_S = 60.0
 FIRST_INDEX = 1001
@@ -40,7 +38,7 @@ _FRAME = HOST_MTU + 14
 
 @dataclass(frozen=True)
 class Plan:
-    """What is going to be brought up: all that can be said of it before anything is touched."""
+    """What to bring up, checked before anything is changed."""
 
     directory: Path
     topology: Topology
@@ -89,7 +87,7 @@ class Exercise:
         return subprocess.Popen(argv, env=env, cwd=self.plan.directory, **options)
 
     def run(self, node: str, command: str, timeout: float | None = None) -> subprocess.CompletedProcess[str]:
-        """Run a shell command at a host or a switch until it ends. Raises subprocess.TimeoutExpired."""
+        """Run a shell command at a host or a switch until it ends. Raise subprocess.TimeoutExpired."""
         pipe = subprocess.PIPE
         with self.start(node, command, stdout=pipe, stderr=subprocess.STDOUT, text=True) as child:
             try:
@@ -102,9 +100,9 @@ class Exercise:
 
 @contextmanager
 def running(plan: Plan, log_dir: Path, names: Names | None = None) -> Iterator[Exercise]:
-    """Bring an exercise up for the length of a `with`; nothing of it is left behind.
+    """Bring an exercise up for the length of a `with`, then remove all of it.
 
-    Raises BadInputError where one is up already, MachineError, SwitchError, OSError.
+    Raise BadInputError if one is up already, MachineError, SwitchError, OSError.
     """
     names = names or Names.of_prefix(Names.from_environment().prefix + "x")
     if plan.target == "bmv2" and shutil.which(BMV2_PROGRAM) is None:
@@ -148,14 +146,14 @@ def _lay(exercise: Exercise) -> None:
             for side, end in enumerate((link.a, link.b)):
                 index = FIRST_INDEX + 2 * number + side
                 ends.setdefault(exercise.namespace(end.node), []).append((index, end, link))
-                told: dict[str, object] = {
+                settings: dict[str, object] = {
                     "ifname": interface(end),
                     "mtu": SWITCH_MTU if end.port else HOST_MTU,
                 }
                 if not end.port:
-                    told["address"] = macs[end.node]
-                told["net_ns_fd"] = fds[exercise.namespace(end.node)]
-                pair.append(rtnetlink.interface(index, **told))
+                    settings["address"] = macs[end.node]
+                settings["net_ns_fd"] = fds[exercise.namespace(end.node)]
+                pair.append(rtnetlink.interface(index, **settings))
             requests.append(rtnetlink.veth(pair[0], pair[1]))
         with rtnetlink.opened() as route:
             rtnetlink.send(route, requests, "cannot make links")
@@ -234,7 +232,7 @@ def _start_switches(exercise: Exercise) -> None:
 
 
 def _bmv2(directory: Path, number: int) -> list[str]:
-    """BMv2 and what it is told before `--`; its names and ports have to be other ones for each switch."""
+    """Return BMv2's command up to `--`. Each switch needs names and ports of its own."""
     offered = subprocess.run([BMV2_PROGRAM, "--help"], capture_output=True, text=True, check=False).stdout
     out = [BMV2_PROGRAM, "--log-console", "--log-level", "warn"]
     if "--thrift-port" in offered:

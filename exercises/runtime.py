@@ -1,7 +1,7 @@
-"""What a switch of an exercise runs and holds, in the format of p4lang/tutorials, as P4Runtime updates.
+"""A switch's program and entries, in the format of p4lang/tutorials, as P4Runtime updates.
 
 A JSON object: `target` (bmv2), `p4info`, `bmv2_json`, and lists `table_entries`, `multicast_group_entries`,
-`clone_session_entries`. Everything goes by the names in the P4Info. Values are numbers, or text: MAC, IPv4
+`clone_session_entries`. All names are those of the P4Info. Values are numbers, or text: MAC, IPv4
 and IPv6 addresses, or numbers in decimal or with 0x.
 """
 
@@ -35,7 +35,7 @@ def read_runtime(path: Path, directory: Path, build: Path | None = None) -> Runt
     """Read what a switch runs and holds.
 
     Its files are relative to `directory`; with `build`, those of a directory `build/` are taken from there.
-    Raises BadInputError with what is wrong.
+    Raise BadInputError with what is wrong.
     """
     try:
         raw = json.loads(_bytes(path))
@@ -57,7 +57,7 @@ def read_runtime(path: Path, directory: Path, build: Path | None = None) -> Runt
 
 
 def read_p4info(text: str) -> p4i.P4Info:
-    """Read a P4Info in protobuf's text format. Raises BadInputError."""
+    """Read a P4Info in protobuf's text format. Raise BadInputError."""
     try:
         return text_format.Parse(text, p4i.P4Info())
     except text_format.ParseError as exc:
@@ -132,7 +132,7 @@ def _table_entry(entry: dict[str, Any], info: p4i.P4Info) -> p4r.Update:
 
 
 def _match(out: p4r.TableEntry, field: p4i.MatchField, value: Any) -> None:
-    """Add what a field has to match; what lets everything pass is left out, as P4Runtime wants it."""
+    """Add what a field must match; leave out what matches everything, as P4Runtime requires."""
     bits, kinds = field.bitwidth, p4i.MatchField
     pair = value if isinstance(value, list) else [value]
     needs = {kinds.LPM: 2, kinds.TERNARY: 2, kinds.RANGE: 2}.get(field.match_type, 1)

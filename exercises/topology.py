@@ -33,7 +33,7 @@ class Host:
 
 @dataclass(frozen=True)
 class Switch:
-    """A switch. `runtime` says what it runs and holds; without it, a controller will."""
+    """A switch. `runtime` is the file with its program and entries; else a controller provides them."""
 
     name: str
     device_id: int
@@ -52,7 +52,7 @@ class End:
 
 @dataclass(frozen=True)
 class Link:
-    """A link, the same in both directions. A rate of 0 is no limit."""
+    """A link, with equal directions. A rate of 0 means no limit."""
 
     a: End
     b: End
@@ -62,7 +62,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Topology:
-    """What an exercise is made of."""
+    """The hosts, switches and links of an exercise."""
 
     hosts: tuple[Host, ...]
     switches: tuple[Switch, ...]
@@ -76,7 +76,7 @@ class Topology:
 def find_topology(directory: Path) -> Path:
     """Find the topology of an exercise: topology.json, here or in the one subdirectory that has it.
 
-    Raises BadInputError where there is none, or more than one.
+    Raise BadInputError if there is none, or more than one.
     """
     if not directory.is_dir():
         raise BadInputError(f"no directory {directory}")
@@ -92,7 +92,7 @@ def find_topology(directory: Path) -> Path:
 
 
 def read_topology(path: Path) -> Topology:
-    """Read a topology. Raises BadInputError with what is wrong with it."""
+    """Read a topology. Raise BadInputError with what is wrong with it."""
     try:
         raw = json.loads(path.read_text())
     except OSError as exc:

@@ -1,4 +1,4 @@
-"""Mininet's face of an exercise: its nodes and its command line."""
+"""An exercise in Mininet's terms: its nodes and its command line."""
 
 from __future__ import annotations
 

@@ -362,7 +362,7 @@ class TcpChannel:
     def _answer(self) -> None:
         """Tell the peers which of their puts have arrived.
 
-        Our own rank must have seen them before: a peer that is told may overwrite them.
+        Our own rank must have seen them before: a peer with an answer may overwrite them.
         """
         answers, self._answers = self._answers, []
         for stream, ticket in answers:

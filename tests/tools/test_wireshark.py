@@ -130,7 +130,7 @@ def test_a_source_port_of_some_service_is_an_ev_all_the_same(tmp_path: Path) -> 
     ]
 
 
-def test_a_wrong_icrc_is_told(tmp_path: Path) -> None:
+def test_a_wrong_icrc_is_shown(tmp_path: Path) -> None:
     frame = bytearray(data_packet(wire.Opcode.WRITE_ONLY, 8).frame)
     frame[-10] ^= 1
     marked = bytearray(data_packet(wire.Opcode.WRITE_ONLY, 8).frame)
@@ -152,7 +152,7 @@ def shorter(packet: Packet, length: int) -> bytes:
     return frame_of(middle, dscp=DSCP.control)
 
 
-def test_packets_that_end_in_a_header_are_told_and_break_nothing(tmp_path: Path) -> None:
+def test_packets_that_end_in_a_header_are_shown_and_break_nothing(tmp_path: Path) -> None:
     frames = [
         shorter(packet, length)
         for packet in every_packet()
