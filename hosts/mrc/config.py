@@ -43,9 +43,13 @@ class DscpMap:
 
 @dataclass(frozen=True, slots=True)
 class MrcConfig:
-    """Options of one endpoint and of every QP on it."""
+    """Options of one endpoint and of every QP on it, in sections by idea.
 
-    # Frames
+    Each says what it is, with its unit, and who would change it: most are for interworking with other
+    implementations or for experiments, some must fit the fabric's speed.
+    """
+
+    # Frames: change them to interwork with other implementations, or with other switches' classes.
     mtu_bytes: int = 4096
     """Largest payload of one data packet (PMTU), bytes."""
     udp_port: int = UDP_PORT
@@ -57,13 +61,15 @@ class MrcConfig:
     """
     dscp: DscpMap = DscpMap()
     hop_limit: int = 64
+    """Hop limit of both IPv6 headers; raise it only where paths are longer."""
     pkey: int = 0xFFFF
+    """Partition key in every BTH; change it where NICs of a partition are to interwork."""
     timestamps: bool = False
     """Put a TSETH (units of 128 ns) into data packets; the responder echoes it."""
     trim: bool = True
     """Mark data as trimmable and answer trimmed packets with NACKs."""
 
-    # Windows
+    # Windows and congestion control: `congestion` and what belongs to it are for experiments.
     mpr: int = 1024
     """Receive window in PSNs, a multiple of 128 up to 4096; the specification demands 1024."""
     dynamic_mpr: bool = False
@@ -87,14 +93,15 @@ class MrcConfig:
     rate_bps: int = 1_000_000_000
     """Cap of payload bits per second to one destination."""
     rate_burst_bytes: int = 16 * 4096
+    """What a rate cap lets through at once after a pause; lower it for smooth traffic."""
     rate_quantum_bytes: int = 1
-    """Under a rate cap that was used up, wait until so much may be sent, so that who sends little at a time
-    wakes up less often."""
+    """Under a rate cap: after the bucket empties, wait for this much credit, to reduce wake-ups."""
     nscc: NsccConfig = _NSCC
+    """Parameters of NSCC; base RTT and link rate must be those of the fabric."""
     window_event_interval_ns: int = 1_000_000
     """At most one WindowChanged event per QP in this time."""
 
-    # EVs
+    # EVs: how many to spray over, and when to give one up. For experiments and large fabrics.
     max_active_evs: int = 256
     """EVs a QP sprays over, all planes together; a random subset of the paths when there are more [P1 §2.1].
     """
@@ -116,6 +123,7 @@ class MrcConfig:
     probe_interval_ns: int = 10_000_000
     """First wait between probes of an ASSUMED_BAD EV; unanswered probes double it."""
     probe_interval_max_ns: int = 160_000_000
+    """Longest wait between those probes: how late a mended path is used again."""
     probe_successes: int = 2
     """Consecutive answers that make an ASSUMED_BAD EV GOOD again."""
     skip_after_marked_probe: bool = True
@@ -123,7 +131,7 @@ class MrcConfig:
     else it is GOOD at once [S-EMU].
     """
 
-    # Planes
+    # Planes and endpoint operations: timeouts must fit the RTT of the fabric.
     reverse_evs: str = "mirror"
     """Answers go back on the EV that came in (`mirror`), or on one of that plane of late shown to work (`set`
     [P1 §2.4]), which costs probes. P1 says that mirroring does not always work; in fabrics where both ends
@@ -133,12 +141,12 @@ class MrcConfig:
     endpoint_timeout_ns: int = 2_000_000
     """An endpoint request (EV_PROBE, PORT_STATUS_UPDATE) unanswered for so long has failed [API example]."""
     port_status_attempts: int = 4
-    """Times a port status is told while nobody answers. Requests are never repeated: each is a new one that
-    tells the present state."""
+    """Attempts to announce a port status while the peer does not answer. Requests are never repeated: each is
+    a new one with the present state."""
     all_ports_down: str = "wait"
     """`wait` for a port to come back, or `error` at once, as NICs whose transceiver flaps do [P1 §5.1]."""
 
-    # SACK
+    # SACKs and delivery: how much work acknowledgements cost, and what programs expect.
     sack_threshold_bytes: int = 8192
     """A SACK is due when this much arrived since the last; each packet counts as max(payload, 1024) B.
 
@@ -153,22 +161,22 @@ class MrcConfig:
     False delivers as soon as the message itself is whole, in RQMSN order.
     """
 
-    # Loss
+    # Loss detection: times scale with the fabric. The defaults suit software hosts at 100 Mbit/s and more.
     initial_rtt_ns: int = 1_000_000
     """Stands in for the smoothed RTT until the first sample."""
     min_reorder_ns: int = 20_000
-    """Floor of the reordering guard; see `hosts.mrc.loss`."""
+    """Floor of the reordering window; see `hosts.mrc.sending.reordering`."""
     reorder_rtt_fraction: float = 0.25
-    """Part of the RTT's present floor in the reordering guard."""
+    """Part of the RTT's present floor in the reordering window."""
     reorder_seen_factor: float = 1.5
-    """Multiple of the furthest overtaking seen of late in the reordering guard."""
+    """Multiple of the furthest overtaking seen recently in the reordering window."""
     reorder_queueing_factor: float = 2.0
-    """Multiple of the queueing delay (the RTT's present floor less the least ever) in that guard."""
+    """Multiple of the queueing delay (the RTT's present floor less the least ever) in that window."""
     max_reorder_ns: int = 4_000_000
-    """Ceiling of the reordering guard."""
+    """Ceiling of the reordering window."""
     port_bps: int = 0
     """Rate of the slowest link on the way, as far as known; 0: unknown. Where a full packet takes long on it,
-    packets of one burst arrive that far apart: the guard is then six such times at least, its ceiling six
+    packets of one burst arrive that far apart: the window is then six such times at least, its ceiling six
     times that, the longest wait for a tail probe six such times; and NSCC does not quick adapt to delay that
     a queue there may well cause. The defaults suit 100 Mbit/s and more."""
     tail_probe_max_ns: int = 4_000_000

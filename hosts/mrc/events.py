@@ -123,6 +123,6 @@ class EvProbed(Event):
 
 @dataclass(frozen=True, slots=True)
 class PortStatusUnanswered(Event):
-    """The peer was told of our ports' state as often as the options say, and never answered."""
+    """The peer answered none of the port status updates that the options allow."""
 
     port_status_mask: int

@@ -1,7 +1,7 @@
 """Events as dictionaries in the manner of qlog (draft-ietf-quic-qlog-main-schema): time, name, data.
 
-Pure functions; whoever keeps the file writes `header` and then one `record` per line ("JSON-SEQ" without the
-separator bytes, so that every JSON-lines tool reads it). Times are ms since `reference_ns`, as qlog wants.
+Pure functions; the caller writes `header` and then one `record` per line ("JSON-SEQ" without the separator
+bytes, so that every JSON-lines tool reads it). Times are ms since `reference_ns`, as qlog wants.
 docs/event-log.md describes the file.
 """
 

@@ -1,4 +1,4 @@
-"""What an endpoint has to tell its application: completions, and events of every other kind."""
+"""What an endpoint reports to its application: completions, and events of every other kind."""
 
 from __future__ import annotations
 

@@ -53,11 +53,11 @@ class CongestionControl:
         self.inflight_bytes += size
 
     def on_ack(self, now_ns: int, acked_bytes: int, rtt_ns: int | None, ecn: bool) -> None:
-        """A SACK took `acked_bytes` out of flight; `rtt_ns` is None where the sample would be ambiguous."""
+        """Take `acked_bytes` out of flight, by a SACK; `rtt_ns` is None where it would be ambiguous."""
         self.inflight_bytes -= acked_bytes
 
     def on_trim(self, now_ns: int, lost_bytes: int, last_hop: bool) -> None:
-        """A switch trimmed a packet; at the last hop it says incast, elsewhere a congested path."""
+        """Take a trimmed packet out of flight; at the last hop it means incast, elsewhere a congested path."""
         self.inflight_bytes -= lost_bytes
 
     def on_loss(self, now_ns: int, lost_bytes: int) -> None:
@@ -72,7 +72,7 @@ class CongestionControl:
         """CC_STATE of a SACK: the receiver wants the window smaller by penalty/128 of `rcvd_bytes`."""
 
     def calibrate(self, base_rtt_ns: int) -> None:
-        """The RTT of the idle network was measured, for controls that know queues by their delay."""
+        """Take the measured RTT of the idle network, for controls that infer queues from delay."""
 
     def set_rate_cap(self, rate_bps: int) -> None:
         """Set the cap, in bit/s. Raise ValueError on a control without one."""

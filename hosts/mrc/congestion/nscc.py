@@ -222,7 +222,7 @@ class Nscc:
         return True
 
     def on_loss(self, now_ns: int, lost_bytes: int, inflight: int) -> None:
-        """A trim, or an inferred loss: the window shrinks by as much, and quick adapt may follow."""
+        """Shrink the window by a trimmed or lost packet; quick adapt may follow."""
         self._idle_bytes = 0
         self._set(self._cwnd - lost_bytes)
         self._qa_wanted = True

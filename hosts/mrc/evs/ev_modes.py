@@ -1,5 +1,8 @@
 """Where entropy values come from: the three modes of the control API, as pure functions.
 
+No endpoint uses them yet: paths come ready-made from the topology. They are for ECMP fabrics and structured
+EVs, where the NIC makes its EVs itself.
+
 * AUTO: the NIC invents them. Right for fabrics that hash (ECMP), where any value is a path.
 * EXPLICIT: the host lists (value, port) entries.
 * GENERATED: the host describes fields, and the NIC counts through all their combinations. Right for SRv6,
@@ -35,7 +38,7 @@ class EvField:
 
     Bits outside `mask` keep their value in `init`; the sources name a mask and leave its meaning open, and
     this is the one that lets a host hold some bits of a field fixed. `denied` values are left out, as the
-    links a switch has not got.
+    links that a switch does not have.
     """
 
     width: int

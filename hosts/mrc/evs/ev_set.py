@@ -215,19 +215,19 @@ class EvSet:
         return self.pick(free_ports)
 
     def prove(self, now_ns: int, ev: Ev) -> None:
-        """Something sent on this EV was answered: answers may go there."""
+        """Note that something sent on this EV was answered: answers may go there."""
         ev.plane.reverse = ev
         ev.plane.reverse_ns = now_ns
 
     # What happens to EVs
 
     def on_acked(self, ev: Ev) -> None:
-        """A packet on this EV was acknowledged; only the first one changes anything."""
+        """Note that a packet on this EV was acknowledged; only the first one changes anything."""
         if ev.state is _UNKNOWN:
             self._move(ev, EvInput.ACKED)
 
     def on_congestion(self, now_ns: int, ev: Ev, event: EvInput) -> None:
-        """A CE mark or a trim was reported for this EV."""
+        """Note a CE mark or a trim on this EV."""
         trimmed = event is not EvInput.ECN
         if trimmed:
             ev.trimmed += 1
@@ -242,7 +242,7 @@ class EvSet:
             self._emit(EvSkipped(now_ns, self._qpn, ev.value, ev.port, trimmed))
 
     def on_lost(self, now_ns: int, ev: Ev, psn: int, reason: RetireReason) -> None:
-        """A packet vanished on this EV: retire it at once [P1 §2.1]."""
+        """Retire an EV at once, because a packet vanished on it [P1 §2.1]."""
         ev.lost += 1
         ev.failed_ns = now_ns
         ev.probes_passed = 0
@@ -257,13 +257,13 @@ class EvSet:
         return floor > 0 and sum(plane.usable for plane in self.planes if plane.up) <= floor
 
     def on_always_skip(self, now_ns: int, ev: Ev) -> None:
-        """The receiver asks for this EV to be dropped."""
+        """Retire an EV, because the receiver asks for it."""
         ev.failed_ns = now_ns
         if not self._at_floor():
             self._retire(now_ns, ev, EvInput.ALWAYS_SKIP, None, RetireReason.ALWAYS_SKIP)
 
     def deny(self, now_ns: int, ev: Ev) -> None:
-        """An administrator's denylist names this EV [P1 §2.4]."""
+        """Retire an EV that an administrator's denylist names [P1 §2.4]."""
         self._retire(now_ns, ev, EvInput.DENY, None, RetireReason.DENIED)
 
     def allow(self, now_ns: int, ev: Ev) -> None:
@@ -272,7 +272,7 @@ class EvSet:
             self._restore(now_ns, ev, EvInput.ALLOW)
 
     def on_probe_answer(self, now_ns: int, ev: Ev, marked: bool) -> None:
-        """A probe on this EV came back; enough in a row restore it."""
+        """Note that a probe on this EV was answered; enough in a row restore it."""
         if ev.state is not EvState.ASSUMED_BAD:
             return
         ev.probes_passed += 1
@@ -285,7 +285,7 @@ class EvSet:
             self._restore(now_ns, ev, EvInput.PROBES_PASSED_MARKED if skip else EvInput.PROBES_PASSED)
 
     def on_late_arrival(self, now_ns: int, ev: Ev) -> None:
-        """A packet thought lost on this EV arrived after all: ask the path at once instead of waiting."""
+        """Probe an EV at once instead of waiting: a packet thought lost on it has arrived."""
         if ev.state is EvState.ASSUMED_BAD:
             ev.probe_wait_ns = self._config.probe_interval_ns
             ev.probe_due_ns = min(ev.probe_due_ns, now_ns)

@@ -89,11 +89,11 @@ class ReorderingWindow:
         return max(self._recent_ns, self._before_ns)
 
     def on_overtaken(self, now_ns: int, extent_ns: int) -> None:
-        """A packet arrived although one sent `extent_ns` later was acknowledged before."""
+        """Note that a packet arrived after one sent `extent_ns` later was acknowledged."""
         if extent_ns > self.seen_ns(now_ns):
             self._recent_ns = extent_ns
 
     def on_spurious(self, now_ns: int) -> None:
-        """A packet that counted as lost had arrived."""
+        """Widen the window: a packet that counted as lost had arrived."""
         self.widening = min(2 * self.widening, self._MAX_WIDENING)
         self._widened_ns = now_ns
