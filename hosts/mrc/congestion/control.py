@@ -57,7 +57,7 @@ class CongestionControl:
         self.inflight_bytes -= acked_bytes
 
     def on_trim(self, now_ns: int, lost_bytes: int, last_hop: bool) -> None:
-        """Take a trimmed packet out of flight; at the last hop it means incast, elsewhere a congested path."""
+        """Take a trimmed packet out of flight; at the last hop it means incast, else a congested path."""
         self.inflight_bytes -= lost_bytes
 
     def on_loss(self, now_ns: int, lost_bytes: int) -> None:
