@@ -33,12 +33,10 @@ EXCEPTIONS = {
     "hosts.mrc.evs.ev_diagram imports pathlib.Path",
     "hosts.mrc.evs.ev_diagram imports sys",
     # Reads the topologies; all else takes their text.
-    "topologies.shipped calls open",
     "topologies.shipped imports pathlib.Path",
 }
 
 NOT_YET: set[str] = {
-    "tests/hosts/mrc/test_mrc_endpoint.py is longer than 500 lines",
     "tests/hosts/mrc/test_mrc_nscc.py is longer than 500 lines",
 }
 """What is still to be mended: entries only go."""
@@ -54,6 +52,10 @@ def project() -> dict[str, str]:
 @pytest.mark.parametrize("rule", RULES)
 def test_the_project_keeps_the_rule(rule: str, project: dict[str, str]) -> None:
     assert set(RULES[rule](project)) <= EXCEPTIONS | NOT_YET
+
+
+def test_every_exception_is_one_still(project: dict[str, str]) -> None:
+    assert {fault for rule in RULES.values() for fault in rule(project)} >= EXCEPTIONS | NOT_YET
 
 
 @pytest.mark.parametrize("rule", RULES)

@@ -53,7 +53,7 @@ def _switched(fabric: Fabric, target: str, transport: Transport, logs: Path) -> 
 
 
 def require_mptcp() -> None:
-    """Raises MachineError where the kernel has no MPTCP."""
+    """Check that the kernel has MPTCP. Raises MachineError where it has not."""
     try:
         open_socket(True).close()
     except MptcpMissingError as error:

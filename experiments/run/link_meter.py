@@ -26,7 +26,7 @@ class LinkMeter:
         """When the next reading is due."""
 
     def act(self, clock: Callable[[], int]) -> None:
-        """Takes a reading where one is due."""
+        """Take a reading where one is due."""
         if self.next_ns is None or clock() < self.next_ns:
             return
         before = clock()
@@ -38,7 +38,7 @@ class LinkMeter:
         self.next_ns += PERIOD_NS * max(1, -(-(after - self.next_ns) // PERIOD_NS))
 
     def series(self, measure_ns: int) -> dict[str, Any]:
-        """The bytes that each link carried, both ways together, in each bin from its first reading on.
+        """Return the bytes that each link carried in each bin from its first reading on, both ways together.
 
         ``start_us`` is relative to ``measure_ns``. Between two readings bytes are taken as coming evenly.
         """

@@ -57,7 +57,7 @@ class Reaction:
         self.made: list[Withdrawal] = []
 
     def note(self, fault: PlannedFault, t_ns: int, mended: bool) -> None:
-        """Takes note that a fault was made or undone."""
+        """Note that a fault was made or undone."""
         if self._schedule is None or fault.kind not in SILENCING:
             return
         for link in fabric_links(self._fabric, fault.place):
@@ -72,7 +72,7 @@ class Reaction:
         return None if self._schedule is None else self._schedule.next_ns()
 
     def act(self, now_ns: int) -> None:
-        """Withdraws and restores what is due, and takes note of what routers did."""
+        """Withdraw and restore what is due, and note what routers did."""
         if self._watch is not None:
             self._watch.note()
         if self._schedule is None:
@@ -82,17 +82,17 @@ class Reaction:
             self.made.append(Withdrawal(change.link, change.up, change.at_ns, time.monotonic_ns()))
 
     def descriptors(self) -> list[int]:
-        """What becomes readable when ``act`` has something to take note of."""
+        """Return the descriptors that become readable when ``act`` has something to note."""
         return self._watch.descriptors() if self._watch is not None else []
 
     def changes(self) -> list[RouteChange]:
-        """Which routes changed when, repairs included."""
+        """Return which routes changed when, repairs included."""
         made = [RouteChange(change.due_ns, change.done_ns) for change in self.made]
         seen = self._watch.changes_ns if self._watch is not None else []
         return [*made, *(RouteChange(t_ns, t_ns) for t_ns in seen)]
 
     def undo_all(self) -> None:
-        """Has the routes use every link again, and looks no longer."""
+        """Let the routes use every link again, and stop watching them."""
         if self._watch is not None:
             self._watch.close()
         last = {made.link: made.up for made in self.made}
@@ -106,7 +106,7 @@ class Reaction:
 
 
 def fabric_links(fabric: Fabric, place: str) -> Iterator[str]:
-    """The links between T0 and T1 that a place stands for: a link itself, a switch's, a plane's."""
+    """Yield the links between T0 and T1 of a place: the link itself, or those of a switch or a plane."""
     for link in fabric.links:
         if link.kind == "fabric" and place in (link.name, link.a.node, link.b.node, f"p{link.plane}"):
             yield link.name

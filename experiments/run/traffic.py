@@ -10,7 +10,7 @@ from topologies import Fabric
 
 
 def bytes_sent(network: FabricNetwork) -> dict[str, int]:
-    """What every switch's interface has sent so far, in bytes. Raises OSError where a namespace is gone."""
+    """Return the bytes that every switch's interface has sent. Raises OSError where a namespace is gone."""
     found: dict[str, int] = {}
     for place in sorted({network.places[switch.name] for switch in network.fabric.switches}):
 
@@ -29,7 +29,7 @@ def bytes_sent(network: FabricNetwork) -> dict[str, int]:
 def busiest_link(
     fabric: Fabric, before: Mapping[str, int], after: Mapping[str, int], used: Collection[str]
 ) -> str:
-    """The T0-T1 link of ``used`` whose ends sent most between two readings; the first of equals."""
+    """Return the T0-T1 link of ``used`` whose ends sent most between two readings; the first of equals."""
 
     def carried(name: str) -> int:
         link = fabric.link(*name.split(":"))

@@ -27,7 +27,7 @@ class Placement:
     """How long the measurement goes on; None: until it is done."""
 
     def links_used(self, fabric: Fabric) -> frozenset[str]:
-        """The links on any path that data of a pair can take."""
+        """Return the links on any path that data of a pair can take."""
         used: set[str] = set()
         for a, b in {(self.hosts[a], self.hosts[b]) for a, b in self.pairs}:
             for path in fabric.paths(a, b) if a != b else ():
@@ -35,7 +35,7 @@ class Placement:
         return frozenset(used)
 
     def ranks_by_host(self) -> dict[str, list[int]]:
-        """The ranks of each host that takes part, in order."""
+        """Return the ranks of each host that takes part, in order."""
         found: dict[str, list[int]] = {}
         for rank, host in enumerate(self.hosts):
             found.setdefault(host, []).append(rank)
@@ -136,7 +136,7 @@ def _flows(
 
 
 def _join(params: Mapping[str, Any], fabric: Fabric) -> tuple[str, ...]:
-    """The ends of the first flow and of the second: four hosts."""
+    """Return the ends of the first flow and of the second: four hosts."""
     first = _ends(params, fabric)
     names = [host.name for host in fabric.hosts]
     for key in ("second_src", "second_dst"):

@@ -8,7 +8,7 @@ from controller.ecmp import Group, Routing, read_routing, routing_of, updates
 from controller.fabric import FabricController
 from linux.errors import InputError
 from switches.spec import RunningSwitch
-from tests.controller.test_fabric_controller import PATIENCE_S, free_port, switch_process
+from tests.support.switch_process import PATIENCE_S, free_port, switch_process
 from topologies import build_fabric
 
 THREE_RACKS = "name: three\nplanes: 2\nt0: 3\nt1: 2\nhosts: 6\n"

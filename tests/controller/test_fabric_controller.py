@@ -3,12 +3,7 @@
 import asyncio
 import os
 import signal
-import socket
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import finsy as fy
 import pytest
@@ -17,35 +12,12 @@ from controller.entries import Entry, switch_entries
 from controller.fabric import FabricController, ProgrammingError
 from p4src.contract import MY_SID_TABLE
 from switches.spec import RunningSwitch
+from tests.support.switch_process import PATIENCE_S, free_port, switch_process
 from topologies import Fabric, build_fabric
 
 pytestmark = pytest.mark.root
 
 ONE_RACK = "name: one\nplanes: 1\nt0: 1\nt1: 0\nhosts: 2\n"
-PATIENCE_S = 30
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-@contextmanager
-def switch_process(port: int) -> Iterator["subprocess.Popen[str]"]:
-    """A switch without interfaces: all that the control plane needs."""
-    command = [sys.executable, "-m", "switches.ebpf.main", "--no-p4", "--device-id", "1", "--"]
-    process = subprocess.Popen(
-        [*command, "--grpc-server-addr", f"127.0.0.1:{port}"], stdout=subprocess.PIPE, text=True
-    )
-    try:
-        assert process.stdout is not None
-        assert process.stdout.readline().startswith("READY")
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
 
 
 @pytest.fixture

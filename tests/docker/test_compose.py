@@ -17,8 +17,8 @@ import pytest
 
 from experiments.report.result import result_schema
 from testbed.names import DEFAULT_PREFIX
-from tests.end_to_end.test_shell import SCRIPT
 from tests.support.paths import ROOT
+from tests.support.shell_script import SCRIPT
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow]
 

@@ -8,17 +8,9 @@ import pytest
 
 from mrclab.shell_environment import ShellEnvironmentError, shell_python
 from tests.support.command import Mrclab
+from tests.support.shell_script import SCRIPT
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
-
-SCRIPT = """\
-tables
-entry = table_entry["ingress_fault.fault"](action="ingress_fault.blackhole")
-entry.match["port"] = "9"
-entry.insert
-found = list(table_entry["ingress_fault.fault"].read())
-print("FOUND", len(found), found[0].action.action_name)
-"""
 
 
 @pytest.fixture(scope="module")

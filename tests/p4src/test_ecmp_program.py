@@ -11,6 +11,7 @@ import pytest
 
 from switches.v1model.bmv2_json import read_program
 from tests.support.p4_model import Interpreter, Prefix, Profile, Rule
+from tests.support.selector_switch import Switch, change, put_in
 from tests.support.switch_fixtures import TARGETS
 from tests.support.switch_kit import (
     JSON,
@@ -22,7 +23,6 @@ from tests.support.switch_kit import (
     sid,
     three_ports,
 )
-from tests.switches.runtime.test_selectors import Switch, change, put_in
 
 ROUTE, WAYS, SEND = "MrcIngress.ecmp.route", "MrcIngress.ecmp.ways", "MrcIngress.ecmp.send_to"
 SEGMENTS = "MrcIngress.micro_segment"

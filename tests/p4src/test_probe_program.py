@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from linux import bpf
 from switches.v1model.bmv2_json import read_program
 from tests.support.p4_model import Exact, Interpreter, Prefix, Rule
+from tests.support.switch_bench import Bench, bench_of
 from tests.support.switch_kit import JSON, probe_frame, records_at, sid, without_times
-from tests.switches.codegen.test_differential import Bench, bench_of
 
 HOP, PROBE = "MrcIngress.micro_segment", "MrcIngress.probe"
 NODE = 0x1801

@@ -18,8 +18,8 @@ from linux import bpf
 from linux.traffic_control import TrafficControl
 from switches.v1model.bmv2_json import read_program
 from tests.support.p4_model import Exact, Interpreter, Prefix, Rule
+from tests.support.switch_bench import Bench, bench_of
 from tests.support.switch_kit import JSON, Namespace, ipv6_frame, mrc_frame, sid
-from tests.switches.codegen.test_differential import Bench, bench_of
 
 QUEUE, MARKS = "MrcIngress.port_queue", "MrcIngress.ecn_mark"
 HOP = "MrcIngress.micro_segment"

@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.support.p4_model import Prefix, Rule
+from tests.support.switch_bench import Bench, bench_of
 from tests.support.switch_kit import BLOCK, JSON, ipv6_packet, list_frame, sid, srh
-from tests.switches.codegen.test_differential import Bench, bench_of
 
 CONTROL = "MrcIngress.micro_segment"
 LIST_ENDED, SRH_UNREAD, SRH_WRONG, HOP_LIMIT, NOT_OURS, NO_ROUTE = 9, 10, 11, 2, 3, 4

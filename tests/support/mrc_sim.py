@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hosts.mrc import Endpoint
-from hosts.rdma.events import Event
+from hosts.rdma.events import Event, SendCompleted
 from hosts.rdma.headers import BTH_OFFSET, IPV6_LEN, NEXT_IPV6, UDP_OFFSET
+from hosts.rdma.memory import MemoryRegion
 from hosts.rdma.paths import Path, PlanePaths, PortAddress, RemotePaths
 
 TRIMMED_LENGTH = BTH_OFFSET + 36
@@ -279,3 +280,27 @@ class Sim:
     def of(self, end: int, kind: type[Event]) -> list[Event]:
         """Return the events of one kind at one end."""
         return [event for event in self.events[end] if isinstance(event, kind)]
+
+
+def stream(sim: Sim, lengths: list[int], *, source: int = 0, imm: bool = True) -> tuple[bytes, MemoryRegion]:
+    """Post messages of these lengths from one end; return (data, region)."""
+    data = sim.rng.randbytes(sum(lengths))
+    region = sim.ends[1 - source].register_memory(bytearray(len(data)))
+    at = 0
+    for number, length in enumerate(lengths):
+        sim.ends[source].post_write(
+            sim.qpns[source],
+            number,
+            memoryview(data)[at : at + length],
+            region.address + at,
+            region.rkey,
+            imm=number if imm else None,
+        )
+        at += length
+    return data, region
+
+
+def finish(sim: Sim, count: int, *, source: int = 0, duration_ns: int = 60_000_000_000) -> None:
+    """Run until one end has completed so many messages, and 50 ms more."""
+    sim.run(duration_ns, until=lambda: len(sim.of(source, SendCompleted)) >= count)
+    sim.run(50_000_000)

@@ -458,3 +458,21 @@ def error_codes(error: grpc.RpcError) -> list[grpc.StatusCode]:
         assert detail.Unpack(update)
         out.append(known[update.canonical_code])
     return out
+
+
+def compare_copies(namespace: Namespace, model: Interpreter, frames: list[bytes]) -> None:
+    """Send frames one by one and compare what each port gets; BMv2 has no order in which it makes copies."""
+    sockets = {i: namespace.packet_socket(f"h{i}") for i in (1, 2, 3)}
+    try:
+        for sent in frames:
+            expected = model.run(1, sent)
+            sockets[1].send(sent)
+            for port in (2, 3):
+                want = [f for p, f in expected if p == port]
+                got = receive(sockets[port], len(want), 2)
+                assert sorted(f.hex() for f in got) == sorted(f.hex() for f in want), sent.hex()
+        for port in (1, 2, 3):
+            assert receive(sockets[port], 1, 0.2) == []
+    finally:
+        for s in sockets.values():
+            s.close()

@@ -18,7 +18,7 @@ from testbed.frr.daemons import DaemonError, find_daemons
 from testbed.frr.fabric import FrrFabric, NotConvergedError, ways
 from testbed.frr.plan import Timers
 from testbed.names import Names
-from tests.testbed.conftest import leftovers
+from tests.support.leftovers import leftovers
 from topologies import Fabric
 
 pytestmark = [pytest.mark.root, pytest.mark.frr]

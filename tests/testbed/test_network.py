@@ -21,8 +21,8 @@ from testbed import state
 from testbed.clean import Removed, clean
 from testbed.names import Names
 from testbed.network import FabricNetwork, attach
+from tests.support.leftovers import leftovers
 from tests.support.paths import ROOT
-from tests.testbed.conftest import leftovers
 from topologies import Fabric, load_fabric
 
 pytestmark = pytest.mark.root

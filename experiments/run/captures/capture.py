@@ -42,14 +42,14 @@ def parse_counts(stderr: str) -> CaptureCounts:
 
 
 def _complaint(text: str) -> str:
-    """What tcpdump said last in its own name, else its last line."""
+    """Return the last line that tcpdump marked as its own, else its last line."""
     lines = [line for line in text.splitlines() if line.strip()]
     own = [line.removeprefix("tcpdump: ") for line in lines if line.startswith("tcpdump: ")]
     return [*own, *lines[-1:]][max(len(own) - 1, 0)] if lines else "it said nothing"
 
 
 def tcpdump_command(file: Path, *, interface: str = "any", expression: str = "ip6") -> list[str]:
-    """The command line of a capture into a file.
+    """Return the command line of a capture into a file.
 
     ``-Z root``: Debian's build gives up its rights after opening the interface and could then not write
     there.
@@ -101,7 +101,7 @@ class Capture:
         interface: str = "any",
         expression: str = "ip6",
     ) -> Capture:
-        """Starts tcpdump and waits until it listens.
+        """Start tcpdump and wait until it listens.
 
         ``prefix`` goes before the command and brings it into a namespace (``ip netns exec h0``, ``mnexec -a
         PID``); it must exec, so that signals reach tcpdump. ``spawn`` starts the command in a manner of the
@@ -115,7 +115,7 @@ class Capture:
         return cls(process, file, _wait_until_listening(process))
 
     def stop(self) -> CaptureCounts:
-        """Ends the capture, once all that it has seen up to now is in the file, and says what it saw.
+        """End the capture once all that it has seen up to now is in the file; return its counts.
 
         Raises CaptureError where tcpdump did not end in order.
         """
@@ -130,7 +130,7 @@ class Capture:
         return parse_counts((self._heard + (rest or b"")).decode(errors="replace"))
 
     def _drain(self) -> None:
-        """Waits until tcpdump has taken out of the ring what was there when this was called.
+        """Wait until tcpdump has taken out of the ring what was there when this was called.
 
         SIGINT makes it forget the rest, and the kernel hands the ring over in blocks, each when it is full
         or after a second. SIGUSR1 makes tcpdump say how many packets the kernel had for it and how many it
@@ -152,7 +152,7 @@ class Capture:
             self._heard += _read_some(self._process, _DRAIN_PAUSE_S) or b""
 
     def _ask(self, deadline: float) -> CaptureCounts | None:
-        """tcpdump's counts now, None where it has ended."""
+        """Return tcpdump's counts now, or None where it has ended."""
         said = len(self._heard)
         self._process.send_signal(signal.SIGUSR1)
         while not (lines := _COUNTS_NOW.findall(self._heard[said:])):
@@ -162,7 +162,7 @@ class Capture:
         return CaptureCounts(captured, received, dropped)
 
     def _read(self, timeout_s: float) -> bool:
-        """Takes in what tcpdump says next; False where it has ended. Raises CaptureError when late."""
+        """Read what tcpdump says next; return False where it has ended. Raises CaptureError when late."""
         piece = _read_some(self._process, timeout_s)
         if piece is None:
             self.kill()
@@ -171,7 +171,7 @@ class Capture:
         return bool(piece)
 
     def kill(self) -> None:
-        """Ends it at once, for when the run has failed anyway. Harmless when it has ended."""
+        """End the capture at once, for a run that has failed anyway. Does nothing once it has ended."""
         self._process.kill()
         self._process.wait()
         if self._process.stderr is not None:
@@ -190,7 +190,7 @@ def _spawn(command: Sequence[str]) -> subprocess.Popen[bytes]:
 
 
 def _read_some(process: subprocess.Popen[bytes], timeout_s: float) -> bytes | None:
-    """What a process writes to stderr next, empty at its end, None where it is silent for too long."""
+    """Return what a process writes to stderr next: empty at its end, None where nothing comes in time."""
     stderr = process.stderr
     if stderr is None:
         raise CaptureError("the capture was started without a pipe for stderr")
@@ -202,7 +202,7 @@ def _read_some(process: subprocess.Popen[bytes], timeout_s: float) -> bytes | No
 
 
 def _wait_until_listening(process: subprocess.Popen[bytes]) -> bytes:
-    """What tcpdump said up to its 'listening on' line, which it prints once the socket and filter stand."""
+    """Return what tcpdump said up to its 'listening on' line: then its socket and filter are in place."""
     heard = b""
     deadline = time.monotonic() + _START_TIMEOUT_S
     while b"listening on" not in heard:

@@ -59,7 +59,7 @@ _ETH_P_IPV6, _ARPHRD_ETHER = 0x86DD, 1
 
 @cache
 def _program(outgoing: bool) -> bytes:
-    """The program of one direction, with marks where its maps go. Raises CompilerError."""
+    """Return the program of one direction, with marks where its maps go. Raises CompilerError."""
     module = ir.Module(name="tap")
     module.triple = "bpfel"
     function = ir.Function(module, ir.FunctionType(I32, [PTR]), "tap")
@@ -190,7 +190,7 @@ class Tap:
             self._taken += len(piece) // _RECORD.itemsize
 
     def stop(self) -> CaptureCounts:
-        """Ends it, writes the file, and says what was seen."""
+        """End the capture and write the file; return the counts."""
         self._detach()
         self._halt()
         try:
@@ -206,7 +206,7 @@ class Tap:
         return CaptureCounts(self._taken, self._taken + lost, lost)
 
     def kill(self) -> None:
-        """Ends it and forgets what it saw, for when the run has failed anyway. Harmless when it has ended."""
+        """End the capture and write nothing, for a run that has failed anyway."""
         self._halt()
         self._closing.close()
 
@@ -216,7 +216,7 @@ class Tap:
 
 
 def _pcap_records(records: np.ndarray[Any, np.dtype[np.void]], offset_ns: int) -> bytes:
-    """Records of the ring as those of a pcap file of link type LINUX_SLL2."""
+    """Return records of the ring as those of a pcap file of link type LINUX_SLL2."""
     head, frame = records["head"], records["frame"]
     stamps = head["t_ns"].astype(np.int64) + offset_ns
     layout = np.dtype(

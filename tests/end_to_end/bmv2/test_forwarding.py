@@ -8,20 +8,14 @@ from typing import Any
 import pytest
 
 from testbed.names import Names
+from tests.end_to_end.test_forwarding import ears as ears
 from tests.end_to_end.test_forwarding import (
-    DST,
-    PATIENCE_S,
-    SRC,
-    arrivals,
-    frame,
-    send,
     test_a_cut_link_drops_and_nothing_is_rerouted,
     test_the_segment_list_shifts_hop_by_hop,
     test_what_cannot_be_forwarded_is_counted_by_reason,
 )
-from tests.end_to_end.test_forwarding import Ears as Ears
-from tests.end_to_end.test_forwarding import ears as ears
 from tests.support.command import Mrclab, Up
+from tests.support.forwarding import DST, PATIENCE_S, SRC, arrivals, frame, send
 from topologies import load_fabric
 
 __all__ = [

@@ -15,21 +15,10 @@ from experiments.measure.pcap import read_pcap
 from experiments.measure.recording import CaptureCounts, load_recording
 from experiments.run.captures.capture import Capture, CaptureError, parse_counts, tcpdump_command
 from experiments.run.captures.recorder import Recorder, TcpdumpSource
+from tests.support.frame_sender import SENDER
 from tests.support.synthetic_run import Mrc
 
 NAMESPACE = f"mrclab-test-{os.getpid()}"
-# Sends frames (hex, in argv) out of one end of the veth pair, and tells the monotonic time around each.
-SENDER = """
-import json, socket, sys, time
-s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
-s.bind(("mrcA", 0))
-out = []
-for frame in sys.argv[1:]:
-    before = time.monotonic_ns()
-    s.send(bytes.fromhex(frame))
-    out.append([before, time.monotonic_ns()])
-print(json.dumps(out))
-"""
 
 
 @pytest.fixture

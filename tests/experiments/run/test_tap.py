@@ -16,7 +16,7 @@ from experiments.measure.pcap import read_pcap
 from experiments.measure.recording import load_recording
 from experiments.run.captures.recorder import Recorder
 from experiments.run.captures.tap import TapSource
-from tests.experiments.run.test_capture import SENDER
+from tests.support.frame_sender import SENDER
 from tests.support.synthetic_run import Mrc
 
 pytestmark = pytest.mark.root

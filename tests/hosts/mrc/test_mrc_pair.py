@@ -37,36 +37,15 @@ from tests.support.mrc_sim import (
     Network,
     Sim,
     ev_value,
+    finish,
     frame_ev,
     frame_psn,
     is_data,
     mark_ce,
     port_addresses,
     remote_paths,
+    stream,
 )
-
-
-def stream(sim, lengths, *, source=0, imm=True):
-    """Post messages of these lengths from one end; return (data, region)."""
-    data = sim.rng.randbytes(sum(lengths))
-    region = sim.ends[1 - source].register_memory(bytearray(len(data)))
-    at = 0
-    for number, length in enumerate(lengths):
-        sim.ends[source].post_write(
-            sim.qpns[source],
-            number,
-            memoryview(data)[at : at + length],
-            region.address + at,
-            region.rkey,
-            imm=number if imm else None,
-        )
-        at += length
-    return data, region
-
-
-def finish(sim, count, *, source=0, duration_ns=60_000_000_000):
-    sim.run(duration_ns, until=lambda: len(sim.of(source, SendCompleted)) >= count)
-    sim.run(50_000_000)
 
 
 def check(sim, lengths, data, region, *, source=0):

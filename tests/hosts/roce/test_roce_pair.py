@@ -23,16 +23,17 @@ from hosts.rdma.paths import RemotePaths
 from hosts.roce import DcqcnConfig, Endpoint, RoceConfig
 from hosts.roce.connection import stripes
 from hosts.roce.routing import choose_path, choose_plane, flow_label, udp_source
-from tests.hosts.mrc.test_mrc_pair import finish, stream
 from tests.support.mrc_sim import (
     Network,
     Sim,
     bth_offset,
+    finish,
     frame_psn,
     is_data,
     opcode,
     port_addresses,
     remote_paths,
+    stream,
 )
 
 SCHEDULES = int(os.environ.get("MRC_SCHEDULES", "40"))

@@ -16,8 +16,7 @@ from hosts.rdma.icrc import packet_icrc
 from hosts.roce import Endpoint, RoceConfig
 from hosts.roce.routing import flow_label, udp_source
 from hosts.roce.wire import Bth, NakCode, Opcode, Syndrome, rnr_wait_ns, syndrome
-from tests.hosts.mrc.test_mrc_pair import stream
-from tests.support.mrc_sim import Network, Sim, bth_offset, frame_psn, mark_ce, opcode
+from tests.support.mrc_sim import Network, Sim, bth_offset, frame_psn, mark_ce, opcode, stream
 
 
 @pytest.fixture(autouse=True)

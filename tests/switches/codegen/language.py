@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 from switches.v1model.bmv2_json import read_program
 from tests.support.handmade import assign, field, if_, named, number, op
 from tests.support.p4_model import Interpreter
-from tests.switches.codegen.test_differential import Bench, bench_of
+from tests.support.switch_bench import Bench, bench_of
 
 Code = grpc.StatusCode
 root = pytest.mark.root

@@ -10,8 +10,8 @@ import pytest
 from switches.ebpf.runtime.replication import Replica, Replication
 from switches.v1model.bmv2_json import read_program
 from tests.support.p4_model import Interpreter
+from tests.support.switch_bench import Bench, bench_of
 from tests.support.switch_kit import DATA, receive
-from tests.switches.codegen.test_differential import Bench, bench_of
 
 PROGRAM = DATA / "asserts.json"
 

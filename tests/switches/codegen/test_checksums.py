@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from switches.hashes import HASHES
 from switches.v1model.bmv2_json import read_program
 from tests.support.p4_model import Interpreter
+from tests.support.switch_bench import EXAMPLES, Bench, bench_of
 from tests.support.switch_fixtures import TARGETS
 from tests.support.switch_kit import (
     DATA,
@@ -22,7 +23,6 @@ from tests.support.switch_kit import (
     read_p4info,
     three_ports,
 )
-from tests.switches.codegen.test_differential import EXAMPLES, Bench, bench_of
 
 PROGRAM = DATA / "checksums.json"
 # The header that is the usual example of an IPv4 checksum, b861, and the same one hop on, with b961.

@@ -12,6 +12,7 @@ from switches.ebpf.codegen.compile import compile_json
 from switches.ebpf.runtime.datapath import Datapath, SharedMaps
 from tests.support.handmade import assign, do, extract, field, if_, named, number, op, program, state
 from tests.support.p4_model import Exact, Masked, Prefix, Rule
+from tests.support.switch_bench import Bench, bench_of, words
 from tests.support.switch_kit import DATA
 from tests.switches.codegen.language import (
     KEY,
@@ -27,7 +28,6 @@ from tests.switches.codegen.language import (
     root,
     when,
 )
-from tests.switches.codegen.test_differential import Bench, bench_of, words
 
 WIDE_OPERATIONS = [
     ("+", A, B), ("-", A, B), ("*", A, B), ("&", A, B), ("|", A, B), ("^", A, B),

@@ -5,117 +5,18 @@ from __future__ import annotations
 import os
 import random
 import threading
-from collections.abc import Callable, Iterator
-from functools import cache
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from linux import bpf
-from linux.traffic_control import ifindex_of
-from switches.ebpf.codegen.compile import compile_json
-from switches.ebpf.p4runtime.running import Running
-from switches.ebpf.plan.compiled import Compiled
-from switches.ebpf.runtime.datapath import Datapath, SharedMaps
-from switches.ebpf.runtime.entries import Action, Entry, full_mask
-from switches.ebpf.runtime.transaction import Transaction
-from switches.v1model.bmv2_json import read_program
-from tests.support.p4_model import Between, Exact, Interpreter, Masked, Prefix, Rule
-from tests.support.switch_kit import DATA, JSON, Namespace, ipv6_frame, sid
+from tests.support.p4_model import Between, Exact, Masked, Prefix, Rule
+from tests.support.switch_bench import EXAMPLES, Bench, bench_of, words
+from tests.support.switch_kit import DATA, JSON, ipv6_frame, sid
 
 pytestmark = pytest.mark.root
-REDIRECT, SHOT = 7, 2
-EXAMPLES = settings(
-    max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-
-
-@cache
-def compiled(path: Path) -> Compiled:
-    return compile_json(path.read_bytes())
-
-
-class Bench:
-    """A loaded program, not attached, and the interpreter of the same program with the same entries."""
-
-    def __init__(self, ns: Namespace, path: Path) -> None:
-        self.ns = ns
-        for i in (1, 2, 3):
-            ns.pair(f"s{i}", f"h{i}")
-        self.program = read_program(path.read_bytes())
-        self.shared = SharedMaps()
-        ports = {1: "s1", 2: "s2", 3: "s3"}
-        self.path = ns.run(lambda: Datapath("bench", compiled(path), ports, self.shared))
-        self.index = ns.run(lambda: ifindex_of("s1"))
-        self.running = Running(compiled(path), self.path, lambda port: True)
-        self.tables = self.running.tables
-        self.model = Interpreter(self.program)
-
-    def close(self) -> None:
-        self.path.close_descriptors()
-        self.shared.close()
-
-    def add(self, table: str, rule: Rule) -> None:
-        """Put a rule into both; one that the table has already goes into neither."""
-        state = self.tables[table]
-        match = []
-        for slot, m in zip(state.layout.key, rule.key, strict=True):
-            full = full_mask(slot.width)
-            match.append(
-                {
-                    Exact: lambda m=m, f=full: (m.value, f),
-                    Prefix: lambda m=m, f=full: (m.value, f ^ (f >> m.length)),
-                    Masked: lambda m=m: (m.value, m.mask),
-                    Between: lambda m=m: (m.low, m.high),
-                }[type(m)]()
-            )
-        layout = next(a for a in state.layout.actions if a.name == rule.action)
-        entry = Entry(tuple(match), rule.priority, Action(layout, rule.args))
-        if (entry.match, entry.priority) in state.entries:
-            return
-        self.do(lambda tx: state.insert(entry, tx))
-        self.model.rules.setdefault(table, [])
-        self.model.rules[table] = [*self.model.rules[table], rule]
-
-    def remove_all(self, table: str) -> None:
-        state = self.tables[table]
-        for ident in list(state.entries):
-            self.do(lambda tx, i=ident: state.delete(i, tx))  # type: ignore[misc]
-        self.model.rules[table] = []
-
-    def do(self, plan: Callable[[Transaction], object]) -> None:
-        """Plan something and do it."""
-        tx = Transaction()
-        plan(tx)
-        self.running.apply(tx)
-
-    def compare(
-        self, frame: bytes, view: Callable[[bytes], bytes] = lambda out: out
-    ) -> list[tuple[int, bytes]]:
-        """Run a frame through both; returns what came out of the model.
-
-        `view` takes out of a frame what may differ, such as the time of a clock.
-        """
-        expected = self.model.run(1, frame)
-        code, out, _ = self.ns.run(lambda: bpf.run_once(self.path.fd, frame, self.index))
-        if expected and expected[0][0] in self.path.ifindexes:  # else there is no such port to send to
-            assert code == REDIRECT
-            assert view(out).hex() == view(expected[0][1]).hex()
-        else:
-            assert code == SHOT
-        return expected
-
-
-def bench_of(path: Path) -> Iterator[Bench]:
-    ns = Namespace()
-    try:
-        bench = Bench(ns, path)
-        yield bench
-        bench.close()
-    finally:
-        ns.delete()
 
 
 @pytest.fixture(scope="module")
@@ -157,16 +58,6 @@ def mrc() -> Iterator[Bench]:
 @pytest.fixture(scope="module")
 def registers() -> Iterator[Bench]:
     yield from bench_of(DATA / "registers.json")
-
-
-# Edges make carries, sign changes and shifts by everything.
-def words(width: int) -> st.SearchStrategy[int]:
-    top = (1 << width) - 1
-    return st.one_of(
-        st.sampled_from([0, 1, top, top >> 1, (top >> 1) + 1, top - 1]),
-        st.integers(0, top),
-        st.integers(0, 300),
-    ).map(lambda v: v & top)
 
 
 ARITH = (8, 8, 48, 48, 9, 20, 3, 16, 16, 128, 128)

@@ -13,6 +13,7 @@ from switches.ebpf.codegen.analysis.header_offsets import endless, follow_parser
 from switches.ebpf.codegen.translation import translate
 from switches.v1model.bmv2_json import read_program
 from tests.support.handmade import assign, do, extract, field, if_, named, number, op, program, state
+from tests.support.switch_bench import Bench
 from tests.switches.codegen.language import (
     KEY,
     OUT,
@@ -25,7 +26,6 @@ from tests.switches.codegen.language import (
     root,
     when,
 )
-from tests.switches.codegen.test_differential import Bench
 
 # -- fields of variable length ---------------------------------------------------------------------------
 

@@ -17,8 +17,8 @@ from switches.ebpf.runtime.transaction import Transaction
 from switches.ebpf.runtime.tuple_space import prefixes
 from switches.v1model.bmv2_json import read_program
 from tests.support.p4_model import Between, Exact, Masked, Prefix, Rule
+from tests.support.switch_bench import Bench, bench_of
 from tests.support.switch_kit import DATA
-from tests.switches.codegen.test_differential import Bench, bench_of
 
 
 @given(st.integers(1, 9).flatmap(lambda w: st.tuples(st.just(w), *[st.integers(0, (1 << w) - 1)] * 2)))

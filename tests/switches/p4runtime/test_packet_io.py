@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import struct
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,32 +17,15 @@ from mrclab.shell_environment import ShellEnvironmentError, shell_python
 from switches.ebpf.p4runtime.packet_io import ControllerHeader, controller_headers
 from switches.ebpf.p4runtime.status import P4RuntimeError
 from switches.v1model.bmv2_json import read_program
+from tests.support.multicast_program import FIELDS, KEY, frame, p4info
 from tests.support.p4_model import Interpreter
 from tests.support.switch_fixtures import TARGETS
-from tests.support.switch_kit import DATA, Client, Namespace, read_p4info, receive, three_ports
+from tests.support.switch_kit import DATA, Client, Namespace, receive, three_ports
 
 Code = grpc.StatusCode
 CPU = 510
 PROGRAM = DATA / "multicast.json"
 GROUPS = {6: [(2, 1), (CPU, 2)], 7: [(CPU, 3), (CPU, 4)]}
-# To the program the controller headers are the first header of every frame.
-FIELDS = [("group", 16), ("op", 8), ("rid", 8), ("port", 16), ("length", 16), ("type", 8)]
-KEY = struct.Struct("!HBBHHB")
-
-
-def p4info() -> p4i.P4Info:
-    info = read_p4info(DATA / "multicast.p4info.txtpb")
-    for i, name in enumerate(("packet_in", "packet_out"), 1):
-        header = info.controller_packet_metadata.add()
-        header.preamble.id = p4i.P4Ids.CONTROLLER_HEADER << 24 | i
-        header.preamble.name = header.preamble.alias = name
-        for number, (field, width) in enumerate(FIELDS, 1):
-            header.metadata.add(id=number, name=field, bitwidth=width)
-    return info
-
-
-def frame(group: int, op: int = 0, size: int = 60) -> bytes:
-    return KEY.pack(group, op, 0, 0, 0, 0) + bytes(i & 0xFF for i in range(size))
 
 
 def packet_out(payload: bytes, **values: int) -> p4r.StreamMessageRequest:

@@ -18,8 +18,8 @@ from tests.support.switch_kit import (
     Client,
     Names,
     Namespace,
+    compare_copies,
     read_p4info,
-    receive,
     three_ports,
 )
 
@@ -103,24 +103,6 @@ def test_frames_are_copied_alike(switch: Switch, namespace: Namespace) -> None:
     compare_copies(namespace, switch.model, frames)
     switch.group(3, [(3, 3)], p4r.Update.MODIFY)
     compare_copies(namespace, switch.model, [frame(3, 1, bytes(80))])
-
-
-def compare_copies(namespace: Namespace, model: Interpreter, frames: list[bytes]) -> None:
-    """Send frames one by one and compare what each port gets; BMv2 has no order in which it makes copies."""
-    sockets = {i: namespace.packet_socket(f"h{i}") for i in (1, 2, 3)}
-    try:
-        for sent in frames:
-            expected = model.run(1, sent)
-            sockets[1].send(sent)
-            for port in (2, 3):
-                want = [f for p, f in expected if p == port]
-                got = receive(sockets[port], len(want), 2)
-                assert sorted(f.hex() for f in got) == sorted(f.hex() for f in want), sent.hex()
-        for port in (1, 2, 3):
-            assert receive(sockets[port], 1, 0.2) == []
-    finally:
-        for s in sockets.values():
-            s.close()
 
 
 @pytest.mark.root

@@ -17,6 +17,7 @@ from finsy.proto import p4r
 from linux.errors import UnsupportedError
 from switches.ebpf.codegen.translation import translate
 from switches.v1model.bmv2_json import read_program
+from tests.support.again_program import WAY, frame, session_update
 from tests.support.p4_model import CloneSession, Interpreter
 from tests.support.switch_fixtures import TARGETS
 from tests.support.switch_kit import (
@@ -24,19 +25,18 @@ from tests.support.switch_kit import (
     Client,
     Names,
     Namespace,
+    compare_copies,
     error_codes,
     read_p4info,
     receive,
     three_ports,
 )
-from tests.switches.runtime.test_multicast import compare_copies
 
 PROGRAM = DATA / "again.json"
 # The fields of key_t and way_t. What `op` asks for is in its last three bits; 8 drops, 16 multicasts, 32 cuts
 # to 40 bytes in ingress, and with 64 there is another header.
 CLONE, RESUBMIT, CLONE_OF_EGRESS, RECIRCULATE, CUT_A_COPY = range(1, 6)
 DROP, MULTICAST, CUT, MORE = 8, 16, 32, 64
-WAY = struct.Struct("!BBBBBBBHHHHHIB")
 SESSIONS = {
     1: CloneSession([(3, 2)]),
     2: CloneSession([(2, 0), (3, 3)]),
@@ -46,25 +46,11 @@ SESSIONS = {
 GROUP = [(2, 1), (3, 2)]
 
 
-def frame(op: int, session: int = 1, count: int = 0, fields: int = 0, payload: bytes = bytes(40)) -> bytes:
-    return WAY.pack(op, session, count, fields, *bytes(10)) + payload
-
-
 def way(out: bytes) -> dict[str, int]:
     names = (
         "op session count fields parsed_type type rid port from length first second_high second_low rounds"
     )
     return dict(zip(names.split(), WAY.unpack_from(out), strict=True))
-
-
-def session_update(number: int, session: CloneSession, kind: int = p4r.Update.INSERT) -> p4r.Update:
-    update = p4r.Update(type=kind)  # type: ignore[arg-type]
-    entry = update.entity.packet_replication_engine_entry.clone_session_entry
-    entry.session_id, entry.packet_length_bytes = number, session.length
-    entry.class_of_service = session.class_of_service
-    for port, instance in session.copies:
-        entry.replicas.add(egress_port=port, instance=instance)
-    return update
 
 
 class Switch:

@@ -14,6 +14,7 @@ from finsy.proto import p4r
 from linux import bpf
 from switches.v1model.bmv2_json import read_program
 from tests.support.p4_model import Exact, Interpreter, Meter, Rule
+from tests.support.switch_bench import Bench, bench_of
 from tests.support.switch_fixtures import TARGETS
 from tests.support.switch_kit import (
     DATA,
@@ -29,7 +30,6 @@ from tests.support.switch_kit import (
     receive,
     three_ports,
 )
-from tests.switches.codegen.test_differential import Bench, bench_of
 
 pytestmark = [pytest.mark.root]
 Code = grpc.StatusCode

@@ -1,0 +1,177 @@
+"""What a receiver does with data: it places every byte once, and answers with SACKs and NACKs."""
+
+import random
+
+import pytest
+
+from hosts.mrc import MrcConfig
+from hosts.mrc.events import EvSkipped
+from hosts.mrc.wire import Nack, NackReason, Opcode, Sack
+from hosts.rdma.events import QpError, ReceiveCompleted, SendCompleted, Status
+from hosts.rdma.headers import BTH_OFFSET
+from hosts.rdma.memory import Access
+from tests.support.mrc_sim import Network, Sim, frame_psn, mark_ce
+
+
+def run(sim):
+    sim.run(100_000_000)
+
+
+def control(sim, source, opcode):
+    return [s.frame for s in sim.sightings if s.source == source and s.frame[BTH_OFFSET] == opcode]
+
+
+def test_sack_names_ev_cumulative_psn_and_trigger():
+    sim = Sim(seed=2, keep_frames=True, network=Network(jitter_ns=0))
+    region = sim.ends[1].register_memory(bytearray(4096))
+    sim.ends[0].post_write(sim.qpns[0], 1, bytes(1000), region.address, region.rkey)
+    run(sim)
+    data, answer = sim.sightings
+    sack = Sack.unpack(answer.frame, BTH_OFFSET + 12)
+    assert len(answer.frame) == BTH_OFFSET + 12 + 36 + 4
+    assert answer.frame[14] >> 4 == 6
+    assert (answer.frame[14] & 15) << 2 | answer.frame[15] >> 6 == 46
+    assert answer.port == data.port
+    assert sack == Sack(cack_psn=frame_psn(data.frame), entropy=sack.entropy, rcvd_units=4)
+    assert sack.entropy == int.from_bytes(data.frame[56:58] + data.frame[94:96], "big")
+    assert answer.frame[107:110] == sim.qpns[0].to_bytes(3, "big")
+
+
+def test_data_is_placed_on_arrival_out_of_order():
+    sim = Sim(seed=2)
+    region = sim.ends[1].register_memory(bytearray(3 * 4096))
+    data = random.Random(1).randbytes(3 * 4096)
+    sim.ends[0].post_write(sim.qpns[0], 1, data, region.address, region.rkey, imm=1)
+    frames = sim.ends[0].frames_to_send(sim.now_ns)
+    sim.ends[1].receive(*frames[2], sim.now_ns)
+    assert region.view[8192:] == data[8192:]
+    assert region.view[:8192] == bytes(8192)
+    sim.ends[1].receive(*frames[0], sim.now_ns)
+    assert sim.ends[1].poll_cq() == []
+    sim.ends[1].receive(*frames[1], sim.now_ns)
+    assert region.view == data
+    assert [type(e) for e in sim.ends[1].poll_cq()] == [ReceiveCompleted]
+
+
+def test_duplicates_are_answered_but_not_placed():
+    sim = Sim(seed=2)
+    region = sim.ends[1].register_memory(bytearray(100))
+    sim.ends[0].post_write(sim.qpns[0], 1, b"a" * 100, region.address, region.rkey, imm=1)
+    ((port, frame),) = sim.ends[0].frames_to_send(sim.now_ns)
+    b = sim.ends[1]
+    b.receive(port, frame, sim.now_ns)
+    assert len(b.frames_to_send(sim.now_ns)) == 1
+    region.view[:] = b"b" * 100
+    b.receive(port, frame, sim.now_ns)
+    assert region.view == b"b" * 100
+    assert len(b.frames_to_send(sim.now_ns)) == 1
+    assert len(b.poll_cq()) == 1
+    assert b.qp_counters(sim.qpns[1]).duplicates == 1
+
+
+def test_immediates_by_rqmsn_may_overtake_plain_writes_when_asked_for():
+    for strict, expected in ((True, []), (False, [5])):
+        sim = Sim(seed=2, config=MrcConfig(imm_waits_for_earlier=strict))
+        region = sim.ends[1].register_memory(bytearray(100))
+        sim.ends[0].post_write(sim.qpns[0], 1, b"a" * 100, region.address, region.rkey)
+        sim.ends[0].post_write(sim.qpns[0], 2, b"", 0, 0, imm=5)
+        frames = sim.ends[0].frames_to_send(sim.now_ns)
+        sim.ends[1].receive(*frames[1], sim.now_ns)
+        assert [e.imm for e in sim.ends[1].poll_cq()] == expected
+        sim.ends[1].receive(*frames[0], sim.now_ns)
+        assert len(sim.ends[1].poll_cq()) + len(expected) == 1
+
+
+@pytest.mark.parametrize(
+    ("offset", "rkey_change", "access"),
+    [
+        (1, 0, Access.REMOTE_WRITE),
+        (-1, 0, Access.REMOTE_WRITE),
+        (1 << 40, 0, Access.REMOTE_WRITE),
+        (0, 1, Access.REMOTE_WRITE),
+        (0, 0, Access.NONE),
+    ],
+)
+def test_access_errors_are_fatal_and_flush(offset, rkey_change, access):
+    sim = Sim(seed=2, keep_frames=True)
+    region = sim.ends[1].register_memory(bytearray(100), access)
+    good = sim.ends[1].register_memory(bytearray(100))
+    post = sim.ends[0].post_write
+    post(sim.qpns[0], 1, b"x" * 100, region.address + offset, region.rkey ^ rkey_change)
+    post(sim.qpns[0], 2, b"y" * 100, good.address, good.rkey)
+    run(sim)
+    (nack, *_) = control(sim, 1, Opcode.NACK)
+    assert Nack.unpack(nack, BTH_OFFSET + 12).reason == NackReason.UNEXP_EVENT
+    assert [(e.wr_id, e.status) for e in sim.of(0, SendCompleted)] == [
+        (1, Status.REMOTE_ACCESS_ERROR),
+        (2, Status.FLUSHED),
+    ]
+    assert len(sim.of(0, QpError)) == len(sim.of(1, QpError)) == 1
+    assert bytes(region.view) == bytes(100)
+    post(sim.qpns[0], 3, b"z", good.address, good.rkey)
+    run(sim)
+    assert sim.of(0, SendCompleted)[-1].status is Status.FLUSHED
+    assert sim.ends[0].next_timer() is None
+
+
+def test_a_zero_byte_write_needs_no_memory():
+    sim = Sim(seed=2)
+    sim.ends[0].post_write(sim.qpns[0], 1, b"", 0xDEAD, 0xBEEF, imm=7)
+    run(sim)
+    assert [e.status for e in sim.of(0, SendCompleted)] == [Status.SUCCESS]
+    assert [(e.imm, e.length_bytes) for e in sim.of(1, ReceiveCompleted)] == [(7, 0)]
+
+
+def test_window_of_mpr_psns_is_kept_by_both_sides():
+    sim = Sim(seed=2, config=MrcConfig(mpr=128, cwnd_bytes=1 << 30))
+    region = sim.ends[1].register_memory(bytearray(200))
+    for n in range(200):
+        sim.ends[0].post_write(sim.qpns[0], n, b"x", region.address + n, region.rkey)
+    frames = sim.ends[0].frames_to_send(sim.now_ns, None, 1000)
+    assert len(frames) == 128
+    wide = Sim(seed=2, config=MrcConfig(mpr=1024, cwnd_bytes=1 << 30))
+    narrow = wide.ends[1].qps[wide.qpns[1]].responder.bitmap
+    narrow.mpr = 128
+    region = wide.ends[1].register_memory(bytearray(200))
+    for n in range(200):
+        wide.ends[0].post_write(wide.qpns[0], n, b"x", region.address + n, region.rkey)
+    frames = wide.ends[0].frames_to_send(wide.now_ns, None, 1000)
+    assert len(frames) == 200
+    for port, frame in frames[1:]:
+        wide.ends[1].receive(port, frame, 0)
+    counters = wide.ends[1].qp_counters(wide.qpns[1])
+    assert (counters.placed, counters.out_of_window) == (127, 72)
+    assert bytes(region.view) == bytes(1) + b"x" * 127 + bytes(72)
+
+
+def test_one_sack_answers_a_batch_of_at_most_the_coalescing_limit():
+    def sacks(coalesce):
+        sim = Sim(seed=2, config=MrcConfig(sack_coalesce=coalesce))
+        region = sim.ends[1].register_memory(bytearray(1 << 20))
+        sim.ends[0].post_write(sim.qpns[0], 1, bytes(64 * 4096), region.address, region.rkey)
+        for port, frame in sim.ends[0].frames_to_send(sim.now_ns, None, 64):
+            sim.ends[1].receive(port, frame, sim.now_ns)
+        return len(sim.ends[1].frames_to_send(sim.now_ns, None, 100))
+
+    # 64 packets of 4096 B are 32 triggers of 8192.
+    assert [sacks(c) for c in (1, 4, 16, 32)] == [32, 8, 2, 1]
+
+
+def test_ce_is_read_from_the_outer_header_and_echoed_as_skip_once():
+    sim = Sim(seed=2)
+    region = sim.ends[1].register_memory(bytearray(8192))
+    sim.ends[0].post_write(sim.qpns[0], 1, bytes(8192), region.address, region.rkey)
+    (port, first), _ = sim.ends[0].frames_to_send(sim.now_ns)
+    inner_only = bytearray(first)
+    inner_only[55] |= 0x30
+    sim.ends[1].receive(port, bytes(inner_only), sim.now_ns)
+    assert sim.ends[1].frames_to_send(sim.now_ns) == [], "one packet of 4096 B is no trigger here"
+    sim = Sim(seed=2)
+    region = sim.ends[1].register_memory(bytearray(8192))
+    sim.ends[0].post_write(sim.qpns[0], 1, bytes(8192), region.address, region.rkey)
+    (port, first), _ = sim.ends[0].frames_to_send(sim.now_ns)
+    sim.ends[1].receive(port, mark_ce(first), sim.now_ns)
+    ((back, answer),) = sim.ends[1].frames_to_send(sim.now_ns)
+    assert Sack.unpack(answer, BTH_OFFSET + 12).mark == 1
+    sim.ends[0].receive(back, answer, sim.now_ns)
+    assert [type(e) for e in sim.ends[0].events()] == [EvSkipped]

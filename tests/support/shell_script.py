@@ -1,0 +1,10 @@
+"""What the tests of p4runtime-shell type, natively and in Docker."""
+
+SCRIPT = """\
+tables
+entry = table_entry["ingress_fault.fault"](action="ingress_fault.blackhole")
+entry.match["port"] = "9"
+entry.insert
+found = list(table_entry["ingress_fault.fault"].read())
+print("FOUND", len(found), found[0].action.action_name)
+"""
