@@ -89,6 +89,7 @@ class Endpoint(BaseEndpoint):
         self._operations = Operations(self.config, self._builder, self.rng, self._emit)
         self._port_status = PortStatus(self.config, self.addresses, self._operations, self._emit, self._wake)
         self._keeps_reverse = self.config.reverse_evs == "set"
+        self._timestamps = self.config.timestamps
 
     # Queue pairs
 
@@ -232,7 +233,7 @@ class Endpoint(BaseEndpoint):
         if not FIRST_WRITE_OPCODE <= opcode <= LAST_WRITE_OPCODE:
             self._take_control(port, view, flow, opcode)
             return
-        packet = read_data(view)
+        packet = read_data(view, self._timestamps)
         if packet is None:
             self.drops.malformed += 1
             return

@@ -26,8 +26,9 @@ _DATA_END: Final = BTH_OFFSET + DATA_STRUCT.size
 _DATA_TS_END: Final = BTH_OFFSET + DATA_TS_STRUCT.size
 _SACK_START: Final = BTH_OFFSET + BTH_LEN
 _SACK_END: Final = _SACK_START + SETH_STRUCT.size
-_FLAGS_OFFSET: Final = BTH_OFFSET + 8
-_WITH_IMM: Final = (int(Opcode.WRITE_LAST_IMM), int(Opcode.WRITE_ONLY_IMM))
+_TIMESTAMP_BIT: Final = BTH_TIMESTAMP << 24
+_LAST_IMM: Final = int(Opcode.WRITE_LAST_IMM)
+_ONLY_IMM: Final = int(Opcode.WRITE_ONLY_IMM)
 
 
 @mypyc_attr(acyclic=True)
@@ -81,25 +82,34 @@ class DataPacket:
         """Of the payload, without padding."""
 
 
-def read_data(view: memoryview) -> DataPacket | None:
-    """Return the data packet of a frame whose ICRC was right; None where its headers do not fit in."""
+def read_data(view: memoryview, timestamps: bool) -> DataPacket | None:
+    """Return the data packet of a frame whose ICRC was right; None where its headers do not fit in.
+
+    `timestamps` says whether a TSETH is likely: the headers are unpacked once where it is right, twice else.
+    """
     end = len(view) - ICRC_LEN
+    if end < _DATA_END:
+        return None
     timestamp = 0
+    start = _DATA_END
     fields: tuple[int, ...]
-    if view[_FLAGS_OFFSET] & BTH_TIMESTAMP:
-        start = _DATA_TS_END
-        if end < start:
-            return None
-        fields = DATA_TS_STRUCT.unpack_from(view, BTH_OFFSET)
-        opcode, second, _, qpn, last, rqmsn, msn, timestamp, _, va, rkey, size = fields
-    else:
-        start = _DATA_END
-        if end < start:
-            return None
+    if not timestamps or end < _DATA_TS_END:
         fields = DATA_STRUCT.unpack_from(view, BTH_OFFSET)
         opcode, second, _, qpn, last, rqmsn, msn, va, rkey, size = fields
+        timestamps = last & _TIMESTAMP_BIT != 0
+        if timestamps and end < _DATA_TS_END:
+            return None
+    if timestamps:
+        fields = DATA_TS_STRUCT.unpack_from(view, BTH_OFFSET)
+        opcode, second, _, qpn, last, rqmsn, msn, timestamp, _, va, rkey, size = fields
+        if last & _TIMESTAMP_BIT:
+            start = _DATA_TS_END
+        else:
+            fields = DATA_STRUCT.unpack_from(view, BTH_OFFSET)
+            opcode, second, _, qpn, last, rqmsn, msn, va, rkey, size = fields
+            timestamp = 0
     imm: int | None = None
-    if opcode in _WITH_IMM:
+    if opcode in (_LAST_IMM, _ONLY_IMM):
         if end - start < IMM_LEN:
             return None
         imm = IMM_STRUCT.unpack_from(view, start)[0]
