@@ -30,7 +30,7 @@ test: compile ## Run every test that this machine can run (as root: all but thos
 	@tools/test.sh $(BIN)/python $(ARGS)
 
 unit-test: compile ## Run the quick tests that need no root, on all CPUs (ARGS= for pytest)
-	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest --kernel without -n logical --dist worksteal -m "not slow" $(ARGS)
+	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest --kernel without -n logical --dist worksteal -m "not slow and not root" $(ARGS)
 
 lint: $(VENV)/.ready ## Check style and types
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy

@@ -12,7 +12,10 @@ from testbed.frr import DIRECTORY
 from tests.support.command import Up, up
 
 KERNEL_MARKS = ("root", "bmv2", "docker")
-"""Tests with one of these marks change the machine's kernel state, so they run one after another."""
+"""Tests with one of these marks change the machine's kernel state, so they run one after another.
+
+A test of our own target that is marked `parallel` too keeps to namespaces and processes of its own.
+"""
 
 # A deadline would make a test fail on a busy machine. The blob repeats a failure that a random seed found.
 settings.register_profile("mrclab", deadline=None, print_blob=True)
@@ -24,7 +27,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--kernel",
         choices=["all", "only", "without"],
         default="all",
-        help="all tests, only those that change kernel state, or only the others, which may run in parallel",
+        help="all tests, only those that need the kernel to themselves, or only the others, which may run in "
+        "parallel",
     )
 
 
@@ -56,7 +60,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _needs_kernel(item: pytest.Item) -> bool:
-    return any(item.get_closest_marker(mark) for mark in KERNEL_MARKS)
+    marks = {mark.name for mark in item.iter_markers()}
+    return bool(marks & set(KERNEL_MARKS)) and not ("parallel" in marks and not marks & {"bmv2", "docker"})
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Runs the tests in two parts: those that leave the kernel alone on all CPUs, then the others one after another.
+# Runs the tests in two parts: those that may run beside each other on all CPUs, then those
+# that need the kernel to themselves, one after another.
 #   tools/test.sh PYTHON [PYTEST ARGUMENTS]
 # Each part prints pytest's closing line. Ends with 0 if both passed, 5 if no test was chosen.
 set -euo pipefail

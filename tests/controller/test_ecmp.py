@@ -11,6 +11,8 @@ from switches.spec import RunningSwitch
 from tests.support.switch_process import PATIENCE_S, free_port, switch_process
 from topologies import build_fabric
 
+pytestmark = pytest.mark.parallel
+
 THREE_RACKS = "name: three\nplanes: 2\nt0: 3\nt1: 2\nhosts: 6\n"
 FABRIC = build_fabric(THREE_RACKS, "three.yaml")
 

@@ -15,7 +15,7 @@ from switches.spec import RunningSwitch
 from tests.support.switch_process import PATIENCE_S, free_port, switch_process
 from topologies import Fabric, build_fabric
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.parallel]
 
 ONE_RACK = "name: one\nplanes: 1\nt0: 1\nt1: 0\nhosts: 2\n"
 

@@ -21,9 +21,9 @@ topology: {name: pair, planes: 1, t0: 2, t1: 2, hosts: 2,
            links: {host: {rate: 100 Mbit/s}, fabric: {rate: 100 Mbit/s}}}
 target: ebpf
 transports: {ecmp+controller: {detection: 90 ms, options: {qps: 16}}}
-workload: {kind: stream, message_bytes: 8 KiB, rate: 8 Mbit/s, duration: 2 s}
+workload: {kind: stream, message_bytes: 8 KiB, rate: 8 Mbit/s, duration: 1500 ms}
 faults:
-  - {kind: blackhole, where: "p0-t0-0:p0-t1-0", at: 500 ms, duration: 1 s}
+  - {kind: blackhole, where: "p0-t0-0:p0-t1-0", at: 500 ms}
 repetitions: 1
 warmup: 200 ms
 limit: 60 s
@@ -61,6 +61,6 @@ def test_routes_follow_a_dead_link_after_the_detection_time(
 ) -> None:
     result = run(mrclab, tmp_path, STREAM)
     [trial] = result["trials"]
-    assert 60_000 < trial["recovered_us"] < 900_000, (
-        "after 60 to 90 ms and a retry or more, before the repair"
-    )
+    assert trial["recovered_us"] > 60_000, "not before the link was found dead"
+    # Nobody repairs the link: had the routes not been withdrawn, these would have retried in vain.
+    assert trial["fault"]["kind"] == "blackhole"

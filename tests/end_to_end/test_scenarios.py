@@ -72,6 +72,9 @@ def test_a_stream_tells_goodput_latency_and_recovery(mrclab: Mrclab, tmp_path: P
     assert summary["latency_us"]["n"] > 100
     (trial,) = result["trials"]
     assert trial["felt"] is (trial["recovered_us"] is not None)
+    # Nobody asked for captures: they are gone once measured.
+    assert (tmp_path / "out" / "mrc-0" / "faults.json").exists()
+    assert not (tmp_path / "out" / "mrc-0" / "captures").exists()
 
 
 def test_a_stream_tells_when_it_noticed_and_left_a_fault_and_captures_it(
@@ -102,7 +105,8 @@ def test_a_stream_tells_when_it_noticed_and_left_a_fault_and_captures_it(
 
 @pytest.mark.parametrize("kind", ["request-response", "training, steps: 5, size: 16 KiB", "all-to-all"])
 def test_other_workloads_run(mrclab: Mrclab, tmp_path: Path, kind: str) -> None:
-    sets = ["--trials", "1", "--set", "transports=[mrc]", "--set", "faults=[]"]
+    # One plane does: how data spreads is not at stake.
+    sets = ["--trials", "1", "--set", "transports=[mrc]", "--set", "faults=[]", "--set", "topology.planes=1"]
     if kind == "request-response":
         kind += ", duration: 200 ms"
     sets += ["--set", f"workload={{kind: {kind}}}"]
@@ -164,9 +168,3 @@ def test_a_scenario_of_ones_own_mixes_transports_and_faults(mrclab: Mrclab, tmp_
         captures = tmp_path / "out" / f"{name}-0" / "captures"
         assert {file.name for file in captures.iterdir()} == {"h0.pcap", "h2.pcap"}
     assert all(trial["felt"] is (trial["recovered_us"] is not None) for trial in result["trials"])
-
-
-def test_captures_that_nobody_asked_for_are_gone_once_measured(mrclab: Mrclab, tmp_path: Path) -> None:
-    run(mrclab, tmp_path, STREAM, "--trials", "1", "--set", "transports=[mrc]")
-    assert (tmp_path / "out" / "mrc-0" / "faults.json").exists()
-    assert not (tmp_path / "out" / "mrc-0" / "captures").exists()

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from mrclab.shell_environment import ShellEnvironmentError, shell_python
-from tests.support.command import Mrclab
+from tests.support.command import Mrclab, Up
 from tests.support.shell_script import SCRIPT
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
@@ -47,12 +47,10 @@ def test_the_shell_lists_inserts_and_reads(mrclab: Mrclab, environment: None, ta
     mrclab.ok("down")
 
 
-def test_a_switch_that_is_not_there_is_named(mrclab: Mrclab) -> None:
-    mrclab.ok("up", "--topology", "tiny", "--target", "ebpf")
-    refused = mrclab("shell", "p9-t0-0")
+def test_a_switch_that_is_not_there_is_named(tiny: Up) -> None:
+    refused = tiny.mrclab("shell", "p9-t0-0")
     assert refused.returncode == 2
     assert refused.stderr == "mrclab: no switch 'p9-t0-0' here: it has p0-t0-0 to p1-t1-1\n"
-    mrclab.ok("down")
 
 
 def test_without_a_testbed_there_is_nothing_to_open(mrclab: Mrclab) -> None:

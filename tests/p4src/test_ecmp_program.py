@@ -24,6 +24,8 @@ from tests.support.switch_kit import (
     three_ports,
 )
 
+pytestmark = pytest.mark.parallel
+
 ROUTE, WAYS, SEND = "MrcIngress.ecmp.route", "MrcIngress.ecmp.ways", "MrcIngress.ecmp.send_to"
 SEGMENTS = "MrcIngress.micro_segment"
 NET = 0xFD00 << 112

@@ -35,7 +35,7 @@ from tests.support.switch_kit import (
     read_p4info,
 )
 
-pytestmark = [pytest.mark.root]
+pytestmark = [pytest.mark.root, pytest.mark.parallel]
 
 CONTROL = "MrcIngress.micro_segment"
 A, B, K1, K2, S1, S2 = (

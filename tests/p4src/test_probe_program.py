@@ -17,6 +17,8 @@ from tests.support.p4_model import Exact, Interpreter, Prefix, Rule
 from tests.support.switch_bench import Bench, bench_of
 from tests.support.switch_kit import JSON, probe_frame, records_at, sid, without_times
 
+pytestmark = pytest.mark.parallel
+
 HOP, PROBE = "MrcIngress.micro_segment", "MrcIngress.probe"
 NODE = 0x1801
 RECORD = struct.Struct("!IHHIQ")

@@ -21,6 +21,8 @@ from tests.support.p4_model import Exact, Interpreter, Prefix, Rule
 from tests.support.switch_bench import Bench, bench_of
 from tests.support.switch_kit import JSON, Namespace, ipv6_frame, mrc_frame, sid
 
+pytestmark = pytest.mark.parallel
+
 QUEUE, MARKS = "MrcIngress.port_queue", "MrcIngress.ecn_mark"
 HOP = "MrcIngress.micro_segment"
 TRIMMABLE, RETX, TRIMMED, LAST_HOP, CONTROL = 4, 8, 12, 16, 46

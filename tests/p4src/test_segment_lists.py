@@ -17,6 +17,8 @@ from tests.support.p4_model import Prefix, Rule
 from tests.support.switch_bench import Bench, bench_of
 from tests.support.switch_kit import BLOCK, JSON, ipv6_packet, list_frame, sid, srh
 
+pytestmark = pytest.mark.parallel
+
 CONTROL = "MrcIngress.micro_segment"
 LIST_ENDED, SRH_UNREAD, SRH_WRONG, HOP_LIMIT, NOT_OURS, NO_ROUTE = 9, 10, 11, 2, 3, 4
 UN, UN_FLAVORED, END, END_X = 1, 0x10, 0xE0, 0xD0  # each with its flavours in the two low bits

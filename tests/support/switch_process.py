@@ -1,5 +1,8 @@
 """A switch of the ebpf target without interfaces, for tests of the control plane."""
 
+import contextlib
+import itertools
+import os
 import socket
 import subprocess
 import sys
@@ -9,10 +12,18 @@ from contextlib import contextmanager
 PATIENCE_S = 30
 
 
+_WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+_PORTS = itertools.cycle(range(20_000 + 100 * _WORKER, 20_100 + 100 * _WORKER))
+
+
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return a TCP port of the loopback that no other test takes, nor the kernel for a connection."""
+    for port in itertools.islice(_PORTS, 100):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise OSError("no port is free")
 
 
 @contextmanager

@@ -35,7 +35,7 @@ from tests.support.switch_kit import (
     without_times,
 )
 
-pytestmark = [pytest.mark.root]
+pytestmark = [pytest.mark.root, pytest.mark.parallel]
 
 
 def bits(values: list[tuple[int, int]], tail: bytes) -> bytes:

@@ -135,6 +135,7 @@ def test_here_it_is_available_and_probing_leaves_nothing() -> None:
 
 
 @pytest.mark.root
+@pytest.mark.parallel
 def test_a_missing_interface_is_bad_input(namespace: Namespace, tmp_path: Path) -> None:
     target = EbpfTarget()
     with pytest.raises(BadInputError, match="no interface nope0"):
@@ -145,6 +146,7 @@ def test_a_missing_interface_is_bad_input(namespace: Namespace, tmp_path: Path) 
 
 
 @pytest.mark.root
+@pytest.mark.parallel
 def test_stop_leaves_nothing_and_a_killed_server_is_replaced(
     namespace: Namespace,
     tmp_path: Path,
@@ -178,6 +180,7 @@ def test_stop_leaves_nothing_and_a_killed_server_is_replaced(
 
 
 @pytest.mark.root
+@pytest.mark.parallel
 def test_the_console_script_runs_a_json_file(namespace: Namespace, tmp_path: Path) -> None:
     for i in (1, 2):
         namespace.pair(f"s{i}", f"h{i}")
@@ -203,6 +206,7 @@ def test_the_console_script_runs_a_json_file(namespace: Namespace, tmp_path: Pat
 
 
 @pytest.mark.root
+@pytest.mark.parallel
 def test_finsy_programs_the_switch(namespace: Namespace, tmp_path: Path, mrc_info: p4i.P4Info) -> None:
     import finsy as fy
 
@@ -256,6 +260,7 @@ sh.teardown()
 
 
 @pytest.mark.root
+@pytest.mark.parallel
 @pytest.mark.slow
 def test_p4runtime_shell_programs_the_switch(namespace: Namespace, tmp_path: Path) -> None:
     interpreter = shell_python()
@@ -275,6 +280,7 @@ def test_p4runtime_shell_programs_the_switch(namespace: Namespace, tmp_path: Pat
 
 
 @pytest.mark.root
+@pytest.mark.parallel
 @pytest.mark.parametrize("choice", ["ebpf", pytest.param("bmv2", marks=[pytest.mark.bmv2, pytest.mark.slow])])
 def test_both_targets_take_the_same_calls(
     choice: str, namespace: Namespace, tmp_path: Path, mrc_json: bytes, mrc_info: p4i.P4Info
@@ -312,6 +318,7 @@ def test_both_targets_take_the_same_calls(
 
 
 @pytest.mark.root
+@pytest.mark.parallel
 def test_a_fabric_of_many_switches_comes_up_in_seconds(
     namespace: Namespace, tmp_path: Path, mrc_json: bytes, mrc_info: p4i.P4Info
 ) -> None:

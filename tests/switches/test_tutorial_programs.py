@@ -29,7 +29,7 @@ from tests.support.switch_kit import (
     three_ports,
 )
 
-pytestmark = [pytest.mark.root]
+pytestmark = [pytest.mark.root, pytest.mark.parallel]
 A, B, NEXT = b"\x02\0\0\0\0\x0a", b"\x02\0\0\0\0\x0b", b"\x02\0\0\0\0\xee"
 HOST_A, HOST_B = 0x0A000101, 0x0A000202
 

@@ -18,6 +18,8 @@ from experiments.run.captures.recorder import Recorder, TcpdumpSource
 from tests.support.frame_sender import SENDER
 from tests.support.synthetic_run import Mrc
 
+pytestmark = pytest.mark.parallel
+
 NAMESPACE = f"mrclab-test-{os.getpid()}"
 
 

@@ -19,7 +19,7 @@ from experiments.run.captures.tap import TapSource
 from tests.support.frame_sender import SENDER
 from tests.support.synthetic_run import Mrc
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.parallel]
 
 NAMESPACE = f"mrclab-tap-{os.getpid()}"
 

@@ -19,7 +19,7 @@ from hosts.scapy_layers import TSETH
 from hosts.streams.stream import StreamPlan, StreamReceiver, StreamSender
 from linux.namespaces import inside
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.parallel]
 
 PLANES = 2
 DEADLINE_S = 120
@@ -176,7 +176,7 @@ def test_a_mixed_stream_is_checked_to_the_last_byte_of_memory(pair: Pair) -> Non
     assert receiver.bytes_delivered == sender.posted_bytes
     assert receiver.memory_problem() is None
     receiver.region.view[70_001] ^= 1
-    assert receiver.memory_problem() == "byte 10001 of slot 3 is not what the last message there left"
+    assert receiver.memory_problem() == "byte 10001 of slot 3 is not what the last message wrote"
 
 
 def test_a_port_without_link_is_told_to_the_core_and_to_the_peer_and_so_is_its_return(pair: Pair) -> None:

@@ -13,6 +13,8 @@ from tests.support.p4_model import Interpreter
 from tests.support.switch_bench import Bench, bench_of
 from tests.support.switch_kit import DATA, receive
 
+pytestmark = pytest.mark.parallel
+
 PROGRAM = DATA / "asserts.json"
 
 

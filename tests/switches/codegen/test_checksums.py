@@ -24,6 +24,8 @@ from tests.support.switch_kit import (
     three_ports,
 )
 
+pytestmark = pytest.mark.parallel
+
 PROGRAM = DATA / "checksums.json"
 # The header that is the usual example of an IPv4 checksum, b861, and the same one hop on, with b961.
 IPV4 = bytes.fromhex("45000073000040004011b861c0a80001c0a800c7")

@@ -29,6 +29,8 @@ from tests.switches.codegen.language import (
     when,
 )
 
+pytestmark = pytest.mark.parallel
+
 WIDE_OPERATIONS = [
     ("+", A, B), ("-", A, B), ("*", A, B), ("&", A, B), ("|", A, B), ("^", A, B),
     ("*", field("key", "x"), field("key", "y")),

@@ -16,7 +16,7 @@ from tests.support.p4_model import Between, Exact, Masked, Prefix, Rule
 from tests.support.switch_bench import EXAMPLES, Bench, bench_of, words
 from tests.support.switch_kit import DATA, JSON, ipv6_frame, sid
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.parallel]
 
 
 @pytest.fixture(scope="module")

@@ -27,6 +27,8 @@ from tests.switches.codegen.language import (
     when,
 )
 
+pytestmark = pytest.mark.parallel
+
 # -- fields of variable length ---------------------------------------------------------------------------
 
 TLV = (("type", 8), ("value", "*"), ("end", 8))

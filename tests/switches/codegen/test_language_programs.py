@@ -18,7 +18,7 @@ from tests.support.switch_bench import Bench, bench_of
 from tests.support.switch_fixtures import TARGETS
 from tests.support.switch_kit import DATA, Namespace, compare_frames, read_p4info, three_ports
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.parallel]
 Frames = Callable[[random.Random], bytes]
 
 

@@ -25,6 +25,8 @@ from switches.v1model.expressions import Primitive
 from tests.support.handmade import assign, do, extract, field, if_, named, number, op, program, state
 from tests.support.switch_kit import DATA
 
+pytestmark = pytest.mark.parallel
+
 
 def wild_store(writer: Any) -> None:
     """A store to an address that is none: what a mistake in the compiler could come to."""

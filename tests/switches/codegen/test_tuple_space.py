@@ -20,6 +20,8 @@ from tests.support.p4_model import Between, Exact, Masked, Prefix, Rule
 from tests.support.switch_bench import Bench, bench_of
 from tests.support.switch_kit import DATA
 
+pytestmark = pytest.mark.parallel
+
 
 @given(st.integers(1, 9).flatmap(lambda w: st.tuples(st.just(w), *[st.integers(0, (1 << w) - 1)] * 2)))
 def test_a_range_is_its_prefixes(case: tuple[int, int, int]) -> None:

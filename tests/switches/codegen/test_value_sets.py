@@ -22,6 +22,8 @@ from tests.support.switch_bench import Bench
 from tests.support.switch_kit import Namespace, error_codes, receive, three_ports
 from tests.switches.codegen.language import KEY, OUT, PROBLEM, SOME, Code, bench, header, root
 
+pytestmark = pytest.mark.parallel
+
 # -- value sets ------------------------------------------------------------------------------------------
 
 VALUE_SETS = program(

@@ -24,7 +24,7 @@ from tests.support.switch_kit import (
     three_ports,
 )
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.parallel]
 Code = grpc.StatusCode
 FRAME = bytes([2]) + bytes(8) + bytes(7) + b"\1" + bytes(43)
 RESULT = 20  # the last byte of the result

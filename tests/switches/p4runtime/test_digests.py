@@ -23,6 +23,8 @@ from tests.support.switch_kit import (
     three_ports,
 )
 
+pytestmark = pytest.mark.parallel
+
 Code = grpc.StatusCode
 INFO = read_p4info(DATA / "digests.p4info.txtpb")
 JSON = (DATA / "digests.json").read_bytes()

@@ -23,6 +23,8 @@ from tests.support.switch_kit import (
     receive,
 )
 
+pytestmark = pytest.mark.parallel
+
 Code = grpc.StatusCode
 INFO = read_p4info(DATA / "registers.p4info.txtpb")
 

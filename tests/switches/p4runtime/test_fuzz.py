@@ -33,7 +33,7 @@ from tests.support.multicast_program import p4info as multicast_p4info
 from tests.support.p4_model import CloneSession
 from tests.support.switch_kit import DATA, Client, Namespace, forwarded, read_p4info
 
-pytestmark = [pytest.mark.root, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.root, pytest.mark.parallel, pytest.mark.timeout(3600)]
 SECONDS = float(os.environ.get("MRCLAB_FUZZ_S", "4"))
 SEED = int(os.environ.get("MRCLAB_FUZZ_SEED", "1"))
 BROKEN = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL, grpc.StatusCode.DEADLINE_EXCEEDED)

@@ -22,6 +22,8 @@ from tests.support.p4_model import Interpreter
 from tests.support.switch_fixtures import TARGETS
 from tests.support.switch_kit import DATA, Client, Namespace, receive, three_ports
 
+pytestmark = pytest.mark.parallel
+
 Code = grpc.StatusCode
 CPU = 510
 PROGRAM = DATA / "multicast.json"

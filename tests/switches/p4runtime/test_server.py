@@ -23,7 +23,7 @@ from tests.support.switch_kit import (
     read_p4info,
 )
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.parallel]
 Code = grpc.StatusCode
 Config = p4r.SetForwardingPipelineConfigRequest
 MATCH_JSON = (DATA / "match.json").read_bytes()

@@ -10,7 +10,7 @@ from finsy.proto import p4r
 from tests.support.switch_fixtures import TARGETS
 from tests.support.switch_kit import DATA, Namespace, read_p4info, receive, three_ports
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.parallel]
 INGRESS_CLONE = 1  # PKT_INSTANCE_TYPE_INGRESS_CLONE of v1model
 
 

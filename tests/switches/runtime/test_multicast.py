@@ -23,6 +23,8 @@ from tests.support.switch_kit import (
     three_ports,
 )
 
+pytestmark = pytest.mark.parallel
+
 PROGRAM = DATA / "multicast.json"
 # A copy for each of four instances, on two ports: each port gets them by instance.
 GROUPS = {

@@ -32,6 +32,8 @@ from tests.support.switch_kit import (
     three_ports,
 )
 
+pytestmark = pytest.mark.parallel
+
 PROGRAM = DATA / "again.json"
 # The fields of key_t and way_t. What `op` asks for is in its last three bits; 8 drops, 16 multicasts, 32 cuts
 # to 40 bytes in ingress, and with 64 there is another header.

@@ -31,7 +31,7 @@ from tests.support.switch_kit import (
     three_ports,
 )
 
-pytestmark = [pytest.mark.root]
+pytestmark = [pytest.mark.root, pytest.mark.parallel]
 Code = grpc.StatusCode
 SIZE = 60
 GREEN, YELLOW, RED = 0, 1, 2

@@ -37,6 +37,8 @@ from tests.support.switch_kit import (
     three_ports,
 )
 
+pytestmark = pytest.mark.parallel
+
 Code = grpc.StatusCode
 
 # -- hashes ------------------------------------------------------------------------------------------------
