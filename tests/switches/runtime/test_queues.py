@@ -228,7 +228,7 @@ def test_the_command_line_gives_ports_what_bmv2s_set_queue_rate_gives_them(
     command = [sys.executable, "-m", "switches.ebpf.main", "--device-id", "1"]
     command += [w for i in (1, 2, 3) for w in ("-i", f"{i}@s{i}")]
     command += [str(DATA / "queues.json"), "--", "--grpc-server-addr", "127.0.0.1:0"]
-    command += ["--queue-rate", "2=5", "--queue-depth", "2=8"]
+    command += ["--queue-rate", "2=50", "--queue-depth", "2=8"]
     process = subprocess.Popen(
         ["ip", "netns", "exec", namespace.name, *command], stdout=subprocess.PIPE, cwd=ROOT, text=True
     )
@@ -239,12 +239,11 @@ def test_the_command_line_gives_ports_what_bmv2s_set_queue_rate_gives_them(
         began = time.monotonic()
         for _ in range(30):
             one.send(frame(2))
-        reports = [Report(f) for f in receive(two, 9, 30)]
-        assert time.monotonic() - began > 1.59
-        # One goes, eight wait, the others are lost; five a second, whatever their size.
+        reports = [Report(f) for f in receive(two, 30, 1)]
+        assert time.monotonic() - began > 0.16
+        # One goes, eight wait, the others are lost; 50 a second, whatever their size.
         assert [r.enq_depth for r in reports] == [0, *range(8)]
-        assert reports[8].waited + since(reports[8].enq, reports[0].enq) == pytest.approx(1_600_000, abs=1500)
-        assert receive(two, 1, 0.5) == []
+        assert reports[8].waited + since(reports[8].enq, reports[0].enq) == pytest.approx(160_000, abs=5_000)
         for s in (one, two):
             s.close()
     finally:
