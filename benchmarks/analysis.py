@@ -1,4 +1,4 @@
-"""What it takes to make sense of a recovery run: time and memory for the events of its captures and logs.
+"""What the analysis of a recovery run costs: time and memory for the events of its captures and logs.
 
     python benchmarks/analysis.py [--trials N] [DIR...]
 

@@ -1,10 +1,10 @@
-"""How soon and how surely Clustermapper names what is bad, and whether it blames anybody under load.
+"""How soon and how reliably Clustermapper names what is bad, and whether it gives false verdicts under load.
 
     python benchmarks/clustermapper.py [faults] [--topology lab] [-n 100] [--seed 1] [--interval-us 1000]
     python benchmarks/clustermapper.py load [--topology lab] [--minutes 10] [--interval-us 1000]
 
-Needs root; ebpf target, a fabric of its own (MRCLAB_PREFIX). `faults` breaks a place after the other, of all
-kinds that a prober can tell from afar, and waits until it is named: from the end of the fault's own interval
+Needs root; ebpf target, a fabric of its own (MRCLAB_PREFIX). `faults` breaks one place after another, by all
+kinds of faults that probes can detect, and waits until it is named: from the end of the fault's own interval
 to the verdict's time, both CLOCK_MONOTONIC. A fault is right where its place was named and nothing else was
 until it was cleared again. `load` has half of the hosts write to the other half as fast as they can (`mrclab
 perf write_bw`, all at once, again and again) and counts verdicts, of which each is wrong.
@@ -33,7 +33,7 @@ from testbed.lab import Lab
 from testbed.names import Names
 from topologies import Fabric, load_fabric
 
-PATIENCE_S = 10.0
+TIMEOUT_S = 10.0
 LOOK_S = 0.005
 LOAD_MESSAGE_BYTES = 1 << 20
 
@@ -60,7 +60,7 @@ def await_event(
     mapper: ClustermapperProcess, since: int, name: str, place: str | None
 ) -> dict[str, Any] | None:
     """Return the first event of that name (and place) after ``since`` events; None if it does not come."""
-    end = time.monotonic() + PATIENCE_S
+    end = time.monotonic() + TIMEOUT_S
     while time.monotonic() < end:
         for event in mapper.events()[since:]:
             if event["event"] == name and place in (None, event.get("place")):

@@ -1,4 +1,4 @@
-"""What a switch's port does with more than its link can carry: marks, trims, and who does not wait.
+"""What a switch's port does with more than its link can carry: marks, trims, and the delay of control frames.
 
     python benchmarks/overload.py [--rates 20,100,1000] [--overloads 2,4,10] [--seconds 2] [--json]
 

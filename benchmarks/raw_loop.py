@@ -1,4 +1,4 @@
-"""What this machine's network can do without a protocol: the yardstick for the endpoint's figures.
+"""What this machine's network can do without a protocol: the reference for the endpoint's figures.
 
     python benchmarks/raw_loop.py [--seconds 3] [--rounds 5] [--uplinks 16] [--target ebpf]
 
@@ -6,10 +6,10 @@ Needs root. Brings up a fabric of its own (4 planes, 10 Gbit/s links, so that CP
 links), takes it down again and leaves nothing. A frame crosses three switches. Methods:
 
 * frames/s: one process sends frames of an MRC data packet's size (4,096 B of payload) over all paths of all
-  planes in turn, as fast as AF_PACKET takes them; another counts what arrives. Told is what arrived between
-  the first frame and the last, per second; each round is one such run.
-* round trip: a frame of an 8-byte write's size goes out, the other end sends one back, then the next. Told
-  are median and 99th percentile over all of a round.
+  planes in turn, as fast as AF_PACKET takes them; another counts what arrives. The result is what arrived
+  between the first frame and the last, per second; each round is one such run.
+* round trip: a frame of an 8-byte write's size goes out, the other end sends one back, then the next. The
+  results are median and 99th percentile over all of a round.
 
 Both processes run Python, each on a CPU of its own where there are two, with the real-time priority that a
 NIC's process has.

@@ -267,7 +267,7 @@ class SETH(Packet):
 
 
 class CC_STATE(Packet):  # noqa: N801
-    """What the receiver tells the sender's congestion control."""
+    """What the receiver reports to the sender's congestion control."""
 
     name = "MRC CC_STATE"
     fields_desc = [  # noqa: RUF012

@@ -1,6 +1,6 @@
-"""``mrclab``: what a person types.
+"""``mrclab``: the commands and their options.
 
-Exit codes (docs/contract): 0 success, 2 bad input, 3 the machine lacks something, 1 anything else.
+Exit codes (docs/troubleshooting.md): 0 success, 2 bad input, 3 the machine lacks something, 1 anything else.
 """
 
 from __future__ import annotations
@@ -318,7 +318,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         return _fail(error, error.exit_code)
     except BrokenPipeError:
-        # Whoever read our output has had enough of it (`mrclab status | head`): nothing is left to say.
+        # The reader of our output has closed it (`mrclab status | head`): there is nowhere left to write.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except KeyboardInterrupt:

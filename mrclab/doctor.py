@@ -1,4 +1,4 @@
-"""``mrclab doctor``: what the machine has and lacks."""
+"""``mrclab doctor``: what the machine has, and what it lacks."""
 
 from __future__ import annotations
 

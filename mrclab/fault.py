@@ -1,4 +1,4 @@
-"""``mrclab fault`` and ``mrclab restore``: breaking the running fabric, and mending it."""
+"""``mrclab fault`` and ``mrclab restore``: break a part of the running fabric, and restore it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mrclab.control import call
 from testbed.names import Names
 from topologies.units import option_value, time_ns
 
-# Of the options of a fault, those that are not times are text or numbers as they come.
+# Options of a fault that are not times are taken as they are: text or numbers.
 _TIMES = ("delay_ns", "period_ns", "down_ns")
 
 

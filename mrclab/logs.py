@@ -1,4 +1,4 @@
-"""What is said on stderr beside the output."""
+"""Messages on stderr, beside the output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a run's results go, how far it is, and what asks for the same again."""
+"""A run's directory of results, its progress, and the command that repeats it."""
 
 from __future__ import annotations
 

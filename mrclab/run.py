@@ -9,7 +9,7 @@ from mrclab.run_scenario import run_scenario
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run a scenario. Everything that can be wrong with the input is found before anything is touched."""
+    """Run a scenario. Every mistake in the input is found before anything is started."""
     if args.scenario == FIGURES:
         return run_figures(args)
     return run_scenario(args)

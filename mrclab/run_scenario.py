@@ -19,7 +19,7 @@ from testbed.doctor import require_machine
 def run_scenario(args: argparse.Namespace) -> int:
     """Run the scenario that the arguments ask for, or print its plan."""
     scenario = scenario_of(args, args.scenario)
-    # Only now: it takes numpy, and bad input need not wait for that.
+    # Imported late: it loads numpy, and bad input should be refused before that.
     from experiments.spec.plan import plan_text
 
     plan = plan_text(scenario)

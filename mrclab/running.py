@@ -30,7 +30,7 @@ def up(topology: str, target: str) -> int:
     logs = Path("/var/log") / Names.from_environment().prefix
     logs.mkdir(parents=True, exist_ok=True)
     read_fd, write_fd = os.pipe()
-    # No descriptor of ours stays open in it: whoever reads our output would wait for its end, too.
+    # The daemon inherits none of our descriptors: a reader of our output would else wait for its end, too.
     with open(logs / "daemon.log", "ab") as log:
         daemon = subprocess.Popen(
             [sys.executable, "-m", "mrclab.daemon", topology, target, str(logs), str(write_fd)],

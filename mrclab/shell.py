@@ -1,7 +1,7 @@
 """``mrclab shell``: p4runtime-shell on a switch of the running testbed.
 
-The switches' controller stays primary. P4Runtime takes writes under the primary's election id, on whichever
-channel they come, so the shell's stream is a backup's and its writes carry the primary's id.
+The switches' controller stays primary. P4Runtime accepts writes under the primary's election id on any
+channel, so the shell's stream is that of a backup, and its writes carry the primary's id.
 """
 
 from __future__ import annotations

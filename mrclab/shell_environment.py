@@ -1,4 +1,4 @@
-"""The virtual environment that p4runtime-shell lives in: it wants a protobuf older than ours.
+"""The virtual environment of p4runtime-shell, which needs an older protobuf than mrclab.
 
 Run as a program it makes the environment, so that an image can hold it. Only the standard library is used.
 """
@@ -14,7 +14,7 @@ import venv
 from pathlib import Path
 
 CACHE_VARIABLE = "MRCLAB_CACHE"
-# grpcio is free to be new; the rest is what p4runtime-shell 0.0.6 was made for.
+# grpcio may be newer; the rest is what p4runtime-shell 0.0.6 was made for.
 PINS = (
     "p4runtime-shell==0.0.6",
     "p4runtime==1.4.1",

@@ -1,4 +1,4 @@
-"""``mrclab soak``: ``mrclab run random-faults`` for as long as one likes."""
+"""``mrclab soak``: ``mrclab run random-faults`` for a given duration."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def main() -> int:
         going = False
 
     signal.signal(signal.SIGTERM, stop)
-    # It waits in a busy loop at high priority: it must not outlive whoever reads its count.
+    # It waits in a busy loop at high priority: it must not outlive the process that reads its count.
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() == 1:
         return 1

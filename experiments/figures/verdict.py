@@ -21,7 +21,7 @@ from topologies import build_fabric, load_fabric
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One condition: what is asked, what was found, whether it holds (None: cannot be told)."""
+    """One condition: what is asked, what was found, whether it holds (None: unknown)."""
 
     asked: str
     found: str
@@ -34,7 +34,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a claim holds: all checks must. One that cannot be told leaves the claim open.
+    """Whether a claim holds: all checks must. One that is unknown leaves the claim open.
 
     ``notes`` say why a claim may not hold at this scale; the verdict has them where it does not.
     """
@@ -45,7 +45,7 @@ class Verdict:
 
     @property
     def holds(self) -> bool | None:
-        """The verdict: True, False, or None where it cannot be told."""
+        """The verdict: True, False, or None where it is unknown."""
         if any(check.holds is False for check in self.checks):
             return False
         return None if not self.checks or any(check.holds is None for check in self.checks) else True

@@ -133,8 +133,8 @@ def build_trace(
 ) -> Trace:
     """Put the captures at the two ends of ``paths`` together (MRC and RoCEv2).
 
-    Keeps the data of the paths' sender and receiver, known by the NICs' inner addresses where the paths are
-    told apart by them, and by the outer destinations otherwise. Packets that carry no segment list are known
+    Keeps the data of the paths' sender and receiver, known by the NICs' inner addresses where these
+    distinguish the paths, and by the outer destinations otherwise. Packets without a segment list are known
     by the addresses of the NICs' ports in ``fabric``. SACKs are those that came in at the sender.
     """
     tx = sender.rows[sender.is_data & sender.rows["outgoing"]]
@@ -189,7 +189,7 @@ def build_trace(
 
 class Rows(NamedTuple):
     """Data packets of one end, in order of time. ``packet`` is equal for all copies of a packet, ``key`` for
-    those that cannot be told apart."""
+    those that cannot be distinguished."""
 
     t_ns: IntArray
     flow: IntArray

@@ -109,7 +109,7 @@ def _pressure_us(root: Path) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What happened between two snapshots, as shares from 0 to 1 (None where it cannot be told).
+    """What happened between two snapshots, as shares from 0 to 1 (None where it is unknown).
 
     ``wait`` is of the worst watched thread: of the time in which it wanted to run, the share that it waited;
     ``worst_thread`` is its process. ``wait_ns`` is that thread's waiting. ``pressure`` is the share of the

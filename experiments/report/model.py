@@ -213,7 +213,7 @@ class Transport(Model):
 
 
 class ClaimCheck(Model):
-    """One condition of a claim; null: it cannot be told."""
+    """One condition of a claim; null: it is unknown."""
 
     asked: str
     found: str
@@ -221,7 +221,7 @@ class ClaimCheck(Model):
 
 
 class Verdict(Model):
-    """Does the claim hold? Null: it cannot be told."""
+    """Does the claim hold? Null: it is unknown."""
 
     holds: bool | None
     because: str

@@ -260,7 +260,7 @@ class RepetitionRunner:
                 *parts.reaction.descriptors(),
             ]
             ready, _, _ = select.select(waiting, [], [], max(0, due - clock()) / 1e9)
-            driver.hear(ready)
+            driver.receive(ready)
             parts.faults.act(clock)
             parts.reaction.act(clock())
             parts.meter.act(clock)

@@ -1,4 +1,4 @@
-"""Switches that end while an experiment runs: noticed, told from those that a fault ended, started again."""
+"""Switches that end by themselves, and not by a fault, during an experiment: noticed and started again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DEATH_TIMEOUT_S = 5.0
 
 
 def by_switch(running: RunningFabric) -> dict[str, int]:
-    """Return the processes that forward, or on ebpf program, with names that validity tells from agents'."""
+    """Return the processes of the switches (on ebpf: the one that programs them) by name, with a prefix."""
     if not isinstance(running, Lab):
         return {}
     return {SWITCH_PREFIX + name: pid for name, pid in running.target.processes().items()}

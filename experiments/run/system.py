@@ -21,8 +21,8 @@ _PACKAGES = ("mrclab", "llvmlite", "numpy", "finsy", "grpcio")
 def describe_system(p4_json: Path | None = None, extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return the machine and the software, as `result.json` has it under ``system``.
 
-    What cannot be found out is None. ``p4_json`` is the compiled switch program, told by its SHA-256;
-    ``extra`` is laid over the rest (the version of the target, say).
+    What cannot be found out is None. ``p4_json`` is the compiled switch program, named by its SHA-256;
+    ``extra`` overrides the rest (the version of the target, say).
     """
     description: dict[str, Any] = {
         "cpu_model": _cpu_model(),

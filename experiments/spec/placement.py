@@ -16,7 +16,7 @@ AUTO = "auto"
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """``hosts`` are the ranks' hosts in order; the rest is what ``hosts.collectives.jobs`` is told."""
+    """The ranks' ``hosts``, in order, and the job that they do, for ``hosts.collectives.jobs``."""
 
     hosts: tuple[str, ...]
     job: str

@@ -360,7 +360,7 @@ class TcpChannel:
         self._answers.append((stream, ticket))
 
     def _answer(self) -> None:
-        """Tell the peers which of their puts have arrived.
+        """Acknowledge to the peers those of their puts that have arrived.
 
         Our own rank must have seen them before: a peer with an answer may overwrite them.
         """

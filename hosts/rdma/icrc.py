@@ -33,7 +33,7 @@ RESIDUE: Final = 0x2144DF1C
 def _undo_zero_bytes(register: int, count: int) -> int:
     """Return the CRC register that `count` zero bytes turn into `register`."""
     for _ in range(8 * count):
-        # The polynomial has its top bit set, so the top bit tells whether the step forward subtracted it.
+        # The polynomial has its top bit set, so the top bit shows whether the step forward subtracted it.
         if register & 0x80000000:
             register = (((register ^ _POLYNOMIAL) << 1) | 1) & 0xFFFFFFFF
         else:

@@ -142,7 +142,7 @@ class ValueSet:
 
 @dataclass(frozen=True)
 class DigestList:
-    """What a digest takes to the controller: the fields of each message, in order."""
+    """A digest's messages to the controller: the fields of each, in order."""
 
     name: str
     id: int
@@ -176,7 +176,7 @@ class Calculation:
 
     The input is a string of bits, most significant first: fields and constants in a row, the last byte filled
     with zeros. A field of a header that is not valid adds nothing. `Bits` is a constant of given width. A
-    Name of kind `payload` stands for what of the frame was not parsed, behind all the rest.
+    Name of kind `payload` stands for the part of the frame that was not parsed; it comes last.
     """
 
     name: str

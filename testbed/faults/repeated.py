@@ -28,13 +28,13 @@ class _Repeated(SimpleMechanism):
         return tuple(self._transitions)
 
     def _start(self, what: str, work: Callable[[], None]) -> None:
-        def guarded() -> None:
+        def run_caught() -> None:
             try:
                 work()
             except Exception:  # the fabric is going down or a switch has ended: undoing will report it
                 LOGGER.warning("%s came to an end", what, exc_info=True)
 
-        self._thread = threading.Thread(target=guarded, name=what, daemon=True)
+        self._thread = threading.Thread(target=run_caught, name=what, daemon=True)
         self._thread.start()
 
     def close(self) -> None:

@@ -158,7 +158,7 @@ def _tile(name: str, found: Mapping[str, Any], metric: str) -> dict[str, Any]:
 
 
 def _checks(result: Mapping[str, Any]) -> list[dict[str, str]]:
-    words = {True: ("holds", "good"), False: ("does not hold", "bad"), None: ("cannot be told", "unknown")}
+    words = {True: ("holds", "good"), False: ("does not hold", "bad"), None: ("undecided", "unknown")}
     return [
         {"asked": check["asked"], "found": check["found"], "word": word, "colour": colour}
         for check in (result.get("verdict") or {}).get("checks", ())

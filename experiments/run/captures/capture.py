@@ -141,7 +141,7 @@ class Capture:
         while True:
             counts = self._ask(deadline)
             if counts is None:
-                return  # it has ended; what it says at last tells why
+                return  # it has ended; its last message says why
             if wanted is None:
                 wanted = counts.received
             if counts.captured + counts.dropped >= wanted:

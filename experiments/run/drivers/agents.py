@@ -70,7 +70,7 @@ class Agents:
         placement = self._setting.placement
         return {placement.hosts[src] for src, _ in placement.pairs}
 
-    def hear(self, ready: Sequence[object]) -> None:
+    def receive(self, ready: Sequence[object]) -> None:
         """Take the answers. Raises AgentError where an agent has ended."""
         for host, agent in self.by_host.items():
             if agent not in ready:

@@ -80,10 +80,10 @@ class Driver(Protocol):
         """Begin; return when the measurement begins (ns), which may be later than now."""
 
     def descriptors(self) -> Collection[RemoteAgent]:
-        """Return the processes that may say something."""
+        """Return the processes that may send something."""
 
-    def hear(self, ready: Sequence[object]) -> None:
-        """Take the answers of those that said something."""
+    def receive(self, ready: Sequence[object]) -> None:
+        """Receive from those that have sent something."""
 
     def act(self, clock: Callable[[], int]) -> None:
         """Do what is due."""

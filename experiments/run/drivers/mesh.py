@@ -201,10 +201,10 @@ class MeshDriver:
         """Return all agents: each is heard also where it ends."""
         return self._agents.by_host.values()
 
-    def hear(self, ready: Sequence[object]) -> None:
+    def receive(self, ready: Sequence[object]) -> None:
         """Take answers. An agent that has ended is what the mesh failed by."""
         try:
-            self._agents.hear(ready)
+            self._agents.receive(ready)
         except AgentError as error:
             self._problem, self.over = str(error), True
 

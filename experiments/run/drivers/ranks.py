@@ -96,7 +96,7 @@ class RankDriver:
         """Return the processes whose ranks are not done."""
         return [process for number, process in enumerate(self._processes) if number not in self._ended]
 
-    def hear(self, ready: Sequence[object]) -> None:
+    def receive(self, ready: Sequence[object]) -> None:
         """Take the answers of ranks that are done. Raises AgentError where a process has ended."""
         for number, process in enumerate(self._processes):
             if number in self._ended or process not in ready:

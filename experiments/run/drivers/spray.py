@@ -134,9 +134,9 @@ class SprayDriver:
         """Return both agents: each is heard also where it ends."""
         return self._agents.by_host.values()
 
-    def hear(self, ready: Sequence[object]) -> None:
+    def receive(self, ready: Sequence[object]) -> None:
         """Take answers. Raises AgentError where an agent has ended."""
-        self._agents.hear(ready)
+        self._agents.receive(ready)
 
     def act(self, clock: Callable[[], int]) -> None:
         """Do nothing: agents work by themselves."""

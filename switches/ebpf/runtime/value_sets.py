@@ -1,7 +1,7 @@
-"""Parser value sets: what of them is in the kernel, and how a select looks a key up.
+"""Parser value sets: how their members are stored in the kernel, and how a select looks a key up.
 
-The JSON knows how wide a value set's fields are only from the selects that use it, and nothing of their match
-kinds, which a client gets from the P4Info. So every field of a member is there as a mask and the ends of a
+The JSON knows how wide a value set's fields are only from the selects that use it, and not their match
+kinds, which a client gets from the P4Info. So every field of a member is stored as a mask and the ends of a
 range: an exact one is a range of one value. All members are one value of a map, and change at once.
 """
 

@@ -1,4 +1,4 @@
-"""Digests as code: a record for the server at the end of ingress, if a frame has asked for one."""
+"""Digests as code: a record for the server at the end of ingress, if the program requested one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def layout_digest(program: Program, digest: DigestList) -> DigestLayout:
 
 
 def send_digest(gen: CodegenContext) -> None:
-    """Write the sending of whatever digest was asked for. What the ring has no room for is lost."""
+    """Write the code that sends the requested digest. A record for which the ring has no room is lost."""
     if gen.ring_map is None:
         return
     asm, b, memory, buffer = gen.asm, gen.asm.b, gen.machine.scratch, gen.layout.buffer
