@@ -19,7 +19,7 @@ ROUNDS = 3  # a process that is ended may have started another just before
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """What a clean-up took away: processes, namespaces, and whether a testbed was on record."""
+    """What a clean-up removed: processes, namespaces, and whether a testbed was recorded."""
 
     processes: tuple[Process, ...] = ()
     namespaces: tuple[str, ...] = ()
@@ -57,7 +57,7 @@ def clean(names: Names) -> Removed:
 
 
 def end_keepers(names: Names) -> list[Process]:
-    """End the processes that keep a testbed up: its owner or, if it has none, the processes on record.
+    """End the processes that keep a testbed up: its owner or, if it has none, the recorded processes.
 
     Never the caller or its ancestors. The caller must not hold the lock: a process that gets SIGTERM may
     take the testbed down itself.

@@ -1,4 +1,4 @@
-"""What the machine must have, found out by trying it in a throw-away namespace."""
+"""What the machine must have, checked by trying it in a temporary namespace."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that the testbed needs or can use: whether it is there, what was found, and how to mend
+    """One thing that the testbed needs or can use: whether it is there, what was found, and how to get
     it."""
 
     name: str

@@ -1,4 +1,4 @@
-"""The kernel's own IPv6 on hosts' ports: for TCP and MPTCP, and for whatever else a user runs there.
+"""The kernel's own IPv6 on hosts' ports: for TCP and MPTCP, and for other programs that a user runs there.
 
 The testbed keeps the kernel's IPv6 off, since a transport in user space wants the ports to itself. This
 gives each port its address and one way out of it, without neighbour discovery: every address of the port's

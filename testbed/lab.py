@@ -125,7 +125,7 @@ class Lab:
             self.controller.programmed_again(name, times=times, timeout_s=PROGRAM_TIMEOUT_S)
 
     def down(self) -> None:
-        """Take everything down. Again is harmless."""
+        """Take everything down. A second call does nothing."""
         self._held.close()
 
 

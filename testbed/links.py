@@ -1,4 +1,4 @@
-"""The cables of a fabric: veth pairs with their MTU, MAC, rate and delay, laid in bulk."""
+"""The cables of a fabric: veth pairs with their MTU, MAC, rate and delay, made in bulk."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def port_shape(profile: LinkProfile) -> Shape:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """One end of a link as the kernel will know it."""
+    """One end of a link, as it is made in the kernel."""
 
     ifname: str
     namespace: str

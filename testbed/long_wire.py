@@ -1,4 +1,4 @@
-"""A link made longer without the kernel's netem: a process of ours holds its frames.
+"""A link made longer without the kernel's netem: a process holds its frames back.
 
 At each end of the link what comes in is led aside, before anyone but a packet socket for all protocols has
 seen it, to ``testbed.wire_relay``, and comes back when its time is over, as if it came in just then. The
@@ -83,7 +83,7 @@ class LongWire:
             self.kill()
 
     def kill(self) -> None:
-        """End the process at once; what it made goes a moment later."""
+        """End the process at once; the kernel removes what it made a moment later."""
         self._process.kill()
         self._process.wait()
         self._pipe(self._process.stdout).close()

@@ -1,4 +1,4 @@
-"""What a testbed's namespaces and files are called."""
+"""The names of a testbed's namespaces and files."""
 
 from __future__ import annotations
 

@@ -117,7 +117,8 @@ class FabricNetwork:
     def down(self) -> Removed:
         """Take the testbed down: every process in it and of its run, namespaces, cables, record.
 
-        A process that keeps it, such as an experiment in another terminal, is ended first. Again is harmless.
+        A process that keeps it, such as an experiment in another terminal, is ended first.
+        A second call does nothing.
         """
         with _uninterrupted():
             if self._mininet is not None:

@@ -50,7 +50,7 @@ class FabricTopo(Topo):  # type: ignore[misc]
 
 
 class _NamespaceNode(Node):  # type: ignore[misc]
-    """A Mininet node in a named namespace, whose shell starts when somebody first needs it."""
+    """A Mininet node in a named namespace, whose shell starts when it is first needed."""
 
     isSetup = True  # noqa: N815  (Mininet's name; its own set-up needs ifconfig)
 
@@ -106,7 +106,7 @@ class _NamespaceNode(Node):  # type: ignore[misc]
         return super().cmd(*args, **kwargs)
 
     def config(self, **_params: Any) -> dict[str, Any]:
-        """Nothing: addresses are the transports' own business, and the links are configured."""
+        """Do nothing: transports set their addresses, and the links are configured."""
         return {}
 
     def cleanup(self) -> None:
@@ -140,7 +140,7 @@ class FabricSwitch(_NamespaceNode, Switch):  # type: ignore[misc]
     controlIntf = None  # noqa: N815
 
     def start(self, controllers: object) -> None:
-        """Nothing: see the class."""
+        """Do nothing: see the class."""
 
     def stop(self, deleteIntfs: bool = True) -> None:  # noqa: N803
         """End the switch's shell; the switch goes on."""

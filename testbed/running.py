@@ -38,4 +38,4 @@ class RunningFabric(Protocol):
         """What runs the switches: ``ebpf``, ``bmv2``, or empty for routers."""
 
     def down(self) -> None:
-        """Take everything down. Again is harmless."""
+        """Take everything down. A second call does nothing."""

@@ -54,9 +54,9 @@ class _PlacedFault(YamlModel):
     ratio: Annotated[float, Number(0, 1)] = Field(
         1.0, description="share of frames lost or corrupted, or of the rate that is left"
     )
-    delay_ns: AnyTime = Field(1_000_000, alias="delay", description="that a link gets on top (kind delay)")
+    delay_ns: AnyTime = Field(1_000_000, alias="delay", description="added to a link, each way (kind delay)")
     period_ns: Annotated[int, Time(10_000_000)] = Field(
-        10**9, alias="period", description="from one time down to the next (kind flap)"
+        10**9, alias="period", description="from the start of one time down to the next (kind flap)"
     )
     down_ns: AnyTime = Field(
         500_000_000, alias="down", description="how long it is down in each period (kind flap)"
@@ -91,7 +91,7 @@ class TimedFault(_PlacedFault):
     """Faults at given times of the measurement, once or again and again."""
 
     pick: Annotated[int, WholeNumber(0, 100_000)] = Field(
-        0, description="how many of the places, by seed, each time; 0: all"
+        0, description="how many of the places to draw each time, by seed; 0: all"
     )
     at_ns: AnyTime = Field(0, alias="at", description="after the measurement starts")
     duration_ns: AnyTime = Field(0, alias="duration", description="how long it stays; 0: to the end")
@@ -112,7 +112,7 @@ class TimedFault(_PlacedFault):
 
 
 class SequentialFaults(_PlacedFault):
-    """Faults one after another: the next one begins when all is well again."""
+    """Faults one after another: the next one begins when all paths are in use again."""
 
     trials: Annotated[int, WholeNumber(1, 100_000)] = Field(description="how many faults")
     hold_ns: Annotated[int, Time(1_000_000)] = Field(
@@ -134,19 +134,21 @@ class RandomFaults(YamlModel):
 
     kind: Literal["random"]
     every_ns: Annotated[int, Time(10**6)] = Field(
-        250_000_000, alias="every", description="from one fault to the next, in the mean"
+        250_000_000, alias="every", description="mean time from one fault to the next"
     )
     shortest_ns: Annotated[int, Time(10**6)] = Field(
-        20_000_000, alias="shortest", description="that a fault lasts at least"
+        20_000_000, alias="shortest", description="the shortest time that a fault lasts"
     )
     longest_ns: Annotated[int, Time(10**6)] = Field(
-        3 * 10**9, alias="longest", description="that a fault lasts at most"
+        3 * 10**9, alias="longest", description="the longest time that a fault lasts"
     )
-    at_once: Annotated[int, WholeNumber(1, 1000)] = Field(5, description="how many faults at most at a time")
+    at_once: Annotated[int, WholeNumber(1, 1000)] = Field(
+        5, description="how many faults are active at a time, at most"
+    )
     cut_off_ns: AnyTime = Field(
         300_000_000,
         alias="cut_off",
-        description="how long hosts may be without any whole path between them, at most",
+        description="how long two hosts may be without any working path, at most",
     )
 
     @model_validator(mode="after")

@@ -60,9 +60,9 @@ class Scenario(YamlModel):
 
     what: ClassVar[str] = "a scenario"
 
-    name: str = Field(description="of the scenario, and of its results' directory")
-    description: str = Field("", description="what it shows, in a line")
-    claim: str = Field("", description="the statement under test, in a line")
+    name: str = Field(description="name of the scenario, and of its results' directory")
+    description: str = Field("", description="what it shows, in one line")
+    claim: str = Field("", description="the statement under test, in one line")
     figure: str = Field("", description="the module of experiments.figures that judges the claim")
     topology: str | dict[str, Any] = Field(
         description="a shipped name, a file, or a whole topology (docs/topologies.md)"
@@ -71,7 +71,7 @@ class Scenario(YamlModel):
     entries: Annotated[dict[str, TransportEntry], BeforeValidator(_entries), Field(min_length=1)] = Field(
         default_factory=lambda: {"mrc": TransportEntry.model_validate({})},
         alias="transports",
-        description="names, or names with what differs (docs/transports.md)",
+        description="names, or names with the keys that differ (docs/transports.md)",
     )
     workload: Workload = Field(description="what is sent, by its `kind`; see below")
     faults: Annotated[tuple[FaultSpec, ...], BeforeValidator(_as_tuple)] = Field(
@@ -81,7 +81,7 @@ class Scenario(YamlModel):
         default_factory=lambda: Measure.model_validate({}), description="what is measured; see below"
     )
     repetitions: Annotated[int, WholeNumber(1, 10_000)] = Field(
-        3, description="of each transport, one after another on a fabric of its own"
+        3, description="runs of each transport, one after another, each on a fabric of its own"
     )
     warmup_ns: Annotated[int, Time()] = Field(
         500_000_000, alias="warmup", description="after the workload starts, before anything counts"
@@ -91,12 +91,14 @@ class Scenario(YamlModel):
         alias="limit",
         description="the longest that one repetition of rank processes may take (not spray and mesh)",
     )
-    seed: Annotated[int, WholeNumber(0)] = Field(1, description="of all that is random: places, paths, bytes")
+    seed: Annotated[int, WholeNumber(0)] = Field(
+        1, description="seed of all that is random: places, paths, bytes"
+    )
     propagation_ns: Annotated[int, Time(high=10**9)] = Field(
         0,
         alias="propagation",
-        description="what longer wires would add one way between any two NICs: "
-        "each holds back what it receives",
+        description="delay that longer wires would add one way between any two NICs: "
+        "each NIC delays what it receives",
     )
 
     @field_validator("topology")

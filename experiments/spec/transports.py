@@ -184,7 +184,9 @@ class TransportEntry(YamlModel):
     """What a scenario says about one transport: which one it uses, and what differs."""
 
     use: str = Field("", description="the transport's name, where it has another one here")
-    options: dict[str, Any] = Field(default_factory=dict, description="of the endpoints (docs/transports.md)")
+    options: dict[str, Any] = Field(
+        default_factory=dict, description="options of the endpoints (docs/transports.md)"
+    )
     routing: Literal["", "srv6", "ecmp", "frr"] = Field("", description="how the fabric forwards")
     detection_ns: Annotated[int, Time()] | None = Field(
         None,

@@ -40,9 +40,9 @@ Message = Annotated[int, Size(low=32, high=16 << 20)]
 Paced = Annotated[int, Rate(high=10**11)]
 
 Depth = Annotated[int, WholeNumber(1, 64), Field(description="messages in flight at most, of each flow")]
-_RATE = Field(0, alias="rate", description="of each flow's payload, paced; 0 bit/s: as fast as possible")
+_RATE = Field(0, alias="rate", description="rate of each flow's payload, paced; 0 bit/s: as fast as possible")
 _DURATION = Field(10**9, alias="duration", description="how long it sends, after the warm-up")
-_MESSAGE = Field(8192, description="of a message")
+_MESSAGE = Field(8192, description="size of a message")
 
 
 class _Flow(_Workload):
@@ -78,7 +78,7 @@ class Join(_Flow):
         10**9, alias="second_at", description="when it begins, after the start of the measurement"
     )
     second_rate_bps: Paced = Field(
-        0, alias="second_rate", description="of its payload, paced; 0 bit/s: as fast as possible"
+        0, alias="second_rate", description="rate of its payload, paced; 0 bit/s: as fast as possible"
     )
 
 
@@ -89,7 +89,7 @@ class RequestResponse(_Workload):
     src: Src = AUTO
     dst: Dst = AUTO
     message_bytes: Message = _MESSAGE
-    response_bytes: Message = Field(8192, description="of an answer")
+    response_bytes: Message = Field(8192, description="size of an answer")
     duration_ns: Duration = _DURATION
 
 
@@ -117,7 +117,7 @@ class Incast(_Workload):
         0, description="how many hosts send to it; 0: all that can"
     )
     victim: bool = Field(
-        False, description="one more flow, from a host that takes no part to the neighbour of dst"
+        False, description="adds a flow from a host outside the incast to a neighbour of dst"
     )
     message_bytes: Message = _MESSAGE
     rate_bps: Paced = _RATE
@@ -134,7 +134,7 @@ class _Job(_Workload):
     ranks_per_host: Annotated[int, WholeNumber(1, 64)] = Field(
         1, description="ranks that share a host and its NIC"
     )
-    dtype: Literal["float32", "int32"] = Field("float32", description="of the elements")
+    dtype: Literal["float32", "int32"] = Field("float32", description="type of the elements")
 
 
 _SIZE: dict[str, Any] = {
@@ -155,12 +155,16 @@ class _Collective(_Job):
         BeforeValidator(_as_list),
         Field(min_length=1),
         WithJsonSchema(_SIZES),
-    ] = Field((1 << 20,), alias="sizes", description="bytes of each rank's buffer, swept: a size or a list")
+    ] = Field(
+        (1 << 20,),
+        alias="sizes",
+        description="bytes of each rank's buffer: a size, or a list of sizes to sweep",
+    )
     iterations: Annotated[int, WholeNumber(1, 100_000)] = Field(
         5, description="operations of each size that count"
     )
     warmup_iterations: Annotated[int, WholeNumber(0, 1000)] = Field(
-        1, description="operations of each size before those"
+        1, description="operations of each size before those that count"
     )
 
 
@@ -192,7 +196,7 @@ class Training(_Job):
     compute_ns: Annotated[int, Time(high=3600 * 10**9)] = Field(
         5_000_000, alias="compute", description="how long each step computes before that"
     )
-    steps: Annotated[int, WholeNumber(1, 1_000_000)] = Field(50, description="how many")
+    steps: Annotated[int, WholeNumber(1, 1_000_000)] = Field(50, description="how many steps")
 
 
 class Spray(_Workload):
@@ -202,13 +206,17 @@ class Spray(_Workload):
     src: Src = AUTO
     dst: Dst = AUTO
     message_bytes: Annotated[int, Size(OVERHEAD_BYTES + 1, MAX_MESSAGE_BYTES)] = Field(
-        16384, description="of a message"
+        16384, description="size of a message"
     )
-    payload_bytes: Annotated[int, WholeNumber(256, 4096)] = Field(4096, description="of a packet at most")
+    payload_bytes: Annotated[int, WholeNumber(256, 4096)] = Field(
+        4096, description="payload of a packet, at most"
+    )
     burst: Annotated[int, WholeNumber(0, 64)] = Field(
         0, description="packets that the NIC sends at a time, at the rate's pace; 0: whole messages"
     )
-    rate_bps: Annotated[int, Rate(10**5, 10**11)] = Field(150_000_000, alias="rate", description="of payload")
+    rate_bps: Annotated[int, Rate(10**5, 10**11)] = Field(
+        150_000_000, alias="rate", description="rate of payload"
+    )
     busy: Annotated[float, Number(0, 1)] = Field(
         0.0,
         description="the warm-up lowers the rate until no endpoint uses a larger share of its CPU; 0: never",
@@ -237,12 +245,14 @@ class Mesh(_Workload):
     )
     qps: Annotated[int, WholeNumber(1, 64)] = Field(2, description="queue pairs of each pair of hosts")
     rate_bps: Annotated[int, Rate(10**5, 10**11)] = Field(
-        80_000_000, alias="rate", description="of payload, all streams together"
+        80_000_000, alias="rate", description="rate of payload, all streams together"
     )
     message_bytes: Annotated[int, Size(OVERHEAD_BYTES + 1, MAX_MESSAGE_BYTES)] = Field(
-        1 << 16, description="of a message at most; lengths run from 0"
+        1 << 16, description="size of a message, at most; sizes start at 0"
     )
-    payload_bytes: Annotated[int, WholeNumber(256, 4096)] = Field(4096, description="of a packet at most")
+    payload_bytes: Annotated[int, WholeNumber(256, 4096)] = Field(
+        4096, description="payload of a packet, at most"
+    )
     duration_ns: Annotated[int, Time(10**9, WEEK_NS)] = Field(
         60 * 10**9, alias="duration", description="how long it sends, after the warm-up"
     )

@@ -124,7 +124,7 @@ class Daemons:
             child.wait()
 
     def stop(self) -> None:
-        """End all daemons and remove their files. Again is harmless."""
+        """End all daemons and remove their files. A second call does nothing."""
         children = [child for daemons in self._running.values() for child in daemons.values()]
         self._running.clear()
         for child in children:

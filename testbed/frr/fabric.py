@@ -114,7 +114,7 @@ class FrrFabric:
         self.down()
 
     def down(self) -> None:
-        """Take everything down. Again is harmless."""
+        """Take everything down. A second call does nothing."""
         self._held.close()
 
     def converged(self, timeout_s: float = CONVERGENCE_S) -> None:

@@ -115,7 +115,7 @@ class RouterFaults:
         return self._fabric.link(*fault.where.split(":"))
 
     def close(self) -> None:
-        """Close descriptors; what is attached stays until its interface goes. Again is harmless."""
+        """Close descriptors; what is attached stays until its interface goes. A second call does nothing."""
         for control in self._sockets.values():
             control.close()
         while self._programs:

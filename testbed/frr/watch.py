@@ -48,7 +48,7 @@ class RouteWatch:
                 self.changes_ns.append(time.monotonic_ns())
 
     def close(self) -> None:
-        """Close the sockets. Again is harmless."""
+        """Close the sockets. A second call does nothing."""
         while self._sockets:
             self._sockets.pop().close()
 
