@@ -1,4 +1,4 @@
-"""Whether a switch's port keeps its link's rate, through the whole pipeline, and where the CPU ends it.
+"""Whether a switch's port keeps its link's rate through the whole pipeline, and where the CPU is the limit.
 
     python benchmarks/link_rate.py [--seconds 3] [--payload 4096] [--offer 1.2] [--rates 10,50,...] [--json]
 
@@ -11,7 +11,8 @@ kernel and the pipeline count them: header included, preamble, gap and checksum 
   by the interfaces' counters; `kernel alone` is the same without an entry in port_queue, so that the qdisc
   alone decides and drops the excess;
 * CPU: busy share of all CPUs, from /proc/stat, over the window;
-* the last row: the same senders flat out, and no qdisc on the port. No link can be faster than that here.
+* the last row: the same senders as fast as they can, and no qdisc on the port.
+  No link can be faster than that here.
 
 Ends with 1 if a rate that is at most half of what the senders can do is missed by more than 2 %.
 """

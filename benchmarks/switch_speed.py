@@ -2,14 +2,14 @@
 
     python benchmarks/switch_speed.py [--seconds 1] [--rounds 5] [--trips 2000]
 
-Needs root; what BMv2 is compared in, simple_switch_grpc on PATH. Each switch has a network namespace of its
-own, and they take turns, so that what else the machine does falls on all. Frames of 154 bytes with a segment
-list of three uSIDs, of which the switch takes one off. Methods:
+Needs root; the comparison with BMv2 needs simple_switch_grpc on PATH. Each switch has a network namespace
+of its own, and they take turns, so that other load on the machine affects all. Frames of 154 bytes with a
+segment list of three uSIDs, of which the switch takes one off. Methods:
 
 * loss-free packets/s: one process sends 64 frames a system call from one CPU, without a qdisc, for --seconds
-  a trial; counted is what came out behind the switch. As fast as it can, and where a frame was lost then,
-  the highest rate of a bisection in eight steps at which none was. Each round is one such figure. `most` is
-  what came out of the trial as fast as it can, with whatever was lost: BMv2's egress queues hold 64 packets,
+  a trial; what came out behind the switch is counted. The first trial is as fast as it can; if a frame was
+  lost, a bisection in eight steps finds the highest rate without loss. Each round is one such figure. `most`
+  is what came out of the first trial, losses or not: BMv2's egress queues hold 64 packets,
   so that on two busy CPUs it loses long before it is full.
 * added latency: one frame goes into the switch's one port, and the same process waits for it behind the
   other, --trips times a round: the median, less that of a bare veth pair in the same round.

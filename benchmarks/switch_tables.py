@@ -4,9 +4,9 @@
 
 Needs root. One switch in a network namespace of its own, with benchmarks/programs/tables.p4. Methods:
 
-* a frame: the time per frame of 64 bytes through the switch, from one CPU as fast as it goes, each with a
-  key drawn anew (16,384 different frames): exact and LPM with 10 and with --entries entries, ternary by its
-  masks. With 10 and with many takes turns in each round. Prefixes are /24 to three fifths, else /16 to /32.
+* a frame: the time per frame of 64 bytes through the switch, from one CPU as fast as it can, each with a
+  new random key (16,384 different frames): exact and LPM with 10 and with --entries entries, ternary by its
+  masks. 10 and many entries take turns in each round. Prefixes are /24 to three fifths, else /16 to /32.
 * writing: P4Runtime from a process of its own over the loopback, entries/s: 100 entries a Write, and one.
 * memory: the resident set of the server's process with all entries in it.
 """

@@ -5,7 +5,7 @@
 Times are wall clock around FabricNetwork.up and .down, in one process, nothing running in the switches:
 median and p90 of n trials. "namespaces" and "links" are the parts of "up"; "mininet" is making Mininet's
 objects over it. "first_mib" is by how much MemAvailable of /proc/meminfo fell as the topology came up the
-first time, once: the kernel's share and whatever else the machine did meanwhile. Later trials reuse what
+first time, once: the kernel's share, and the changes by other programs meanwhile. Later trials reuse what
 the kernel has not given back.
 """
 

@@ -28,7 +28,7 @@ class QueueCounters:
 
     ``high`` left in the high class, which trimmed ones do; ``refused`` had no room, not even trimmed.
     ``longest_wait_us`` is the longest that a frame had to wait there since the switch was programmed, as the
-    switch program reckons it; None where the target lets nobody read registers (BMv2).
+    switch program reckons it; None where registers cannot be read (BMv2).
     """
 
     high: Count

@@ -87,7 +87,7 @@ def _delete(name: str, names: Names, markers: Markers) -> bool:
     if name == names.fabric and markers.ours(name) and namespaces.exists(name):
         from testbed import links
 
-        # Now and all at once; else the kernel would do it later, while the next testbed comes up.
+        # Delete them now, all at once: the kernel would else do it while the next testbed comes up.
         with suppress(OSError):
             links.cut(name)
     return namespaces.delete(name, markers)

@@ -73,7 +73,7 @@ class LongWire:
     def close(self) -> tuple[int, int]:
         """Make it as long as it was; frames held are lost. Return CLOCK_MONOTONIC (ns) before and after.
 
-        Where somebody ended the process it has been so since an unknown moment after it began.
+        Where another program ended the process, this happened at an unknown moment after it began.
         """
         self._pipe(self._process.stdin).close()
         try:

@@ -128,7 +128,7 @@ class FabricNetwork:
             with state.locked(self.names):
                 found = state.read(self.names)
                 if found is not None and found.run_id != self.run_id:
-                    return Removed()  # ours is gone and somebody has brought up another since
+                    return Removed()  # ours is gone and another has been brought up since
                 removed = remove(self.names)
             for child in self._children:
                 with suppress(subprocess.TimeoutExpired):

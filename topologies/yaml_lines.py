@@ -1,7 +1,7 @@
 """YAML text to plain data and the line of each key, so that every error can name the line to mend.
 
-Input may come from anybody: its size, depth and aliases are bounded, and it holds plain values only
-(mappings with text keys, lists, text, numbers, true, false and null).
+Input may come from an untrusted source: its size, depth and aliases are bounded, and it holds plain values
+only (mappings with text keys, lists, text, numbers, true, false and null).
 """
 
 from __future__ import annotations

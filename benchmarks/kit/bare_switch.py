@@ -1,4 +1,4 @@
-"""One switch between veth pairs: on a target, or a BPF program by hand, with what came out counted."""
+"""One switch between veth pairs: on a target, or a BPF program written by hand; it counts what came out."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
     paced_sender.py FD CPU INTERVAL_NS [FRAME in hex]
 
 FD is an inherited packet socket, CPU the one to stay on (-1: any). An interval of 0 means as fast as it can.
-It waits in a busy loop, and catches up what it missed by at most 1 ms, so that it makes no burst of its own.
+It waits in a busy loop, and makes up for at most 1 ms of missed time, so that it sends no burst.
 Prints how many frames it sent when it gets SIGTERM.
 """
 

@@ -1,4 +1,4 @@
-"""How benchmarks print: one table style, figures with their n and spread, and the machine they are from."""
+"""How benchmarks print: one table style, figures with their n and spread, and the machine that made them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """One scale for all stamps: by how much CLOCK_REALTIME is ahead of CLOCK_MONOTONIC, and the error of that.
 
 A capture stamps in CLOCK_REALTIME, everything else in CLOCK_MONOTONIC. Linux steers both with the same
-rate, so their difference is constant unless somebody sets the clock; it is measured at the start and the
+rate, so their difference is constant unless the clock is set; it is measured at the start and the
 end of a run (and between, if the runner likes), interpolated linearly, and any change between two
 measurements counts as error.
 """
@@ -111,5 +111,5 @@ class ClockMap:
 
     @property
     def stepped(self) -> bool:
-        """True if somebody set the clock between two measurements."""
+        """True if the clock was set between two measurements."""
         return self.max_change_ns > STEP_NS

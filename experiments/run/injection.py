@@ -79,7 +79,7 @@ class Injector:
         )
 
     def add(self, record: FaultRecord) -> None:
-        """Add a fault that nobody asked for."""
+        """Add a fault that the scenario does not have."""
         self._made.append(record)
 
     def __len__(self) -> int:

@@ -20,7 +20,7 @@ class Field:
 
 @dataclass(frozen=True)
 class Varbit:
-    """A field of variable length, behind `offset` bits of its header; it has `size` bytes at most."""
+    """A field of variable length, `offset` bits into its header, of at most `size` bytes."""
 
     name: str
     offset: int
@@ -152,7 +152,7 @@ class DigestList:
 
 @dataclass(frozen=True)
 class FieldList:
-    """The fields that a clone keeps, or a frame that goes through the switch once more."""
+    """The fields that are preserved for a clone, or for a frame that enters the switch again."""
 
     name: str
     id: int
@@ -187,7 +187,7 @@ class Calculation:
 
 @dataclass(frozen=True)
 class Checksum:
-    """A checksum: a field that shall hold what a calculation yields, where its condition is true.
+    """A checksum: a field that must equal the result of a calculation where its condition is true.
 
     One to `verify` is looked at behind the parser and sets standard_metadata.checksum_error, one to `update`
     is written before the deparser.
@@ -212,7 +212,7 @@ class Bits:
 
 @dataclass(frozen=True)
 class ActionProfile:
-    """An action profile; one with a `selector` is an action selector, which hashes to choose a member."""
+    """An action profile; one with a `selector` is an action selector, which chooses a member by a hash."""
 
     name: str
     size: int

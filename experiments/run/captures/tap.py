@@ -36,7 +36,7 @@ from switches.ebpf.codegen.backend.asm import I8, I32, I64, PTR, Asm, Helper, co
 from switches.ebpf.codegen.backend.elf import section
 from switches.ebpf.codegen.backend.worker import compile_ir
 
-RING_BYTES = 64 << 20  # four seconds of 75,000 packets/s, should a busy machine let nobody carry them over
+RING_BYTES = 64 << 20  # four seconds of 75,000 packets/s, in case a busy machine delays the reader
 DRAIN_S = 0.1
 ETHERNET = 14
 # What is kept of a frame, at most: headers up to RETH and immediate, or a whole SACK, behind a segment list
