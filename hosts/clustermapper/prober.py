@@ -181,8 +181,8 @@ class Prober:
 
 def as_dict(event: MapperEvent) -> dict[str, Any]:
     """Return an event as a log entry, with ``event`` as the first key."""
-    hears = "deaf" if getattr(event, "deaf", False) else "hearing"
-    names = {Verdict: "verdict", Cleared: "cleared", Deaf: hears}
+    state = "deaf" if getattr(event, "deaf", False) else "hearing"
+    names = {Verdict: "verdict", Cleared: "cleared", Deaf: state}
     found = {"event": names[type(event)], **asdict(event)}
     found.pop("deaf", None)
     return found
