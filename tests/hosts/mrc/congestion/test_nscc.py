@@ -141,6 +141,15 @@ def test_ecn_with_delay_decreases_at_most_once_per_base_rtt():
     assert control.cwnd_bytes == 3_660
 
 
+def test_a_smaller_base_rtt_lets_decreases_follow_sooner():
+    control = nscc()
+    control.on_ack(0, 0, 5_000, True, 0)
+    for now in (1_000, 5_999, 6_000):
+        control.on_ack(now, 0, 30_000, True, 0)
+    # Delay 25 us: 1 - 0.8 * 15/25 = 0.52, twice.
+    assert control.cwnd_bytes == 2_704
+
+
 def test_one_decrease_goes_no_further_than_max_md_jump():
     control = nscc(max_md_jump=0.75)
     control.on_ack(1_000, 1000, 49_000, True, 0)
@@ -270,8 +279,21 @@ def test_quick_adapt_drops_what_was_gathered():
     assert control.cwnd_bytes == 9_100, "eta, of the period that began at 10 us"
     control.on_ack(21_000, 7_000, 14_000, False, 17_000)  # gathers 0.5 * 7000 * 6000
     control.on_ack(22_000, 2_000, 15_000, True, 15_000)  # a mark that is ignored
-    control.on_ack(30_000, 0, 14_000, False, 15_000)
-    assert control.cwnd_bytes == 9_200
+    control.on_ack(23_000, 1_500, 14_000, False, 13_500)
+    assert control.cwnd_bytes == 9_100, "1500 bytes since, not 10,500"
+    control.on_ack(30_000, 0, 14_000, False, 13_500)
+    # 0.5 * 1500 * 6000 / 9100 = 494.5, and eta.
+    assert control.cwnd_bytes == 9_694
+
+
+@pytest.mark.parametrize(("acked", "cwnd"), [(20_000, 149_000), (10_000, 10_000)])
+def test_gate_and_period_of_quick_adapt_follow_the_base_rtt(acked, cwnd):
+    control = Nscc(NsccConfig(base_rtt_ns=100_000, link_bps=16_000_000_000), MTU, trim=True)
+    control.on_ack(0, 0, 50_000, True, 0)
+    # 3 B per ns: 150,000 B at 50 us. The gate is an eighth, 18,750 B, the period 50 + 75 us.
+    control.on_ack(100_000, acked, None, False, 0)
+    control.on_trim(125_000, 1_000, 0)
+    assert control.cwnd_bytes == cwnd
 
 
 def test_without_trims_or_delay_a_period_begins_anew():
