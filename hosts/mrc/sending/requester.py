@@ -237,6 +237,7 @@ class Requester:
 
     def _retransmit(self, now_ns: int, lost: SentPacket, ev: Ev, out: list[Frame]) -> None:
         psn, old = lost.psn, lost.ev
+        lost.previous = None  # Two transmissions are enough; without end, they would be a chain without end.
         packet = SentPacket(psn, now_ns, ev, lost.request, lost.offset, lost.length, lost.tries + 1, lost)
         self._send(now_ns, packet, _RTX_BIT | _ACK_BIT, self._tc_retx, out)
         self.packets_retransmitted += 1

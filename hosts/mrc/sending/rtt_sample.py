@@ -7,12 +7,12 @@ from hosts.mrc.wire import timestamp
 
 
 def by_stamp(now_ns: int, packet: SentPacket, stamp: int) -> int | None:
-    """Return the RTT of the transmission whose timestamp was echoed, ns; None where it is none of these."""
-    sent: SentPacket | None = packet
-    while sent is not None:
-        if timestamp(sent.sent_ns) == stamp:
-            return now_ns - sent.sent_ns
-        sent = sent.previous
+    """Return the RTT of the transmission whose timestamp was echoed, ns; None where it is neither of two."""
+    previous = packet.previous
+    if timestamp(packet.sent_ns) == stamp:
+        return now_ns - packet.sent_ns
+    if previous is not None and timestamp(previous.sent_ns) == stamp:
+        return now_ns - previous.sent_ns
     return None
 
 

@@ -42,7 +42,7 @@ class SentPacket:
         self.tries = tries
         """Transmissions before this one."""
         self.previous = previous
-        """The transmission before this one."""
+        """The transmission before this one; it has none itself."""
 
 
 class Scoreboard:
