@@ -87,7 +87,7 @@ def test_a_packet_that_is_sent_again_and_again_remembers_two_transmissions():
     requester = sim.ends[0].qps[sim.qpns[0]].requester
     sent = []
     for now in range(1_000, 4_000, 1_000):
-        assert sim.ends[0].frames_to_send(now)
+        assert requester.emit_frames(now, [], 8, None) == 1
         (packet,) = requester.board.in_flight()
         sent.append(packet)
         requester.board.on_lost(packet)
