@@ -1,8 +1,8 @@
 """MRC's options as experiments give them: a mapping in JSON's types.
 
-``nscc`` is a mapping inside it. Two of NSCC's parameters describe the network and come from the topology
-unless they are given: the NIC's rate, and the RTT of the idle network, which ``hosts.nic.base_rtt`` measures
-once a queue pair is connected.
+``nscc`` is a mapping inside it. Three of NSCC's parameters describe the network and come from the
+topology unless they are given: the NIC's rate, the time that a byte takes over all links of a path, and the
+RTT of the idle network, which ``hosts.nic.base_rtt`` measures once a queue pair is connected.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ def mrc_config(fabric: Fabric, host: str, options: Mapping[str, Any]) -> MrcConf
         **{
             "link_bps": link_bps(fabric, host),
             "base_rtt_ns": estimated_base_rtt_ns(fabric, host, mtu_bytes),
+            "byte_ns": path_byte_ns(fabric, host),
             **given,
         }
     )
@@ -54,6 +55,14 @@ def wire_time_ns(fabric: Fabric, src: str, dst: str, payload_bytes: int) -> int:
     return max(
         sum(bits * 10**9 // fabric.link(*name.split(":")).profile.rate_bps for name in path.links)
         for path in fabric.paths(src, dst)
+    )
+
+
+def path_byte_ns(fabric: Fabric, host: str) -> float:
+    """Return the serialisation time of a byte over all links of a path, ns: the longest path's."""
+    full = 1_000_000 - FRAME_OVERHEAD_BYTES
+    return max(
+        wire_time_ns(fabric, host, peer.name, full) / 1_000_000 for peer in fabric.hosts if peer.name != host
     )
 
 

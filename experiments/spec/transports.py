@@ -78,13 +78,10 @@ LONG_WIRES: Mapping[str, Any] = {
     "ack_timeout_exponent": 19,
     "initial_rtt_ns": 170_000_000,
     "port_bps": 6_250_000,
-    "nscc": {"disable_qa": True},
     "tail_probe_max_ns": 800_000_000,
     "endpoint_timeout_ns": 400_000_000,
 }
-"""For a round trip of 160 ms on NICs of 4 times 6.25 Mbit/s: some 120 packets, as on 400 Gbit/s with 10 us.
-Without quick adapt, which sets the window to what a round trip delivered: of a rank that waits for its
-neighbours that says nothing about the network, and every loss would have it begin with one packet."""
+"""For a round trip of 160 ms on NICs of 4 times 6.25 Mbit/s: 120 packets, as on 400 Gbit/s with 10 us."""
 
 LONG_WINDOW: Mapping[str, Any] = {"window_bytes": 136 * 4096, "timeout_exponent": 20}
 """A tenth more than that product. The timeout, 4.3 s, is 26 such round trips; 4 ms, short for a NIC, are 400

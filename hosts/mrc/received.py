@@ -19,13 +19,15 @@ from hosts.mrc.wire import (
     SETH_STRUCT,
     Opcode,
 )
-from hosts.rdma.headers import BTH_LEN, BTH_OFFSET, ICRC_LEN, IMM_LEN, IMM_STRUCT
+from hosts.rdma.headers import BTH_LEN, BTH_OFFSET, ICRC_LEN, IMM_LEN, IMM_STRUCT, UDP_OFFSET
 from hosts.rdma.psn import PSN_MASK
 
 _DATA_END: Final = BTH_OFFSET + DATA_STRUCT.size
 _DATA_TS_END: Final = BTH_OFFSET + DATA_TS_STRUCT.size
 _SACK_START: Final = BTH_OFFSET + BTH_LEN
 _SACK_END: Final = _SACK_START + SETH_STRUCT.size
+_NOMINAL: Final = ICRC_LEN - UDP_OFFSET + 40
+"""Nominal size of a packet less where its ICRC begins in the frame."""
 _TIMESTAMP_BIT: Final = BTH_TIMESTAMP << 24
 _LAST_IMM: Final = int(Opcode.WRITE_LAST_IMM)
 _ONLY_IMM: Final = int(Opcode.WRITE_ONLY_IMM)
@@ -47,6 +49,7 @@ class DataPacket:
         "qpn",
         "rkey",
         "rqmsn",
+        "size",
         "timestamp",
     )
 
@@ -64,6 +67,7 @@ class DataPacket:
         imm: int | None,
         payload: memoryview,
         length: int,
+        size: int,
     ) -> None:
         self.opcode = opcode
         self.qpn = qpn
@@ -80,6 +84,8 @@ class DataPacket:
         self.payload = payload
         self.length = length
         """Of the payload, without padding."""
+        self.size = size
+        """Nominal size, which congestion control counts: UDP length + 40 [SPEC §8.3.1]."""
 
 
 def read_data(view: memoryview, timestamps: bool) -> DataPacket | None:
@@ -90,23 +96,24 @@ def read_data(view: memoryview, timestamps: bool) -> DataPacket | None:
     end = len(view) - ICRC_LEN
     if end < _DATA_END:
         return None
+    size = end + _NOMINAL
     timestamp = 0
     start = _DATA_END
     fields: tuple[int, ...]
     if not timestamps or end < _DATA_TS_END:
         fields = DATA_STRUCT.unpack_from(view, BTH_OFFSET)
-        opcode, second, _, qpn, last, rqmsn, msn, va, rkey, size = fields
+        opcode, second, _, qpn, last, rqmsn, msn, va, rkey, total = fields
         timestamps = last & _TIMESTAMP_BIT != 0
         if timestamps and end < _DATA_TS_END:
             return None
     if timestamps:
         fields = DATA_TS_STRUCT.unpack_from(view, BTH_OFFSET)
-        opcode, second, _, qpn, last, rqmsn, msn, timestamp, _, va, rkey, size = fields
+        opcode, second, _, qpn, last, rqmsn, msn, timestamp, _, va, rkey, total = fields
         if last & _TIMESTAMP_BIT:
             start = _DATA_TS_END
         else:
             fields = DATA_STRUCT.unpack_from(view, BTH_OFFSET)
-            opcode, second, _, qpn, last, rqmsn, msn, va, rkey, size = fields
+            opcode, second, _, qpn, last, rqmsn, msn, va, rkey, total = fields
             timestamp = 0
     imm: int | None = None
     if opcode in (_LAST_IMM, _ONLY_IMM):
@@ -117,8 +124,21 @@ def read_data(view: memoryview, timestamps: bool) -> DataPacket | None:
     end -= second >> 4 & 3
     if end < start:
         return None
+    length = end - start
     return DataPacket(
-        opcode, qpn & 0xFFFFFF, last, rqmsn, msn, timestamp, va, rkey, size, imm, view[start:end], end - start
+        opcode,
+        qpn & 0xFFFFFF,
+        last,
+        rqmsn,
+        msn,
+        timestamp,
+        va,
+        rkey,
+        total,
+        imm,
+        view[start:end],
+        length,
+        size,
     )
 
 

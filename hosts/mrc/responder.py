@@ -107,6 +107,8 @@ class Responder:
         self._immediates: dict[int, tuple[int, int, int]] = {}
         self._messages = None if config.imm_waits_for_earlier else Messages()
         self.bytes_placed = self.packets_placed = self.duplicates = self.out_of_window = 0
+        self._rcvd_bytes = 0
+        """Nominal sizes of all packets placed."""
         self.ce_received = self.trims_received = self.sacks_sent = self.nacks_sent = self.malformed = 0
 
     def connect(self, connection: Connection, evs: EvSet) -> None:
@@ -160,6 +162,7 @@ class Responder:
             region.view[at : at + length] = packet.payload
             self.bytes_placed += length
         self.packets_placed += 1
+        self._rcvd_bytes += packet.size
         bitmap.add(psn)
         if self._messages is not None:
             for value, size, number in self._messages.add(packet, single):
@@ -349,5 +352,5 @@ class Responder:
             bits,
             stamp,
             bitmap.out_of_order & 0x7FFF,
-            (self.bytes_placed + 255 >> 8) & 0xFFFFFF | self.penalty << 24 | self.restore << 31,
+            (self._rcvd_bytes + 255 >> 8) & 0xFFFFFF | self.penalty << 24 | self.restore << 31,
         )

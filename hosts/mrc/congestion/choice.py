@@ -2,42 +2,47 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from hosts.mrc.config import MrcConfig
 from hosts.mrc.congestion.control import CongestionControl, FixedWindow
 from hosts.mrc.congestion.nscc import Nscc
 from hosts.mrc.congestion.rate_cap import RateCap
+from hosts.mrc.wire import METH_LEN, TSETH_LEN
+from hosts.rdma.headers import BTH_LEN, ICRC_LEN, RETH_LEN, UDP_LEN
+
+NOMINAL_OVERHEAD_BYTES: Final = UDP_LEN + BTH_LEN + METH_LEN + RETH_LEN + ICRC_LEN + 40
+"""UDP length + 40 [SPEC §8.3.1] less the payload, for a packet without TSETH. Immediate data and padding of a
+message's last packet, 7 bytes at most, are left out."""
 
 
 class NsccControl(CongestionControl):
     """`nscc.Nscc` as a controller: adds the account of what is in flight."""
 
     shared = True
-    overhead_bytes = 84
-    """UDP length + 40 [SPEC §8.3.1] less the payload: UDP 8, BTH 12, METH 4, RETH 16, ICRC 4, and 40."""
 
-    def __init__(self, nscc: Nscc) -> None:
+    def __init__(self, nscc: Nscc, overhead_bytes: int = NOMINAL_OVERHEAD_BYTES) -> None:
         super().__init__(nscc.cwnd_bytes)
         self.nscc = nscc
+        self.overhead_bytes = overhead_bytes
+        self.byte_ns = nscc.config.byte_ns
 
     def on_ack(self, now_ns: int, acked_bytes: int, rtt_ns: int | None, ecn: bool) -> None:
-        """Let the quadrants decide."""
+        """Let the receiver and the quadrants decide."""
         self.inflight_bytes -= acked_bytes
-        self.nscc.on_ack(now_ns, acked_bytes, rtt_ns, ecn, self.inflight_bytes)
+        self.nscc.on_ack(now_ns, acked_bytes, rtt_ns, ecn, self.inflight_bytes, self.penalty, self.restore)
         self.cwnd_bytes = self.nscc.cwnd_bytes
 
     def on_trim(self, now_ns: int, lost_bytes: int, last_hop: bool) -> None:
-        """Trims lower the window wherever they happen; the EV is another matter."""
-        self.on_loss(now_ns, lost_bytes)
+        """Lower the window, wherever the packet was trimmed; the EV is another matter."""
+        self.inflight_bytes -= lost_bytes
+        self.nscc.on_trim(now_ns, lost_bytes, self.inflight_bytes)
+        self.cwnd_bytes = self.nscc.cwnd_bytes
 
     def on_loss(self, now_ns: int, lost_bytes: int) -> None:
         """Lower the window by what was lost."""
         self.inflight_bytes -= lost_bytes
-        self.nscc.on_loss(now_ns, lost_bytes, self.inflight_bytes)
-        self.cwnd_bytes = self.nscc.cwnd_bytes
-
-    def on_receiver(self, now_ns: int, penalty: int, restore: bool, rcvd_bytes: int) -> None:
-        """Obey the receiver."""
-        self.nscc.on_receiver(penalty, restore, rcvd_bytes)
+        self.nscc.on_inferred_loss(lost_bytes)
         self.cwnd_bytes = self.nscc.cwnd_bytes
 
     def calibrate(self, base_rtt_ns: int) -> None:
@@ -50,7 +55,7 @@ def make_controller(config: MrcConfig) -> CongestionControl:
     """Return the controller that `config.congestion` names."""
     if config.congestion == "nscc":
         nscc = Nscc(config.nscc, config.mtu_bytes, trim=config.trim, queue_ns=config.queue_time_ns())
-        return NsccControl(nscc)
+        return NsccControl(nscc, NOMINAL_OVERHEAD_BYTES + (TSETH_LEN if config.timestamps else 0))
     if config.congestion == "rate":
         return RateCap(config.cwnd_bytes, config.rate_bps, config.rate_burst_bytes, config.rate_quantum_bytes)
     return FixedWindow(config.cwnd_bytes)

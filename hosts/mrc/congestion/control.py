@@ -29,12 +29,18 @@ class CongestionControl:
     """Time alone can make the budget positive; `next_send_ns` says when."""
     overhead_bytes = 0
     """What a packet counts beyond its payload."""
+    byte_ns = 0.0
+    """What the RTT of a packet shorter than a full one lacks, ns for each byte."""
 
     def __init__(self, cwnd_bytes: int) -> None:
         self.cwnd_bytes = cwnd_bytes
         """Bytes that may be in flight."""
         self.inflight_bytes = 0
         """Bytes in flight, over all queue pairs governed."""
+        self.penalty = 0
+        """rcv_cwnd_pen of the newest CC_STATE, 128ths: how much smaller the receiver wants the window."""
+        self.restore = False
+        """restore_cwnd of the newest CC_STATE: the window before the penalty may come back."""
 
     def budget_bytes(self, now_ns: int) -> int:
         """Return what may be sent now: while it is positive a packet may start [SPEC §8: cwnd > inflight]."""
@@ -53,7 +59,10 @@ class CongestionControl:
         self.inflight_bytes += size
 
     def on_ack(self, now_ns: int, acked_bytes: int, rtt_ns: int | None, ecn: bool) -> None:
-        """Take `acked_bytes` out of flight, by a SACK; `rtt_ns` is None where it would be ambiguous."""
+        """Take `acked_bytes` out of flight, by a SACK; `rtt_ns` is None where it would be ambiguous.
+
+        `penalty` and `restore` are those of this SACK by then.
+        """
         self.inflight_bytes -= acked_bytes
 
     def on_trim(self, now_ns: int, lost_bytes: int, last_hop: bool) -> None:
@@ -68,8 +77,10 @@ class CongestionControl:
         """Packets left flight for reasons that say nothing about congestion."""
         self.inflight_bytes -= size
 
-    def on_receiver(self, now_ns: int, penalty: int, restore: bool, rcvd_bytes: int) -> None:
-        """CC_STATE of a SACK: the receiver wants the window smaller by penalty/128 of `rcvd_bytes`."""
+    def on_receiver(self, now_ns: int, penalty: int, restore: bool) -> None:
+        """Note another rcv_cwnd_pen or restore_cwnd, for the SACK at hand and those that follow."""
+        self.penalty = penalty
+        self.restore = restore
 
     def calibrate(self, base_rtt_ns: int) -> None:
         """Take the measured RTT of the idle network, for controls that infer queues from delay."""

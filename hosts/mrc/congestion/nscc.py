@@ -1,18 +1,25 @@
-"""NSCC, the window-based congestion control of MRC ("uet-1.0-nscc" [API], SPEC §8, UEC §3.6).
+"""NSCC, the window-based congestion control of MRC ("uet-1.0-nscc" [API], UEC 1.0.3 §3.6.13, SPEC §8).
 
-Every acknowledgement falls into one of four quadrants [SPEC Table 8-1]; delay is the RTT less the base RTT:
+Each acknowledgement falls into one of four quadrants [SPEC Table 8-1]; delay is the RTT less the base RTT:
 
                   delay < target           delay >= target
     no ECN        proportional increase    fair increase
     ECN           nothing                  multiplicative decrease
 
-ECN without delay means that some path is congested and others are not: spraying mends that, so the window
-stays. Increases are gathered and applied ("fulfilled") every `adjust_bytes_threshold` or
-`adjust_period_ns`; a decrease comes at most once per base RTT. After a loss, or when delay is out of all
-proportion, quick adapt sets the window to what was really delivered during the last RTT.
+ECN without delay means that some paths are congested and others are not: spraying mends that, so the window
+stays. Increases are gathered and take effect ("fulfilled") after every `adjust_bytes_threshold` bytes and
+every `adjust_period_ns`; a decrease comes at most once per base RTT.
 
-The arithmetic is plain, with every constant a knob, so that a step can be checked with pencil and paper.
-Production values of MRC are unknown; defaults are UEC's.
+An inferred (silent) loss costs its size and nothing more: a path failed, which says nothing about congestion.
+A trimmed packet says that a queue was full: it may call for *quick adapt*, which sets the window to what was
+acknowledged during the last period of base RTT + target. Where switches do not trim, a delay above
+`qa_threshold_ns` may call for it too.
+
+A receiver that cannot keep up sends a penalty with its SACKs (`rcv_cwnd_pen`). It takes a part of what is
+acknowledged off the window, and no quadrant increases the window as long as it lasts.
+
+All sizes are nominal [SPEC §8.3.1]: UDP length + 40 for each packet. Production values of MRC are unknown;
+the defaults are UEC's.
 """
 
 from __future__ import annotations
@@ -21,8 +28,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 _REFERENCE_BDP_BYTES: Final = 150_000
-"""100 Gbit/s times 12 us: the network UEC's constants were chosen for."""
+"""100 Gbit/s times 12 us: the network that UEC's constants were chosen for."""
 _REFERENCE_RTT_NS: Final = 12_000
+NEVER_NS: Final = 1 << 62
+"""A delay that no packet has: it puts quick adapt by delay out of reach."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +39,13 @@ class NsccConfig:
     """The knobs of [API]. 0 means derived, as each says; `resolve` puts the derived values in."""
 
     base_rtt_ns: int = 50_000
-    """RTT of an idle network, ns. Of the emulated lab, not of a data centre's 5-10 us."""
+    """RTT of a full packet in an idle network, ns: what the base RTT is before the first smaller sample."""
     link_bps: int = 1_000_000_000
     """What the NIC can send towards one destination, all planes together, bit/s."""
+    byte_ns: float = 0.0
+    """Serialisation time of a byte over all links of a path, ns: by this times the bytes that it lacks, the
+    RTT of a packet shorter than a full one is too small. 0 where links are so fast that it does not matter.
+    """
     target_delay_ns: int = 0
     """Queueing delay aimed at; 0: 0.75 base RTT where switches trim, else one base RTT [UEC]."""
     max_cwnd_bytes: int = 0
@@ -44,11 +57,11 @@ class NsccConfig:
     """Gain of the fair increase, bytes; 0: 5 * MTU * a."""
     fi_scale: float = 0.0
     """Gain of the fast increase, as a part of the bytes acknowledged; 0: 0.25 * a. Fast increase is for idle
-    networks: once a whole window was acknowledged without any delay, until delay shows."""
+    networks: it starts once a whole window was acknowledged without any delay, and ends when delay shows."""
     fast_delay_ns: int = 1_000
     """Delay below this counts as none at all."""
     eta: float = 0.0
-    """Bytes added in every adjustment period, so that nobody starves; 0: 0.15 * MTU * a."""
+    """Bytes added in every adjustment period, so that no flow starves; 0: 0.15 * MTU * a."""
     gamma: float = 0.8
     """Strength of the multiplicative decrease."""
     max_md_jump: float = 0.5
@@ -56,29 +69,31 @@ class NsccConfig:
     delay_weight: float = 0.0125
     """Weight of a new sample in the average delay, which decides how far a decrease goes."""
     adjust_bytes_threshold: int = 0
-    """Acknowledged bytes after which gathered increases take effect; 0: 8 * MTU."""
+    """More acknowledged bytes than this let gathered increases take effect; 0: 8 * MTU."""
     adjust_period_ns: int = 0
-    """Time after which they do at the latest; 0: one base RTT."""
+    """Time after which they do in any case; 0: one base RTT."""
     disable_qa: bool = False
     """Never quick adapt."""
     qa_gate: int = 3
-    """Quick adapt only while less than max_cwnd / 2^gate was delivered in its period."""
+    """Quick adapt only while less than max_cwnd / 2^gate was acknowledged in its period."""
     qa_threshold_ns: int = 0
-    """Delay that calls for quick adapt without any loss; 0: 4 * target, or what a full queue takes where that
-    is known and longer."""
+    """Delay that calls for quick adapt without a trim; 0: none where switches trim, else 4 * target, which is
+    (drop threshold / BDP - 1) base RTTs with the 5 BDPs of UEC's switches."""
 
     def __post_init__(self) -> None:
         if self.base_rtt_ns < 1 or self.link_bps < 1:
             raise ValueError("nscc: base_rtt_ns and link_bps must be positive")
         if not (self.gamma >= 0 and 0 < self.max_md_jump <= 1 and 0 < self.delay_weight <= 1):
             raise ValueError("nscc: max_md_jump and delay_weight must be in (0, 1], gamma not negative")
+        if self.byte_ns < 0:
+            raise ValueError(f"nscc: byte_ns must not be negative, but {self.byte_ns}")
 
     def resolve(self, mtu_bytes: int, *, trim: bool, queue_ns: int = 0) -> NsccConfig:
         """Return the same knobs with every derived value put in.
 
-        `queue_ns` is the delay of a full queue; 0: unknown. Quick adapt is for delay out of all proportion,
-        and UEC's queues, which trim at 1.5 base RTTs, never get as far as 4 targets. Deeper ones do, and then
-        delay alone would call for it again and again: who is slow just then would be kept slow.
+        `queue_ns` is the delay of a full queue where that is known, else 0. Slow links have queues of more
+        than 5 BDPs, and without trimming their delay alone must not call for quick adapt: it would keep a
+        sender slow that is slow just then.
         """
         bdp = self.link_bps * self.base_rtt_ns / 8e9
         a = bdp / _REFERENCE_BDP_BYTES
@@ -87,15 +102,19 @@ class NsccConfig:
         return replace(
             self,
             target_delay_ns=target,
-            max_cwnd_bytes=self.max_cwnd_bytes or max(int(1.5 * bdp), 8 * mtu_bytes),
+            max_cwnd_bytes=self.max_cwnd_bytes or self.max_window(self.base_rtt_ns, mtu_bytes),
             alpha=self.alpha or 4 * a * b * mtu_bytes / target,
             fi=self.fi or 5 * mtu_bytes * a,
             fi_scale=self.fi_scale or 0.25 * a,
             eta=self.eta or 0.15 * mtu_bytes * a,
             adjust_bytes_threshold=self.adjust_bytes_threshold or 8 * mtu_bytes,
             adjust_period_ns=self.adjust_period_ns or self.base_rtt_ns,
-            qa_threshold_ns=self.qa_threshold_ns or max(4 * target, queue_ns),
+            qa_threshold_ns=self.qa_threshold_ns or (NEVER_NS if trim else max(4 * target, queue_ns)),
         )
+
+    def max_window(self, base_rtt_ns: int, mtu_bytes: int) -> int:
+        """Return the largest window at a base RTT, bytes: 1.5 BDPs, eight packets at least."""
+        return max(int(1.5 * self.link_bps * base_rtt_ns / 8e9), 8 * mtu_bytes)
 
 
 class Nscc:
@@ -105,135 +124,191 @@ class Nscc:
         self._given = config
         self._trim = trim
         self._queue_ns = queue_ns
-        self.config = config.resolve(mtu_bytes, trim=trim, queue_ns=queue_ns)
         self._min_cwnd = mtu_bytes
-        self._cwnd = float(self.config.max_cwnd_bytes)
+        self._start(config)
         self.average_delay_ns = 0.0
         self._increase = 0.0
         """Gathered increases, bytes times bytes: divided by the window when they take effect."""
-        self._since_adjust = 0
-        """Bytes acknowledged since the last adjustment."""
-        self._adjusted_ns: int | None = None
-        self._eta_ns = 0
+        self._received = 0
+        """Bytes acknowledged since increases took effect."""
+        self._period_ns: int | None = None
+        """When the present adjustment period began."""
         self._decreased_ns: int | None = None
-        self._achieved = 0
-        """Bytes acknowledged in this period of quick adapt."""
-        self._qa_end_ns: int | None = None
-        self._qa_wanted = False
-        self._ignore_bytes = 0
-        """What was in flight at the last quick adapt: its marks belong to the old window."""
         self._idle_bytes = 0
         """Bytes acknowledged in a row without any delay."""
-        self._penalty = 0
-        """Bytes the receiver took off and may give back."""
+        self._fast = False
+        """The fast increase goes on."""
+        self._achieved = 0
+        """Bytes acknowledged in this period of quick adapt."""
+        self._qa_end_ns = 0
+        """When that period ends; 0: it has not begun."""
+        self._trigger_qa = False
+        """A packet was trimmed since the last quick adapt."""
+        self._bytes_to_ignore = 0
+        """What was in flight at the last quick adapt: its marks and trims belong to the window before."""
+        self._bytes_ignored = 0
+        """Bytes acknowledged or lost since then."""
+        self._saved_cwnd = 0.0
+        """The window before the receiver's penalty; 0: there is none to restore."""
+
+    def _start(self, config: NsccConfig) -> None:
+        self.config = config.resolve(self._min_cwnd, trim=self._trim, queue_ns=self._queue_ns)
+        self.base_rtt_ns = config.base_rtt_ns
+        """The smallest RTT known, ns; `config` has the one to begin with."""
+        self._max_cwnd = self.config.max_cwnd_bytes
+        self._cwnd = float(self._max_cwnd)
 
     @property
     def cwnd_bytes(self) -> int:
         """The window, whole bytes."""
         return int(self._cwnd)
 
+    @property
+    def max_cwnd_bytes(self) -> int:
+        """The largest window at the present base RTT."""
+        return self._max_cwnd
+
     def calibrate(self, base_rtt_ns: int) -> None:
         """Take another base RTT, a measured one, and all that is derived from it; the window begins anew."""
-        self._given = replace(self._given, base_rtt_ns=base_rtt_ns)
-        self.config = self._given.resolve(self._min_cwnd, trim=self._trim, queue_ns=self._queue_ns)
-        self._cwnd = float(self.config.max_cwnd_bytes)
+        self._start(replace(self._given, base_rtt_ns=base_rtt_ns))
 
     def _set(self, cwnd: float) -> None:
-        self._cwnd = min(max(cwnd, float(self._min_cwnd)), float(self.config.max_cwnd_bytes))
+        self._cwnd = min(max(cwnd, float(self._min_cwnd)), float(self._max_cwnd))
 
-    def on_ack(self, now_ns: int, acked_bytes: int, rtt_ns: int | None, ecn: bool, inflight: int) -> None:
-        """Take in an acknowledgement of `acked_bytes`; `rtt_ns` is None where it is ambiguous."""
-        c = self.config
+    def on_ack(
+        self,
+        now_ns: int,
+        acked_bytes: int,
+        rtt_ns: int | None,
+        ecn: bool,
+        inflight: int,
+        penalty: int = 0,
+        restore: bool = False,
+    ) -> None:
+        """Take in an acknowledgement of `acked_bytes`; `rtt_ns` is None where the sample is not valid.
+
+        `inflight` is what remains in flight after it, bytes, and may be negative. `penalty` and `restore` are
+        rcv_cwnd_pen and restore_cwnd of its CC_STATE.
+        """
+        self._received += acked_bytes
         self._achieved += acked_bytes
-        self._since_adjust += acked_bytes
-        if self._adjusted_ns is None:
-            self._adjusted_ns = self._eta_ns = now_ns
-        ignored = self._ignore_bytes > 0
-        self._ignore_bytes = max(0, self._ignore_bytes - acked_bytes)
-        if rtt_ns is None:
+        self._bytes_ignored += acked_bytes
+        if self._period_ns is None:
+            self._period_ns = now_ns
+        if penalty:
+            self._penalise(penalty, acked_bytes, inflight)
+        elif restore and self._saved_cwnd:
+            self._set(self._saved_cwnd)
+            self._saved_cwnd = 0.0
+        if rtt_ns is None or rtt_ns < 1:
             return
-        delay = max(0, rtt_ns - c.base_rtt_ns)
-        self.average_delay_ns += c.delay_weight * (delay - self.average_delay_ns)
-        if ecn and delay < c.target_delay_ns:
+        if rtt_ns < self.base_rtt_ns:
+            self._lower_base_rtt(rtt_ns)
+        c = self.config
+        delay = rtt_ns - self.base_rtt_ns
+        self._average(delay)
+        if self._quick_adapt(now_ns, False, ecn, delay, inflight):
             return
-        if self._quick_adapt(now_ns, delay >= c.qa_threshold_ns, inflight):
-            return
-        if ecn:
-            if not ignored:
-                self._decrease(now_ns)
-        elif delay >= c.target_delay_ns:
+        if delay >= c.fast_delay_ns:
             self._idle_bytes = 0
-            self._increase += c.fi * acked_bytes
-        elif not self._fast_increase(acked_bytes, delay):
-            self._increase += c.alpha * acked_bytes * (c.target_delay_ns - delay)
-        due = now_ns - self._adjusted_ns >= c.adjust_period_ns
-        if due or self._since_adjust >= c.adjust_bytes_threshold:
-            self._fulfil(now_ns)
+            self._fast = False
+        if ecn:
+            if delay >= c.target_delay_ns:
+                self._decrease(now_ns)
+        elif not penalty:
+            if delay >= c.target_delay_ns:
+                self._increase += c.fi * acked_bytes
+            elif not self._fast_increase(acked_bytes, delay):
+                self._increase += c.alpha * acked_bytes * (c.target_delay_ns - delay)
+        period_over = now_ns - self._period_ns >= c.adjust_period_ns
+        if period_over or self._received > c.adjust_bytes_threshold:
+            self._fulfil(now_ns, period_over)
+
+    def on_inferred_loss(self, lost_bytes: int) -> None:
+        """Take the size of packets that were lost silently off the window."""
+        self._bytes_ignored += lost_bytes
+        self._set(self._cwnd - lost_bytes)
+
+    def on_trim(self, now_ns: int, lost_bytes: int, inflight: int) -> None:
+        """Take in a NACK for a trimmed packet, wherever it was trimmed: MRC has no receiver credits.
+
+        Of the delay before the cut nothing is known, so the average is fed with the configured base RTT.
+        """
+        self._average(self.config.base_rtt_ns)
+        self._bytes_ignored += lost_bytes
+        self._trigger_qa = True
+        if not self._quick_adapt(now_ns, True, True, 0, inflight):
+            self._set(self._cwnd - lost_bytes)
+
+    def _penalise(self, penalty: int, acked_bytes: int, inflight: int) -> None:
+        """Take penalty/128 of what was acknowledged off what is in use of the window."""
+        if not self._saved_cwnd:
+            self._saved_cwnd = self._cwnd
+        self._set(min(self._cwnd, float(inflight)) - (penalty * acked_bytes >> 7))
+
+    def _lower_base_rtt(self, rtt_ns: int) -> None:
+        """Take a smaller RTT as the base; of all that is derived from it the largest window alone follows."""
+        self.base_rtt_ns = rtt_ns
+        if not self._given.max_cwnd_bytes:
+            self._max_cwnd = self.config.max_window(rtt_ns, self._min_cwnd)
+            self._set(self._cwnd)
+
+    def _average(self, delay_ns: int) -> None:
+        self.average_delay_ns += self.config.delay_weight * (delay_ns - self.average_delay_ns)
 
     def _fast_increase(self, acked_bytes: int, delay_ns: int) -> bool:
+        """Grow by a part of `acked_bytes` once a whole window met no delay; return whether it did."""
         if delay_ns >= self.config.fast_delay_ns:
-            self._idle_bytes = 0
             return False
         self._idle_bytes += acked_bytes
-        if self._idle_bytes <= self._cwnd:
+        if self._idle_bytes <= self._cwnd and not self._fast:
             return False
+        self._fast = True
         self._set(self._cwnd + acked_bytes * self.config.fi_scale)
         return True
 
-    def _fulfil(self, now_ns: int) -> None:
+    def _fulfil(self, now_ns: int, period_over: bool) -> None:
         """Let the gathered increases take effect."""
         cwnd = self._cwnd + self._increase / self._cwnd
-        if now_ns - self._eta_ns >= self.config.adjust_period_ns:
+        if period_over:
             cwnd += self.config.eta
-            self._eta_ns = now_ns
+            self._period_ns = now_ns
         self._set(cwnd)
         self._increase = 0.0
-        self._since_adjust = 0
-        self._adjusted_ns = now_ns
+        self._received = 0
 
     def _decrease(self, now_ns: int) -> None:
-        """Multiplicative decrease, at most once per base RTT."""
-        c = self.config
-        self._idle_bytes = 0
-        if self._decreased_ns is not None and now_ns - self._decreased_ns < c.base_rtt_ns:
+        """Decrease multiplicatively, at most once per base RTT."""
+        if self._decreased_ns is not None and now_ns - self._decreased_ns < self.base_rtt_ns:
             return
+        c = self.config
         average = self.average_delay_ns
         if average <= c.target_delay_ns:
             return
         self._set(self._cwnd * max(1 - c.gamma * (average - c.target_delay_ns) / average, c.max_md_jump))
         self._decreased_ns = now_ns
 
-    def _quick_adapt(self, now_ns: int, wanted: bool, inflight: int) -> bool:
-        """After each period of base RTT + target: jump to what was delivered, if that is called for."""
+    def _quick_adapt(self, now_ns: int, trimmed: bool, ecn: bool, delay_ns: int, inflight: int) -> bool:
+        """Jump to what was acknowledged in a period of base RTT + target, where that is called for.
+
+        Return whether the caller must leave the window alone: because it jumped, or because a mark or a trim
+        is still about what was in flight when it did.
+        """
         c = self.config
-        if self._qa_end_ns is not None and now_ns < self._qa_end_ns:
+        if c.disable_qa:
             return False
-        first = self._qa_end_ns is None
-        achieved, self._achieved = self._achieved, 0
-        self._qa_end_ns = now_ns + c.base_rtt_ns + c.target_delay_ns
-        wanted = (wanted or self._qa_wanted) and not c.disable_qa
-        if first or not wanted or achieved >= c.max_cwnd_bytes >> c.qa_gate:
-            return False
-        self._qa_wanted = False
-        self._set(min(self._cwnd, float(achieved)))
-        self._ignore_bytes = inflight
-        self._increase = 0.0
-        self._idle_bytes = 0
-        return True
-
-    def on_loss(self, now_ns: int, lost_bytes: int, inflight: int) -> None:
-        """Shrink the window by a trimmed or lost packet; quick adapt may follow."""
-        self._idle_bytes = 0
-        self._set(self._cwnd - lost_bytes)
-        self._qa_wanted = True
-        self._quick_adapt(now_ns, True, inflight)
-
-    def on_receiver(self, penalty: int, restore: bool, rcvd_bytes: int) -> None:
-        """Narrow the window by penalty/128 of what was received, or give back all that was taken so."""
-        if restore:
-            self._set(self._cwnd + self._penalty)
-            self._penalty = 0
-        elif penalty:
-            before = self._cwnd
-            self._set(before - (penalty * rcvd_bytes >> 7))
-            self._penalty += int(before - self._cwnd)
+        acted = ecn and self._bytes_ignored < self._bytes_to_ignore
+        if not acted and now_ns >= self._qa_end_ns:
+            wanted = self._trigger_qa or trimmed or delay_ns > c.qa_threshold_ns
+            if self._qa_end_ns and wanted and self._achieved < self._max_cwnd >> c.qa_gate:
+                acted = True
+                self._set(float(self._achieved))
+                self._bytes_to_ignore = inflight
+                self._bytes_ignored = 0
+                self._trigger_qa = False
+            self._achieved = 0
+            self._qa_end_ns = now_ns + self.base_rtt_ns + c.target_delay_ns
+        if acted:
+            self._increase = 0.0
+            self._received = 0
+        return acted

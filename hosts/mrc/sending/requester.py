@@ -22,9 +22,10 @@ from hosts.mrc.packets import PacketBuilder
 from hosts.mrc.received import ReceivedSack
 from hosts.mrc.sending.probes import Probes
 from hosts.mrc.sending.recovery import ACK_TIMEOUT, TAIL_PROBE, Recovery
+from hosts.mrc.sending.rtt_sample import by_entropy, by_stamp
 from hosts.mrc.sending.scoreboard import Scoreboard, SentPacket
 from hosts.mrc.sending.send_queue import SendQueue, WorkRequest
-from hosts.mrc.wire import BTH_RETRANSMISSION, EvMark, Nack, NackReason, since_stamp
+from hosts.mrc.wire import BTH_RETRANSMISSION, EvMark, Nack, NackReason
 from hosts.rdma.counters import EvState
 from hosts.rdma.events import (
     Event,
@@ -236,7 +237,8 @@ class Requester:
 
     def _retransmit(self, now_ns: int, lost: SentPacket, ev: Ev, out: list[Frame]) -> None:
         psn, old = lost.psn, lost.ev
-        packet = SentPacket(psn, now_ns, ev, lost.request, lost.offset, lost.length, lost.tries + 1, old)
+        lost.previous = None  # Two transmissions are enough; without end, they would be a chain without end.
+        packet = SentPacket(psn, now_ns, ev, lost.request, lost.offset, lost.length, lost.tries + 1, lost)
         self._send(now_ns, packet, _RTX_BIT | _ACK_BIT, self._tc_retx, out)
         self.packets_retransmitted += 1
         self._emit(Retransmitted(now_ns, self.qpn, psn & PSN_MASK, old.value, ev.value))
@@ -265,8 +267,11 @@ class Requester:
         if sack.probe_reply:
             rtt_ns = self.probes.on_answer(now_ns, sack.ack_psn_offset & 0xFFFF, mark == _MARK_SKIP)
             reason = LossReason.PROBE
+            length = 0
         else:
-            rtt_ns = self._on_trigger(now_ns, sack, board.current(cack + sack.ack_psn_offset))
+            trigger = board.current(cack + sack.ack_psn_offset)
+            rtt_ns = self._on_trigger(now_ns, sack, trigger)
+            length = 0 if trigger is None else trigger.length
         before, inflight = board.una, board.inflight_bytes
         acked, found = board.apply_sack(cack, cack + sack.sack_offset, sack.bitmap)
         for packet in found:
@@ -287,12 +292,14 @@ class Requester:
             if board.una != before:
                 self._complete(now_ns)
         congestion = self.congestion
-        congestion.on_ack(now_ns, acked_bytes + self._overhead * len(acked), rtt_ns, mark == _MARK_SKIP)
         fresh = sack.rcvd_units - self._rcvd_units & 0xFFFFFF
         if fresh < 1 << 23:
             self._rcvd_units = sack.rcvd_units
-            if sack.penalty or sack.restore_cwnd:
-                congestion.on_receiver(now_ns, sack.penalty, sack.restore_cwnd, fresh << 8)
+            if sack.penalty != congestion.penalty or sack.restore_cwnd != congestion.restore:
+                congestion.on_receiver(now_ns, sack.penalty, sack.restore_cwnd)
+        if rtt_ns is not None and congestion.byte_ns:
+            rtt_ns += int((self._mtu - length) * congestion.byte_ns)
+        congestion.on_ack(now_ns, acked_bytes + self._overhead * len(acked), rtt_ns, mark == _MARK_SKIP)
         lost = recovery.detect(now_ns)
         if lost:
             self._infer_lost(now_ns, lost, reason)
@@ -303,20 +310,19 @@ class Requester:
         """Take in which packet a SACK answers; return its RTT, or None where that would be ambiguous."""
         if trigger is None:
             return None
-        if trigger.ev.value == sack.entropy:
+        entropy = sack.entropy
+        previous = trigger.previous
+        if trigger.ev.value == entropy:
             self.evs.prove(now_ns, trigger.ev)
-            if trigger.tries and not self._config.timestamps:
-                return None
-        elif trigger.tries:
+        elif previous is not None:
             # The echoed EV is that of an earlier transmission: it had arrived, late.
-            self._on_spurious(now_ns, trigger.psn, trigger.previous_ev)
-            return None
-        if trigger.tries == 0:
-            rtt_ns = now_ns - trigger.sent_ns
+            self._on_spurious(now_ns, trigger.psn, previous.ev)
+        if previous is None or not self._config.timestamps:
+            rtt_ns = by_entropy(now_ns, trigger, entropy)
         else:
-            # The echoed timestamp says which transmission is answered, to 128 ns.
-            rtt_ns = since_stamp(now_ns, sack.tx_timestamp)
-        self.recovery.rtt.sample(rtt_ns)
+            rtt_ns = by_stamp(now_ns, trigger, sack.tx_timestamp)
+        if rtt_ns is not None:
+            self.recovery.rtt.sample(rtt_ns)
         return rtt_ns
 
     def _report_window(self, now_ns: int) -> None:

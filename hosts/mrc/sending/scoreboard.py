@@ -18,7 +18,7 @@ from hosts.mrc.sending.send_queue import WorkRequest
 class SentPacket:
     """One transmission of one PSN."""
 
-    __slots__ = ("ev", "length", "offset", "previous_ev", "psn", "request", "sent_ns", "tries")
+    __slots__ = ("ev", "length", "offset", "previous", "psn", "request", "sent_ns", "tries")
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class SentPacket:
         offset: int,
         length: int,
         tries: int,
-        previous_ev: Ev | None,
+        previous: SentPacket | None,
     ) -> None:
         self.psn = psn
         self.sent_ns = sent_ns
@@ -41,8 +41,8 @@ class SentPacket:
         """Of its payload, bytes."""
         self.tries = tries
         """Transmissions before this one."""
-        self.previous_ev = previous_ev
-        """EV of the transmission before this one."""
+        self.previous = previous
+        """The transmission before this one; it has none itself."""
 
 
 class Scoreboard:

@@ -14,7 +14,7 @@ ROWS = [
 MODULES = {path.stem for room in ("mrc", "rdma") for path in (ROOT / "hosts" / room).rglob("*.py")}
 TESTS = {
     name
-    for path in (ROOT / "tests" / "hosts" / "mrc").glob("test_*.py")
+    for path in (ROOT / "tests" / "hosts" / "mrc").rglob("test_*.py")
     for name in re.findall(r"^def (test_\w+)", path.read_text(encoding="utf-8"), re.MULTILINE)
 }
 NOT_NAMED = {

@@ -1,0 +1,31 @@
+"""Which answers give an RTT sample: those that say which transmission of a packet they are for."""
+
+from __future__ import annotations
+
+from hosts.mrc.sending.scoreboard import SentPacket
+from hosts.mrc.wire import timestamp
+
+
+def by_stamp(now_ns: int, packet: SentPacket, stamp: int) -> int | None:
+    """Return the RTT of the transmission whose timestamp was echoed, ns; None where it is neither of two."""
+    previous = packet.previous
+    if timestamp(packet.sent_ns) == stamp:
+        return now_ns - packet.sent_ns
+    if previous is not None and timestamp(previous.sent_ns) == stamp:
+        return now_ns - previous.sent_ns
+    return None
+
+
+def by_entropy(now_ns: int, packet: SentPacket, entropy: int) -> int | None:
+    """Return the RTT of a packet that carried no timestamp, ns, or None where it would be ambiguous.
+
+    A packet sent once gives a sample, and one sent twice if its retransmission is what is answered [UEC
+    §3.6.13.1]. SACKs of MRC do not have UEC's retransmission flag; the echoed EV says as much where it
+    changed.
+    """
+    previous = packet.previous
+    if previous is not None and (
+        packet.tries > 1 or entropy != packet.ev.value or entropy == previous.ev.value
+    ):
+        return None
+    return now_ns - packet.sent_ns

@@ -1,0 +1,100 @@
+"""NSCC against a model of it that was written from the description alone (`tests.support.nscc_model`)."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hosts.mrc.congestion.nscc import Nscc, NsccConfig
+from tests.support.nscc_model import NsccModel
+
+MTU = 4096
+BASE_NS = 12_000
+
+
+class Model(NsccModel):
+    """The model with the two readings that UEC's text decides otherwise."""
+
+    FAST_REPLACES = True
+    """proportional_increase returns once fast_increase acted [UEC §3.6.13.6]."""
+    started = False
+
+    def _derive(self) -> None:
+        """Let the largest window alone follow the base RTT: UEC derives the rest from config_base_rtt."""
+        if self.started:
+            if self.given_max is None:
+                self.max_wnd = max(8.0 * self.mtu, 1.5 * self.link_bps * self.base_rtt / 8e9)
+            self._set(self.cwnd)
+            return
+        super()._derive()
+        self.started = True
+
+
+RTTS = st.one_of(
+    st.none(),
+    st.integers(BASE_NS, BASE_NS + 900),
+    st.integers(BASE_NS // 2, 3 * BASE_NS),
+    st.integers(BASE_NS, 10 * BASE_NS),
+    st.sampled_from([21_000, 24_000, 60_000, 60_001, 1_000_000]),
+)
+ACK = st.tuples(
+    st.just("ack"),
+    st.sampled_from([0, 100, 4180, 4180, 2 * 4180, 8 * 4180, 50_000]),
+    RTTS,
+    st.sampled_from([False, False, True]),
+    st.sampled_from([0, 0, 0, 0, 1, 64, 127]),
+    st.booleans(),
+)
+OTHER = st.tuples(
+    st.sampled_from(["loss", "trim", "trim", "refused"]),
+    st.sampled_from([84, 1084, 4180]),
+    st.none(),
+    st.just(False),
+    st.just(0),
+    st.just(False),
+)
+EVENTS = st.lists(
+    st.tuples(
+        st.sampled_from([0, 100, 1_000, 9_000, BASE_NS, 21_000, 24_000]),  # time passed, ns
+        st.sampled_from([-200, 0, 4180, 20_000, 100_000, 300_000]),  # in flight, bytes
+        st.one_of(ACK, ACK, ACK, OTHER),
+    ),
+    max_size=80,
+)
+SETTINGS = st.fixed_dictionaries(
+    {},
+    optional={
+        "qa_gate": st.integers(0, 5),
+        "gamma": st.sampled_from([0.5, 0.8, 1.0]),
+        "max_md_jump": st.sampled_from([0.25, 0.5, 0.9]),
+        "delay_weight": st.sampled_from([0.0125, 0.25, 1.0]),
+        "fast_delay_ns": st.sampled_from([500, 1_000]),
+        "target_delay_ns": st.sampled_from([5_000, 20_000]),
+        "max_cwnd_bytes": st.sampled_from([50_000, 400_000]),
+        "qa_threshold_ns": st.sampled_from([30_000]),
+        "disable_qa": st.booleans(),
+    },
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(SETTINGS, st.booleans(), st.sampled_from([16_000_000_000, 160_000_000_000]), EVENTS)
+def test_the_window_is_that_of_the_model(options, trim, link_bps, history):
+    control = Nscc(NsccConfig(base_rtt_ns=BASE_NS, link_bps=link_bps, **options), MTU, trim=trim)
+    model = Model(BASE_NS, link_bps, MTU, trim, **options)
+    now = 1_000_000
+    for passed, inflight, (what, size, rtt, ecn, penalty, restore) in history:
+        now += passed
+        if what == "ack":
+            control.on_ack(now, size, rtt, ecn, inflight, penalty, restore)
+            model.on_ack(now, size, rtt, ecn, inflight, penalty, restore)
+        elif what == "loss":
+            control.on_inferred_loss(size)
+            model.on_inferred_loss(size)
+        elif what == "trim":
+            control.on_trim(now, size, inflight)
+            model.on_trim_nack(now, size, inflight)
+        else:
+            model.on_other_nack(size)
+        assert control._cwnd == pytest.approx(model.cwnd, rel=1e-9)
+        assert control.average_delay_ns == pytest.approx(model.avg_delay, rel=1e-9)
+        assert (control.base_rtt_ns, control.max_cwnd_bytes) == (model.base_rtt, model.max_wnd)

@@ -1,0 +1,134 @@
+"""A cap on the rate: a token bucket inside a fixed window."""
+
+from hosts.mrc import MrcConfig
+from hosts.mrc.congestion.rate_cap import RateCap
+from hosts.rdma.events import SendCompleted
+from hosts.rdma.headers import BTH_OFFSET
+from tests.support.mrc_sim import Network, Sim, is_data
+
+
+def test_rate_cap_lets_through_its_rate_and_no_more():
+    cap = RateCap(cwnd_bytes=1 << 30, rate_bps=8_000_000, burst_bytes=1000)
+    now = sent = 0
+    while now < 10_000_000:
+        if cap.budget_bytes(now) > 0:
+            cap.on_sent(now, 400)
+            sent += 400
+        else:
+            due = cap.next_send_ns(now)
+            assert due > now
+            assert cap.budget_bytes(due - 1001) <= 0
+            now = due
+    # 1 byte per us for 10 ms, and the burst; one packet more or less.
+    assert 11_000 - 400 <= sent <= 11_000 + 400
+
+
+def test_a_rate_cap_wakes_its_sender_once_for_each_quantum():
+    # 8 Mbit/s is a byte per us: the two packets of 400 B leave a debt of 300 B in a bucket of 500.
+    cap = RateCap(cwnd_bytes=1 << 30, rate_bps=8_000_000, burst_bytes=500, quantum_bytes=401)
+    assert cap.budget_bytes(0) == 500
+    for _ in range(2):
+        cap.on_sent(0, 400)
+    due = cap.next_send_ns(0)
+    assert (
+        700_000 <= due <= 701_001
+    )  # 300 us until it is empty, and 400 us more for another packet behind one
+    assert cap.budget_bytes(due - 1001) == 0
+    assert cap.budget_bytes(due) >= 401
+
+
+def test_a_repair_goes_out_ahead_of_its_tokens_and_what_follows_pays_for_it():
+    # A byte per us again. After two packets of 400 B the bucket owes 300 B; at 200 us it still owes 100 B.
+    cap = RateCap(cwnd_bytes=1 << 30, rate_bps=8_000_000, burst_bytes=500, quantum_bytes=401)
+    cap.budget_bytes(0)
+    for _ in range(2):
+        cap.on_sent(0, 400)
+    assert cap.budget_bytes(200_000) <= 0
+    cap.on_loss(200_000, 400)
+    assert cap.budget_bytes(200_000) == 400
+    assert cap.next_send_ns(200_000) is None
+    cap.on_sent(200_000, 400)
+    # 500 us for the debt, and the 400 more of a quantum.
+    assert cap.budget_bytes(200_000) <= 0
+    assert 1_100_000 <= cap.next_send_ns(200_000) <= 1_101_001
+
+
+def test_repairs_go_ahead_by_a_burst_at_most():
+    cap = RateCap(cwnd_bytes=1 << 30, rate_bps=8_000_000, burst_bytes=500)
+    cap.on_sent(0, 500)
+    for _ in range(5):
+        cap.on_loss(0, 400)
+    assert cap.budget_bytes(0) == 500
+    cap.on_sent(0, 400)
+    assert cap.budget_bytes(0) == 100
+
+
+def test_an_answer_is_asked_for_where_nothing_more_follows_within_a_round_trip():
+    def asked(window, quantum=1):
+        config = MrcConfig(
+            congestion="rate",
+            rate_bps=8_000_000,
+            rate_burst_bytes=2000,
+            mtu_bytes=1000,
+            cwnd_bytes=window,
+            rate_quantum_bytes=quantum,
+            initial_rtt_ns=100_000,
+        )
+        sim = Sim(seed=4, config=config)
+        sim.ends[0].post_write(sim.qpns[0], 1, bytes(9000), 0, 0)
+        frames = sim.ends[0].frames_to_send(sim.now_ns, None, 8)
+        return [bool(frame[BTH_OFFSET + 8] & 0x80) for _, frame in frames]
+
+    assert asked(100_000) == [False, False]
+    assert asked(2000) == [False, True]
+    assert asked(100_000, quantum=200) == [False, True]  # at a byte per us, 200 us without anything more
+
+
+def test_a_capped_transfer_takes_its_time_and_wakes_itself():
+    config = MrcConfig(congestion="rate", rate_bps=400_000_000)
+    sim = Sim(seed=4, config=config, network=Network(jitter_ns=0), keep_frames=True)
+    region = sim.ends[1].register_memory(bytearray(1 << 20))
+    sim.ends[0].post_write(sim.qpns[0], 1, bytes(1 << 20), region.address, region.rkey)
+    start = sim.now_ns
+    sim.run(until=lambda: bool(sim.of(0, SendCompleted)))
+    took = sim.of(0, SendCompleted)[0].t_ns - start
+    # (1 MiB - the burst of 64 KiB) * 8 / 400 Mbit/s = 19.66 ms, and an RTT.
+    assert 19_500_000 < took < 19_900_000
+    probes = [s for s in sim.sightings if s.source == 0 and not is_data(s.frame)]
+    assert len(probes) <= 1, "waiting is no tail, but the first burst may leave a gap to ask about"
+
+
+def capped(write_bytes=20_000):
+    """A sender whose first packet emptied the bucket of its cap, 1 Mbit/s: the next may go 32.8 ms later."""
+    config = MrcConfig(congestion="rate", rate_bps=1_000_000, rate_burst_bytes=1, mtu_bytes=4096)
+    sim = Sim(seed=4, config=config, network=Network(jitter_ns=0))
+    region = sim.ends[1].register_memory(bytearray(write_bytes))
+    sim.ends[0].post_write(sim.qpns[0], 1, bytes(write_bytes), region.address, region.rkey)
+    return sim, sim.ends[0]
+
+
+def test_a_capped_sender_that_is_asked_late_still_goes_on():
+    """A driver may ask for frames at any time; a moment to send at that passed meanwhile must not be lost."""
+    sim, sender = capped()
+    start = sim.now_ns
+    sim.run(5_000_000)
+    counters = sender.qp_counters(sim.qpns[0])
+    assert (counters.sent, counters.inflight_bytes) == (1, 0)
+    due = sender.next_timer()
+    assert 32_000_000 < due - start < 33_000_000
+    late = due + 50_000_000
+    assert not sender.frames_to_send(late)
+    assert sender.next_timer() == late
+    sender.handle_timer(late)
+    assert sender.frames_to_send(late)
+
+
+def test_a_capped_sender_goes_on_at_its_time_though_a_packet_is_unanswered():
+    _, sender = capped()
+    [_] = sender.frames_to_send(0)
+    due = 0
+    while not any(is_data(frame) for _, frame in sender.frames_to_send(due)):
+        due = sender.next_timer()
+        assert due is not None
+        assert due < 33_000_000
+        sender.handle_timer(due)

@@ -1,0 +1,192 @@
+"""What reaches congestion control: RTT samples, nominal sizes, the receiver's penalty."""
+
+import pytest
+
+from hosts.mrc import MrcConfig
+from hosts.mrc.congestion.nscc import NsccConfig
+from hosts.mrc.sending.rtt_sample import by_entropy, by_stamp
+from hosts.mrc.sending.scoreboard import SentPacket
+from hosts.mrc.sending.send_queue import WorkRequest
+from hosts.mrc.wire import Sack, timestamp
+from hosts.rdma.headers import BTH_OFFSET
+from tests.support.mrc_sim import Network, Sim
+
+NOMINAL = 8 + 12 + 4 + 16 + 4 + 40
+"""UDP, BTH, METH, RETH, ICRC, and 40: nominal size less the payload."""
+
+
+# RTT samples
+
+
+def transmissions(*sent):
+    """Return the last transmission of a packet that was sent on these EVs (by index) at these times."""
+    sim = Sim(seed=1)
+    evs = list(sim.ends[0].qps[sim.qpns[0]].evs.by_value.values())
+    packet = None
+    for tries, (index, sent_ns) in enumerate(sent):
+        request = WorkRequest(1, memoryview(b""), 0, 0, None, 0, 0)
+        packet = SentPacket(7, sent_ns, evs[index], request, 0, 0, tries, packet)
+    return packet, [ev.value for ev in evs]
+
+
+@pytest.mark.parametrize(
+    ("sent", "answered", "rtt_ns"),
+    [
+        ([(0, 1_000)], 0, 9_000),
+        ([(0, 1_000), (1, 4_000)], 1, 6_000),
+        ([(0, 1_000), (1, 4_000)], 0, None),  # the first had arrived, late
+        ([(0, 1_000), (0, 4_000)], 0, None),  # either of them
+        ([(0, 1_000), (1, 4_000), (2, 5_000)], 2, None),  # sent more than twice [UEC]
+    ],
+)
+def test_without_timestamps_a_packet_sent_again_is_dated_by_its_new_ev(sent, answered, rtt_ns):
+    packet, values = transmissions(*sent)
+    assert by_entropy(10_000, packet, values[answered]) == rtt_ns
+
+
+def test_an_echoed_timestamp_dates_either_transmission_however_long_ago():
+    wrap_ns = 128 << 16  # of the 16-bit stamp: 8.4 ms
+    times = (10_000, 3 * wrap_ns + 5_000)
+    packet, _ = transmissions(*((0, sent_ns) for sent_ns in times))
+    now_ns = 20 * wrap_ns
+    for sent_ns in times:
+        assert by_stamp(now_ns, packet, timestamp(sent_ns)) == now_ns - sent_ns
+    assert by_stamp(now_ns, packet, timestamp(10_000) + 1) is None, "a stamp that no transmission had"
+
+
+def retransmitted(timestamps):
+    """Return how many RTT samples the answer to a retransmission gave, and the last one."""
+    sim = Sim(seed=3, config=MrcConfig(timestamps=timestamps, sack_threshold_bytes=1))
+    region = sim.ends[1].register_memory(bytearray(8192))
+    sim.ends[0].post_write(sim.qpns[0], 1, bytes(8192), region.address, region.rkey)
+    lost = sim.ends[0].frames_to_send(1_000_000, None, 1)
+    second = sim.ends[0].frames_to_send(2_000_000, None, 1)
+    rtt = sim.ends[0].qps[sim.qpns[0]].requester.recovery.rtt
+
+    def answer(frames, now):
+        for port, frame in frames:
+            sim.ends[1].receive(port, frame, now)
+        for port, frame in sim.ends[1].frames_to_send(now):
+            sim.ends[0].receive(port, frame, now)
+
+    assert lost
+    answer(second, 2_100_000)
+    before = rtt.samples
+    answer(sim.ends[0].frames_to_send(2_100_000), 2_177_000)
+    return rtt.samples - before, rtt.latest_ns
+
+
+@pytest.mark.parametrize("timestamps", [True, False])
+def test_the_answer_to_a_retransmission_gives_an_rtt_sample(timestamps):
+    assert retransmitted(timestamps) == (1, 77_000)
+
+
+def test_a_packet_that_is_sent_again_and_again_remembers_two_transmissions():
+    sim = Sim(seed=3)
+    sim.ends[0].post_write(sim.qpns[0], 1, bytes(100), 0, 0)
+    requester = sim.ends[0].qps[sim.qpns[0]].requester
+    sent = []
+    for now in range(1_000, 4_000, 1_000):
+        assert requester.emit_frames(now, [], 8, None) == 1
+        (packet,) = requester.board.in_flight()
+        sent.append(packet)
+        requester.board.on_lost(packet)
+    assert sent[2].previous is sent[1]
+    assert sent[1].previous is None
+
+
+def test_the_rtt_of_a_short_packet_is_made_that_of_a_full_one():
+    """On slow links short packets would lower the base RTT, and full ones then seem to wait in queues."""
+
+    def base_rtt(size, byte_ns):
+        knobs = NsccConfig(base_rtt_ns=10_000_000, byte_ns=byte_ns)
+        network = Network(delay_ns=20_000, jitter_ns=0, port_rate_bps=8_000_000)
+        sim = Sim(seed=1, config=MrcConfig(congestion="nscc", nscc=knobs), network=network)
+        region = sim.ends[1].register_memory(bytearray(size))
+        sim.ends[0].post_write(sim.qpns[0], 1, bytes(size), region.address, region.rkey)
+        sim.run(100_000_000)
+        return sim.ends[0].qps[sim.qpns[0]].requester.congestion.nscc.base_rtt_ns
+
+    # The port sends a byte in 1 us: 96 bytes arrive 4 ms before 4096. A probe has 4 bytes of headers less.
+    full = base_rtt(4096, 1000.0)
+    assert base_rtt(96, 1000.0) == pytest.approx(full, abs=4_000)
+    assert base_rtt(96, 0.0) <= full - 3_996_000
+
+
+# Sizes
+
+
+def test_rcvd_bytes_counts_nominal_sizes_of_packets_that_came_whole_and_once():
+    sim = Sim(seed=2, config=MrcConfig(sack_threshold_bytes=1))
+    region = sim.ends[1].register_memory(bytearray(1 << 14))
+    sizes = [4096, 5, 0]
+    for n, size in enumerate(sizes):
+        sim.ends[0].post_write(sim.qpns[0], n, bytes(size), region.address, region.rkey, imm=7 if n else None)
+    frames = sim.ends[0].frames_to_send(0)
+    units = []
+    for port, frame in [frames[0], frames[1], frames[1], frames[2]]:
+        sim.ends[1].receive(port, frame, 0)
+        (answer,) = sim.ends[1].frames_to_send(0)
+        units.append(Sack.unpack(answer[1], BTH_OFFSET + 12).rcvd_units)
+    # 4096 + 84 = 4180 B are 16.3 units; 5 B, padded to 8, with 4 of immediate data make 4276, 16.7; the
+    # duplicate nothing; and 88 more 4364, 17.05. Each is rounded up.
+    assert NOMINAL == 84
+    assert units == [17, 17, 17, 18]
+
+
+def test_timestamps_add_to_nominal_sizes_at_both_ends():
+    config = MrcConfig(sack_threshold_bytes=1, timestamps=True, congestion="nscc")
+    sim = Sim(seed=2, config=config)
+    region = sim.ends[1].register_memory(bytearray(1 << 18))
+    sim.ends[0].post_write(sim.qpns[0], 1, bytes(61 * 4096), region.address, region.rkey)
+    control = sim.ends[0].qps[sim.qpns[0]].requester.congestion
+    frames = []
+    while len(frames) < 61:
+        sent = sim.ends[0].frames_to_send(sim.now_ns, None, 1)
+        assert control.inflight_bytes == 4096 + 88
+        for port, frame in sent:
+            sim.ends[1].receive(port, frame, sim.now_ns)
+        for port, frame in sim.ends[1].frames_to_send(sim.now_ns):
+            sim.ends[0].receive(port, frame, sim.now_ns)
+            units = Sack.unpack(frame, BTH_OFFSET + 12).rcvd_units
+        assert control.inflight_bytes == 0
+        frames += sent
+    # 61 * 4184 = 255,224 B; without the timestamp's 4 B each they would be 254,980 B, 996.02 units.
+    assert units == 997 == -(-61 * 4184 // 256)
+
+
+# The receiver's penalty
+
+
+def penalised(penalty):
+    """Return a sender with a window of some 46 packets, its control, and the answers to its first packets."""
+    config = MrcConfig(congestion="nscc", nscc=NsccConfig(link_bps=20_000_000_000), sack_threshold_bytes=1)
+    sim = Sim(seed=2, config=config)
+    region = sim.ends[1].register_memory(bytearray(1 << 18))
+    sim.ends[0].post_write(sim.qpns[0], 1, bytes(1 << 18), region.address, region.rkey)
+    answers = []
+    for n, (port, frame) in enumerate(sim.ends[0].frames_to_send(0, None, 4)):
+        sim.ends[1].set_receiver_penalty(sim.qpns[1], penalty if n % 2 else 0)
+        sim.ends[1].receive(port, frame, 0)
+        answers += sim.ends[1].frames_to_send(0)
+    return sim.ends[0], sim.ends[0].qps[sim.qpns[0]].requester.congestion, answers
+
+
+def test_the_penalty_of_each_sack_acts_on_what_it_acknowledges():
+    sender, control, answers = penalised(64)
+    first = control.cwnd_bytes
+    sender.receive(*answers[0], 52_000)
+    assert (control.penalty, control.cwnd_bytes) == (0, first)
+    sender.receive(*answers[1], 52_000)
+    # Two packets are still in flight; half of the one acknowledged comes off.
+    assert (control.penalty, control.cwnd_bytes) == (64, 2 * 4180 - 2090)
+    sender.receive(*answers[2], 52_000)
+    assert (control.penalty, control.cwnd_bytes) == (0, 2 * 4180 - 2090)
+
+
+def test_a_sack_that_was_overtaken_brings_no_old_penalty():
+    sender, control, answers = penalised(64)
+    sender.receive(*answers[2], 52_000)
+    before = control.cwnd_bytes
+    sender.receive(*answers[1], 52_000)
+    assert (control.penalty, control.cwnd_bytes) == (0, before)

@@ -1,0 +1,209 @@
+"""Model the NSCC congestion control in plain arithmetic, for tests.
+
+Written from a description of UEC 1.0.3 section 3.6.13 alone: by somebody who had not seen `hosts.mrc`, of
+which nothing is imported.
+
+The caller keeps the inflight count (it may be negative) and passes it as it stands *after* the ACK or NACK;
+byte counts are nominal sizes (UDP length + 40).
+
+Where the text leaves a choice, this model takes the following.
+
+ 1. Start: cwnd = max_wnd. The average delay, quick adapt's end and all byte counts are 0.
+ 2. Bounds: MTU <= cwnd <= max_wnd after every change. The text names the cap only under Fulfil;
+    here a max_wnd that falls with base_rtt also cuts cwnd at once.
+ 3. max_wnd is 1.5 BDP, or max_cwnd_bytes in its place; either is raised to 8 MTU (lab setting).
+ 4. A value given to the constructor (target, qa_threshold, max_cwnd) replaces the derived one and
+    does not follow base_rtt. The given qa_threshold counts with trimming too.
+ 5. qa_threshold without trimming is 4 * target, even where a given target is not base_rtt.
+ 6. A sample of 0 or less is not valid. A smaller sample lowers base_rtt first, so its delay is 0;
+    the old average stays. The seeding probe on the control class is left out.
+ 7. Average delay: avg += w * (delay - avg), on every ACK with a valid RTT, marked or not.
+ 8. A trim NACK feeds the average with a *delay* (not an RTT) equal to the base RTT of the
+    constructor, which never falls.
+ 9. Penalty: it acts without an RTT too. The saved cwnd is kept until a restore uses it, even over
+    ACKs with pen = 0 and no restore bit. Restore with nothing saved, or pen > 0: no effect.
+10. Fulfil (inc and eta) runs under penalty too; only new fair, proportional and fast increase stop.
+11. Fast increase: part of the proportional quadrant, so only with no mark and pen = 0. Bytes with
+    delay < fast_delay_ns are counted there; the ACK that takes the count above cwnd grows already.
+    It goes on until an ACK that reaches the quadrants, marked or not, has a larger delay.
+    It comes on top of proportional increase; set FAST_REPLACES for the other reading.
+12. Adjust period: its clock starts at the first ACK. `now - start >= period` means passed, and only
+    that restarts it and adds eta, once even after a long gap. inc and received go to 0 either way.
+13. Decrease: only where avg > target (else the factor is above 1), and if base_rtt has passed since
+    the last decrease that acted; the first is free. It leaves inc_bytes alone.
+14. Quick adapt: max_wnd >> qa_gate is an integer shift. cwnd = max(achieved, MTU) may also raise
+    cwnd. Any true result, `swallowed` included, zeroes inc_bytes and received. The trigger of a
+    trim NACK is kept until quick adapt fires, also if that NACK is swallowed.
+15. disable_qa: quick adapt never acts and never swallows.
+"""
+
+import math
+
+
+class NsccModel:
+    """Keep one congestion window as NSCC does."""
+
+    FAST_REPLACES = False  # True: fast increase stands in for proportional increase (choice 11)
+
+    def __init__(
+        self,
+        base_rtt_ns: float,
+        link_bps: float,
+        mtu_bytes: int,
+        trim: bool,
+        *,
+        qa_threshold_ns: float | None = None,
+        qa_gate: int = 3,
+        gamma: float = 0.8,
+        max_md_jump: float = 0.5,
+        delay_weight: float = 0.0125,
+        fast_delay_ns: float = 1000,
+        target_delay_ns: float | None = None,
+        max_cwnd_bytes: float | None = None,
+        disable_qa: bool = False,
+    ) -> None:
+        """Take the settings and start with a full window."""
+        self.config_base_rtt, self.base_rtt = base_rtt_ns, base_rtt_ns
+        self.link_bps, self.mtu, self.trim = link_bps, mtu_bytes, trim
+        self.given_qa, self.given_target, self.given_max = (qa_threshold_ns, target_delay_ns, max_cwnd_bytes)
+        self.qa_gate, self.gamma, self.max_md_jump = qa_gate, gamma, max_md_jump
+        self.delay_weight, self.fast_delay = delay_weight, fast_delay_ns
+        self.disable_qa = disable_qa
+        self.avg_delay, self.inc_bytes, self.fast_count, self.fast = 0.0, 0.0, 0, False
+        self.received = self.achieved = 0
+        self.bytes_ignored, self.bytes_to_ignore, self.trigger, self.qa_end = 0, 0, False, 0.0
+        self.saved_cwnd: float | None = None
+        self.adjust_start: float | None = None
+        self.last_decrease: float | None = None
+        self.cwnd = math.inf
+        self._derive()  # cuts cwnd to max_wnd
+
+    def _derive(self) -> None:
+        """Work out every constant that hangs on base_rtt."""
+        mtu, bdp = self.mtu, self.link_bps * self.base_rtt / 8e9
+        default_target = (0.75 if self.trim else 1.0) * self.base_rtt
+        self.target = default_target if self.given_target is None else self.given_target
+        a, b = bdp / 150_000, self.target / 12_000
+        self.fi, self.fi_scale, self.eta = 5 * mtu * a, 0.25 * a, 0.15 * mtu * a
+        self.alpha = 4 * a * b * mtu / self.target
+        self.adjust_bytes, self.adjust_period = 8 * mtu, self.base_rtt
+        default_qa = math.inf if self.trim else 4 * self.target
+        self.qa_threshold = default_qa if self.given_qa is None else self.given_qa
+        self.max_wnd = max(8.0 * mtu, 1.5 * bdp if self.given_max is None else self.given_max)
+        self._set(self.cwnd)
+
+    def _set(self, cwnd: float) -> None:
+        """Store the window within its bounds."""
+        self.cwnd = float(min(max(cwnd, self.mtu), self.max_wnd))
+
+    def _average(self, delay: float) -> None:
+        """Move the average delay a little towards this delay."""
+        self.avg_delay += self.delay_weight * (delay - self.avg_delay)
+
+    def on_ack(
+        self,
+        now_ns: float,
+        newly_bytes: int,
+        rtt_ns: float | None,
+        ecn: bool,
+        inflight_bytes: int,
+        penalty: int = 0,
+        restore: bool = False,
+    ) -> None:
+        """Take one ACK: counts, penalty, delay, quick adapt, quadrant, Fulfil."""
+        if self.adjust_start is None:
+            self.adjust_start = now_ns
+        self.received += newly_bytes
+        self.achieved += newly_bytes
+        self.bytes_ignored += newly_bytes
+        self._penalise(newly_bytes, inflight_bytes, penalty, restore)
+        if rtt_ns is None or rtt_ns <= 0:
+            return
+        if rtt_ns < self.base_rtt:
+            self.base_rtt = rtt_ns
+            self._derive()
+        delay = rtt_ns - self.base_rtt
+        self._average(delay)
+        if self._quick_adapt(now_ns, False, ecn, delay, inflight_bytes):
+            return
+        if delay >= self.fast_delay:
+            self.fast_count, self.fast = 0, False
+        if ecn and delay >= self.target:
+            self._decrease(now_ns)
+        elif not ecn and penalty == 0:
+            if delay >= self.target:
+                self.inc_bytes += self.fi * newly_bytes
+            else:
+                self._grow(newly_bytes, delay)
+        self._fulfil(now_ns)
+
+    def _penalise(self, newly: int, inflight: int, penalty: int, restore: bool) -> None:
+        """Cut the window by the receiver's penalty, or give the saved window back."""
+        if penalty:
+            if self.saved_cwnd is None:
+                self.saved_cwnd = self.cwnd
+            self._set(min(self.cwnd, inflight) - ((penalty * newly) >> 7))
+        elif restore and self.saved_cwnd is not None:
+            self._set(self.saved_cwnd)
+            self.saved_cwnd = None
+
+    def _grow(self, newly: int, delay: float) -> None:
+        """Grow in proportion to the delay left, and fast once the path has long been empty."""
+        if delay < self.fast_delay:
+            self.fast_count += newly
+            self.fast = self.fast or self.fast_count > self.cwnd
+        if self.fast:
+            self._set(self.cwnd + newly * self.fi_scale)
+        if not (self.fast and self.FAST_REPLACES):
+            self.inc_bytes += self.alpha * newly * (self.target - delay)
+
+    def _decrease(self, now: float) -> None:
+        """Cut the window by how far the average is above the target, once per base RTT."""
+        due = self.last_decrease is None or now - self.last_decrease >= self.base_rtt
+        if due and self.avg_delay > self.target:
+            cut = self.gamma * (self.avg_delay - self.target) / self.avg_delay
+            self._set(self.cwnd * max(1 - cut, self.max_md_jump))
+            self.last_decrease = now
+
+    def _fulfil(self, now: float) -> None:
+        """Pay the saved-up increase out when the period or the byte count is full."""
+        assert self.adjust_start is not None
+        period_passed = now - self.adjust_start >= self.adjust_period
+        if period_passed or self.received > self.adjust_bytes:
+            eta = self.eta if period_passed else 0.0
+            self._set(self.cwnd + self.inc_bytes / self.cwnd + eta)
+            self.inc_bytes, self.received = 0.0, 0
+            if period_passed:
+                self.adjust_start = now
+
+    def _quick_adapt(self, now: float, loss: bool, marked: bool, delay: float, inflight: int) -> bool:
+        """Set the window to what really arrived; return true if it acted or swallowed."""
+        if self.disable_qa:
+            return False
+        acted = marked and self.bytes_ignored < self.bytes_to_ignore  # swallowed
+        if not acted and now >= self.qa_end:
+            reason = self.trigger or loss or delay > self.qa_threshold
+            if self.qa_end != 0 and reason and self.achieved < int(self.max_wnd) >> self.qa_gate:
+                self._set(self.achieved)
+                self.bytes_to_ignore, self.bytes_ignored, self.trigger = inflight, 0, False
+                acted = True
+            self.achieved, self.qa_end = 0, now + self.base_rtt + self.target
+        if acted:
+            self.inc_bytes, self.received = 0.0, 0
+        return acted
+
+    def on_inferred_loss(self, lost_bytes: int) -> None:
+        """Take one silent loss: one packet of window, never quick adapt."""
+        self.bytes_ignored += lost_bytes
+        self._set(self.cwnd - lost_bytes)
+
+    def on_trim_nack(self, now_ns: float, lost_bytes: int, inflight_bytes: int) -> None:
+        """Take a NACK with reason TRIMMED or LASTHOP (without receiver credits, both the same)."""
+        self._average(self.config_base_rtt)
+        self.bytes_ignored += lost_bytes
+        self.trigger = True
+        if not self._quick_adapt(now_ns, True, True, 0.0, inflight_bytes):
+            self._set(self.cwnd - lost_bytes)
+
+    def on_other_nack(self, lost_bytes: int) -> None:
+        """Take a NACK with any other reason: only the caller's inflight count changes."""
