@@ -37,7 +37,16 @@ COMPILED: Mapping[str, tuple[str, ...]] = {
     "hosts.mrc.congestion": ("choice", "control", "nscc", "rate_cap"),
     "hosts.mrc.evs": ("ev", "ev_set", "states"),
     "hosts.mrc.sending": (
-        *("probes", "recovery", "reordering", "requester", "scoreboard", "send_queue", "timers"),
+        *(
+            "probes",
+            "recovery",
+            "reordering",
+            "requester",
+            "scoreboard",
+            "send_queue",
+            "timers",
+            *("transport_nak", "window_report"),
+        ),
     ),
     "hosts.nic": ("delay_line", "device", "ports"),
     "hosts.streams": ("rounds", "stream"),
