@@ -120,11 +120,11 @@ class Probes:
         packet = self._recovery.newest_in_flight()
         return None if packet is None else packet.ev
 
-    def on_answer(self, now_ns: int, probe_id: int, marked: bool, echo: int) -> tuple[int, int] | None:
-        """Take in the answer to a probe; return its RTT and when it was sent, None if no such probe waits."""
+    def on_answer(self, now_ns: int, probe_id: int, marked: bool, echo: int) -> tuple[int | None, int]:
+        """Take in the answer to a probe; return its RTT and when it was sent, or None and -1 if none waits."""
         probe = self.outstanding.pop(probe_id, None)
         if probe is None:
-            return None
+            return None, -1
         ev, sent_ns, tail = probe
         rtt_ns = now_ns - sent_ns
         if self._service_time:

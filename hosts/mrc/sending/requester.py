@@ -26,14 +26,7 @@ from hosts.mrc.sending.scoreboard import Scoreboard, SentPacket
 from hosts.mrc.sending.send_queue import SendQueue, WorkRequest
 from hosts.mrc.sending.transport_nak import is_ack, nak_status
 from hosts.mrc.sending.window_report import WindowReport
-from hosts.mrc.wire import (
-    BTH_RETRANSMISSION,
-    EvMark,
-    Nack,
-    NackReason,
-    since_stamp,
-    without_hold,
-)
+from hosts.mrc.wire import BTH_RETRANSMISSION, EvMark, Nack, NackReason, since_stamp, without_hold
 from hosts.rdma.counters import EvState
 from hosts.rdma.events import (
     Event,
@@ -270,11 +263,7 @@ class Requester:
         rtt_ns: int | None
         if sack.probe_reply:
             probe_id, stamp = sack.ack_psn_offset & 0xFFFF, sack.tx_timestamp
-            answered = self.probes.on_answer(now_ns, probe_id, mark == _MARK_SKIP, stamp)
-            if answered is None:
-                rtt_ns = None
-            else:
-                rtt_ns, asked_ns = answered
+            rtt_ns, asked_ns = self.probes.on_answer(now_ns, probe_id, mark == _MARK_SKIP, stamp)
             reason = LossReason.PROBE
         else:
             rtt_ns = self._on_trigger(now_ns, sack, board.current(cack + sack.ack_psn_offset))
@@ -298,13 +287,9 @@ class Requester:
         if board.una != before:
             recovery.on_progress(now_ns)
             self._complete(now_ns)
-        elif asked_ns > recovery.progress_ns and (
-            cack + 1 < board.una
-            or (board.una < board.next_psn and not board.inflight_packets and not board.lost)
-        ):
-            # Generated after all that we know of: what it lacks had not arrived, whoever acknowledged it.
-            detail = "the peer lacks what was acknowledged"
-            self.fail(now_ns, Status.REMOTE_OPERATION_ERROR, detail, cack + 1)
+        elif asked_ns > recovery.progress_ns and board.contradicts(cack):
+            # Sent after all that we know of: what it lacks had not arrived, whoever acknowledged it.
+            self.fail(now_ns, Status.REMOTE_OPERATION_ERROR, "the peer lacks what was acknowledged", cack + 1)
             return
         congestion = self.congestion
         congestion.on_ack(now_ns, acked_bytes + self._overhead * len(acked), rtt_ns, mark == _MARK_SKIP)
@@ -347,17 +332,13 @@ class Requester:
         status = nak_status(syndrome)
         if status is not None:
             self._on_transport_nak(now_ns, psn, status)
-        elif (
-            not is_ack(syndrome)
-            or not self._transport_ack
-            or self.error is not None
-            or psn >= self.board.next_psn
-        ):
+        elif is_ack(syndrome) and self._transport_ack and self.error is None and psn < self.board.next_psn:
+            if psn >= self._in_memory:
+                self._in_memory = psn + 1
+                self.recovery.on_transport_ack(now_ns)
+                self._complete(now_ns)
+        else:
             self.bogus_received += 1
-        elif psn >= self._in_memory:
-            self._in_memory = psn + 1
-            self.recovery.on_transport_ack(now_ns)
-            self._complete(now_ns)
 
     def _on_transport_nak(self, now_ns: int, psn: int, status: Status) -> None:
         """Take in a NAK. It names the PSN that the peer expects: what is below has arrived [IBTA 9.7.5.2]."""
