@@ -121,7 +121,7 @@ class Probes:
         return None if packet is None else packet.ev
 
     def on_answer(self, now_ns: int, probe_id: int, marked: bool, echo: int) -> tuple[int | None, int]:
-        """Take in the answer to a probe; return its RTT and when it was sent, or None and -1 if none waits."""
+        """Take in the answer to a probe; return its RTT and when it was sent; None and -1 if none waits."""
         probe = self.outstanding.pop(probe_id, None)
         if probe is None:
             return None, -1
