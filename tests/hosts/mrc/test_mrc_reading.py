@@ -268,6 +268,15 @@ def test_as_many_immediates_as_agreed_on_are_welcome():
         assert sim.ends[0].qps[sim.qpns[0]].requester.idle
 
 
+def test_all_immediates_agreed_on_may_wait_for_an_earlier_write():
+    pair = Pair(max_wimm=2)
+    for n in range(3):
+        pair.post(100, imm=n or None, wr_id=n)
+    first, *others = pair.send()
+    pair.take([*others, first])
+    assert [done.imm for done in pair.b.poll_cq()] == [1, 2]
+
+
 # Marks
 
 
