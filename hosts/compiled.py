@@ -38,7 +38,7 @@ COMPILED: Mapping[str, tuple[str, ...]] = {
     "hosts.mrc.evs": ("ev", "ev_set", "states"),
     "hosts.mrc.sending": (
         *("probes", "recovery", "reordering", "requester", "rtt_sample", "scoreboard", "send_queue"),
-        "timers",
+        *("timers", "transport_nak", "window_report"),
     ),
     "hosts.nic": ("delay_line", "device", "ports"),
     "hosts.streams": ("rounds", "stream"),

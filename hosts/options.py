@@ -1,8 +1,8 @@
 """MRC's options as experiments give them: a mapping in JSON's types.
 
-``nscc`` is a mapping inside it. Three of NSCC's parameters describe the network and come from the
-topology unless they are given: the NIC's rate, the time that a byte takes over all links of a path, and the
-RTT of the idle network, which ``hosts.nic.base_rtt`` measures once a queue pair is connected.
+``nscc``, ``reading`` and ``dscp`` are mappings inside it. Three of NSCC's parameters describe the network and
+come from the topology unless they are given: the NIC's rate, the time that a byte takes over all links of a
+path, and the RTT of the idle network, which ``hosts.nic.base_rtt`` measures once a queue pair is connected.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from hosts.mrc import DscpMap, MrcConfig
+from hosts.mrc import DscpMap, MrcConfig, SpecReading
 from hosts.mrc.congestion.nscc import NsccConfig
 from p4src.contract import FRAME_OVERHEAD_BYTES
 from topologies import Fabric
@@ -30,6 +30,8 @@ def mrc_config(fabric: Fabric, host: str, options: Mapping[str, Any]) -> MrcConf
     unknown = set(given) - {field.name for field in fields(NsccConfig)}
     if unknown:
         raise TypeError(f"nscc has no option '{sorted(unknown)[0]}'")
+    if "reading" in rest:
+        rest["reading"] = SpecReading(**rest["reading"])
     if "dscp" in rest:
         rest["dscp"] = DscpMap(**rest["dscp"])
     mtu_bytes = rest.get("mtu_bytes", MrcConfig().mtu_bytes)

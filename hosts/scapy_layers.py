@@ -43,7 +43,7 @@ from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import Ether
 from scapy.packet import Packet, Raw, bind_layers
 
-from hosts.mrc.config import DscpMap
+from hosts.mrc.config import OTHER_UDP_PORT, DscpMap
 from hosts.mrc.wire import (
     CC_TYPE_NACK,
     CC_TYPE_SACK,
@@ -75,9 +75,6 @@ __all__ = [
     "ev_of",
     "underlay",
 ]
-
-OTHER_UDP_PORT = 4971
-"""What some sources of the specification say instead of 4791."""
 
 _DSCP = DscpMap()
 _TRIMMED = (_DSCP.trimmed, _DSCP.trimmed_lasthop)
@@ -340,13 +337,9 @@ class EETH(Packet):
             BitEnumField("op", 0, 2, _names(EndpointOp)),
             BitField("reserved2", 0, 2),
         ),
-        ByteField("reserved3", 0),
-        XByteField("vendor", 0),
-        XIntField("entropy", 0),
-        XIntField("port_status_mask", 0),
-        StrFixedLenField("reserved4", bytes(16), 16),
-        *_stamp(),
-        IntField("service_time_ns", 0),
+        StrFixedLenField("reserved3", bytes(26), 26),
+        ShortField("tx_timestamp", 0),
+        StrFixedLenField("reserved4", bytes(6), 6),
     ]
 
 

@@ -9,9 +9,9 @@ from hosts.compiled import prefer
 
 prefer(__path__, __name__)  # Before any module of this package is imported.
 
-from hosts.mrc.config import DscpMap, MrcConfig
+from hosts.mrc.config import DscpMap, MrcConfig, SpecReading
 from hosts.mrc.connection import QpAttributes
 from hosts.mrc.counters import PlaneCounters, QpCounters
 from hosts.mrc.endpoint import Endpoint
 
-__all__ = ["DscpMap", "Endpoint", "MrcConfig", "PlaneCounters", "QpAttributes", "QpCounters"]
+__all__ = ["DscpMap", "Endpoint", "MrcConfig", "PlaneCounters", "QpAttributes", "QpCounters", "SpecReading"]

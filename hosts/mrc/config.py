@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Final
 
 from hosts.mrc.congestion.nscc import NsccConfig
 from hosts.rdma.headers import UDP_PORT
@@ -19,7 +20,57 @@ from p4src.contract import (
     TRIMMED_LAST_HOP_DSCP,
 )
 
+OTHER_UDP_PORT: Final = 4971
+"""UDP port that the document prints; accepted always, sent if `udp_port` says so."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpecReading:
+    """How to read the specification where its readers disagree; the default has the better evidence.
+
+    The specification was not available to us. The tags name those who read it: docs/mrc-endpoint.md.
+    """
+
+    udp_port: int = UDP_PORT
+    """UDP destination port of what we send; both ports are accepted. 4791: S-DOC, MP. 4971, as the document
+    prints: S-PV, S-EMU, S-NS3."""
+    ev_low_half_in_udp: bool = True
+    """EV bits 15:0 travel in the UDP source port and 31:16 in the flow label: S-DOC. False, the halves
+    swapped: S-EMU. The two ends must agree."""
+    oor_nack: bool = True
+    """Answer PSNs beyond the window with NACK PSN_OOR_WINDOW, as Table 7-3 has it: S-NS3, S-DOC. False, drop
+    them silently, as section 6.3.1 has it: S-NOTE reads both."""
+    max_wimm_syndrome: int = 0x61
+    """AETH syndrome for more WRITE_IMMs in flight than agreed. 61, Invalid Request: S-NS3. A code of its own,
+    whose value nobody gives: UCCL."""
+    skip_after_marked_probe: bool = True
+    """An EV whose last probe was answered with SKIP_ONCE sits out a turn first: S-DOC. False, it is GOOD at
+    once: S-EMU."""
+    skip_ns: int = 0
+    """How long SKIP lasts, ns. 0, until the rotation reaches the EV: GLB. 5000: S-NS3."""
+    service_time: bool = False
+    """The responder adds the time it held an answer back to the timestamp it echoes, in units of 128 ns,
+    and the requester takes it out of the RTT: inferred from API and S-DOC. False: no reader finds a field
+    for it."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.udp_port < 1 << 16:
+            raise ValueError(f"udp_port must be in 1..65535, not {self.udp_port}")
+        if self.skip_ns < 0:
+            raise ValueError(f"skip_ns must not be negative, but {self.skip_ns}")
+        if self.max_wimm_syndrome >> 5 != 3:
+            raise ValueError(f"max_wimm_syndrome must be a NAK, 0x60..0x7f, not {self.max_wimm_syndrome:#x}")
+
+    def udp_ports(self) -> tuple[int, ...]:
+        """Return the UDP destination ports of frames that we accept."""
+        return tuple({UDP_PORT, OTHER_UDP_PORT, self.udp_port})
+
+
 _NSCC = NsccConfig()
+_READING = SpecReading()
+ACK_LADDERS: Final = {"lab": (8, 7, 25), "production": (20, 7, 25)}
+"""Exponent, linear and exponential retries of the ACK timer by name: those of the API's example, and those
+that Microsoft's NCCL plugin sets [API, NCCL]."""
 _LARGEST_FRAME_BYTES = 9014
 QUEUE_BYTES = round(QUEUE_TRIM_LAST_HOP * QUEUE_MIN_FRAMES) * _LARGEST_FRAME_BYTES
 """Bytes that wait in front of a NIC on a slow link before the switch trims (`controller.queues`)."""
@@ -52,10 +103,8 @@ class MrcConfig:
     # Frames: change them to interwork with other implementations, or with other switches' classes.
     mtu_bytes: int = 4096
     """Largest payload of one data packet (PMTU), bytes."""
-    udp_port: int = UDP_PORT
-    """UDP destination port; 4971 is the other reading of the specification."""
-    ev_low_half_in_udp: bool = True
-    """EV bits 15:0 travel in the UDP source port and 31:16 in the flow label; False swaps them."""
+    reading: SpecReading = _READING
+    """How to read the specification where its readers disagree; change it to interwork with others."""
     ev_in_flow_label: bool = True
     """False: EVs have 16 bits, or are indices of 16, in the UDP source port alone [API: UDP, SRv6].
     """
@@ -76,9 +125,6 @@ class MrcConfig:
     """Announce the receive window in SACKs, so that it may change; needs the peer's consent."""
     max_wimm: int = 32
     """WRITE_IMMs a peer may have in flight to us; the specification demands 32."""
-    oor_nack: bool = False
-    """Answer PSNs beyond the window with PSN_OOR_WINDOW [SPEC Table 7-3]; False drops them [§6.3.1].
-    """
     transport_ack: bool = False
     """Complete writes by transport ACKs (opcode D1), which say that data is in memory, rather than by SACKs,
     which need only say that it arrived. Ours say both, so it is off; needs the peer's consent."""
@@ -116,8 +162,6 @@ class MrcConfig:
     baseline that shows what EV health is good for. Ports that are down are left alone all the same."""
     ev_min_active: int = 0
     """Losses retire no EV while only this many are usable [API]; 0: silent loss always retires [P1 §2.1]."""
-    skip_ns: int = 0
-    """How long SKIP lasts; 0: the EV sits out one turn of its plane. Seen elsewhere: 5 us [S-NS3]."""
     always_skip_after: int = 0
     """A receiver asks for an EV to be dropped (ALWAYS_SKIP) after this many CE marks in a row; 0: never."""
     probe_interval_ns: int = 10_000_000
@@ -126,10 +170,6 @@ class MrcConfig:
     """Longest wait between those probes: how late a mended path is used again."""
     probe_successes: int = 2
     """Consecutive answers that make an ASSUMED_BAD EV GOOD again."""
-    skip_after_marked_probe: bool = True
-    """Where the last of these answers says that the probe was marked, the EV sits out a turn first [S-DOC];
-    else it is GOOD at once [S-EMU].
-    """
 
     # Planes and endpoint operations: timeouts must fit the RTT of the fabric.
     reverse_evs: str = "mirror"
@@ -181,14 +221,16 @@ class MrcConfig:
     a queue there may well cause. The defaults suit 100 Mbit/s and more."""
     tail_probe_max_ns: int = 4_000_000
     """Longest wait before a tail probe."""
-    ack_timeout_exponent: int = 13
-    """ACK timeout is 1.024 us * 2^n [SPEC Table 7-1]; 13 is 8.4 ms, above the hiccups of a shared 2-core
-    machine.
-    """
-    linear_retries: int = 3
-    """Timeouts at the base interval, before it starts to double."""
-    exponential_retries: int = 7
-    """Timeouts after those, each twice as long; 25 means without end. The next one is an error of the QP."""
+    ack_ladder: str = "lab"
+    """Times of the ACK timer by name: `lab` (262 us, 7 linear timeouts, then doubling without end) or
+    `production` (1.07 s, likewise). Where links are slow, give an exponent of their own."""
+    ack_timeout_exponent: int | None = None
+    """ACK timeout is 1.024 us * 2^n [SPEC Table 7-1]; None: the ladder's."""
+    linear_retries: int | None = None
+    """Timeouts at the base interval, before it starts to double; None: the ladder's."""
+    exponential_retries: int | None = None
+    """Timeouts after those, each twice as long; 25 means without end. The next one is an error of the QP.
+    None: the ladder's."""
     stall_grace_ns: int = 1_000_000
     """A timer served later than this says that we stalled, not the network: what arrived meanwhile is read
     first.
@@ -199,10 +241,15 @@ class MrcConfig:
             raise ValueError(f"mpr must be a multiple of 128 up to 4096, not {self.mpr}")
         if not 1 <= self.mtu_bytes <= 9000:
             raise ValueError(f"mtu_bytes must be in 1..9000, not {self.mtu_bytes}")
-        if not 0 <= self.ack_timeout_exponent <= 24:
-            raise ValueError(f"ack_timeout_exponent must be in 0..24, not {self.ack_timeout_exponent}")
-        if min(self.ev_min_active, self.skip_ns, self.always_skip_after) < 0:
-            raise ValueError("ev_min_active, skip_ns and always_skip_after must not be negative")
+        if self.ack_ladder not in ACK_LADDERS:
+            raise ValueError(f"ack_ladder must be {' or '.join(ACK_LADDERS)}, not {self.ack_ladder}")
+        exponent, linear, exponential = self.ack_times()
+        if not 0 <= exponent <= 24:
+            raise ValueError(f"ack_timeout_exponent must be in 0..24, not {exponent}")
+        if min(linear, exponential) < 0:
+            raise ValueError("linear_retries and exponential_retries must not be negative")
+        if min(self.ev_min_active, self.always_skip_after) < 0:
+            raise ValueError("ev_min_active and always_skip_after must not be negative")
         if self.evs_per_window < 0:
             raise ValueError(f"evs_per_window must not be negative, but {self.evs_per_window}")
         if self.max_active_evs < 1 or self.spare_evs_per_plane < 0 or self.probe_successes < 1:
@@ -219,6 +266,15 @@ class MrcConfig:
             raise ValueError("rate_quantum_bytes must be from 1 to rate_burst_bytes")
         if self.congestion not in ("fixed", "nscc", "rate"):
             raise ValueError(f"congestion must be fixed, nscc or rate, not {self.congestion}")
+
+    def ack_times(self) -> tuple[int, int, int]:
+        """Return the ACK timer's exponent, linear retries and exponential retries."""
+        exponent, linear, exponential = ACK_LADDERS[self.ack_ladder]
+        return (
+            exponent if self.ack_timeout_exponent is None else self.ack_timeout_exponent,
+            linear if self.linear_retries is None else self.linear_retries,
+            exponential if self.exponential_retries is None else self.exponential_retries,
+        )
 
     def packet_time_ns(self) -> int:
         """Return how long a full packet takes on a link of `port_bps`; 0 where that is unknown."""

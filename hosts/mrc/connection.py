@@ -20,6 +20,7 @@ class QpAttributes:
     mpr: int
     """Receive window of this end in PSNs."""
     udp_port: int
+    """UDP destination port of what this end sends."""
     ports: tuple[PortAddress, ...]
     trim_nack: bool = True
     """This end answers trimmed packets with NACKs."""
@@ -38,7 +39,7 @@ class QpAttributes:
             psn,
             config.mtu_bytes,
             config.mpr,
-            config.udp_port,
+            config.reading.udp_port,
             ports,
             config.trim,
             config.max_wimm,

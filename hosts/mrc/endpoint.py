@@ -22,13 +22,14 @@ from hosts.mrc.operations import Operations
 from hosts.mrc.packets import PacketBuilder
 from hosts.mrc.port_status import PortStatus
 from hosts.mrc.queue_pair import MrcQueuePair
-from hosts.mrc.received import read_data, read_sack
+from hosts.mrc.received import read_data, read_sack, read_stamp
 from hosts.mrc.responder import Responder
 from hosts.mrc.sending.requester import Requester
 from hosts.mrc.wire import (
     ENDPOINT_QPN,
     FIRST_WRITE_OPCODE,
     LAST_WRITE_OPCODE,
+    Aeth,
     EndpointOp,
     EndpointRequest,
     EndpointResponse,
@@ -40,7 +41,7 @@ from hosts.rdma.counters import EvCounters
 from hosts.rdma.endpoint import FIRST_QPN, BaseEndpoint
 from hosts.rdma.events import Event, QpError, Status
 from hosts.rdma.frames import Flow, Frame
-from hosts.rdma.headers import BTH_LEN, BTH_OFFSET, BTH_STRUCT, ICRC_LEN, IMM_LEN, WireError
+from hosts.rdma.headers import BTH_LEN, BTH_OFFSET, BTH_STRUCT, ICRC_LEN, WireError
 from hosts.rdma.paths import PortAddress, RemotePaths
 from hosts.rdma.psn import PSN_MASK
 from hosts.rdma.queue_pair import SharedWindow
@@ -71,14 +72,15 @@ class Endpoint(BaseEndpoint):
         controller; by default the one that `config.congestion` names.
         """
         self.config = config or MrcConfig()
+        reading = self.config.reading
         options = FrameOptions(
-            self.config.udp_port,
+            reading.udp_port,
             self.config.hop_limit,
-            self.config.ev_low_half_in_udp,
+            reading.ev_low_half_in_udp,
             self.config.ev_in_flow_label,
         )
         dscp = self.config.dscp
-        flows = MrcFlowCache(options, (dscp.trimmed, dscp.trimmed_lasthop))
+        flows = MrcFlowCache(options, reading.udp_ports(), (dscp.trimmed, dscp.trimmed_lasthop))
         super().__init__(ports, rng or random.Random(), flows, self.config.mtu_bytes)
         self._congestion = congestion or make_controller
         self._windows: dict[frozenset[bytes], tuple[CongestionControl, SharedWindow]] = {}
@@ -100,7 +102,13 @@ class Endpoint(BaseEndpoint):
         psn = self.rng.getrandbits(24)
         requester = Requester(qpn, psn, self.config, self._builder, self._emit)
         responder = Responder(
-            qpn, self.config, self._builder, self.memory, self._emit, lambda: self.scheduler.answer(qp)
+            qpn,
+            self.config,
+            self._builder,
+            self.memory,
+            self._emit,
+            lambda: self.scheduler.answer(qp),
+            self._clock,
         )
         qp = MrcQueuePair(qpn, psn, requester, responder)
         self.qps[qpn] = qp
@@ -115,7 +123,7 @@ class Endpoint(BaseEndpoint):
         qp = self.qps[qpn]
         if qp.connected:
             raise ValueError(f"QP {qpn:#x} is connected already")
-        self.check_peer(remote.udp_port, self.config.udp_port, paths)
+        self.check_peer(remote.udp_port, self.config.reading.udp_ports(), paths)
         if not self.config.ev_in_flow_label and any(p.ev >> 16 for q in paths.planes for p in q.paths):
             raise ValueError("EVs have 16 bits where the flow label carries none of them")
         peers = frozenset(port.address for port in remote.ports)
@@ -266,7 +274,8 @@ class Endpoint(BaseEndpoint):
             self.frames_received[port] += 1
             qp.requester.on_heard(self.now_ns)
             last_hop = flow.dscp == self.config.dscp.trimmed_lasthop
-            qp.responder.on_trimmed(last & PSN_MASK, flow.ev, port, last_hop)
+            stamp = read_stamp(view, last)
+            qp.responder.on_trimmed(self.now_ns, last & PSN_MASK, flow.ev, port, last_hop, stamp)
 
     def _take_control(self, port: int, view: memoryview, flow: Flow, opcode: int) -> None:
         _, _, _, qpn, last = BTH_STRUCT.unpack_from(view, BTH_OFFSET)
@@ -298,13 +307,15 @@ class Endpoint(BaseEndpoint):
             qp.requester.on_nack(now_ns, nack)
         elif opcode == _PROBE:
             qp.requester.on_heard(now_ns)
-            qp.responder.on_probe(view[:-ICRC_LEN], flow.ev, port, flow.ce)
+            qp.responder.on_probe(now_ns, view[:-ICRC_LEN], flow.ev, port, flow.ce)
         elif opcode == _ACK:
-            if len(view) - ICRC_LEN < _EXTENSION + IMM_LEN:
+            try:
+                aeth = Aeth.unpack(view[:-ICRC_LEN], _EXTENSION)
+            except WireError:
                 self.drops.malformed += 1
                 return
             qp.requester.on_heard(now_ns)
-            qp.requester.on_transport_ack(now_ns, last & PSN_MASK)
+            qp.requester.on_transport_ack(now_ns, last & PSN_MASK, aeth.syndrome)
         else:
             self.drops.unknown_opcode += 1
             return
@@ -326,16 +337,20 @@ class Endpoint(BaseEndpoint):
             self.drops.malformed += 1
             return
         if request.op == EndpointOp.PORT_STATUS_UPDATE:
+            if not request.port_status_mask >> port & 1:
+                # It says that no frame can have come this way.
+                self.drops.contradictory += 1
+                return
             self._port_status.on_update(self.now_ns, request.port_status_mask, peers)
         ev = peers[0].evs.reverse(flow.ev, port)
         if ev is not None:
-            self._operations.answer(ev, request_id, request, flow.ev)
+            self._operations.answer(self.now_ns, ev, request_id, request)
 
     # What belongs to no queue pair
 
     def emit_operations(self, out: list[Frame], free_ports: Collection[int] | None) -> None:
         """Append the frames of endpoint operations."""
-        self._operations.emit_frames(out, free_ports)
+        self._operations.emit_frames(self.now_ns, out, free_ports)
 
     def operations_due_ns(self) -> int | None:
         """Return when the oldest endpoint request times out."""
@@ -344,6 +359,9 @@ class Endpoint(BaseEndpoint):
     def handle_operations(self, now_ns: int) -> None:
         """Drop the endpoint requests that have timed out, and announce ports anew."""
         self._port_status.expire(now_ns)
+
+    def _clock(self) -> int:
+        return self.now_ns
 
     def _wake(self, qp: MrcQueuePair) -> None:
         self.scheduler.wake(self.now_ns, qp)

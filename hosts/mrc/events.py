@@ -118,7 +118,6 @@ class EvProbed(Event):
     ev: int
     plane: int
     rtt_ns: int | None
-    service_time_ns: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,8 +48,10 @@ def prefix(
 class MrcFlowCache(FlowCache):
     """The flows of arriving MRC frames, each with the EV that it carries."""
 
-    def __init__(self, options: FrameOptions, trimmed_dscps: tuple[int, ...] = ()) -> None:
-        super().__init__(options.udp_port, needs_outer=True, trimmed_dscps=trimmed_dscps)
+    def __init__(
+        self, options: FrameOptions, udp_ports: tuple[int, ...], trimmed_dscps: tuple[int, ...] = ()
+    ) -> None:
+        super().__init__(udp_ports, needs_outer=True, trimmed_dscps=trimmed_dscps)
         self._options = options
 
     def entropy(self, source: int, flow_label: int) -> int:

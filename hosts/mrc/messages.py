@@ -18,6 +18,10 @@ class Messages:
         self._whole: dict[int, tuple[int, int]] = {}
         self._next_rqmsn = 0
 
+    def stashed(self) -> int:
+        """Return how many WRITE_IMMs have arrived and are not delivered."""
+        return len(self._immediates) + len(self._whole)
+
     def add(self, packet: DataPacket, single: bool) -> list[tuple[int, int, int]]:
         """Count one packet, `single` if it is its whole message; return the (imm, length, rqmsn) that may be
         delivered now.

@@ -16,7 +16,15 @@ from hosts.mrc.events import EvProbed
 from hosts.mrc.evs.ev import Ev
 from hosts.mrc.packets import PacketBuilder
 from hosts.mrc.queue_pair import MrcQueuePair
-from hosts.mrc.wire import ENDPOINT_QPN, EndpointOp, EndpointRequest, EndpointResponse, Opcode, timestamp
+from hosts.mrc.wire import (
+    ENDPOINT_QPN,
+    EndpointOp,
+    EndpointRequest,
+    EndpointResponse,
+    Opcode,
+    timestamp,
+    without_hold,
+)
 from hosts.rdma.events import Event
 from hosts.rdma.frames import Frame
 
@@ -107,10 +115,18 @@ class Operations:
         self._reverse_due: dict[frozenset[bytes], int] = {}
         """When to ask next after an EV for answers, by peer."""
         self.port_mask = 0
-        """The ports that are up, as all requests and responses carry them; kept by `PortStatus`."""
+        """The ports that are up, as requests carry them; kept by `PortStatus`."""
+        self._service_time = config.reading.service_time
+        self._answers: deque[tuple[Ev, int, int, int, int]] = deque()
+        """EV, request id, operation, timestamp and time of arrival of requests to answer."""
 
-    def emit_frames(self, out: list[Frame], free_ports: Collection[int] | None) -> None:
+    def emit_frames(self, now_ns: int, out: list[Frame], free_ports: Collection[int] | None) -> None:
         """Append the frames that wait and whose port is free."""
+        while self._answers:
+            ev, number, op, stamp, arrival_ns = self._answers.popleft()
+            if self._service_time:
+                stamp += timestamp(now_ns) - timestamp(arrival_ns)
+            self._send(ev, Opcode.ENDPOINT_RESPONSE, number, EndpointResponse(op, stamp).pack())
         for _ in range(len(self._frames)):
             frame = self._frames.popleft()
             if free_ports is None or frame[0] in free_ports:
@@ -156,10 +172,9 @@ class Operations:
             if ev is not None:
                 self._ask(EndpointOp.EV_PROBE, Request(Purpose.REVERSE, qp, ev, now_ns, 1))
 
-    def answer(self, ev: Ev, request_id: int, request: EndpointRequest, entropy: int) -> None:
-        """Answer a peer's request, which came in with this EV, over one of ours."""
-        response = EndpointResponse(request.op, entropy, self.port_mask, request.tx_timestamp)
-        self._send(ev, Opcode.ENDPOINT_RESPONSE, request_id, response.pack())
+    def answer(self, now_ns: int, ev: Ev, request_id: int, request: EndpointRequest) -> None:
+        """Answer a peer's request over one of our EVs."""
+        self._answers.append((ev, request_id, request.op, request.tx_timestamp, now_ns))
 
     def on_response(self, now_ns: int, number: int, response: EndpointResponse, source: bytes) -> None:
         """Take in a response from this address."""
@@ -172,7 +187,9 @@ class Operations:
             self._requests.forget_updates(qp.peers)
         elif purpose is Purpose.USER:
             rtt_ns = now_ns - request.sent_ns
-            self._emit(EvProbed(now_ns, qp.qpn, number, ev.value, ev.port, rtt_ns, response.service_time_ns))
+            if self._service_time:
+                rtt_ns = without_hold(rtt_ns, request.sent_ns, response.tx_timestamp)
+            self._emit(EvProbed(now_ns, qp.qpn, number, ev.value, ev.port, rtt_ns))
 
     def due_ns(self) -> int | None:
         """Return when the oldest request times out."""
@@ -186,7 +203,7 @@ class Operations:
             if not qp.connected:
                 continue
             if purpose is Purpose.USER:
-                self._emit(EvProbed(now_ns, qp.qpn, number, ev.value, ev.port, None, 0))
+                self._emit(EvProbed(now_ns, qp.qpn, number, ev.value, ev.port, None))
             elif purpose is Purpose.PORTS:
                 updates[qp.peers] = request
         return list(updates.values())

@@ -14,6 +14,7 @@ from hosts.mrc.wire import (
     BTH_TIMESTAMP,
     DATA_STRUCT,
     DATA_TS_STRUCT,
+    METH_LEN,
     SETH_MARK_SHIFT,
     SETH_PROBE_REPLY,
     SETH_STRUCT,
@@ -24,6 +25,7 @@ from hosts.rdma.psn import PSN_MASK
 
 _DATA_END: Final = BTH_OFFSET + DATA_STRUCT.size
 _DATA_TS_END: Final = BTH_OFFSET + DATA_TS_STRUCT.size
+_TSETH_START: Final = BTH_OFFSET + BTH_LEN + METH_LEN
 _SACK_START: Final = BTH_OFFSET + BTH_LEN
 _SACK_END: Final = _SACK_START + SETH_STRUCT.size
 _NOMINAL: Final = ICRC_LEN - UDP_OFFSET + 40
@@ -86,6 +88,13 @@ class DataPacket:
         """Of the payload, without padding."""
         self.size = size
         """Nominal size, which congestion control counts: UDP length + 40 [SPEC §8.3.1]."""
+
+
+def read_stamp(view: memoryview, flags_psn: int) -> int | None:
+    """Return the timestamp of a trimmed data packet, of which the headers are left; None without TSETH."""
+    if not flags_psn & _TIMESTAMP_BIT or len(view) < _TSETH_START + 2:
+        return None
+    return view[_TSETH_START] << 8 | view[_TSETH_START + 1]
 
 
 def read_data(view: memoryview, timestamps: bool) -> DataPacket | None:

@@ -20,16 +20,19 @@ from hosts.mrc.packets import PacketBuilder
 from hosts.mrc.received import DataPacket
 from hosts.mrc.wire import (
     BTH_RETRANSMISSION,
+    BTH_TIMESTAMP,
     CC_TYPE_SACK,
     SACK_STRUCT,
     SETH_MARK_SHIFT,
     SETH_PROBE_REPLY,
+    SYNDROME_ACK,
     Aeth,
     EvMark,
     Nack,
     NackReason,
     Opcode,
     Probe,
+    timestamp,
 )
 from hosts.rdma.events import Event, QpError, ReceiveCompleted, Status
 from hosts.rdma.frames import Flow, Frame
@@ -45,6 +48,8 @@ _MARK_NONE: Final = int(EvMark.NONE)
 _MARK_SKIP: Final = int(EvMark.SKIP_ONCE)
 _MARK_ALWAYS: Final = int(EvMark.ALWAYS_SKIP)
 _SINGLE: Final = (int(Opcode.WRITE_ONLY), int(Opcode.WRITE_ONLY_IMM))
+_ACK_BIT: Final = BTH_ACK_REQUEST << 24
+_STAMPED: Final = BTH_TIMESTAMP << 24
 _ASKED: Final = (BTH_ACK_REQUEST | BTH_RETRANSMISSION) << 24
 
 _Trigger = tuple[int, int, int, int, int, bool]
@@ -62,6 +67,7 @@ class Responder:
         memory: MemoryTable,
         emit: Callable[[Event], None],
         wake: Callable[[], None],
+        clock: Callable[[], int],
     ) -> None:
         self.qpn = qpn
         self._config = config
@@ -70,12 +76,17 @@ class Responder:
         self._emit = emit
         self._wake = wake
         """Called when there is something to answer."""
+        self._service_time = config.reading.service_time
+        self._clock = clock
+        """Returns the time, which only `service_time` asks for here."""
+        self._max_wimm = config.max_wimm
         self._pkey = config.pkey
         self._threshold = config.sack_threshold_bytes
         self._coalesce = config.sack_coalesce
         # Set by connect().
         self.evs: EvSet
         self._remote_qpn = 0
+        self._spdcid, self._dpdcid = 0, qpn & 0xFFFF
         self.bitmap = ReceiverBitmap(1 << PSN_BITS, config.mpr)
 
         self.error = False
@@ -87,7 +98,8 @@ class Responder:
         self._asked = -1
         """Highest PSN with BTH.a that the cumulative PSN has not reached: reaching it is news, too."""
         self._own: list[_Trigger] = []
-        self._nacks: list[tuple[int, int, Nack]] = []
+        self._nacks: list[tuple[int, int, int, int, int]] = []
+        """EV, arrival port, PSN, reason and timestamp of packets to refuse."""
         self.refusal: NackReason | None = None
         """While set, new packets are refused for this reason: a receiver short of something."""
         self.penalty = 0
@@ -96,12 +108,17 @@ class Responder:
         """Sent as restore_cwnd: undo the penalties."""
         self._window_units = 0
         self._transport_ack = False
-        self._ends: dict[int, int] = {}
-        """MSN by last PSN, of messages not yet in memory as a whole."""
-        self._done = (-1, 0)
-        """Last PSN and MSN of the last message in memory."""
+        self._ends: dict[int, bool] = {}
+        """Last PSNs of messages that are incomplete, or some before them are, and whether an ACK was asked
+        for there."""
+        self.messages_completed = 0
+        """Messages that are in memory with all before them, as the MSN of an AETH counts them."""
+        self._done_psn = -1
+        """Last PSN of the last of them."""
         self._ack_to: tuple[int, int] | None = None
-        """EV and port that a transport ACK is owed to."""
+        """EV and port that a transport ACK or NAK is owed to."""
+        self._nak = 0
+        """Syndrome of the NAK that ended this queue pair; 0 for none."""
         self.answering = False
         """Something waits to be answered; the scheduler keeps the queue pair in its list while this is so."""
         self._immediates: dict[int, tuple[int, int, int]] = {}
@@ -116,6 +133,7 @@ class Responder:
         self._window_units = self._config.mpr // 128 if connection.dynamic_mpr else 0
         self._transport_ack = connection.transport_ack
         self._remote_qpn = connection.remote_qpn
+        self._spdcid = connection.remote_qpn & 0xFFFF
         self.bitmap = ReceiverBitmap(connection.remote_psn + (1 << PSN_BITS), self._config.mpr)
         self.evs = evs
 
@@ -136,26 +154,38 @@ class Responder:
         offset = psn - expected
         if offset >= bitmap.mpr:
             self.out_of_window += 1
-            if self._config.oor_nack:
-                self._refuse(flow.ev, port, psn, NackReason.PSN_OOR_WINDOW)
+            if self._config.reading.oor_nack:
+                self._refuse(flow.ev, port, psn, NackReason.PSN_OOR_WINDOW, stamp)
             return
         ev, ce = flow.ev, flow.ce
         if self.error:
-            self._refuse(ev, port, psn, NackReason.UNEXP_EVENT)
+            self._refuse_in_error(ev, port, psn, stamp)
             return
+        if self._service_time:
+            stamp = self._since(now_ns, stamp) if last & _STAMPED else -1
         if offset < 0 or bitmap.bits >> offset & 1:
             self.duplicates += 1
+            if offset < 0 and self._transport_ack and self._done_psn >= 0:
+                self._ack_to = (ev, port)
             self._trigger(ev, port, self._mark(ev) if ce else _MARK_NONE, psn, stamp)
             return
         if self.refusal is not None:
-            self._refuse(ev, port, psn, self.refusal)
+            self._refuse(ev, port, psn, self.refusal, packet.timestamp)
+            return
+        if packet.imm is not None and offset and self._stashed() >= self._max_wimm:
+            # More than was agreed on [S-NS3]. This one has no place to wait for those before it.
+            self.error = True
+            self._nak = self._config.reading.max_wimm_syndrome
+            self._refuse_in_error(ev, port, psn, packet.timestamp)
+            detail = f"more than {self._max_wimm} writes with immediate in flight"
+            self._emit(QpError(now_ns, self.qpn, Status.REMOTE_INVALID_REQUEST_ERROR, detail))
             return
         if length:
             region = self._regions.get(packet.rkey)
             at = -1 if region is None else packet.address - region.address
             if region is None or at < 0 or at + length > region.length or not region.writable:
                 self.error = True
-                self._refuse(ev, port, psn, NackReason.UNEXP_EVENT)
+                self._refuse(ev, port, psn, NackReason.UNEXP_EVENT, packet.timestamp)
                 detail = f"write of {length} B at {packet.address:#x} with rkey {packet.rkey:#x}"
                 self._emit(QpError(now_ns, self.qpn, Status.REMOTE_ACCESS_ERROR, detail))
                 return
@@ -172,11 +202,13 @@ class Responder:
                 self._immediates[psn] = (packet.imm, packet.message_length, packet.rqmsn)
             if self._immediates and offset == 0:
                 self._deliver(now_ns)
-        if self._transport_ack:
-            if opcode not in _UNFINISHED:
-                self._ends[psn] = packet.msn
-            if offset == 0:
-                self._finish(ev, port)
+        if opcode not in _UNFINISHED:
+            if offset or self._ends or self._transport_ack:
+                self._ends[psn] = last & _ACK_BIT != 0
+            else:
+                self.messages_completed += 1
+        if offset == 0 and self._ends:
+            self._finish(ev, port)
         since = self._since_sack + (length if length > 1024 else 1024)
         due = since >= self._threshold or ce
         if last & _ASKED:
@@ -198,14 +230,22 @@ class Responder:
             self._since_sack = since
 
     def _finish(self, ev: int, port: int) -> None:
-        ended = [psn for psn in self._ends if psn < self.bitmap.expected]
+        """Count the messages that are now in memory with all before them; acknowledge them if requested."""
+        expected = self.bitmap.expected
+        ended = [psn for psn in self._ends if psn < expected]
         if ended:
-            last = max(ended)
-            self._done = (last, self._ends[last])
+            self.messages_completed += len(ended)
+            self._done_psn = max(ended)
+            requested = False
             for psn in ended:
-                del self._ends[psn]
-            self._ack_to = (ev, port)
-            self._answer()
+                requested = self._ends.pop(psn) or requested
+            if requested and self._transport_ack:
+                self._ack_to = (ev, port)
+                self._answer()
+
+    def _stashed(self) -> int:
+        """Return how many WRITE_IMMs have arrived and wait for packets before them."""
+        return len(self._immediates) if self._messages is None else self._messages.stashed()
 
     def set_mpr(self, mpr: int) -> None:
         """Announce another window from now on, up to the one configured; what was promised still holds."""
@@ -238,20 +278,30 @@ class Responder:
             imm, length, rqmsn = self._immediates.pop(psn)
             self._emit(ReceiveCompleted(now_ns, self.qpn, imm, length, rqmsn))
 
-    def on_trimmed(self, psn24: int, ev: int, port: int, last_hop: bool) -> None:
-        """Take in a packet whose payload a switch cut off: ask for it again at once [P1 §2.1]."""
+    def on_trimmed(
+        self, now_ns: int, psn24: int, ev: int, port: int, last_hop: bool, stamp: int | None
+    ) -> None:
+        """Take in a packet whose payload a switch cut off: ask for it again at once [P1 §2.1].
+
+        `stamp` is its timestamp, None without TSETH.
+        """
         self.trims_received += 1
         psn = self.bitmap.locate(psn24)
         if psn >= self.bitmap.expected + self.bitmap.mpr:
             self.out_of_window += 1
+            if self._config.reading.oor_nack:
+                self._refuse(ev, port, psn, NackReason.PSN_OOR_WINDOW, stamp or 0)
         elif self.error:
-            self._refuse(ev, port, psn, NackReason.UNEXP_EVENT)
+            self._refuse_in_error(ev, port, psn, stamp or 0)
         elif not self.bitmap.is_new(psn):
-            self._trigger(ev, port, _MARK_NONE, psn, 0)
+            if self._service_time:
+                stamp = -1 if stamp is None else self._since(now_ns, stamp)
+            self._trigger(ev, port, _MARK_NONE, psn, stamp or 0)
         else:
-            self._refuse(ev, port, psn, NackReason.TRIMMED_LASTHOP if last_hop else NackReason.TRIMMED)
+            reason = NackReason.TRIMMED_LASTHOP if last_hop else NackReason.TRIMMED
+            self._refuse(ev, port, psn, reason, stamp or 0)
 
-    def on_probe(self, frame: memoryview, ev: int, port: int, ce: bool) -> None:
+    def on_probe(self, now_ns: int, frame: memoryview, ev: int, port: int, ce: bool) -> None:
         """Take in a reliability probe: answer with a SACK that carries its id [SPEC §7.4.6]."""
         try:
             probe = Probe.unpack(frame, BTH_OFFSET + BTH_LEN)
@@ -260,8 +310,9 @@ class Responder:
             return
         if len(self._own) < 256:
             mark = _MARK_SKIP if ce else _MARK_NONE
-            self._own.append((ev, port, mark, probe.probe_id, probe.tx_timestamp, True))
-            if self._done[0] >= 0:
+            stamp = self._since(now_ns, probe.tx_timestamp) if self._service_time else probe.tx_timestamp
+            self._own.append((ev, port, mark, probe.probe_id, stamp, True))
+            if self._nak or (self._transport_ack and self._done_psn >= 0):
                 # The transport ACK may have been lost, and nothing else would bring it back.
                 self._ack_to = (ev, port)
             self._answer()
@@ -280,9 +331,22 @@ class Responder:
         if not self.answering:
             self._answer()
 
-    def _refuse(self, ev: int, port: int, psn: int, reason: NackReason) -> None:
-        self._nacks.append((ev, port, Nack(reason, ev, psn & PSN_MASK)))
+    def _refuse(self, ev: int, port: int, psn: int, reason: NackReason, stamp: int) -> None:
+        self._nacks.append((ev, port, psn & PSN_MASK, int(reason), stamp))
         self._answer()
+
+    def _refuse_in_error(self, ev: int, port: int, psn: int, stamp: int) -> None:
+        """Refuse a packet of a queue pair that has failed: with the NAK that ended it, if one did."""
+        if self._nak:
+            self._ack_to = (ev, port)
+            self._answer()
+        else:
+            self._refuse(ev, port, psn, NackReason.UNEXP_EVENT, stamp)
+
+    @staticmethod
+    def _since(now_ns: int, stamp: int) -> int:
+        """Return a timestamp less the time of arrival: the time of answering is added when it is known."""
+        return stamp - timestamp(now_ns) & 0xFFFF
 
     def _answer(self) -> None:
         if not self.answering:
@@ -296,12 +360,13 @@ class Responder:
         start = len(out)
         builder = self._builder
         while self._nacks and len(out) - start < limit:
-            ev_value, port, nack = self._nacks[0]
+            ev_value, port, refused, reason, stamp = self._nacks[0]
             ev = self.evs.reverse(ev_value, port, free_ports)
             if ev is None:
                 return
             del self._nacks[0]
-            frame = builder.control(ev, _NACK, self._remote_qpn, nack.nack_psn, nack.pack())
+            nack = Nack(reason, ev_value, refused, self._spdcid, self._dpdcid, tx_timestamp=stamp)
+            frame = builder.control(ev, _NACK, self._remote_qpn, refused, nack.pack())
             out.append((ev.port, frame))
             self.nacks_sent += 1
         if self._ack_to is not None and len(out) - start < limit:
@@ -309,8 +374,11 @@ class Responder:
             if ev is None:
                 return
             self._ack_to = None
-            psn, msn = self._done
-            out.append((ev.port, builder.control(ev, _ACK, self._remote_qpn, psn, Aeth(msn).pack())))
+            psn, syndrome = self._done_psn, SYNDROME_ACK
+            if self._nak:
+                psn, syndrome = self.bitmap.expected, self._nak
+            aeth = Aeth(self.messages_completed, syndrome).pack()
+            out.append((ev.port, builder.control(ev, _ACK, self._remote_qpn, psn, aeth)))
         if self._plain is not None:
             self._own.append(self._plain)
             self._plain = None
@@ -334,6 +402,8 @@ class Responder:
         cack = bitmap.expected - 1
         offset = number if probe else number - cack
         offset &= 0xFFFF
+        if self._service_time:
+            stamp = 0 if stamp < 0 else stamp + timestamp(self._clock()) & 0xFFFF
         return SACK_STRUCT.pack(
             _SACK,
             0,
@@ -343,8 +413,8 @@ class Responder:
             mark << SETH_MARK_SHIFT | (SETH_PROBE_REPLY if probe else 0),
             offset - 0x10000 if offset & 0x8000 else offset,
             ev,
-            0,
-            0,
+            self._spdcid,
+            self._dpdcid,
             cack & PSN_MASK,
             CC_TYPE_SACK << 4,
             self._window_units,

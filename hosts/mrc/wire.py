@@ -89,12 +89,13 @@ SACK_STRUCT: Final = struct.Struct(">BBHIIHhIHHIBBhQHHI")
 NETH_STRUCT: Final = struct.Struct(">HBBIHHIBBH")
 PETH_STRUCT: Final = struct.Struct(">HBBHHHHHH")
 ERTH_STRUCT: Final = struct.Struct(">HBBIIHH")
-EETH_STRUCT: Final = struct.Struct(">HBBII16xHHI")
+EETH_STRUCT: Final = struct.Struct(">H26xH6x")
 
 SETH_MARK_SHIFT: Final = 5
 SETH_PROBE_REPLY: Final = 0x0002
 TSETH_FTYPE: Final = 1
-CC_TYPE_SACK: Final = 1
+CC_TYPE_SACK: Final = 0
+"""CC_STATE. A receiver need not look: no other type is known to be in use."""
 CC_TYPE_NACK: Final = 2
 TIMESTAMP_UNIT_NS: Final = 128
 
@@ -102,6 +103,16 @@ TIMESTAMP_UNIT_NS: Final = 128
 def timestamp(now_ns: int) -> int:
     """Return the 16-bit TSETH timestamp of a time: units of 128 ns, tsr = 0 [SPEC Table 6-7]."""
     return (now_ns // TIMESTAMP_UNIT_NS) & 0xFFFF
+
+
+def without_hold(rtt_ns: int, sent_ns: int, echo: int) -> int:
+    """Return an RTT less the time that the responder held the answer back.
+
+    That is what it has added to the timestamp it echoes, up to 8.4 ms. More than the RTT cannot be, and does
+    not count.
+    """
+    hold_ns = (echo - timestamp(sent_ns) & 0xFFFF) * TIMESTAMP_UNIT_NS
+    return rtt_ns - hold_ns if hold_ns <= rtt_ns else rtt_ns
 
 
 def since_stamp(now_ns: int, stamp: int) -> int:
@@ -213,12 +224,17 @@ class Reth:
         return cls(*unpack(RETH_STRUCT, buffer, offset))
 
 
+SYNDROME_ACK: Final = 0x1F
+"""A positive acknowledgement; its credit field is a constant."""
+
+
 @dataclass(frozen=True, slots=True)
 class Aeth:
-    """Transport ACK, 4 bytes; the credit field is the constant 0x1F [SPEC §6.2.2]."""
+    """Transport ACK or NAK, 4 bytes [SPEC §6.2.2]."""
 
     msn: int
-    syndrome: int = 0x1F
+    """Messages that the responder has completed so far, modulo 2^24."""
+    syndrome: int = SYNDROME_ACK
 
     def pack(self) -> bytes:
         """Return the header's bytes."""
@@ -398,37 +414,20 @@ class EndpointRequest:
 
 @dataclass(frozen=True, slots=True)
 class EndpointResponse:
-    """EETH, 36 bytes [SPEC Table 7-22].
-
-    Sources agree on the length and on the timestamp at bytes 28-29, and differ on the op's position; we put
-    it in bits 3:2 of byte 1. Entropy at 4, port mask at 8 and service time at 32 are our own choice.
-    """
+    """EETH, 36 bytes: op in bits 3:2 of byte 1, echoed timestamp at 28, else reserved [SPEC Table 7-22]."""
 
     op: int
-    entropy: int = 0
-    port_status_mask: int = 0
     tx_timestamp: int = 0
-    service_time_ns: int = 0
-    vendor: int = 0
 
     def pack(self) -> bytes:
         """Return the header's bytes."""
-        return EETH_STRUCT.pack(
-            (self.op & 3) << 2,
-            0,
-            self.vendor,
-            self.entropy,
-            self.port_status_mask,
-            self.tx_timestamp,
-            TSETH_FTYPE,
-            min(self.service_time_ns, 0xFFFFFFFF),
-        )
+        return EETH_STRUCT.pack((self.op & 3) << 2, self.tx_timestamp & 0xFFFF)
 
     @classmethod
     def unpack(cls, buffer: Buffer, offset: int = 0) -> EndpointResponse:
         """Read the header at `offset`."""
-        head, _, vendor, entropy, mask, stamp, _, service = unpack(EETH_STRUCT, buffer, offset)
-        return cls(head >> 2 & 3, entropy, mask, stamp, service, vendor)
+        head, stamp = unpack(EETH_STRUCT, buffer, offset)
+        return cls(head >> 2 & 3, stamp)
 
 
 def split_ev(ev: int, *, low_half_in_udp: bool = True) -> tuple[int, int]:

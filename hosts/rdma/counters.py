@@ -35,6 +35,8 @@ class Drops:
     unknown_opcode: int = 0
     malformed: int = 0
     """Headers do not fit the packet."""
+    contradictory: int = 0
+    """A port status that denies the port it came in on."""
 
     def total(self) -> int:
         """Return the sum over all causes."""

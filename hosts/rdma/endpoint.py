@@ -86,10 +86,13 @@ class BaseEndpoint:
         """
         return self.reports.drain()
 
-    def check_peer(self, udp_port: int, own_udp_port: int, paths: RemotePaths) -> None:
-        """Raise ValueError if a peer's UDP port is another one or `paths` name a port that does not exist."""
-        if udp_port != own_udp_port:
-            raise ValueError(f"the peer uses UDP port {udp_port}, we use {own_udp_port}")
+    def check_peer(self, udp_port: int, own_udp_ports: Collection[int], paths: RemotePaths) -> None:
+        """Raise ValueError if a peer sends to a UDP port that we do not accept, or `paths` name a port that
+        does not exist.
+        """
+        if udp_port not in own_udp_ports:
+            ours = " or ".join(str(port) for port in sorted(own_udp_ports))
+            raise ValueError(f"the peer uses UDP port {udp_port}, we use {ours}")
         for plane in paths.planes:
             if plane.port not in self.addresses:
                 raise ValueError(f"paths name port {plane.port}, which this NIC does not have")

@@ -132,10 +132,10 @@ class FlowCache:
     _LIMIT = 1 << 14
 
     def __init__(
-        self, udp_port: int, *, needs_outer: bool = False, trimmed_dscps: Collection[int] = ()
+        self, udp_ports: Collection[int], *, needs_outer: bool = False, trimmed_dscps: Collection[int] = ()
     ) -> None:
-        """Accept frames to this UDP port; with `needs_outer` only those with an outer IPv6 header."""
-        self._udp_port = udp_port
+        """Accept frames to these UDP ports; with `needs_outer` only those with an outer IPv6 header."""
+        self._udp_ports = tuple(udp_ports)
         self.needs_outer = needs_outer
         self._trimmed_dscps = tuple(trimmed_dscps)
         self.min_frame = (BTH_OFFSET if needs_outer else PLAIN_BTH_OFFSET) + MIN_LENGTH_AFTER_BTH
@@ -153,7 +153,7 @@ class FlowCache:
             or outermost >> 28 != 6
             or first >> 28 != 6
             or following != NEXT_UDP
-            or port != self._udp_port
+            or port not in self._udp_ports
             or (has_outer and key[NEXT_HEADER_OFFSET - FLOW_START] != NEXT_IPV6)
             or (self.needs_outer and not has_outer)
         ):

@@ -87,7 +87,7 @@ class Endpoint(BaseEndpoint):
     ) -> None:
         """Make a NIC with these ports. `rng` is the only source of randomness."""
         self.config = config or RoceConfig()
-        flows = FlowCache(self.config.udp_port)
+        flows = FlowCache((self.config.udp_port,))
         super().__init__(ports, rng or random.Random(), flows, self.config.mtu_bytes)
         self.qps: dict[int, RoceQueuePair] = {}
         self._connections: dict[int, tuple[RoceQueuePair, ...]] = {}
@@ -127,7 +127,7 @@ class Endpoint(BaseEndpoint):
             raise ValueError("the peer's attributes are not those of a RoCEv2 endpoint")
         if remote.qps != self.config.qps:
             raise ValueError(f"the peer has {remote.qps} queue pairs per connection, we {self.config.qps}")
-        self.check_peer(remote.udp_port, self.config.udp_port, paths)
+        self.check_peer(remote.udp_port, (self.config.udp_port,), paths)
         qps = self._connections[qpn]
         if qps[0].connected:
             raise ValueError(f"QP {qpn:#x} is connected already")

@@ -214,27 +214,16 @@ def test_probe(probe: int, ids: tuple[int, int], stamp: int, vendor: int) -> Non
 @given(
     op=BITS[2],
     mask=BITS[32],
-    entropy=BITS[32],
     stamp=BITS[16],
-    service=BITS[32],
     vendor=BITS[8],
     msn=BITS[24],
 )
-def test_endpoint_operations_and_acknowledge(
-    op: int, mask: int, entropy: int, stamp: int, service: int, vendor: int, msn: int
-) -> None:
+def test_endpoint_operations_and_acknowledge(op: int, mask: int, stamp: int, vendor: int, msn: int) -> None:
     request = wire.EndpointRequest(op, mask, stamp, vendor).pack()
     layer = ERTH(op=op, port_status_mask=mask, tx_timestamp=stamp, vendor=vendor)
     check_control(wire.Opcode.ENDPOINT_REQUEST, request, layer)
-    response = wire.EndpointResponse(op, entropy, mask, stamp, service, vendor).pack()
-    layer = EETH(
-        op=op,
-        entropy=entropy,
-        port_status_mask=mask,
-        tx_timestamp=stamp,
-        service_time_ns=service,
-        vendor=vendor,
-    )
+    response = wire.EndpointResponse(op, stamp).pack()
+    layer = EETH(op=op, tx_timestamp=stamp)
     check_control(wire.Opcode.ENDPOINT_RESPONSE, response, layer)
     check_control(wire.Opcode.ACKNOWLEDGE, wire.Aeth(msn).pack(), AETH(msn=msn))
 

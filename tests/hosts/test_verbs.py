@@ -81,7 +81,7 @@ def test_a_write_out_of_bounds_fails_and_flushes_what_comes_after(ends: tuple[En
     a.qp.post_write(2, b"y", b.region.address, b.region.rkey)
     poll_both(a, b, sent=2, received=0)
     failed, flushed = a.cq.poll()
-    assert (failed.wr_id, failed.status) == (1, Status.REMOTE_ACCESS_ERROR)
+    assert (failed.wr_id, failed.status) == (1, Status.REMOTE_OPERATION_ERROR)
     assert (flushed.wr_id, flushed.status) == (2, Status.FLUSHED)
     assert a.qp.state is QpState.ERR
     assert any(type(event).__name__ == "QpError" for event in a.nic.async_events)
@@ -93,7 +93,7 @@ def test_a_write_to_a_region_that_is_closed_fails(ends: tuple[End, End]) -> None
     b.nic.dereg_mr(b.region)
     a.qp.post_write(1, b"x", b.region.address, b.region.rkey)
     poll_both(a, b, sent=1, received=0)
-    assert a.cq.poll()[0].status is Status.REMOTE_ACCESS_ERROR
+    assert a.cq.poll()[0].status is Status.REMOTE_OPERATION_ERROR
     assert b.memory[0] == 0
 
 
@@ -164,7 +164,7 @@ def test_writes_may_be_awaited_one_by_one_or_many_at_once(ends: tuple[End, End])
         gives_up.cancel()
         assert (await a.qp.write(b"last!", b.region.address, b.region.rkey)).ok
         beyond = await a.qp.write(b"?", b.region.address + SIZE, b.region.rkey)
-        assert beyond.status is Status.REMOTE_ACCESS_ERROR
+        assert beyond.status is Status.REMOTE_OPERATION_ERROR
         return taken
 
     async def both() -> list[int | None]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from hosts.mrc import MrcConfig
+from hosts.mrc import MrcConfig, SpecReading
 from hosts.mrc.events import EvReplaced
 from hosts.mrc.wire import NackReason
 from hosts.rdma.counters import EvState
@@ -259,7 +259,7 @@ def run(schedule: Schedule) -> Sim:
         seed=schedule.seed,
         planes=PLANES,
         paths=PATHS,
-        config=MrcConfig(max_active_evs=12, exponential_retries=25, **schedule.config),
+        config=MrcConfig(max_active_evs=12, **schedule.config),
         network=Network(**schedule.network),
         rng_class=NearWrap if schedule.wrap else random.Random,
         qps=schedule.connections,
@@ -315,11 +315,16 @@ CONFIGS = st.fixed_dictionaries(
         "reverse_evs": st.sampled_from(["mirror", "set"]),
         "max_wimm": st.sampled_from([1, 4, 32]),
         "mpr": st.sampled_from([128, 1024]),
-        "skip_ns": st.sampled_from([0, 50_000]),
         "ev_min_active": st.sampled_from([0, 3]),
         "always_skip_after": st.sampled_from([0, 3]),
         "sack_threshold_bytes": st.sampled_from([1, 8192, 40_000]),
-        "oor_nack": st.booleans(),
+        "reading": st.builds(
+            SpecReading,
+            skip_ns=st.sampled_from([0, 50_000]),
+            oor_nack=st.booleans(),
+            service_time=st.booleans(),
+            udp_port=st.sampled_from([4791, 4971]),
+        ),
         "probe_interval_ns": st.sampled_from([500_000, 10_000_000]),
     }
 )

@@ -313,17 +313,17 @@ def every_packet() -> list[Packet]:
                 psn=0xBEEF,
             )
         )
-        response = wire.EndpointResponse(kind, EV, 0x8000_0005, 0x3344, 123_456, 0x55)
+        response = wire.EndpointResponse(kind, 0x3344)
         packets.append(
             control_packet(
                 op.ENDPOINT_RESPONSE,
                 response.pack(),
-                stamped
-                | ports
-                | {
+                {
+                    "mrc.type": 0,
+                    "mrc.next": 0,
+                    "mrc.request_id": 0xBEEF,
                     "mrc.endpoint.response": int(kind),
-                    "mrc.entropy": EV,
-                    "mrc.endpoint.service_time": 123_456,
+                    "mrc.tx_timestamp": 0x3344,
                 },
                 dest_qpn=wire.ENDPOINT_QPN,
                 psn=0xBEEF,

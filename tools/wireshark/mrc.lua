@@ -48,7 +48,7 @@ local REASONS = {
     [0x19] = "UNEXP_EVENT",
 }
 local ENDPOINT_OPS = { [0] = "PORT_STATUS_UPDATE", [1] = "EV_PROBE" }
-local CC_TYPES = { [1] = "SACK", [2] = "NACK" }
+local CC_TYPES = { [0] = "CC_STATE", [2] = "NACK" }
 local ROLES = { [1] = "T0", [2] = "T1", [3] = "NIC" }
 local ECN_CE = 3
 
@@ -255,7 +255,6 @@ local f = {
     request_op = ProtoField.uint16("mrc.endpoint.request", "Operation", base.DEC, ENDPOINT_OPS, 0x0003),
     eeth = ProtoField.bytes("mrc.eeth", "Endpoint Response Header (EETH)"),
     response_op = ProtoField.uint16("mrc.endpoint.response", "Operation", base.DEC, ENDPOINT_OPS, 0x000C),
-    service_time = ProtoField.uint32("mrc.endpoint.service_time", "Service time", base.DEC),
 }
 mrc.fields = f
 
@@ -526,13 +525,8 @@ local function add_endpoint_response(range, tree)
     sub:add(f.type, range(0, 2))
     sub:add(f.next, range(0, 2))
     sub:add(f.response_op, range(0, 2))
-    sub:add(f.vendor, range(3, 1))
-    sub:add(f.entropy, range(4, 4))
-    local text = add_port_mask(sub, range(8, 4))
     sub:add(f.tx_timestamp, range(28, 2))
-    add_stamp_format(sub, range(30, 2))
-    sub:add(f.service_time, range(32, 4)):append_text(" ns")
-    return " " .. (ENDPOINT_OPS[op] or "operation " .. op) .. ": " .. text
+    return " " .. (ENDPOINT_OPS[op] or "operation " .. op)
 end
 
 local function add_acknowledge(range, tree)

@@ -4,7 +4,8 @@ A set keeps per plane which EVs are active (in the rotation) and which are spare
 
 * A packet takes the next EV of a rotation: planes in turn, and inside a plane its active EVs in an order that
   is shuffled anew each time round [P1 §2.1, SPEC §9.3.1].
-* An EV marked SKIP misses one turn of its plane and is GOOD again.
+* An EV marked SKIP misses one turn of its plane and is GOOD again. One packet restores one EV at most: others
+  that it passes over stay SKIP until their next turn [SPEC §9.3.1].
 * A retired EV's place is taken by a spare of the same plane [P1 §4]. Where a plane has none left, the other
   planes lay some of theirs aside, so that the numbers of active EVs stay equal within one over the planes in
   service.
@@ -21,6 +22,7 @@ from hosts.mrc.config import MrcConfig
 from hosts.mrc.events import EvReplaced, EvRestored, EvRetired, EvSkipped, PlaneDown, PlaneUp, RetireReason
 from hosts.mrc.evs.ev import Ev, HeadCache, Plane
 from hosts.mrc.evs.states import TRANSITIONS, EvInput
+from hosts.mrc.wire import EvMark
 from hosts.rdma.counters import EvState
 from hosts.rdma.events import Event
 from hosts.rdma.paths import RemotePaths
@@ -29,6 +31,8 @@ from hosts.rdma.paths import RemotePaths
 _UNKNOWN: Final = EvState.UNKNOWN
 _GOOD: Final = EvState.GOOD
 _SKIP: Final = EvState.SKIP
+_MARK_SKIP: Final = int(EvMark.SKIP_ONCE)
+_MARK_ALWAYS: Final = int(EvMark.ALWAYS_SKIP)
 _SENDABLE: Final = (_UNKNOWN, _GOOD)
 _USABLE: Final = (_UNKNOWN, _GOOD, _SKIP)
 
@@ -73,6 +77,8 @@ class EvSet:
             plane.spares = list(plane.evs)
         self._schedule: list[Ev] = []
         self._position = 0
+        self._restored: Ev | None = None
+        """The EV that the packet at hand has restored from SKIP."""
         planes = self.planes if config.reverse_evs == "set" else []
         self._reverse_of = {plane.port: plane for plane in planes}
         self._reverse_fresh_ns = 8 * config.reverse_probe_min_ns
@@ -95,17 +101,18 @@ class EvSet:
             if ready.ready and (free_ports is None or ready.port in free_ports):
                 self._position = position + 1
                 return ready
+        self._restored = None
         for _ in range(4 * len(self.planes) + 4):
             if self._position >= len(self._schedule) and not self._refill():
                 break
             ev: Ev | None = self._schedule[self._position]
             self._position += 1
+            if free_ports is not None and ev.port not in free_ports:  # type: ignore[union-attr]
+                continue
             if not ev.ready:  # type: ignore[union-attr]
                 ev = self._substitute(ev)  # type: ignore[arg-type]
                 if ev is None:
                     continue
-            if free_ports is not None and ev.port not in free_ports:  # type: ignore[union-attr]
-                continue
             if ev is avoid:
                 ev = self._next(ev.plane)  # type: ignore[union-attr]
                 if ev is None or ev is avoid:
@@ -135,37 +142,55 @@ class EvSet:
         schedule: list[Ev] = []
         for _ in range(self._ROUNDS):
             for plane in planes:
-                ev = self._next(plane)
-                if ev is not None:
-                    schedule.append(ev)
+                schedule.append(self._draw(plane))
         self._schedule = schedule
         self._position = 0
         return bool(schedule)
 
-    def _next(self, plane: Plane) -> Ev | None:
-        """Return the plane's next EV in its own rotation, letting those marked SKIP sit out."""
-        for _ in range(2 * len(plane.active) + len(plane.order) + 1):
+    def _draw(self, plane: Plane) -> Ev:
+        """Return the next active EV in the rotation of a plane that has one, SKIP or not."""
+        while True:
             if plane.cursor >= len(plane.order):
-                if not plane.active:
-                    return None
                 plane.order = plane.active.copy()
                 plane.order.sort(key=self._key)
                 plane.cursor = 0
             ev = plane.order[plane.cursor]
             plane.cursor += 1
-            if ev.ready:
+            if ev.active:
                 return ev
-            self._sit_out(ev)
-        return None
+
+    def _next(self, plane: Plane) -> Ev | None:
+        """Return the plane's next EV in its own rotation that is not to be skipped.
+
+        If there is none, return the one that the packet at hand has restored.
+        """
+        if not plane.active or not plane.up:
+            return None
+        for _ in range(2 * len(plane.active)):
+            ev = self._draw(plane)
+            if not ev.ready:
+                self._sit_out(ev)
+            elif ev is not self._restored:
+                return ev
+        restored = self._restored
+        return restored if restored is not None and restored.plane is plane and restored.ready else None
 
     def _substitute(self, ev: Ev) -> Ev | None:
         """Return another EV of the same plane for one that was scheduled and has changed since."""
         self._sit_out(ev)
-        return self._next(ev.plane) if ev.plane.up else None
+        return self._next(ev.plane)
 
     def _sit_out(self, ev: Ev) -> None:
-        if ev.state is _SKIP and self.now_ns >= ev.skip_until_ns:
+        """Pass over an EV: if it is SKIP it is GOOD from the next turn on, but only one for each packet."""
+        if (
+            ev.state is _SKIP
+            and ev.active
+            and ev.plane.up
+            and self._restored is None
+            and self.now_ns >= ev.skip_until_ns
+        ):
             self._move(ev, EvInput.TURN_SKIPPED)
+            self._restored = ev
 
     def _last_resort(self, free_ports: Collection[int] | None, avoid: Ev | None) -> Ev | None:
         candidates = [ev for plane in self.planes if plane.up for ev in plane.candidates()]
@@ -207,6 +232,7 @@ class EvSet:
             if free_ports is None or ev.port in free_ports:
                 return ev
         else:
+            self._restored = None
             for plane in self.planes:
                 if plane.port == port and plane.up and (free_ports is None or port in free_ports):
                     ev = self._next(plane)
@@ -237,9 +263,20 @@ class EvSet:
             return
         before = ev.state
         if self._move(ev, event) is _SKIP and before is not _SKIP:
-            if self._config.skip_ns:
-                ev.skip_until_ns = now_ns + self._config.skip_ns
+            skip_ns = self._config.reading.skip_ns
+            if skip_ns:
+                ev.skip_until_ns = now_ns + skip_ns
             self._emit(EvSkipped(now_ns, self._qpn, ev.value, ev.port, trimmed))
+
+    def on_mark(self, now_ns: int, value: int, mark: int) -> None:
+        """Take in the mark that a SACK carries for an EV."""
+        ev = self.by_value.get(value)
+        if ev is None:
+            return
+        if mark == _MARK_SKIP:
+            self.on_congestion(now_ns, ev, EvInput.ECN)
+        elif mark == _MARK_ALWAYS:
+            self.on_always_skip(now_ns, ev)
 
     def on_lost(self, now_ns: int, ev: Ev, psn: int, reason: RetireReason) -> None:
         """Retire an EV at once, because a packet vanished on it [P1 §2.1]."""
@@ -281,7 +318,7 @@ class EvSet:
         ev.probe_wait_ns = self._config.probe_interval_ns
         ev.probe_due_ns = now_ns + ev.probe_wait_ns
         if ev.probes_passed >= self._config.probe_successes:
-            skip = marked and self._config.skip_after_marked_probe
+            skip = marked and self._config.reading.skip_after_marked_probe
             self._restore(now_ns, ev, EvInput.PROBES_PASSED_MARKED if skip else EvInput.PROBES_PASSED)
 
     def on_late_arrival(self, now_ns: int, ev: Ev) -> None:

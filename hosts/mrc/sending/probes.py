@@ -14,7 +14,7 @@ from hosts.mrc.evs.ev import Ev
 from hosts.mrc.evs.ev_set import EvSet
 from hosts.mrc.packets import PacketBuilder
 from hosts.mrc.sending.recovery import Recovery
-from hosts.mrc.wire import Opcode, Probe, timestamp
+from hosts.mrc.wire import Opcode, Probe, timestamp, without_hold
 from hosts.rdma.events import Event
 from hosts.rdma.frames import Frame
 
@@ -30,17 +30,21 @@ class Probes:
         qpn: int,
         builder: PacketBuilder,
         tclass: int,
+        service_time: bool,
         recovery: Recovery,
         emit: Callable[[Event], None],
     ) -> None:
         self._qpn = qpn
         self._builder = builder
         self._tclass = tclass
+        self._service_time = service_time
         self._recovery = recovery
         self._emit = emit
         # Set by connect().
         self._evs: EvSet
         self._remote_qpn = 0
+        self._spdcid = qpn & 0xFFFF
+        self._dpdcid = 0
         self.wanted: deque[tuple[Ev | None, bool]] = deque()
         """The EV, None for any, and whether it is a tail probe."""
         self.outstanding: dict[int, tuple[Ev, int, bool]] = {}
@@ -52,6 +56,7 @@ class Probes:
     def connect(self, remote_qpn: int, evs: EvSet) -> None:
         """Learn where probes go."""
         self._remote_qpn = remote_qpn
+        self._dpdcid = remote_qpn & 0xFFFF
         self._evs = evs
 
     def want_tail(self, count: int) -> None:
@@ -66,10 +71,16 @@ class Probes:
                 if (ev, False) not in self.wanted:
                     self.wanted.append((ev, False))
 
-    def emit(
-        self, now_ns: int, out: list[Frame], limit: int, free_ports: Collection[int] | None, psn: int
-    ) -> None:
-        """Append up to `limit` probes to `out`; `psn` is the next PSN to send."""
+    @property
+    def waiting(self) -> bool:
+        """Probes may have to go out."""
+        return self._recovery.gap or bool(self.wanted)
+
+    def emit(self, now_ns: int, out: list[Frame], limit: int, free_ports: Collection[int] | None) -> int:
+        """Append up to `limit` probes to `out`; return how many."""
+        start = len(out)
+        if self._recovery.gap and self._recovery.wants_gap_probe(now_ns):
+            self.want_tail(1)
         for _ in range(min(len(self.wanted), limit)):
             wanted, tail = self.wanted.popleft()
             ev = wanted
@@ -92,10 +103,11 @@ class Probes:
                 self._last_tail = ev
             else:
                 ev.probe_id = probe_id
-            extension = Probe(probe_id, tx_timestamp=timestamp(now_ns)).pack()
-            frame = self._builder.probe(ev, self._tclass, _OPCODE, self._remote_qpn, psn, extension)
+            extension = Probe(probe_id, self._spdcid, self._dpdcid, timestamp(now_ns)).pack()
+            frame = self._builder.probe(ev, self._tclass, _OPCODE, self._remote_qpn, 0, extension)
             out.append((ev.port, frame))
             self._emit(ProbeSent(now_ns, self._qpn, ev.value, ev.port, probe_id, tail))
+        return len(out) - start
 
     def _suspect(self) -> Ev | None:
         """Return the EV that a tail probe should not take.
@@ -108,19 +120,21 @@ class Probes:
         packet = self._recovery.newest_in_flight()
         return None if packet is None else packet.ev
 
-    def on_answer(self, now_ns: int, probe_id: int, marked: bool) -> int | None:
-        """Take in the answer to a probe; return its RTT, or None where no such probe waits for one."""
+    def on_answer(self, now_ns: int, probe_id: int, marked: bool, echo: int) -> tuple[int | None, int]:
+        """Take in the answer to a probe; return its RTT and when it was sent; None and -1 if none waits."""
         probe = self.outstanding.pop(probe_id, None)
         if probe is None:
-            return None
+            return None, -1
         ev, sent_ns, tail = probe
         rtt_ns = now_ns - sent_ns
+        if self._service_time:
+            rtt_ns = without_hold(rtt_ns, sent_ns, echo)
         self._emit(ProbeAnswered(now_ns, self._qpn, ev.value, ev.port, probe_id, rtt_ns))
         self._evs.on_acked(ev)
         self._recovery.on_probe_answer(rtt_ns, sent_ns, tail=tail)
         if not tail and ev.probe_id == probe_id:
             self._evs.on_probe_answer(now_ns, ev, marked)
-        return rtt_ns
+        return rtt_ns, sent_ns
 
     def clear(self) -> None:
         """Forget all probes."""

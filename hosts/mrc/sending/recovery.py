@@ -50,6 +50,8 @@ class Recovery:
         self.ack_timer = AckTimer(config, self.rtt)
         self.gap = False
         """The oldest packet in flight was overtaken by less than the reordering window."""
+        self.progress_ns = -1
+        """When something was acknowledged last."""
         self._heard_ns = -1
         """When the last valid frame of the peer came in."""
         self._order: deque[SentPacket] = deque()
@@ -126,7 +128,7 @@ class Recovery:
 
     def on_progress(self, now_ns: int) -> None:
         """Restart the timers: something new was acknowledged."""
-        self.ack_timer.since_ns = now_ns
+        self.progress_ns = self.ack_timer.since_ns = now_ns
         self.tail.probes = self.ack_timer.retries = 0
         self._late_ready = False
 

@@ -14,7 +14,7 @@ from typing import Final
 from hosts.mrc.config import MrcConfig
 from hosts.mrc.congestion.control import CongestionControl, FixedWindow
 from hosts.mrc.connection import Connection
-from hosts.mrc.events import RetireReason, SpuriousLoss, WindowChanged
+from hosts.mrc.events import RetireReason, SpuriousLoss
 from hosts.mrc.evs.ev import Ev
 from hosts.mrc.evs.ev_set import EvSet
 from hosts.mrc.evs.states import EvInput
@@ -25,7 +25,9 @@ from hosts.mrc.sending.recovery import ACK_TIMEOUT, TAIL_PROBE, Recovery
 from hosts.mrc.sending.rtt_sample import by_entropy, by_stamp
 from hosts.mrc.sending.scoreboard import Scoreboard, SentPacket
 from hosts.mrc.sending.send_queue import SendQueue, WorkRequest
-from hosts.mrc.wire import BTH_RETRANSMISSION, EvMark, Nack, NackReason
+from hosts.mrc.sending.transport_nak import is_ack, nak_status
+from hosts.mrc.sending.window_report import WindowReport
+from hosts.mrc.wire import BTH_RETRANSMISSION, EvMark, Nack, NackReason, without_hold
 from hosts.rdma.counters import EvState
 from hosts.rdma.events import (
     Event,
@@ -41,7 +43,6 @@ from hosts.rdma.headers import BTH_ACK_REQUEST
 from hosts.rdma.psn import PSN_BITS, PSN_MASK, expand
 
 _MARK_SKIP: Final = int(EvMark.SKIP_ONCE)
-_MARK_ALWAYS: Final = int(EvMark.ALWAYS_SKIP)
 _UNKNOWN: Final = EvState.UNKNOWN
 _ACK_BIT: Final = BTH_ACK_REQUEST << 24
 _RTX_BIT: Final = BTH_RETRANSMISSION << 24
@@ -70,8 +71,8 @@ class Requester:
         self._emit = emit
         self.congestion: CongestionControl = FixedWindow(config.cwnd_bytes)
         self._overhead = 0
-        self._reported_cwnd = -1
-        self._reported_ns = -1 << 62
+        self._service_time = config.reading.service_time and config.timestamps
+        self._report = WindowReport(qpn, config.window_event_interval_ns, emit)
         self._rcvd_units = 0
         # One turn of the wire space ahead, so that no PSN near the first is ever negative.
         self.board = Scoreboard(first_psn + (1 << PSN_BITS), config.mpr)
@@ -80,7 +81,7 @@ class Requester:
         self._tc_data = traffic_class(dscp.trimmable if config.trim else dscp.no_trim, ecn_capable=True)
         self._tc_retx = traffic_class(dscp.trimmable_retx if config.trim else dscp.no_trim, ecn_capable=True)
         self._tc_probe = traffic_class(dscp.no_trim, ecn_capable=True)
-        self.probes = Probes(qpn, builder, self._tc_probe, self.recovery, emit)
+        self.probes = Probes(qpn, builder, self._tc_probe, config.reading.service_time, self.recovery, emit)
         self.queue = SendQueue(config.max_wimm)
         self.error: Status | None = None
         # Set by connect().
@@ -131,7 +132,7 @@ class Requester:
 
     def wants_to_probe(self) -> bool:
         """Return whether `emit_probes` might produce something now."""
-        return self.recovery.gap or bool(self.probes.wanted)
+        return self.probes.waiting
 
     def has_data(self) -> bool:
         """Return whether there is a packet to send that only congestion control may hold back."""
@@ -145,7 +146,9 @@ class Requester:
 
     def _unanswered(self) -> bool:
         """Return whether an answer of the peer is awaited."""
-        if self.board.inflight_packets:
+        board = self.board
+        if board.inflight_packets or (board.una < board.next_psn and not board.lost):
+            # With nothing in flight the cumulative PSN is awaited; only a false SACK leaves it behind.
             return True
         requests = self.queue.open
         return self._transport_ack and bool(requests) and 0 <= requests[0].last_psn < self.board.una
@@ -154,14 +157,8 @@ class Requester:
         self, now_ns: int, out: list[Frame], limit: int, free_ports: Collection[int] | None
     ) -> int:
         """Append up to `limit` probes to `out`, which no window holds back; return how many."""
-        start = len(out)
         self.evs.now_ns = now_ns
-        recovery = self.recovery
-        if recovery.gap and recovery.wants_gap_probe(now_ns):
-            self.probes.want_tail(1)
-        if self.probes.wanted:
-            self.probes.emit(now_ns, out, limit, free_ports, self.board.next_psn)
-        return len(out) - start
+        return self.probes.emit(now_ns, out, limit, free_ports) if self.probes.waiting else 0
 
     def emit_frames(
         self, now_ns: int, out: list[Frame], limit: int, free_ports: Collection[int] | None
@@ -264,8 +261,11 @@ class Requester:
         mark = sack.mark
         reason = LossReason.GAP
         known_ns = recovery.newest_acked_ns()
+        asked_ns = -1
+        rtt_ns: int | None
         if sack.probe_reply:
-            rtt_ns = self.probes.on_answer(now_ns, sack.ack_psn_offset & 0xFFFF, mark == _MARK_SKIP)
+            probe_id, stamp = sack.ack_psn_offset & 0xFFFF, sack.tx_timestamp
+            rtt_ns, asked_ns = self.probes.on_answer(now_ns, probe_id, mark == _MARK_SKIP, stamp)
             reason = LossReason.PROBE
             length = 0
         else:
@@ -278,7 +278,7 @@ class Requester:
             recovery.on_found(now_ns, packet, known_ns)
             self._on_spurious(now_ns, packet.psn, packet.ev)
         if mark:
-            self._on_mark(now_ns, sack.entropy, mark)
+            evs.on_mark(now_ns, sack.entropy, mark)
         for packet in acked:
             ev = packet.ev
             ev.acked += 1
@@ -289,8 +289,13 @@ class Requester:
         if acked or found:
             recovery.on_progress(now_ns)
             self.bytes_acked += acked_bytes
-            if board.una != before:
-                self._complete(now_ns)
+        if board.una != before:
+            recovery.on_progress(now_ns)
+            self._complete(now_ns)
+        elif asked_ns > recovery.progress_ns and board.contradicts(cack):
+            # Sent after all that we know of: what it lacks had not arrived, whoever acknowledged it.
+            self.fail(now_ns, Status.REMOTE_OPERATION_ERROR, "the peer lacks what was acknowledged", cack + 1)
+            return
         congestion = self.congestion
         fresh = sack.rcvd_units - self._rcvd_units & 0xFFFFFF
         if fresh < 1 << 23:
@@ -303,8 +308,8 @@ class Requester:
         lost = recovery.detect(now_ns)
         if lost:
             self._infer_lost(now_ns, lost, reason)
-        if congestion.cwnd_bytes != self._reported_cwnd:
-            self._report_window(now_ns)
+        if congestion.cwnd_bytes != self._report.cwnd_bytes:
+            self._report.note(now_ns, self.congestion)
 
     def _on_trigger(self, now_ns: int, sack: ReceivedSack, trigger: SentPacket | None) -> int | None:
         """Take in which packet a SACK answers; return its RTT, or None where that would be ambiguous."""
@@ -319,44 +324,43 @@ class Requester:
             self._on_spurious(now_ns, trigger.psn, previous.ev)
         if previous is None or not self._config.timestamps:
             rtt_ns = by_entropy(now_ns, trigger, entropy)
+            if rtt_ns is not None and previous is None and self._service_time:
+                rtt_ns = without_hold(rtt_ns, trigger.sent_ns, sack.tx_timestamp)
         else:
             rtt_ns = by_stamp(now_ns, trigger, sack.tx_timestamp)
         if rtt_ns is not None:
             self.recovery.rtt.sample(rtt_ns)
         return rtt_ns
 
-    def _report_window(self, now_ns: int) -> None:
-        """Emit an event for a window that changed, at most once per `window_event_interval_ns`."""
-        congestion = self.congestion
-        if now_ns - self._reported_ns < self._config.window_event_interval_ns:
-            return
-        if self._reported_cwnd >= 0:
-            self._emit(WindowChanged(now_ns, self.qpn, congestion.cwnd_bytes, congestion.inflight_bytes))
-            self._reported_ns = now_ns
-        self._reported_cwnd = congestion.cwnd_bytes
-
-    def on_transport_ack(self, now_ns: int, psn24: int) -> None:
-        """Take in a transport ACK: everything up to this PSN is in the peer's memory."""
+    def on_transport_ack(self, now_ns: int, psn24: int, syndrome: int) -> None:
+        """Take in an AETH: everything up to this PSN is in the peer's memory, or the peer gave up at it."""
         psn = expand(psn24, self.board.una - 1)
-        if not self._transport_ack or self.error is not None or psn >= self.board.next_psn:
+        status = nak_status(syndrome)
+        if status is not None:
+            self._on_transport_nak(now_ns, psn, status)
+        elif is_ack(syndrome) and self._transport_ack and self.error is None and psn < self.board.next_psn:
+            if psn >= self._in_memory:
+                self._in_memory = psn + 1
+                self.recovery.on_transport_ack(now_ns)
+                self._complete(now_ns)
+        else:
             self.bogus_received += 1
-        elif psn >= self._in_memory:
-            self._in_memory = psn + 1
-            self.recovery.on_transport_ack(now_ns)
-            self._complete(now_ns)
+
+    def _on_transport_nak(self, now_ns: int, psn: int, status: Status) -> None:
+        """Take in a NAK. It names the PSN that the peer expects: what is below has arrived [IBTA 9.7.5.2]."""
+        board = self.board
+        if self.error is not None or not board.una <= psn <= board.next_psn:
+            self.bogus_received += 1
+            return
+        acked, _ = board.apply_sack(psn - 1, psn, 0)
+        self.congestion.on_withdrawn(sum(packet.length + self._overhead for packet in acked))
+        self._in_memory = max(self._in_memory, psn)
+        self._complete(now_ns)
+        self.fail(now_ns, status, "the peer answered with a NAK", psn)
 
     def _complete(self, now_ns: int) -> None:
         for request in self.queue.complete(self._in_memory if self._transport_ack else self.board.una):
             self._emit(SendCompleted(now_ns, self.qpn, request.wr_id, Status.SUCCESS, request.length))
-
-    def _on_mark(self, now_ns: int, entropy: int, mark: int) -> None:
-        ev = self.evs.by_value.get(entropy)
-        if ev is None:
-            return
-        if mark == _MARK_SKIP:
-            self.evs.on_congestion(now_ns, ev, EvInput.ECN)
-        elif mark == _MARK_ALWAYS:
-            self.evs.on_always_skip(now_ns, ev)
 
     def on_nack(self, now_ns: int, nack: Nack) -> None:
         """Take in a NACK [SPEC §7.3]."""
@@ -368,7 +372,7 @@ class Requester:
         self.nacks_received += 1
         if reason == NackReason.UNEXP_EVENT:
             if board.una <= psn < board.next_psn:
-                self.fail(now_ns, Status.REMOTE_ACCESS_ERROR, "the peer refused a write", psn)
+                self.fail(now_ns, Status.REMOTE_OPERATION_ERROR, "the peer refused a write", psn)
             else:
                 self.bogus_received += 1
             return
@@ -407,8 +411,8 @@ class Requester:
             size += packet.length + self._overhead
             self._lose(now_ns, packet, reason)
         self.congestion.on_loss(now_ns, size)
-        if self.congestion.cwnd_bytes != self._reported_cwnd:
-            self._report_window(now_ns)
+        if self.congestion.cwnd_bytes != self._report.cwnd_bytes:
+            self._report.note(now_ns, self.congestion)
 
     def _lose(self, now_ns: int, packet: SentPacket, reason: LossReason) -> None:
         self.board.on_lost(packet)
@@ -480,13 +484,10 @@ class Requester:
         if self.error is not None:
             return
         self.error = status
-        blamed = psn is None
-        for request in self.queue.open:
-            holds = not blamed and (request.last_psn < 0 or (psn is not None and psn <= request.last_psn))
-            blamed = blamed or holds
-            outcome = status if holds else Status.FLUSHED
+        blamed = self.queue.holder(psn)
+        for request in self.queue.clear():
+            outcome = status if request is blamed else Status.FLUSHED
             self._emit(SendCompleted(now_ns, self.qpn, request.wr_id, outcome, request.length))
-        self.queue.clear()
         self.recovery.clear()
         self.probes.clear()
         self.withdraw()

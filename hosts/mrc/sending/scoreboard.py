@@ -154,6 +154,11 @@ class Scoreboard:
             self.inflight_packets -= len(acked)
         return acked, found
 
+    def contradicts(self, cack: int) -> bool:
+        """Return whether a cumulative PSN that is the present one says that an acknowledgement was false."""
+        unfinished = self.una < self.next_psn and not self.inflight_packets and not self.lost
+        return unfinished or cack + 1 < self.una
+
     def in_flight(self) -> list[SentPacket]:
         """Return what is in flight, by PSN."""
         return [

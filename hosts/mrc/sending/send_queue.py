@@ -73,7 +73,17 @@ class SendQueue:
             done.append(request)
         return done
 
-    def clear(self) -> None:
-        """Forget all writes."""
+    def holder(self, psn: int | None) -> WorkRequest | None:
+        """Return the write that is not complete and has this PSN, or would have had it."""
+        if psn is not None:
+            for request in self.open:
+                if request.last_psn < 0 or psn <= request.last_psn:
+                    return request
+        return None
+
+    def clear(self) -> list[WorkRequest]:
+        """Forget all writes; return those that were not complete."""
+        left = list(self.open)
         self.open.clear()
         self.to_send.clear()
+        return left

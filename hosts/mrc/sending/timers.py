@@ -36,10 +36,11 @@ class TailTimer:
 class AckTimer:
     """The ACK timeout: 1.024 us * 2^n, some tries at that, then doubling [SPEC Table 7-1]."""
 
-    __slots__ = ("_config", "_rtt", "retries", "since_ns")
+    __slots__ = ("_base_ns", "_exponential", "_linear", "_rtt", "retries", "since_ns")
 
     def __init__(self, config: MrcConfig, rtt: RttEstimator) -> None:
-        self._config = config
+        exponent, self._linear, self._exponential = config.ack_times()
+        self._base_ns = 1024 << exponent
         self._rtt = rtt
         self.since_ns = 0
         """Last progress, or the moment something became outstanding."""
@@ -47,8 +48,8 @@ class AckTimer:
 
     def timeout_ns(self) -> int:
         """Return the present timeout; never below four smoothed RTTs."""
-        base = max(1024 << self._config.ack_timeout_exponent, 4 * self._rtt.srtt_ns)
-        return base << max(0, min(self.retries - self._config.linear_retries + 1, 24))
+        base = max(self._base_ns, 4 * self._rtt.srtt_ns)
+        return base << max(0, min(self.retries - self._linear + 1, 24))
 
     def due_ns(self) -> int:
         """Return when the timer runs out."""
@@ -57,6 +58,6 @@ class AckTimer:
     @property
     def exhausted(self) -> bool:
         """All retries are used up."""
-        if self._config.exponential_retries >= 25:
+        if self._exponential >= 25:
             return False
-        return self.retries > self._config.linear_retries + self._config.exponential_retries
+        return self.retries > self._linear + self._exponential

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hosts.mrc.config import MrcConfig
+from hosts.mrc.config import MrcConfig, SpecReading
 from hosts.mrc.events import EvReplaced, EvRestored, EvRetired, EvSkipped, RetireReason
 from hosts.mrc.evs.ev_diagram import diagram, renew
 from hosts.mrc.evs.ev_modes import EvField, EvMode, EvProfile, expand, invent, make_paths
@@ -154,7 +154,7 @@ def test_probes_restore_after_enough_in_a_row():
 
 @pytest.mark.parametrize(("option", "state"), [(True, S), (False, G)])
 def test_a_marked_probe_may_restore_an_ev_to_skip_or_to_good(option, state):
-    evs, _ = make(probe_successes=1, skip_after_marked_probe=option)
+    evs, _ = make(probe_successes=1, reading=SpecReading(skip_after_marked_probe=option))
     ev = evs.planes[0].active[0]
     evs.on_lost(0, ev, 1, RetireReason.LOSS)
     evs.on_probe_answer(1100, ev, True)
@@ -305,7 +305,7 @@ def test_invariants_hold_through_any_history(operations, spares, seed):
 
 
 def test_a_skip_may_last_a_time_instead_of_a_turn():
-    evs, _ = make(planes=1, paths=4, skip_ns=5_000)
+    evs, _ = make(planes=1, paths=4, reading=SpecReading(skip_ns=5_000))
     ev = evs.planes[0].active[1]
     evs.on_acked(ev)
     evs.on_congestion(1_000, ev, EvInput.ECN)

@@ -11,6 +11,7 @@ from hosts.mrc.wire import Opcode, Sack
 from hosts.rdma.events import SendCompleted
 from hosts.rdma.headers import BTH_LEN, BTH_OFFSET, ICRC_LEN
 from hosts.rdma.memory import Access
+from tests.support.mrc_pair import reseal
 from tests.support.mrc_sim import Network, Sim, port_addresses, remote_paths, trim
 
 
@@ -104,18 +105,6 @@ def test_the_fuzz_has_every_kind_of_frame():
         *(Opcode.WRITE_FIRST, Opcode.WRITE_MIDDLE, Opcode.WRITE_LAST_IMM, Opcode.SACK, Opcode.NACK),
         *(Opcode.PROBE_REQUEST, Opcode.ENDPOINT_REQUEST, Opcode.ENDPOINT_RESPONSE),
     }
-
-
-def reseal(frame: bytes) -> bytes:
-    """Give a broken frame lengths and an ICRC that are right, so that it gets past them."""
-    from hosts.rdma.icrc import packet_icrc
-
-    body = bytearray(frame)
-    body[106] = 0
-    length = len(body) - 94
-    body[18:20] = (length + 40).to_bytes(2, "big")
-    body[58:60] = body[98:100] = length.to_bytes(2, "big")
-    return bytes(body[:-4]) + packet_icrc(bytes(body[54:102]), bytes(body[102:-4]))
 
 
 @settings(max_examples=150, deadline=None)

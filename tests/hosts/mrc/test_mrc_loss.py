@@ -387,7 +387,7 @@ def test_a_tail_probe_shuns_the_path_of_what_is_still_under_way():
 
 
 def test_a_tail_probe_shuns_the_path_of_the_one_before_it():
-    hand, _, second = on_two_paths()
+    hand, _, second = on_two_paths(ack_timeout_exponent=13)
     evs = []
     for _ in range(6):
         due = hand.a.next_timer()
@@ -465,7 +465,7 @@ def test_the_answer_to_an_original_does_not_vouch_for_its_repetition():
 
 def test_timers_that_are_always_served_late_still_run_out_of_retries():
     """A busy machine serves every timer late; a dead network must fail the request all the same."""
-    hand = Hand(initial_rtt_ns=10_000)
+    hand = Hand(initial_rtt_ns=10_000, exponential_retries=7)
     hand.post(1)
     hand.send(1_000_000)
     now = 1_000_000

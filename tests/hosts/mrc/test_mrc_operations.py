@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from hosts.mrc import MrcConfig
+from hosts.mrc import MrcConfig, SpecReading
 from hosts.mrc.events import EvProbed, EvRetired, PlaneDown, PlaneUp, PortStatusUnanswered
 from hosts.mrc.wire import Aeth, EndpointOp, EndpointRequest, Nack, NackReason, Opcode, Sack
 from hosts.rdma.events import LossReason, PacketLost, QpError, ReceiveCompleted, SendCompleted, Status
@@ -45,7 +45,7 @@ def test_a_write_completes_by_its_transport_ack_not_by_its_sack():
         sim.ends[1].receive(port, frame, 0)
     answers = sim.ends[1].frames_to_send(0)
     (ack,) = [a for a in answers if a[1][BTH_OFFSET] == Opcode.ACKNOWLEDGE]
-    assert Aeth.unpack(ack[1], BTH_OFFSET + 12) == Aeth(msn=0, syndrome=0x1F)
+    assert Aeth.unpack(ack[1], BTH_OFFSET + 12) == Aeth(msn=1, syndrome=0x1F)
     assert frame_psn(ack[1]) == frame_psn(sent[-1][1])
     for port, frame in answers:
         if frame is not ack[1]:
@@ -89,7 +89,7 @@ def test_transport_acks_nobody_agreed_on_are_ignored():
     post(sim, 1, 100, region(sim))
     sent = sim.ends[0].frames_to_send(0)
     requester = sim.ends[0].qps[sim.qpns[0]].requester
-    requester.on_transport_ack(0, frame_psn(sent[0][1]) + 1)
+    requester.on_transport_ack(0, frame_psn(sent[0][1]) + 1, 0x1F)
     assert (requester.bogus_received, sim.ends[0].poll_cq()) == (1, [])
 
 
@@ -144,7 +144,7 @@ def test_write_imms_in_flight_are_limited(limit):
 
 @pytest.mark.parametrize("nack", [True, False])
 def test_psns_beyond_the_window_are_refused_or_dropped(nack):
-    sim = Sim(seed=2, config=MrcConfig(mpr=1024, cwnd_bytes=1 << 30, oor_nack=nack))
+    sim = Sim(seed=2, config=MrcConfig(mpr=1024, cwnd_bytes=1 << 30, reading=SpecReading(oor_nack=nack)))
     sim.ends[1].qps[sim.qpns[1]].responder.bitmap.mpr = 128
     where = region(sim)
     for n in range(130):

@@ -32,7 +32,13 @@ def test_sack_names_ev_cumulative_psn_and_trigger():
     assert answer.frame[14] >> 4 == 6
     assert (answer.frame[14] & 15) << 2 | answer.frame[15] >> 6 == 46
     assert answer.port == data.port
-    assert sack == Sack(cack_psn=frame_psn(data.frame), entropy=sack.entropy, rcvd_units=5), "1084 B"
+    assert sack == Sack(
+        cack_psn=frame_psn(data.frame),
+        entropy=sack.entropy,
+        rcvd_units=5,
+        spdcid=sim.qpns[0] & 0xFFFF,
+        dpdcid=sim.qpns[1] & 0xFFFF,
+    ), "1084 B"
     assert sack.entropy == int.from_bytes(data.frame[56:58] + data.frame[94:96], "big")
     assert answer.frame[107:110] == sim.qpns[0].to_bytes(3, "big")
 
@@ -103,7 +109,7 @@ def test_access_errors_are_fatal_and_flush(offset, rkey_change, access):
     (nack, *_) = control(sim, 1, Opcode.NACK)
     assert Nack.unpack(nack, BTH_OFFSET + 12).reason == NackReason.UNEXP_EVENT
     assert [(e.wr_id, e.status) for e in sim.of(0, SendCompleted)] == [
-        (1, Status.REMOTE_ACCESS_ERROR),
+        (1, Status.REMOTE_OPERATION_ERROR),
         (2, Status.FLUSHED),
     ]
     assert len(sim.of(0, QpError)) == len(sim.of(1, QpError)) == 1

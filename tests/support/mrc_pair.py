@@ -1,0 +1,51 @@
+"""Two MRC endpoints between which a test carries every frame, and ways to look at and forge frames."""
+
+from hosts.mrc import MrcConfig
+from hosts.rdma.headers import BTH_OFFSET
+from hosts.rdma.icrc import packet_icrc
+from tests.support.mrc_sim import Network, Sim
+
+T_SENT = 128 * 0x1234
+"""Time of sending, ns: timestamp 1234."""
+
+
+class Pair:
+    """Two endpoints of which the test carries each frame by hand; QPN and PSN are round numbers."""
+
+    def __init__(self, **options):
+        config = MrcConfig(**{"timestamps": True, "sack_coalesce": 1, **options})
+        self.sim = Sim(seed=1, planes=2, paths=1, config=config, network=Network(jitter_ns=0))
+        self.a, self.b = self.sim.ends
+        self.qpn_a, self.qpn_b = self.sim.qpns
+        self.region = self.b.register_memory(bytearray(1 << 16))
+        self.psn = self.a.qps[self.qpn_a].psn
+        # As the tests write them out.
+        self.ids = f"{self.qpn_a & 0xFFFF:04x} {self.qpn_b & 0xFFFF:04x}"
+
+    def post(self, size, imm=None, va=0, wr_id=1):
+        where = self.region
+        self.a.post_write(self.qpn_a, wr_id, bytes(size), where.address + va, where.rkey, imm=imm)
+
+    def send(self, now=T_SENT):
+        return self.a.frames_to_send(now, None, 1000)
+
+    def take(self, frames, now=T_SENT):
+        """Give frames to the receiver and return its answers."""
+        for port, frame in frames:
+            self.b.receive(port, frame, now)
+        return [frame for _, frame in self.b.frames_to_send(now, None, 1000)]
+
+
+def body(frame):
+    """Return what follows the UDP header, without the ICRC, in hexadecimal."""
+    return frame[BTH_OFFSET:-4].hex()
+
+
+def reseal(frame: bytes) -> bytes:
+    """Give a broken frame lengths and an ICRC that are right, so that it gets past them."""
+    body = bytearray(frame)
+    body[106] = 0
+    length = len(body) - 94
+    body[18:20] = (length + 40).to_bytes(2, "big")
+    body[58:60] = body[98:100] = length.to_bytes(2, "big")
+    return bytes(body[:-4]) + packet_icrc(bytes(body[54:102]), bytes(body[102:-4]))
