@@ -91,7 +91,7 @@ def test_the_command_says_what_it_finds_and_leaves_no_denylist(tiny: Up) -> None
 
 def test_bad_input_is_one_line(mrclab: Mrclab) -> None:
     for words, said in (
-        (("--interval", "1 us"), "100 us or longer"),
+        (("--interval", "1 us"), "must be at least 100 us"),
         (("--for", "ever"), "a time such as"),
         ((), "no testbed"),
     ):

@@ -51,7 +51,7 @@ def test_bad_input_is_one_line(tiny: Up) -> None:
     for words, said in (
         (("h9",), "no host 'h9'"),
         (("h0", "h0"), "no path to itself"),
-        (("h0", "h2", "--path", "p9-t1-0"), "no path goes over"),
+        (("h0", "h2", "--path", "p9-t1-0"), "no path uses 'p9-t1-0'"),
         (("h0", "-n", "0"), "from 1 to"),
     ):
         refused = tiny.mrclab("probe", *words)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -27,7 +28,8 @@ def main(prefix: str, state_dir: str, *how: str) -> None:
         network.record_process(os.getpid(), "daemon")
         network.detach()
     server = network.spawn_in_fabric(["sleep", "1000"])
-    network.spawn("h3", ["sh", "-c", "sleep 1000 & wait"])
+    shell = network.spawn("h3", ["sh", "-c", "sleep 1000 & echo; wait"], stdout=subprocess.PIPE)
+    shell.stdout.readline()  # both of its processes run
     network.record_process(server.pid, "switches")
     if "detach" in how:
         network.detach()
