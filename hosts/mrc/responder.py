@@ -43,7 +43,8 @@ from hosts.rdma.psn import PSN_BITS, PSN_HALF, PSN_MASK
 _SACK: Final = int(Opcode.SACK)
 _NACK: Final = int(Opcode.NACK)
 _ACK: Final = int(Opcode.ACKNOWLEDGE)
-_UNFINISHED: Final = (int(Opcode.WRITE_FIRST), int(Opcode.WRITE_MIDDLE))
+_FIRST: Final = int(Opcode.WRITE_FIRST)
+_MIDDLE: Final = int(Opcode.WRITE_MIDDLE)
 _MARK_NONE: Final = int(EvMark.NONE)
 _MARK_SKIP: Final = int(EvMark.SKIP_ONCE)
 _MARK_ALWAYS: Final = int(EvMark.ALWAYS_SKIP)
@@ -202,7 +203,7 @@ class Responder:
                 self._immediates[psn] = (packet.imm, packet.message_length, packet.rqmsn)
             if self._immediates and offset == 0:
                 self._deliver(now_ns)
-        if opcode not in _UNFINISHED:
+        if opcode not in (_FIRST, _MIDDLE):
             if offset or self._ends or self._transport_ack:
                 self._ends[psn] = last & _ACK_BIT != 0
             else:
