@@ -39,6 +39,9 @@ LAT_HEADER = (
 )
 LINE = "-" * 100
 
+DEAD_PEER_RETRIES = 11
+"""Doublings of the ACK timer until a write fails, a second in all: so a dead network is reported."""
+
 
 def perf(args: argparse.Namespace) -> int:
     """Measure and print. Raise InputError for bad arguments, before anything is started."""
@@ -124,6 +127,8 @@ def _config(args: argparse.Namespace) -> dict[str, Any]:
     config: dict[str, Any] = {}
     if args.mtu is not None:
         config["mtu_bytes"] = mtu_bytes
+    if TRANSPORTS[args.transport].kind == "mrc":
+        config["exponential_retries"] = DEAD_PEER_RETRIES
     if args.congestion is not None:
         config["congestion"] = args.congestion
     if args.rate_limit is not None:
