@@ -15,7 +15,7 @@ import finsy as fy
 
 from controller.ecmp import EcmpRoutes
 from controller.entries import KEY_FIELDS, Drift, Entry, find_drift, switch_entries
-from controller.finsy_retry import reconnect_soon
+from controller.finsy_retry import answer_late, reconnect_soon
 from controller.pipeline import Pipeline, shipped_pipeline
 from controller.reading import read_all
 from linux.errors import MrclabError
@@ -47,6 +47,7 @@ class FabricController:
         self._changed = asyncio.Condition()
         pipeline = pipeline or shipped_pipeline()
         reconnect_soon()
+        answer_late()
         self._controller = fy.Controller(
             fy.Switch(
                 s.name,

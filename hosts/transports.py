@@ -35,15 +35,27 @@ class Transport:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
+DEPLOYED: Mapping[str, Any] = {
+    "congestion": "nscc",
+    "timestamps": True,
+    "transport_ack": True,
+    "reverse_evs": "set",
+    "max_active_evs": 128,
+    "spare_evs_per_plane": 8,
+}
+"""MRC as it is deployed: congestion control NSCC, timestamps (TSETH), transport ACKs (D1), answers on EVs of
+the receiver's own, 128 EVs in use [P1 §2.1] and a backup set [P1 §2.4], whose size, 32 on four planes, is
+ours. Where a fabric has fewer paths, all are in use and none is a backup."""
+
 TRANSPORTS: Mapping[str, Transport] = {
     t.name: t
     for t in (
-        Transport("mrc", "mrc", "MRC: sprays over all planes, retires paths that lose"),
+        Transport("mrc", "mrc", "MRC: sprays over all planes, retires paths that lose", DEPLOYED),
         Transport(
             "oblivious",
             "mrc",
             "MRC's spraying without EV health: keeps using paths that lose",
-            {"ev_health": False},
+            {**DEPLOYED, "ev_health": False},
         ),
         Transport("rocev2", "rocev2", "RoCEv2: one path per queue pair, go-back-N, DCQCN"),
         Transport("rocev2-16qp", "rocev2", "RoCEv2, each message striped over 16 queue pairs", {"qps": 16}),

@@ -36,7 +36,9 @@ def _parser() -> argparse.ArgumentParser:
     run = commands.add_parser("run", help="run a scenario on a fabric of its own")
     run.add_argument("scenario", metavar="SCENARIO", help="a shipped scenario (link-kill) or a YAML file")
     run.add_argument("--target", choices=TARGETS, default=os.environ.get("MRCLAB_TARGET", "auto"))
-    run.add_argument("--topology", metavar="T", help="a shipped topology (tiny, lab, wide) or a YAML file")
+    run.add_argument(
+        "--topology", metavar="T", help="a shipped topology (tiny, lab, two-racks, wide, thin) or a YAML file"
+    )
     run.add_argument("--trials", type=int, metavar="N", help="how many faults, or repetitions")
     run.add_argument("--seed", type=int, metavar="S", help="of places, paths and bytes")
     run.add_argument("--out", metavar="DIR", help="where results go (default: results/<scenario>/<time>/)")
@@ -56,7 +58,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     soak.add_argument("--duration", metavar="TIME", help="of traffic, such as '30 s' or 1h")
     soak.add_argument("--target", choices=TARGETS, default=os.environ.get("MRCLAB_TARGET", "auto"))
-    soak.add_argument("--topology", metavar="T", help="a shipped topology (tiny, lab, wide) or a YAML file")
+    soak.add_argument(
+        "--topology", metavar="T", help="a shipped topology (tiny, lab, two-racks, wide, thin) or a YAML file"
+    )
     soak.add_argument("--seed", type=int, metavar="S", help="of messages and faults")
     soak.add_argument("--out", metavar="DIR", help="where results go (default: results/<scenario>/<time>/)")
     soak.add_argument(
@@ -65,7 +69,9 @@ def _parser() -> argparse.ArgumentParser:
     soak.set_defaults(do=_soak)
 
     up = commands.add_parser("up", help="bring a fabric up and leave it running")
-    up.add_argument("--topology", metavar="T", default="lab", help="tiny, lab, wide or a YAML file")
+    up.add_argument(
+        "--topology", metavar="T", default="lab", help="tiny, lab, two-racks, wide, thin or a YAML file"
+    )
     up.add_argument("--target", choices=TARGETS, default=os.environ.get("MRCLAB_TARGET", "auto"))
     up.set_defaults(do=_up)
 

@@ -63,18 +63,21 @@ class Transport:
         return {"encapsulation": "srv6" if self.routing == "srv6" else "plain", **self.options}
 
 
-SLOW_LINKS: Mapping[str, Any] = {
-    "congestion": "nscc",
+MRC: Mapping[str, Any] = TRANSPORTS["mrc"].options
+
+SLOW_LINKS_TIMES: Mapping[str, Any] = {
     "ack_timeout_exponent": 15,
     "initial_rtt_ns": 5_000_000,
     "port_bps": 25_000_000,
 }
 """For links on which one packet takes a millisecond, so that packets of one burst arrive that far apart."""
 
+SLOW_LINKS: Mapping[str, Any] = {**MRC, **SLOW_LINKS_TIMES}
+
 SLOW_WINDOW: Mapping[str, Any] = {"window_bytes": 24 * 4096}
 
 LONG_WIRES: Mapping[str, Any] = {
-    "congestion": "nscc",
+    **MRC,
     "ack_timeout_exponent": 19,
     "initial_rtt_ns": 170_000_000,
     "port_bps": 6_250_000,
@@ -90,7 +93,7 @@ of 10 us."""
 NAMED: dict[str, Transport] = {
     t.name: t
     for t in (
-        Transport("mrc", "mrc", "srv6", "MRC: sprays over all planes, retires paths that lose"),
+        Transport("mrc", "mrc", "srv6", "MRC: sprays over all planes, retires paths that lose", MRC),
         Transport(
             "oblivious",
             "mrc",
@@ -98,15 +101,15 @@ NAMED: dict[str, Transport] = {
             "MRC's spray with EV health switched off: goes on using paths that lose",
             TRANSPORTS["oblivious"].options,
         ),
-        Transport("mrc-slow-links", "mrc", "srv6", "MRC with NSCC, and timers for slow links", SLOW_LINKS),
+        Transport("mrc-slow-links", "mrc", "srv6", "MRC with timers for slow links", SLOW_LINKS),
         Transport(
             "oblivious-slow-links",
             "mrc",
             "srv6",
             "that, with EV health switched off",
-            {**SLOW_LINKS, **TRANSPORTS["oblivious"].options},
+            {**TRANSPORTS["oblivious"].options, **SLOW_LINKS_TIMES},
         ),
-        Transport("single-plane", "mrc", "srv6", "MRC with its bandwidth in one plane", one_plane=True),
+        Transport("single-plane", "mrc", "srv6", "MRC with its bandwidth in one plane", MRC, one_plane=True),
         Transport(
             "rocev2",
             "rocev2",
@@ -130,7 +133,7 @@ NAMED: dict[str, Transport] = {
             {**SLOW_WINDOW, **TRANSPORTS["rocev2-16qp"].options},
             one_plane=True,
         ),
-        Transport("mrc-long-wires", "mrc", "srv6", "MRC with NSCC, and timers for long wires", LONG_WIRES),
+        Transport("mrc-long-wires", "mrc", "srv6", "MRC with timers for long wires", LONG_WIRES),
         Transport(
             "rocev2-long-wires",
             "rocev2",

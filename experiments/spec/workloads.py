@@ -221,10 +221,6 @@ class Spray(_Workload):
         0.0,
         description="the warm-up lowers the rate until no endpoint uses a larger share of its CPU; 0: never",
     )
-    window: Annotated[int, WholeNumber(1, 4096)] = Field(256, description="packets in flight at most")
-    spare_evs: Annotated[int, WholeNumber(0, 255)] = Field(
-        0, description="EVs held back in each plane to replace retired ones"
-    )
     duration_ns: Annotated[int, Time(high=WEEK_NS)] = Field(
         0, alias="duration", description="how long it sends, after the warm-up; 0: until the faults are over"
     )

@@ -129,15 +129,14 @@ class MrcConfig:
     """Complete writes by transport ACKs (opcode D1), which say that data is in memory, rather than by SACKs,
     which need only say that it arrived. Ours say both, so it is off; needs the peer's consent."""
     congestion: str = "fixed"
-    """`fixed` window per QP, `nscc`, or `rate` (a cap), the latter two per destination.
+    """`fixed`, a window per QP that never changes, or `nscc`, one per destination.
 
-    Fixed by default: delays of software hosts are their own rather than the network's, and NSCC would take
-    them for queues.
+    The fixed window is for tests and for comparison; the transport `mrc` of experiments uses NSCC.
     """
     cwnd_bytes: int = 64 * 4096
-    """Payload bytes in flight allowed by the fixed window, and under a rate cap."""
-    rate_bps: int = 1_000_000_000
-    """Cap of payload bits per second to one destination."""
+    """Payload bytes in flight allowed by the fixed window."""
+    rate_bps: int = 0
+    """Cap of payload bits per second to one destination, whatever the congestion control; 0: none."""
     rate_burst_bytes: int = 16 * 4096
     """What a rate cap lets through at once after a pause; lower it for smooth traffic."""
     rate_quantum_bytes: int = 1
@@ -254,8 +253,10 @@ class MrcConfig:
             raise ValueError(f"evs_per_window must not be negative, but {self.evs_per_window}")
         if self.max_active_evs < 1 or self.spare_evs_per_plane < 0 or self.probe_successes < 1:
             raise ValueError("max_active_evs and probe_successes must be positive, spares not negative")
-        if min(self.cwnd_bytes, self.sack_coalesce, self.rate_bps, self.rate_burst_bytes) < 1:
-            raise ValueError("cwnd_bytes, rate_bps, rate_burst_bytes and sack_coalesce must be positive")
+        if min(self.cwnd_bytes, self.sack_coalesce, self.rate_burst_bytes) < 1 or self.rate_bps < 0:
+            raise ValueError(
+                "cwnd_bytes, rate_burst_bytes and sack_coalesce must be positive, rate_bps not negative"
+            )
         if self.reverse_evs not in ("set", "mirror") or self.all_ports_down not in ("wait", "error"):
             raise ValueError("reverse_evs is set or mirror, all_ports_down is wait or error")
         if min(self.max_wimm, self.port_status_attempts, self.endpoint_timeout_ns) < 1:
@@ -264,8 +265,8 @@ class MrcConfig:
             raise ValueError(f"port_bps must not be negative, but {self.port_bps}")
         if not 1 <= self.rate_quantum_bytes <= self.rate_burst_bytes:
             raise ValueError("rate_quantum_bytes must be from 1 to rate_burst_bytes")
-        if self.congestion not in ("fixed", "nscc", "rate"):
-            raise ValueError(f"congestion must be fixed, nscc or rate, not {self.congestion}")
+        if self.congestion not in ("fixed", "nscc"):
+            raise ValueError(f"congestion must be fixed or nscc, not {self.congestion}")
 
     def ack_times(self) -> tuple[int, int, int]:
         """Return the ACK timer's exponent, linear retries and exponential retries."""

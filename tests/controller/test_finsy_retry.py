@@ -1,7 +1,8 @@
-"""finsy still has the private constant that ``controller.finsy_retry`` sets, and still waits by it."""
+"""finsy still has the private constants that ``controller.finsy_retry`` sets, and still waits by them."""
 
 import inspect
 
+import finsy.p4client
 import finsy.switch
 
 from controller import finsy_retry
@@ -13,3 +14,11 @@ def test_finsy_waits_as_long_as_we_say() -> None:
     source = inspect.getsource(finsy.switch)
     assert "asyncio.sleep(_FAIL_THROTTLE_SECS)" in source
     assert source.count("_FAIL_THROTTLE_SECS = ") == 1
+
+
+def test_finsy_gives_answers_the_time_that_we_say() -> None:
+    finsy_retry.answer_late()
+    assert finsy.p4client._DEFAULT_RPC_TIMEOUT == finsy_retry.ANSWER_S
+    source = inspect.getsource(finsy.p4client)
+    assert source.count("timeout=_DEFAULT_RPC_TIMEOUT,") == 2
+    assert source.count("_DEFAULT_RPC_TIMEOUT = ") == 1

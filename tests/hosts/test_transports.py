@@ -9,10 +9,11 @@ from hosts.attributes import attributes_from_dict, attributes_to_dict
 from hosts.collectives.transports import CONTEXTS, OPENERS, open_channels
 from hosts.mrc import Endpoint as MrcEndpoint
 from hosts.mrc import MrcConfig
-from hosts.nic.routes import nic_addresses
+from hosts.mrc.evs.ev_set import EvSet
+from hosts.nic.routes import nic_addresses, remote_paths
 from hosts.roce import DcqcnConfig, RoceConfig
 from hosts.roce import Endpoint as RoceEndpoint
-from hosts.transports import TRANSPORTS, make_config, make_endpoint
+from hosts.transports import DEPLOYED, TRANSPORTS, make_config, make_endpoint
 from topologies import load_fabric
 
 FABRIC = load_fabric("tiny")
@@ -29,14 +30,34 @@ def test_every_transport_makes_an_endpoint_whose_attributes_survive_json(name):
 
 def test_options_go_on_top_and_dcqcn_knows_the_link():
     mrc = make_config("mrc", FABRIC, "h0", {"mpr": 128})
-    assert mrc == MrcConfig(mpr=128, nscc=mrc.nscc)
+    assert mrc == MrcConfig(**DEPLOYED, mpr=128, nscc=mrc.nscc)
     assert mrc.nscc.link_bps == FABRIC.planes * 1_000_000_000
-    assert make_config("oblivious", FABRIC, "h0") == MrcConfig(ev_health=False, nscc=mrc.nscc)
+    assert make_config("oblivious", FABRIC, "h0") == MrcConfig(**DEPLOYED, ev_health=False, nscc=mrc.nscc)
     many = make_config("rocev2-16qp", FABRIC, "h0", {"timeout_exponent": 10})
     assert many == RoceConfig(qps=16, timeout_exponent=10, dcqcn=DcqcnConfig(line_rate_bps=1_000_000_000))
     assert make_config("rocev2", FABRIC, "h0", {"dcqcn": None}) == RoceConfig(dcqcn=None)
     slow = make_config("rocev2", FABRIC, "h0", {"dcqcn": {"line_rate_bps": 10_000_000, "g": 0.5}})
     assert slow == RoceConfig(dcqcn=DcqcnConfig(line_rate_bps=10_000_000, g=0.5))
+
+
+@pytest.mark.parametrize(("topology", "active", "backups"), [("two-racks", 128, 32), ("lab", 16, 0)])
+def test_mrc_as_deployed_uses_128_evs_and_backups_where_there_are_paths(topology, active, backups):
+    fabric = load_fabric(topology)
+    src, dst = fabric.far_ends()
+    config = make_config("mrc", fabric, src)
+    evs = EvSet(1, remote_paths(fabric, src, dst), config, random.Random(1), lambda event: None)
+    share = active // fabric.planes
+    assert [len(plane.active) for plane in evs.planes] == [share] * fabric.planes
+    assert sum(len(plane.spares) for plane in evs.planes) == backups
+    assert (config.congestion, config.timestamps, config.transport_ack) == ("nscc", True, True)
+    assert config.reverse_evs == "set"
+
+
+def test_nscc_knows_the_rate_and_the_rtt_of_its_topology():
+    thin, lab = (make_config("mrc", load_fabric(name), "h0").nscc for name in ("thin", "lab"))
+    assert (thin.link_bps, lab.link_bps) == (4 * 25_000_000, 4 * 1_000_000_000)
+    # Four links of a path, each carries a full frame of 4,222 bytes in 1.35 ms at 25 Mbit/s.
+    assert 4 * 1_300_000 < thin.base_rtt_ns - lab.base_rtt_ns < 4 * 1_400_000
 
 
 def test_what_a_transport_has_not_got_is_refused():

@@ -302,8 +302,8 @@ NETWORKS = st.fixed_dictionaries(
 )
 CONFIGS = st.fixed_dictionaries(
     {
-        "congestion": st.sampled_from(["fixed", "fixed", "nscc", "rate"]),
-        "rate_bps": st.sampled_from([50_000_000, 1_000_000_000]),
+        "congestion": st.sampled_from(["fixed", "fixed", "nscc"]),
+        "rate_bps": st.sampled_from([0, 0, 50_000_000, 1_000_000_000]),
         "cwnd_bytes": st.sampled_from([4096, 10 * 4096, 64 * 4096]),
         "spare_evs_per_plane": st.integers(0, 2),
         "sack_coalesce": st.sampled_from([1, 4, 16]),

@@ -15,7 +15,8 @@ def fabric_of(planes: int = 2, t0: int = 2, t1: int = 2, hosts: int = 4, extra: 
 
 
 @pytest.mark.parametrize(
-    ("name", "switches", "links", "paths"), [("tiny", 8, 16, 4), ("lab", 32, 96, 16), ("wide", 272, 544, 256)]
+    ("name", "switches", "links", "paths"),
+    [("tiny", 8, 16, 4), ("lab", 32, 96, 16), ("two-racks", 168, 336, 160), ("wide", 272, 544, 256)],
 )
 def test_shipped(name: str, switches: int, links: int, paths: int) -> None:
     fabric = load_fabric(name)
@@ -25,7 +26,7 @@ def test_shipped(name: str, switches: int, links: int, paths: int) -> None:
 
 
 def test_all_shipped_topologies_are_known() -> None:
-    assert shipped_topologies() == ("lab", "thin", "tiny", "wide")
+    assert shipped_topologies() == ("lab", "thin", "tiny", "two-racks", "wide")
 
 
 def test_two_loads_are_equal() -> None:
@@ -167,5 +168,5 @@ def test_any_text_is_a_fabric_or_an_input_error(text: str) -> None:
 
 
 def test_unknown_topology_names_the_shipped_ones() -> None:
-    with pytest.raises(InputError, match="one of lab, thin, tiny, wide"):
+    with pytest.raises(InputError, match="one of lab, thin, tiny, two-racks, wide"):
         load_fabric("no-such-topology")

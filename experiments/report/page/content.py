@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -102,6 +103,7 @@ def result_page(directory: Path, result: Mapping[str, Any], fabric: Fabric | Non
             {
                 "name": name,
                 "meaning": found["meaning"],
+                "options": _options(found["options"]),
                 "routing": _ROUTING.get(found["routing"], found["routing"]),
                 "planes": "one plane" if found["one_plane"] else "all planes",
                 "valid": found["valid"],
@@ -117,6 +119,11 @@ def result_page(directory: Path, result: Mapping[str, Any], fabric: Fabric | Non
         "streams": _streams(transports),
     }
     return render("result.html", context)
+
+
+def _options(options: Mapping[str, Any]) -> str:
+    """Return what a transport was opened with, as a scenario writes it."""
+    return ", ".join(f"{name}: {json.dumps(value)}" for name, value in options.items()).replace('"', "")
 
 
 def _shown_trial(result: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -19,7 +19,6 @@ from hosts.streams.stream import StreamPlan
 from topologies import fabric_text
 
 DRAIN_TIMEOUT_S = 10.0
-SACK_THRESHOLD_BYTES = 4096  # four small packets: each counts as 1024 [SPEC 7.5.2]
 # The rate is settled on by so many looks at so much of the stream, each time from what the last one found.
 LOOKS, LOOK_NS = 3, 150_000_000
 LEAST_SHARE = 0.1  # of the scenario's rate: less is not worth running, and validity will say so
@@ -71,19 +70,13 @@ class SprayDriver:
     def _connect(self) -> None:
         """Open both NICs, have the two queue pairs exchange their attributes, and prepare the stream."""
         workload, fabric, seed = self._workload, self._setting.running.fabric, self._setting.seed
-        config: dict[str, Any] = {
-            "mtu_bytes": workload.payload_bytes,
-            "cwnd_bytes": workload.window * workload.payload_bytes,
-            "spare_evs_per_plane": workload.spare_evs,
-        }
+        config: dict[str, Any] = {"mtu_bytes": workload.payload_bytes}
         if workload.burst:
             burst_bytes = workload.burst * workload.payload_bytes
             config |= {
-                "congestion": "rate",
                 "rate_bps": workload.rate_bps,
                 "rate_burst_bytes": burst_bytes,
                 "rate_quantum_bytes": burst_bytes - workload.payload_bytes + 1,
-                "sack_threshold_bytes": SACK_THRESHOLD_BYTES,
             }
         plan = asdict(StreamPlan(workload.message_bytes, workload.rate_bps, seed))
         text = fabric_text(fabric)

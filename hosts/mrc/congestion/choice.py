@@ -52,10 +52,12 @@ class NsccControl(CongestionControl):
 
 
 def make_controller(config: MrcConfig) -> CongestionControl:
-    """Return the controller that `config.congestion` names."""
+    """Return the controller that `config.congestion` names, behind a rate cap where `config` has one."""
+    window: CongestionControl = FixedWindow(config.cwnd_bytes)
     if config.congestion == "nscc":
         nscc = Nscc(config.nscc, config.mtu_bytes, trim=config.trim, queue_ns=config.queue_time_ns())
-        return NsccControl(nscc, NOMINAL_OVERHEAD_BYTES + (TSETH_LEN if config.timestamps else 0))
-    if config.congestion == "rate":
-        return RateCap(config.cwnd_bytes, config.rate_bps, config.rate_burst_bytes, config.rate_quantum_bytes)
-    return FixedWindow(config.cwnd_bytes)
+        window = NsccControl(nscc, NOMINAL_OVERHEAD_BYTES + (TSETH_LEN if config.timestamps else 0))
+    if not config.rate_bps:
+        return window
+    burst, quantum = config.rate_burst_bytes, config.rate_quantum_bytes
+    return RateCap(window, config.rate_bps, burst, quantum, config.mtu_bytes)

@@ -87,7 +87,7 @@ class CongestionControl:
 
     def set_rate_cap(self, rate_bps: int) -> None:
         """Set the cap, in bit/s. Raise ValueError on a control without one."""
-        raise ValueError("only congestion control 'rate' has a rate cap")
+        raise ValueError("there is no rate cap: the option rate_bps sets one")
 
 
 class FixedWindow(CongestionControl):

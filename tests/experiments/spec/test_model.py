@@ -16,6 +16,7 @@ from experiments.spec.plan import plan_text
 from experiments.spec.published import page_path, scenario_schema, schema_path, with_tables
 from experiments.spec.scenario import SCENARIOS, load_scenario, parse_scenario
 from experiments.spec.transports import NAMED
+from hosts.transports import DEPLOYED
 from linux.errors import InputError
 from mrclab.run_figures import listed_figures
 
@@ -55,7 +56,7 @@ def parse(text: str, *sets: str) -> Scenario:
 def test_a_short_one_has_defaults() -> None:
     found = parse(SHORT)
     assert [t.name for t in found.transports] == ["mrc", "oblivious"]
-    assert found.transports[1].options == {"ev_health": False}
+    assert found.transports[1].options == {**DEPLOYED, "ev_health": False}
     assert found.workload.params["message_bytes"] == 8192
     assert found.measure.series_ns == 1_000_000
     assert found.faults == ()
@@ -65,7 +66,7 @@ def test_a_short_one_has_defaults() -> None:
 def test_a_long_one_is_read_in_base_units() -> None:
     found = parse(LONG)
     mrc, bgp = found.transports
-    assert mrc.options == {"spare_evs_per_plane": 1}
+    assert mrc.options == {**DEPLOYED, "spare_evs_per_plane": 1}
     assert (bgp.name, bgp.kind, bgp.detection_ns) == ("bgp", "rocev2", 3_000_000_000)
     assert found.workload.params["sizes_bytes"] == (65536, 1 << 20, 4096)
     repeated = found.faults[1]

@@ -23,7 +23,7 @@ workload:
   rate: 10 Mbit/s
 faults: [{kind: blackhole, where: random, trials: 3}]
 topologies:
-  wide: {faults: {0: {hold: 400 ms}}, workload: {window: 64}}
+  wide: {faults: {0: {hold: 400 ms}}, workload: {burst: 4}}
 """
 
 
@@ -92,7 +92,7 @@ def test_a_topology_s_part_and_the_overrides_are_laid_over_in_order(tmp_path: Pa
     plain = load_scenario("link-kill", target="ebpf")
     wide = load_scenario("link-kill", topology="wide", target="ebpf")
     assert (sequence(plain).hold_ns, sequence(wide).hold_ns) == (100_000_000, 400_000_000)
-    assert spray(wide).window == spray(plain).window
+    assert spray(wide).burst == spray(plain).burst
     wished = load_scenario(
         "link-kill",
         topology="wide",
@@ -119,7 +119,7 @@ def test_a_target_s_part_is_laid_over_that_of_the_topology() -> None:
     text = BASE + "targets:\n  bmv2: {faults: {0: {hold: 700 ms}}, workload: {rate: 2 Mbit/s}}\n"
     on_bmv2 = parse_scenario(text.replace("topology: lab", "topology: wide\ntarget: bmv2"), "mine.yaml")
     assert (sequence(on_bmv2).hold_ns, spray(on_bmv2).rate_bps) == (700_000_000, 2_000_000)
-    assert spray(on_bmv2).window == 64
+    assert spray(on_bmv2).burst == 4
     on_ebpf = parse_scenario(text + "target: ebpf\n", "mine.yaml")
     assert (sequence(on_ebpf).hold_ns, spray(on_ebpf).rate_bps) == (100_000_000, 10_000_000)
 

@@ -1,6 +1,10 @@
 """A cap on the rate: a token bucket inside a fixed window."""
 
+from dataclasses import replace
+
 from hosts.mrc import MrcConfig
+from hosts.mrc.congestion.choice import make_controller
+from hosts.mrc.congestion.control import FixedWindow
 from hosts.mrc.congestion.rate_cap import RateCap
 from hosts.rdma.events import SendCompleted
 from hosts.rdma.headers import BTH_OFFSET
@@ -8,7 +12,7 @@ from tests.support.mrc_sim import Network, Sim, is_data
 
 
 def test_rate_cap_lets_through_its_rate_and_no_more():
-    cap = RateCap(cwnd_bytes=1 << 30, rate_bps=8_000_000, burst_bytes=1000)
+    cap = RateCap(FixedWindow(1 << 30), rate_bps=8_000_000, burst_bytes=1000)
     now = sent = 0
     while now < 10_000_000:
         if cap.budget_bytes(now) > 0:
@@ -25,7 +29,7 @@ def test_rate_cap_lets_through_its_rate_and_no_more():
 
 def test_a_rate_cap_wakes_its_sender_once_for_each_quantum():
     # 8 Mbit/s is a byte per us: the two packets of 400 B leave a debt of 300 B in a bucket of 500.
-    cap = RateCap(cwnd_bytes=1 << 30, rate_bps=8_000_000, burst_bytes=500, quantum_bytes=401)
+    cap = RateCap(FixedWindow(1 << 30), rate_bps=8_000_000, burst_bytes=500, quantum_bytes=401)
     assert cap.budget_bytes(0) == 500
     for _ in range(2):
         cap.on_sent(0, 400)
@@ -39,7 +43,7 @@ def test_a_rate_cap_wakes_its_sender_once_for_each_quantum():
 
 def test_a_repair_goes_out_ahead_of_its_tokens_and_what_follows_pays_for_it():
     # A byte per us again. After two packets of 400 B the bucket owes 300 B; at 200 us it still owes 100 B.
-    cap = RateCap(cwnd_bytes=1 << 30, rate_bps=8_000_000, burst_bytes=500, quantum_bytes=401)
+    cap = RateCap(FixedWindow(1 << 30), rate_bps=8_000_000, burst_bytes=500, quantum_bytes=401)
     cap.budget_bytes(0)
     for _ in range(2):
         cap.on_sent(0, 400)
@@ -54,7 +58,7 @@ def test_a_repair_goes_out_ahead_of_its_tokens_and_what_follows_pays_for_it():
 
 
 def test_repairs_go_ahead_by_a_burst_at_most():
-    cap = RateCap(cwnd_bytes=1 << 30, rate_bps=8_000_000, burst_bytes=500)
+    cap = RateCap(FixedWindow(1 << 30), rate_bps=8_000_000, burst_bytes=500)
     cap.on_sent(0, 500)
     for _ in range(5):
         cap.on_loss(0, 400)
@@ -66,7 +70,6 @@ def test_repairs_go_ahead_by_a_burst_at_most():
 def test_an_answer_is_asked_for_where_nothing_more_follows_within_a_round_trip():
     def asked(window, quantum=1):
         config = MrcConfig(
-            congestion="rate",
             rate_bps=8_000_000,
             rate_burst_bytes=2000,
             mtu_bytes=1000,
@@ -85,7 +88,7 @@ def test_an_answer_is_asked_for_where_nothing_more_follows_within_a_round_trip()
 
 
 def test_a_capped_transfer_takes_its_time_and_wakes_itself():
-    config = MrcConfig(congestion="rate", rate_bps=400_000_000)
+    config = MrcConfig(rate_bps=400_000_000)
     sim = Sim(seed=4, config=config, network=Network(jitter_ns=0), keep_frames=True)
     region = sim.ends[1].register_memory(bytearray(1 << 20))
     sim.ends[0].post_write(sim.qpns[0], 1, bytes(1 << 20), region.address, region.rkey)
@@ -98,9 +101,48 @@ def test_a_capped_transfer_takes_its_time_and_wakes_itself():
     assert len(probes) <= 1, "waiting is no tail, but the first burst may leave a gap to ask about"
 
 
+def test_a_cap_before_nscc_counts_payload_alone():
+    """A full packet of 256 B counts 356 B in NSCC's window; the cap lets its payload through at the rate."""
+    nscc = make_controller(MrcConfig(congestion="nscc", mtu_bytes=256))
+    size = 256 + nscc.overhead_bytes
+    config = MrcConfig(congestion="nscc", mtu_bytes=256, rate_bps=8_000_000, rate_burst_bytes=512)
+    cap = make_controller(config)
+    assert cap.overhead_bytes == nscc.overhead_bytes > 0
+    now = packets = 0
+    while now < 10_000_000:
+        if cap.budget_bytes(now) > 0:
+            cap.on_sent(now, size)
+            cap.on_ack(now, size, None, False)
+            packets += 1
+        else:
+            now = cap.next_send_ns(now)
+    # A byte per us for 10 ms, and the burst; a packet more or less.
+    assert abs(packets * 256 - 10_512) <= 256
+
+
+def test_a_cap_lets_through_no_more_than_the_window_before_which_it_stands():
+    config = MrcConfig(congestion="nscc", rate_bps=10**10, rate_burst_bytes=1 << 30)
+    cap = make_controller(config)
+    window = make_controller(replace(config, rate_bps=0))
+    for control in cap, window:
+        control.on_sent(0, 20_000)
+        control.on_loss(10, 5000)
+        control.on_trim(20, 4196, True)
+        control.on_receiver(25, 64, False)
+        control.on_ack(30, 5000, 400_000, True)
+        control.on_withdrawn(1000)
+    assert cap.cwnd_bytes == window.cwnd_bytes
+    assert cap.inflight_bytes == window.inflight_bytes == 20_000 - 5000 - 4196 - 5000 - 1000
+    assert cap.budget_bytes(40) == window.budget_bytes(40)
+    assert cap.penalty == 64
+    for control in cap, window:
+        control.calibrate(4_000_000)
+    assert cap.cwnd_bytes == window.cwnd_bytes == 750_000
+
+
 def capped(write_bytes=20_000):
     """A sender whose first packet emptied the bucket of its cap, 1 Mbit/s: the next may go 32.8 ms later."""
-    config = MrcConfig(congestion="rate", rate_bps=1_000_000, rate_burst_bytes=1, mtu_bytes=4096)
+    config = MrcConfig(rate_bps=1_000_000, rate_burst_bytes=1, mtu_bytes=4096)
     sim = Sim(seed=4, config=config, network=Network(jitter_ns=0))
     region = sim.ends[1].register_memory(bytearray(write_bytes))
     sim.ends[0].post_write(sim.qpns[0], 1, bytes(write_bytes), region.address, region.rkey)

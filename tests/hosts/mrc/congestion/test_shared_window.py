@@ -89,16 +89,14 @@ def test_room_that_one_queue_pair_leaves_goes_to_the_next_that_waits(last):
     """Found by a long run of random schedules: an answer let the first go, which still counted as waiting,
     had nothing to send when it was called, and passed nothing on.
     """
-    sim = shared_sim([[4096, 8192], [last]], congestion="rate", cwnd_bytes=4096)
+    sim = shared_sim([[4096, 8192], [last]], rate_bps=10**9, cwnd_bytes=4096)
     assert sorted(e.qpn for e in sim.of(0, SendCompleted)) == [sim.connections[n][0] for n in (0, 0, 1)]
     assert not sim.ends[0].qps[sim.qpns[0]].sharing.waiting
 
 
 def test_who_waits_for_a_window_is_woken_when_tokens_are_what_lacks_by_then():
     """One queue pair begins to wait for an acknowledgement; by then the other has emptied the bucket."""
-    sim = shared_sim(
-        [[8192], [4096]], congestion="rate", cwnd_bytes=4096, rate_burst_bytes=4097, rate_bps=8_000_000
-    )
+    sim = shared_sim([[8192], [4096]], cwnd_bytes=4096, rate_burst_bytes=4097, rate_bps=8_000_000)
     assert sorted(e.qpn for e in sim.of(0, SendCompleted)) == [mine for mine, _ in sim.connections]
     # 8192 bytes were sent of 4097 and what 40 us earn: 1 byte per us pays the rest.
     assert sim.of(0, SendCompleted)[1].t_ns > 4_000_000
@@ -106,7 +104,7 @@ def test_who_waits_for_a_window_is_woken_when_tokens_are_what_lacks_by_then():
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (0, 2, 1)])
 def test_a_queue_pair_without_a_plane_does_not_keep_the_room_of_a_shared_window(order):
-    sim = Sim(seed=4, planes=2, config=MrcConfig(congestion="rate", cwnd_bytes=4096), qps=2)
+    sim = Sim(seed=4, planes=2, config=MrcConfig(rate_bps=10**9, cwnd_bytes=4096), qps=2)
     only = [[end.create_qp() for end in sim.ends]]
     for me, end in enumerate(sim.ends):
         remote = sim.ends[1 - me].local_attributes(only[0][1 - me])
@@ -122,15 +120,21 @@ def test_a_queue_pair_without_a_plane_does_not_keep_the_room_of_a_shared_window(
 
 
 @pytest.mark.parametrize(
-    ("congestion", "cwnd_bytes", "rate_bps", "jitter_ns"),
-    [("rate", 4096, 0, 0), ("rate", 8192, 0, 0), ("rate", 1 << 18, 10**9, 5000), ("nscc", 1, 10**9, 5000)],
+    ("congestion", "cap_bps", "cwnd_bytes", "rate_bps", "jitter_ns"),
+    [
+        ("fixed", 10**10, 4096, 0, 0),
+        ("fixed", 10**10, 8192, 0, 0),
+        ("fixed", 10**10, 1 << 18, 10**9, 5000),
+        ("nscc", 0, 1, 10**9, 5000),
+        ("nscc", 10**10, 1, 10**9, 5000),
+    ],
 )
 @pytest.mark.parametrize("imm", [None, 1])
 def test_long_writes_keep_no_shorter_one_from_a_shared_window(
-    congestion, cwnd_bytes, rate_bps, jitter_ns, imm
+    congestion, cap_bps, cwnd_bytes, rate_bps, jitter_ns, imm
 ):
     """Answers to itself must not let a queue pair go before those that wait: turns go round."""
-    config = MrcConfig(congestion=congestion, cwnd_bytes=cwnd_bytes, rate_bps=10**10, max_wimm=1)
+    config = MrcConfig(congestion=congestion, cwnd_bytes=cwnd_bytes, rate_bps=cap_bps, max_wimm=1)
     sim = Sim(seed=4, config=config, network=Network(port_rate_bps=rate_bps, jitter_ns=jitter_ns), qps=5)
     region = sim.ends[1].register_memory(bytearray(1 << 19))
     long, *short = (mine for mine, _ in sim.connections)
@@ -149,10 +153,11 @@ def test_long_writes_keep_no_shorter_one_from_a_shared_window(
     assert max(took[mine] for mine in short) < took[long] / 2
 
 
-@pytest.mark.parametrize("congestion", ["rate", "nscc"])
-def test_a_closed_shared_window_holds_back_no_probe(congestion):
+@pytest.mark.parametrize(("congestion", "cap_bps"), [("fixed", 10**9), ("nscc", 0), ("nscc", 10**9)])
+def test_a_closed_shared_window_holds_back_no_probe(congestion, cap_bps):
     """What fills the window may be lost, and then only a probe opens it again."""
-    sim = Sim(seed=4, config=MrcConfig(congestion=congestion, cwnd_bytes=4096, tail_probe_max_ns=1_000_000))
+    config = MrcConfig(congestion=congestion, rate_bps=cap_bps, cwnd_bytes=4096, tail_probe_max_ns=1_000_000)
+    sim = Sim(seed=4, config=config)
     lost = []
     sim.unpredictable = lambda source, port, frame: (
         is_data(frame) and len(lost) < 9 and not lost.append(frame)
