@@ -42,13 +42,14 @@ COMPILED: Mapping[str, tuple[str, ...]] = {
     ),
     "hosts.nic": ("delay_line", "device", "ports"),
     "hosts.streams": ("rounds", "stream"),
+    "simulator": ("clock", "headers", "nic", "port", "switch"),
 }
 """What is compiled, by package: all that a packet meets between an application and the network."""
 CONSTANTS = "p4src/contract.py"
 """A module that is not compiled, but whose constants are compiled into those that use them."""
 KEPT = 4
 """Builds of older sources to keep, so that switching between branches compiles nothing anew."""
-_SOURCE = Path(__file__).parent
+_SOURCE = Path(__file__).parent.parent
 _RECIPE = """\
 import sys
 from mypyc.build import mypycify
@@ -69,18 +70,18 @@ def directory() -> Path:
     digest = hashlib.sha256(f"{sysconfig.get_config_var('SOABI')}\n{_RECIPE}".encode())
     for file in sources():
         digest.update((_SOURCE / file).read_bytes())
-    digest.update((_SOURCE.parent / CONSTANTS).read_bytes())
+    digest.update((_SOURCE / CONSTANTS).read_bytes())
     return _builds() / digest.hexdigest()[:16]
 
 
 def sources() -> list[str]:
-    """Return the files that are compiled, below `hosts`."""
+    """Return the files that are compiled."""
     return [str(_folder(package) / f"{name}.py") for package, names in COMPILED.items() for name in names]
 
 
 def _folder(package: str) -> Path:
-    """Return a package's folder, below `hosts`."""
-    return Path(*package.split(".")[1:])
+    """Return a package's folder."""
+    return Path(*package.split("."))
 
 
 def _builds() -> Path:
@@ -145,16 +146,12 @@ def build() -> Path:
 
 def _compile(folder: Path) -> Path:
     # A copy, so that an edit during the build does not end up under the hash of what was there before.
-    hosts = folder / "hosts"
-    for package in ("hosts", *COMPILED):
-        (hosts / _folder(package)).mkdir(parents=True, exist_ok=True)
-        (hosts / _folder(package) / "__init__.py").touch()
-    for file in sources():
-        shutil.copy(_SOURCE / file, hosts / file)
-    (folder / CONSTANTS).parent.mkdir()
-    (folder / CONSTANTS).parent.joinpath("__init__.py").touch()
-    shutil.copy(_SOURCE.parent / CONSTANTS, folder / CONSTANTS)
-    files = [f"hosts/{file}" for file in sources()]
+    for package in ("hosts", *COMPILED, "p4src"):
+        (folder / _folder(package)).mkdir(parents=True, exist_ok=True)
+        (folder / _folder(package) / "__init__.py").touch()
+    files = sources()
+    for file in (*files, CONSTANTS):
+        shutil.copy(_SOURCE / file, folder / file)
     done = subprocess.run(
         [sys.executable, "-c", _RECIPE, "made", *files],
         cwd=folder,

@@ -29,6 +29,7 @@ EXCEPTIONS = {
     "hosts.mrc.congestion imports hosts.compiled.prefer",
     "hosts.mrc.evs imports hosts.compiled.prefer",
     "hosts.mrc.sending imports hosts.compiled.prefer",
+    "simulator imports hosts.compiled.prefer",
     # A program that writes the diagram of EV states into a page of docs.
     "hosts.mrc.evs.ev_diagram imports pathlib.Path",
     "hosts.mrc.evs.ev_diagram imports sys",

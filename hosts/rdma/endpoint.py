@@ -165,6 +165,9 @@ class BaseEndpoint:
             sent[frame[0]] += 1
         return out
 
+    def set_port_state(self, port: int, up: bool, now_ns: int) -> None:
+        """Take note of a port that went down or came up."""
+
     def emit_operations(self, out: list[Frame], free_ports: Collection[int] | None) -> None:
         """Append frames that belong to no queue pair."""
 

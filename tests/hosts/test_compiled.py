@@ -32,17 +32,16 @@ def python(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
 @pytest.fixture
 def apart(tmp_path, monkeypatch):
     """Sources and builds of this test's own."""
-    source = tmp_path / "hosts"
     for package in compiled.COMPILED:
         (tmp_path / Path(*package.split("."))).mkdir(parents=True, exist_ok=True)
     for file in compiled.sources():
-        shutil.copy(ROOT / "hosts" / file, source / file)
+        shutil.copy(ROOT / file, tmp_path / file)
     (tmp_path / compiled.CONSTANTS).parent.mkdir()
     shutil.copy(ROOT / compiled.CONSTANTS, tmp_path / compiled.CONSTANTS)
-    monkeypatch.setattr(compiled, "_SOURCE", source)
+    monkeypatch.setattr(compiled, "_SOURCE", tmp_path)
     monkeypatch.setattr(compiled.sys, "prefix", str(tmp_path))
     monkeypatch.delenv(compiled.PURE_VARIABLE, raising=False)
-    return source
+    return tmp_path / "hosts"
 
 
 def fake_build() -> Path:

@@ -33,6 +33,8 @@ RANK = {room: rank for rank, rooms in enumerate(ROOMS) for room in rooms}
 
 PURE = ("topologies", "hosts.rdma", "hosts.mrc", "hosts.roce", "simulator", "scale")
 """Packages without I/O: time and randomness are arguments there."""
+VALUES = ("linux.errors", "p4src", "controller.queues")
+"""What pure packages may take from others: values and arithmetic."""
 IO_MODULES = frozenset(
     [
         "asyncio",
@@ -174,7 +176,7 @@ def circles(sources: Sources) -> list[str]:
 def impurities(sources: Sources) -> list[str]:
     """Find what a pure package takes from outside: modules for I/O, the clock, unseeded randomness, files.
 
-    Of our own modules, a pure one may import pure ones alone; `linux.errors` and `p4src` are values only.
+    Of our own modules, a pure one may import pure ones alone, and `VALUES`.
     """
     found = set()
     for path, source in sources.items():
@@ -184,7 +186,7 @@ def impurities(sources: Sources) -> list[str]:
         for target, name in imports_of(path, source):
             top = target.split(".")[0]
             full = f"{target}.{name}" if name else target
-            ours = top in RANK and not is_in(full, (*PURE, "linux.errors", "p4src"))
+            ours = top in RANK and not is_in(full, (*PURE, *VALUES))
             seeded = target != "random" or name in (None, "Random")
             if target != "__future__" and (top in IO_MODULES or ours or not seeded):
                 found.add(f"{module} imports {full}")

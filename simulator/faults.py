@@ -1,0 +1,111 @@
+"""Breaking a simulated fabric and mending it: what each kind of fault does to ports, switches and NICs.
+
+The kinds are those of `docs/faults.md`. A fault takes effect at once and exactly: frames that reach the far
+end of a broken link from then on are lost, and its moment has no width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from p4src.contract import QUEUE_MIN_FRAMES
+from simulator.clock import PS_PER_NS
+from simulator.network import Network
+from simulator.port import Port
+
+BOTH: Final = "both"
+
+
+class NetworkFaults:
+    """The faults of a network, by what they break. Each method breaks, or mends what it broke."""
+
+    def __init__(self, network: Network) -> None:
+        self._network = network
+
+    def _ports(self, link: str, direction: str = BOTH) -> list[Port]:
+        """Return the sending ends of a link; `up` is away from the hosts."""
+        lower, upper = link.split(":")
+        ways = {"up": [(lower, upper)], "down": [(upper, lower)]}
+        links = self._network.links
+        return [links[ends] for ends in ways.get(direction, ways["up"] + ways["down"])]
+
+    def blackhole(self, link: str, direction: str, broken: bool) -> None:
+        """Lose every frame on a link, silently."""
+        for port in self._ports(link, direction):
+            port.set_dead(broken)
+
+    def loss(self, link: str, direction: str, ratio: float) -> None:
+        """Lose a share of the frames; 0 ends it."""
+        for port in self._ports(link, direction):
+            port.set_loss(ratio)
+
+    def corruption(self, link: str, direction: str, ratio: float) -> None:
+        """Flip a bit of a share of the frames; 0 ends it."""
+        for port in self._ports(link, direction):
+            port.set_corruption(ratio)
+
+    def rate(self, link: str, direction: str, ratio: float) -> None:
+        """Leave a share of a link's rate, and lose what is more; 0 ends it."""
+        mtu = self._network.fabric.link(*link.split(":")).profile.mtu_bytes
+        for port in self._ports(link, direction):
+            rate_bps = max(round(port.rate_bps * ratio), 1) if ratio else 0
+            burst_ps = QUEUE_MIN_FRAMES * mtu * 8 * 10**12 // rate_bps if rate_bps else 0
+            port.set_slow(rate_bps, burst_ps)
+
+    def delay(self, link: str, delay_ns: int) -> None:
+        """Make a link longer, each way; a negative delay makes it shorter again."""
+        for port in self._ports(link):
+            port.delay_ps += delay_ns * PS_PER_NS
+
+    def carrier(self, link: str, broken: bool) -> None:
+        """Take the carrier of a link away, which a NIC at its end notices."""
+        self.blackhole(link, BOTH, broken)
+        nic = self._network.nics.get(link.split(":")[0])
+        if nic is not None:
+            upper = link.split(":")[1]
+            plane = self._network.fabric.switch(upper).plane
+            nic.set_port_state(plane, not broken)
+
+    def port_down(self, port: str, broken: bool) -> None:
+        """Take a NIC's port down, as in `h0-eth1`."""
+        for host in self._network.fabric.hosts:
+            for plan in host.ports:
+                if plan.ifname == port:
+                    self.carrier(self._network.fabric.link(host.name, plan.t0).name, broken)
+
+    def switch(self, name: str, broken: bool) -> None:
+        """End a switch, or start it again with its tables."""
+        self._network.switches[name].dead = broken
+
+    def plane(self, plane: int, broken: bool) -> None:
+        """End all switches of a plane, or start them again."""
+        for plan in self._network.fabric.switches:
+            if plan.plane == plane:
+                self.switch(plan.name, broken)
+
+    def repeat(self, down_ns: int, period_ns: int, change: Callable[[bool], None]) -> Callable[[], None]:
+        """Break now and in every period for `down_ns`; return what ends that, with the place mended.
+
+        `change` gets True to break and False to mend. A period of 0 breaks once.
+        """
+        clock = self._network.clock
+        going = [True]
+
+        def down() -> None:
+            if going[0]:
+                change(True)
+                clock.call_at(clock.now_ps + down_ns * PS_PER_NS, up)
+                if period_ns:
+                    clock.call_at(clock.now_ps + period_ns * PS_PER_NS, down)
+
+        def up() -> None:
+            if going[0]:
+                change(False)
+
+        def end() -> None:
+            going[0] = False
+            change(False)
+
+        down()
+        return end

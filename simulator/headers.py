@@ -1,0 +1,132 @@
+"""Frames as switches see them: the fields that decide, and the frame that comes out.
+
+A frame is taken apart where it enters the network and put together where it leaves it. In between only what
+switches change is kept, in `simulator.port.Packet`. The layout is that of `p4src/headers.p4`:
+
+    Ethernet 14 | IPv6 40 | UDP 8 | BTH ...
+    Ethernet 14 | IPv6 40 | IPv6 40 | UDP 8 | BTH ...
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from hosts.rdma.headers import BTH_OFFSET, NEXT_IPV6, NEXT_UDP, PLAIN_BTH_OFFSET
+from p4src.contract import (
+    INNER_IPV6_BYTES,
+    OUTER_BYTES,
+    TIMESTAMP_BYTES,
+    TRAFFIC_CLASSES,
+    TRANSPORT_BYTES,
+)
+from simulator.port import CONTROL, CUT, DATA, Hop, Packet
+
+NEXT_HEADER: Final = 20
+HOP_LIMIT: Final = 21
+DST: Final = 38
+OUTER_END: Final = 54
+FLOW_LABEL: Final = slice(15, 18)
+_TIMESTAMP_BIT: Final = 0x10
+_FLAGS: Final = 8
+_PSN: Final = 9
+_CE: Final = 0x30
+_PRIORITIES: Final = {"data": DATA, "trimmable": DATA, "cut": CUT, "urgent": CONTROL}
+_PRIORITY: Final = [_PRIORITIES[TRAFFIC_CLASSES.get(dscp, "data")] for dscp in range(64)]
+_TRIMMABLE: Final = [TRAFFIC_CLASSES.get(dscp, "data") == "trimmable" for dscp in range(64)]
+
+
+def destination(frame: bytes) -> bytes:
+    """Return the outer destination, by which switches forward."""
+    return frame[DST:OUTER_END]
+
+
+def packet_of(frame: bytes, hop: Hop) -> Packet:
+    """Return the packet of a frame that enters the network; `hop` is what its sender does with it."""
+    dscp = (frame[14] & 0xF) << 2 | frame[15] >> 6
+    trim_bytes = 0
+    if _TRIMMABLE[dscp]:
+        trim_bytes = trimmed_bytes(frame)
+        if trim_bytes >= len(frame):
+            trim_bytes = 0
+    return Packet(frame, len(frame), hop, _PRIORITY[dscp], trim_bytes, frame[15] & _CE != 0)
+
+
+def trimmed_bytes(frame: bytes) -> int:
+    """Return how much of a frame trimming would leave; 0 where it is no RDMA packet."""
+    if frame[NEXT_HEADER] == NEXT_IPV6:
+        if frame[NEXT_HEADER + INNER_IPV6_BYTES] != NEXT_UDP or len(frame) <= BTH_OFFSET + _FLAGS:
+            return 0
+        kept = OUTER_BYTES + INNER_IPV6_BYTES + TRANSPORT_BYTES
+        flags = frame[BTH_OFFSET + _FLAGS]
+    elif frame[NEXT_HEADER] == NEXT_UDP and len(frame) > PLAIN_BTH_OFFSET + _FLAGS:
+        kept = OUTER_BYTES + TRANSPORT_BYTES
+        flags = frame[PLAIN_BTH_OFFSET + _FLAGS]
+    else:
+        return 0
+    return kept + TIMESTAMP_BYTES if flags & _TIMESTAMP_BIT else kept
+
+
+def frame_of(packet: Packet) -> bytes:
+    """Return the frame as it comes out of the network."""
+    frame, hop = packet.frame, packet.hop
+    first = frame[14:16]
+    if packet.marked:
+        first = bytes((first[0], first[1] | _CE))
+    limit = bytes((hop.hop_limit,))
+    if packet.cut_dscp < 0 and packet.corrupt < 0:
+        return b"".join(
+            (
+                hop.dst_mac,
+                hop.src_mac,
+                frame[12:14],
+                first,
+                frame[16:HOP_LIMIT],
+                limit,
+                frame[22:DST],
+                hop.dst,
+                frame[OUTER_END:],
+            )
+        )
+    changed = bytearray(frame[: packet.size_bytes])
+    changed[0:12] = hop.dst_mac + hop.src_mac
+    changed[14:16] = first
+    changed[HOP_LIMIT] = hop.hop_limit
+    changed[DST:OUTER_END] = hop.dst
+    if packet.cut_dscp >= 0:
+        _shorten(changed, packet.cut_dscp)
+    if packet.corrupt >= 0:
+        bth = BTH_OFFSET if changed[NEXT_HEADER] == NEXT_IPV6 else PLAIN_BTH_OFFSET
+        changed[bth + _PSN + 2 - (packet.corrupt >> 3)] ^= 1 << (packet.corrupt & 7)
+    return bytes(changed)
+
+
+def _shorten(frame: bytearray, dscp: int) -> None:
+    """Let the headers of a frame say that it was trimmed: the DSCP, and all lengths."""
+    frame[14] = frame[14] & 0xF0 | dscp >> 2
+    frame[15] = frame[15] & 0x3F | (dscp & 3) << 6
+    left = len(frame) - OUTER_BYTES
+    frame[18:20] = left.to_bytes(2, "big")
+    udp = OUTER_END
+    if frame[NEXT_HEADER] == NEXT_IPV6:
+        left -= INNER_IPV6_BYTES
+        frame[OUTER_END + 4 : OUTER_END + 6] = left.to_bytes(2, "big")
+        udp += INNER_IPV6_BYTES
+    frame[udp + 4 : udp + 6] = left.to_bytes(2, "big")
+
+
+def hash_input(frame: bytes, dst: bytes) -> bytes:
+    """Return what ECMP's hash is over: addresses, flow label, protocol and ports, as in `p4src/ecmp.p4`.
+
+    The fields are packed without gaps, and zero bits fill the last byte.
+    """
+    protocol, sport, dport = frame[NEXT_HEADER], 0, 0
+    udp = OUTER_END
+    if protocol == NEXT_IPV6:
+        protocol = frame[NEXT_HEADER + INNER_IPV6_BYTES]
+        udp += INNER_IPV6_BYTES
+    if protocol == NEXT_UDP:
+        sport = frame[udp] << 8 | frame[udp + 1]
+        dport = frame[udp + 2] << 8 | frame[udp + 3]
+    label = (frame[15] & 0xF) << 16 | frame[16] << 8 | frame[17]
+    rest = (label << 40 | protocol << 32 | sport << 16 | dport) << 4
+    return frame[22:DST] + dst + rest.to_bytes(8, "big")

@@ -1,0 +1,158 @@
+"""A fabric in virtual time: its switches and links, and the NICs that are attached to it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from typing import Final
+
+from controller.queues import QueuePolicy, queue_setting
+from hosts.rdma.endpoint import BaseEndpoint
+from p4src.contract import TICKS_PER_US
+from simulator.clock import NEVER_PS, PS_PER_NS, Clock
+from simulator.nic import Nic
+from simulator.port import UNLIMITED, Depths, Port
+from simulator.switch import SID_BYTES, Switch, Tables
+from topologies import Fabric, LinkProfile, PortRef
+from topologies import Switch as SwitchPlan
+
+_SLOTS_PER_PACKET: Final = 32
+_PACKET_BITS: Final = 8 * 4250
+_PS_PER_US: Final = 10**6
+
+
+def depths_of(profile: LinkProfile, policy: QueuePolicy, *, last_hop: bool) -> Depths:
+    """Return the depths of a port in front of a link: those that the controller writes to a live switch."""
+    setting = queue_setting(profile, last_hop=last_hop, policy=policy)
+    mark_from, mark_span = setting.mark or (0, 0)
+    return Depths(
+        drop_ps=_ps(setting.limit),
+        trim_from_ps=_ps(setting.trim_from),
+        cut_limit_ps=_ps(setting.trim_limit),
+        cut_dscp=setting.trim_dscp,
+        mark_from_ps=_ps(mark_from) if setting.mark else NEVER_PS,
+        mark_span_ps=_ps(mark_span),
+    )
+
+
+def _ps(ticks: int) -> int:
+    return ticks * _PS_PER_US // TICKS_PER_US
+
+
+class Network:
+    """The switches and links of a fabric, and NICs once they are attached.
+
+    `links` holds the sending end of each direction of each link, by the names of the two nodes.
+    """
+
+    def __init__(self, fabric: Fabric, policy: QueuePolicy | None = None, seed: int = 1) -> None:
+        """Build the fabric, idle and whole. `seed` draws marks, losses and corruption."""
+        self.fabric = fabric
+        self._policy = policy or QueuePolicy()
+        self._rng = random.Random(seed)
+        fastest = max(link.profile.rate_bps for link in fabric.links)
+        self.clock = Clock(_PACKET_BITS * 10**12 // fastest // _SLOTS_PER_PACKET)
+        self.links: dict[tuple[str, str], Port] = {}
+        self.nics: dict[str, Nic] = {}
+        self._routed = False
+        self._withdrawn: frozenset[str] = frozenset()
+        self.switches = {s.name: Switch(s.name, sid_tables(fabric, s)) for s in fabric.switches}
+        macs = _macs(fabric)
+        for link in fabric.links:
+            for near, far in ((link.a, link.b), (link.b, link.a)):
+                self._add_port(link.profile, near, far, macs)
+
+    def _add_port(
+        self, profile: LinkProfile, near: PortRef, far: PortRef, macs: Mapping[PortRef, bytes]
+    ) -> None:
+        switch = self.switches.get(near.node)
+        depths = UNLIMITED
+        if switch is not None:
+            depths = depths_of(profile, self._policy, last_hop=far.node not in self.switches)
+        port = Port(
+            self.clock,
+            f"{near.node}>{far.node}",
+            near.port,
+            profile.rate_bps,
+            profile.delay_ns * PS_PER_NS,
+            depths,
+            self._rng,
+        )
+        port.peer_port, port.mac, port.peer_mac = far.port, macs[near], macs[far]
+        port.peer = self.switches.get(far.node)
+        self.links[near.node, far.node] = port
+        if switch is not None:
+            switch.ports[near.port] = port
+
+    def attach(self, host: str, endpoint: BaseEndpoint, reaction_ns: int = 0) -> Nic:
+        """Attach a host's endpoint to the fabric and return its NIC."""
+        plan = self.fabric.host(host)
+        ports = [self.links[host, port.t0] for port in plan.ports]
+        nic = Nic(self.clock, host, ports, endpoint, reaction_ns)
+        for port in plan.ports:
+            self.links[port.t0, host].peer = nic
+        self.nics[host] = nic
+        return nic
+
+    # Routes, for what follows no segment list
+
+    def route(self, withdrawn: AbstractSet[str] = frozenset()) -> None:
+        """Install routes (ECMP) that avoid the `withdrawn` links, on all switches."""
+        if self._routed and withdrawn == self._withdrawn:
+            return
+        self._routed, self._withdrawn = True, frozenset(withdrawn)
+        for plan in self.fabric.switches:
+            tables = sid_tables(self.fabric, plan)
+            routes = routes_of(self.fabric, plan, self._withdrawn)
+            self.switches[plan.name].set_tables(Tables(tables.own_sid, tables.neighbours, routes))
+
+
+def _macs(fabric: Fabric) -> dict[PortRef, bytes]:
+    macs = {port.ref: port.mac for switch in fabric.switches for port in switch.ports}
+    return macs | {port.ref: port.mac for host in fabric.hosts for port in host.ports}
+
+
+def sid_tables(fabric: Fabric, switch: SwitchPlan) -> Tables:
+    """Return what a switch knows for segment lists: itself and its neighbours."""
+
+    def sid(usid: int) -> bytes:
+        return fabric.sid(usid).network_address.packed[:SID_BYTES]
+
+    neighbours = {sid(fabric.usid_of(p.peer.node, switch.plane)): p.number for p in switch.ports}
+    return Tables(sid(switch.usid), neighbours)
+
+
+def routes_of(
+    fabric: Fabric, switch: SwitchPlan, withdrawn: AbstractSet[str]
+) -> dict[bytes, tuple[int, ...]]:
+    """Return a switch's routes to all NIC ports of its plane: ports, among which a hash chooses.
+
+    A T0 takes every uplink that leads to the other rack, unless either of the two links is withdrawn.
+    """
+    up: dict[int, tuple[int, ...]] = {}
+    if switch.tier == "t0":
+        for rack in {host.rack for host in fabric.hosts} - {switch.index}:
+            up[rack] = _uplinks(fabric, switch, rack, withdrawn)
+    routes: dict[bytes, tuple[int, ...]] = {}
+    for host in fabric.hosts:
+        if switch.tier == "t0" and host.rack != switch.index:
+            ways = up[host.rack]
+        else:
+            below = host.name if switch.tier == "t0" else fabric.t0(switch.plane, host.rack).name
+            ways = (switch.port_to(below).number,) if fabric.has_link(switch.name, below) else ()
+        if ways:
+            routes[host.ports[switch.plane].address.packed] = ways
+    return routes
+
+
+def _uplinks(fabric: Fabric, t0: SwitchPlan, rack: int, withdrawn: AbstractSet[str]) -> tuple[int, ...]:
+    far = fabric.t0(t0.plane, rack).name
+    ports = []
+    for t1 in fabric.t1s(t0.plane):
+        both = [(t0.name, t1.name), (far, t1.name)]
+        if all(fabric.has_link(*ends) for ends in both):
+            names = {fabric.link(*ends).name for ends in both}
+            if not names & withdrawn:
+                ports.append(t0.port_to(t1.name).number)
+    return tuple(sorted(ports))

@@ -1,0 +1,184 @@
+"""A host's NIC: it drives an endpoint, and paces what that sends to the rates of its ports.
+
+The endpoint is the one that runs on real sockets. What the NIC adds is what hardware does: it asks the
+endpoint for a frame whenever a port is free, hands it what arrives after a stated delay, and wakes it when
+its timers are due. Work that arrives within that delay is done in one turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from hosts.rdma.endpoint import BaseEndpoint
+from hosts.rdma.events import Event as EndpointEvent
+from simulator.clock import NEVER_PS, PS_PER_NS, Clock, Event
+from simulator.headers import HOP_LIMIT, NEXT_HEADER, OUTER_END, destination, frame_of, packet_of
+from simulator.port import Hop, Node, Packet, Port
+
+_HOPS_KEPT: Final = 1 << 14
+_LAST_PS: Final = PS_PER_NS - 1
+"""Timers are served at the end of their nanosecond, so that what arrives in it is read first."""
+
+
+class Program(Protocol):
+    """What uses a NIC: it posts work, and hears what became of it."""
+
+    def tick(self, now_ns: int) -> int | None:
+        """Do what is due; return when to be called again at the latest, None: not before an event."""
+
+    def take(self, event: EndpointEvent) -> None:
+        """Take in an event of the endpoint."""
+
+
+class Recorder(Protocol):
+    """What records frames at a NIC as a packet capture would."""
+
+    def note(self, now_ns: int, port: int, frame: bytes, outgoing: bool) -> None:
+        """Record a frame."""
+
+
+class _Turn(Event):
+    """The moment of a NIC's next turn."""
+
+    __slots__ = ("_nic",)
+
+    def __init__(self, nic: Nic) -> None:
+        super().__init__()
+        self._nic = nic
+
+    def happen(self) -> None:
+        """Do the turn, unless another one has come before it."""
+        if self._nic.turn_ps == self.at_ps:
+            self._nic.turn()
+
+
+class Nic(Node):
+    """One host's NIC with its ports, in the order of the planes."""
+
+    def __init__(
+        self, clock: Clock, name: str, ports: Sequence[Port], endpoint: BaseEndpoint, reaction_ns: int = 0
+    ) -> None:
+        """Drive `endpoint` over `ports`; it answers `reaction_ns` after something has arrived."""
+        self.clock = clock
+        self.name = name
+        self.ports = list(ports)
+        self.endpoint = endpoint
+        self.programs: list[Program] = []
+        self.recorder: Recorder | None = None
+        self.turn_ps = NEVER_PS
+        """When the next turn is due."""
+        self._reaction_ps = reaction_ns * PS_PER_NS
+        self._hops: dict[bytes, Hop] = {}
+        self._up = [True] * len(self.ports)
+        self.frames_received = 0
+
+    def now(self) -> int:
+        """Return the time, ns."""
+        return self.clock.now_ns
+
+    # What comes in
+
+    def arrive(self, packet: Packet) -> None:
+        """Hand a frame to the endpoint."""
+        port = packet.port
+        assert port is not None
+        plane = port.peer_port
+        if not self._up[plane]:
+            return
+        clock = self.clock
+        now_ns = clock.now_ps // PS_PER_NS
+        frame = frame_of(packet)
+        self.frames_received += 1
+        if self.recorder is not None:
+            self.recorder.note(now_ns, plane, frame, False)
+        self.endpoint.receive(plane, frame, now_ns)
+        self.wake(clock.now_ps + self._reaction_ps)
+
+    def wake(self, at_ps: int) -> None:
+        """Have a turn at this time, or before."""
+        if at_ps < self.turn_ps:
+            self.turn_ps = at_ps
+            self.clock.at(at_ps, _Turn(self))
+
+    def wake_now(self) -> None:
+        """Have a turn now: something was posted."""
+        self.wake(self.clock.now_ps)
+
+    def set_port_state(self, plane: int, up: bool) -> None:
+        """Take the carrier of a port away, or give it back; the endpoint notices at once."""
+        if self._up[plane] != up:
+            self._up[plane] = up
+            self.endpoint.set_port_state(plane, up, self.clock.now_ns)
+            self.wake_now()
+
+    # A turn
+
+    def turn(self) -> None:
+        """Do all that is due: timers, the programs' work, and sending as far as ports are free."""
+        clock, endpoint = self.clock, self.endpoint
+        now_ps = clock.now_ps
+        now_ns = now_ps // PS_PER_NS
+        self.turn_ps = NEVER_PS
+        due = endpoint.next_timer()
+        if due is not None and due <= now_ns:
+            endpoint.handle_timer(now_ns)
+        next_ns = self._run_programs(now_ns)
+        next_ps = self._send(now_ps, now_ns)
+        due = endpoint.next_timer()
+        if due is not None and (next_ns is None or due < next_ns):
+            next_ns = due
+        if next_ns is not None:
+            next_ps = min(next_ps, max(next_ns * PS_PER_NS + _LAST_PS, now_ps + PS_PER_NS))
+        if next_ps < NEVER_PS:
+            self.wake(next_ps)
+
+    def _run_programs(self, now_ns: int) -> int | None:
+        """Tell the programs what has happened, let them post, and return when they want to be called."""
+        next_ns: int | None = None
+        programs = self.programs
+        endpoint = self.endpoint
+        while (event := endpoint.next_event()) is not None:
+            for program in programs:
+                program.take(event)
+        for program in programs:
+            due = program.tick(now_ns)
+            if due is not None and (next_ns is None or due < next_ns):
+                next_ns = due
+        return next_ns
+
+    def _send(self, now_ps: int, now_ns: int) -> int:
+        """Send while there are frames and free ports; return when to go on."""
+        endpoint, ports = self.endpoint, self.ports
+        while True:
+            free: list[int] = []
+            soonest = NEVER_PS
+            for plane, port in enumerate(ports):
+                busy = port.busy_until_ps()
+                if busy <= now_ps:
+                    if self._up[plane]:
+                        free.append(plane)
+                elif busy < soonest:
+                    soonest = busy
+            if not free:
+                return soonest
+            frames = endpoint.frames_to_send(now_ns, free, len(free))
+            if not frames:
+                return soonest
+            for plane, frame in frames:
+                if self.recorder is not None:
+                    self.recorder.note(now_ns, plane, frame, True)
+                if self._up[plane]:
+                    ports[plane].put(packet_of(frame, self._hop_of(plane, frame)))
+
+    def _hop_of(self, plane: int, frame: bytes) -> Hop:
+        """Return what the NIC itself does with a frame: nothing, but for sending it."""
+        key = frame[14 : OUTER_END + 4]
+        found = self._hops.get(key)
+        if found is None:
+            if len(self._hops) >= _HOPS_KEPT:
+                self._hops.clear()
+            shared = frame[NEXT_HEADER] == 41
+            found = Hop(destination(frame), frame[HOP_LIMIT], self.ports[plane], 0, shared)
+            self._hops[key] = found
+        return found

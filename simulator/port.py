@@ -1,0 +1,365 @@
+"""One direction of a link: the queue in front of it, the wire, and what is wrong with either.
+
+The queue is virtual time, as in `p4src/queue.p4`. A port knows when it will have sent all that it has taken
+in (`_idle_ps`), so it knows on arrival when a frame will leave, and one event a hop suffices: the arrival at
+the other end. The distance of that moment from now is the depth of the queue, by which frames are marked,
+trimmed and dropped.
+
+Classes are strict. A frame of a higher class waits for the frame that is being sent and for those of its
+like, and what it overtakes leaves later by as much. Overtaken frames have their arrival scheduled already;
+they find out when it comes that they are not due yet.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Final
+
+from mypy_extensions import mypyc_attr
+
+from simulator.clock import NEVER_PS, Clock, Event
+
+DATA: Final = 0
+CUT: Final = 1
+"""Frames that lost their payload to trimming."""
+CONTROL: Final = 2
+
+_BYTE_SHIFT: Final = 10
+_PS_BYTE: Final = (8 * 10**12) << _BYTE_SHIFT
+"""Divided by a rate in bit/s: the time of a byte in 1/1024 ps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Depths:
+    """What becomes of a frame at which depth of the queue, as waiting time in ps.
+
+    The meaning is that of `p4src/queue.p4` and `p4src/ecn.p4`: marks begin at `mark_from_ps` and are certain
+    `mark_span_ps` later (0: no marks), `trim_from_ps` cuts payloads of those that may be cut, `drop_ps` drops
+    the others, and `cut_limit_ps` bounds how far cut frames go ahead of their half of the link.
+    """
+
+    drop_ps: int = NEVER_PS
+    trim_from_ps: int = NEVER_PS
+    cut_limit_ps: int = NEVER_PS
+    cut_dscp: int = 0
+    mark_from_ps: int = NEVER_PS
+    mark_span_ps: int = 0
+
+
+UNLIMITED: Final = Depths()
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Node:
+    """What stands at an end of a link."""
+
+    def arrive(self, packet: Packet) -> None:
+        """Take in a packet that has come over a link, now."""
+
+
+class Hop:
+    """What one node does with all frames that have one header."""
+
+    __slots__ = ("after", "drop", "dst", "dst_mac", "hop_limit", "out", "shared", "src_mac", "valid")
+
+    def __init__(self, dst: bytes, hop_limit: int, out: Port | None, drop: int, shared: bool) -> None:
+        self.dst = dst
+        """Outer destination from here on."""
+        self.hop_limit = hop_limit
+        """Hop limit from here on."""
+        self.out = out
+        """Where frames leave; None where they are dropped."""
+        self.drop = drop
+        """Why (p4src.contract.Drop), where they are dropped."""
+        self.shared = shared
+        """For frames of any flow: their destination alone decides."""
+        self.src_mac = b""
+        self.dst_mac = b""
+        self.after: Hop | None = None
+        """What the next node does with them, once known."""
+        self.valid = True
+        """False: routes have changed since."""
+
+
+class Packet(Event):
+    """A frame on its way through the network."""
+
+    __slots__ = (
+        "behind",
+        "corrupt",
+        "cut_dscp",
+        "duration_ps",
+        "frame",
+        "hop",
+        "leaves_ps",
+        "markable",
+        "marked",
+        "port",
+        "priority",
+        "size_bytes",
+        "trim_bytes",
+    )
+
+    def __init__(
+        self, frame: bytes, size_bytes: int, hop: Hop, priority: int, trim_bytes: int, markable: bool
+    ) -> None:
+        """Make a packet of a frame.
+
+        `trim_bytes` is what trimming would leave of it; 0 where it must not be trimmed.
+        """
+        super().__init__()
+        self.frame = frame
+        """As its sender made it; what switches change is in the other fields."""
+        self.size_bytes = size_bytes
+        """Length on the wire; less than the frame's once it is trimmed."""
+        self.hop = hop
+        self.priority = priority
+        self.trim_bytes = trim_bytes
+        self.markable = markable
+        self.marked = False
+        """Congestion experienced."""
+        self.cut_dscp = -1
+        """DSCP that a switch wrote when it trimmed the packet; -1: whole."""
+        self.corrupt = -1
+        """A bit that a faulty link has flipped, of the PSN; -1: none."""
+        self.port: Port | None = None
+        """The port that sends it, or sent it last."""
+        self.leaves_ps = 0
+        """When its last bit leaves that port."""
+        self.duration_ps = 0
+        """How long the port sends it."""
+        self.behind: Packet | None = None
+        """The data packet that leaves the port after it."""
+
+    def happen(self) -> None:
+        """Arrive at the other end of the link, unless something has overtaken it meanwhile."""
+        port = self.port
+        assert port is not None
+        due = self.leaves_ps + port.delay_ps
+        if due > self.at_ps:
+            port.clock.at(due, self)
+            return
+        if self.priority == DATA:
+            port.forget(self)
+        if port.faulty and not port.survives(self):
+            return
+        peer = port.peer
+        assert peer is not None
+        peer.arrive(self)
+
+
+class Port:
+    """One direction of a link."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        name: str,
+        number: int,
+        rate_bps: int,
+        delay_ps: int,
+        depths: Depths,
+        rng: random.Random,
+    ) -> None:
+        """Make the sending end of a link.
+
+        `number` is the port's at its node; `rng` draws marks and losses.
+        """
+        self.clock = clock
+        self.name = name
+        self.number = number
+        self.rate_bps = rate_bps
+        self.delay_ps = delay_ps
+        """Propagation, and whatever else every frame meets on this link."""
+        self.peer: Node | None = None
+        self.peer_port = 0
+        """Number of the port at the other end."""
+        self.peer_mac = b""
+        self.mac = b""
+        self._byte_time = _PS_BYTE // rate_bps
+        self._depths = depths
+        self._drop_ps = depths.drop_ps
+        self._trim_from_ps = depths.trim_from_ps
+        self._mark_from_ps = depths.mark_from_ps
+        self._rng = rng
+        self._idle_ps = 0
+        """When all that was taken in has been sent."""
+        self._high_ps = [0, 0, 0]
+        """For each class above data: when its frames, and those of higher ones, have been sent."""
+        self._cut_credit_ps = 0
+        """When cut frames will have had their half of the link."""
+        self._first: Packet | None = None
+        """The oldest data packet that has not arrived yet; the others follow in order."""
+        self._last: Packet | None = None
+        self.longest_wait_ps = 0
+        self.packets = self.bytes = self.marked = self.trimmed = self.dropped = self.lost = 0
+        """`dropped` by the queue, `lost` to faults."""
+        # Faults; `faulty` is true while there is any.
+        self.faulty = False
+        self.dead = False
+        self._loss = 0.0
+        self._corruption = 0.0
+        self._slow_byte_time = 0
+        self._slow_burst_ps = 0
+        self._slow_until_ps = 0
+
+    # The queue
+
+    def busy_until_ps(self) -> int:
+        """Return when the port will have sent all that it has taken in."""
+        return self._idle_ps
+
+    def put(self, packet: Packet) -> bool:
+        """Take in a packet: send it as soon as its class may, or trim or drop it. Return False if dropped."""
+        clock = self.clock
+        now = clock.now_ps
+        idle = self._idle_ps
+        if idle <= now and packet.priority == DATA:
+            duration = packet.size_bytes * self._byte_time >> _BYTE_SHIFT
+            self._send(packet, now, duration)
+            return True
+        wait = max(idle - now, 0)
+        if wait > self.longest_wait_ps:
+            self.longest_wait_ps = wait
+        if packet.priority == DATA:
+            if wait > self._trim_from_ps and packet.trim_bytes:
+                if not self._cut(packet, now):
+                    self.dropped += 1
+                    return False
+            elif wait > self._drop_ps:
+                self.dropped += 1
+                return False
+        if packet.markable and wait > self._mark_from_ps:
+            self._mark(packet, wait)
+        duration = packet.size_bytes * self._byte_time >> _BYTE_SHIFT
+        if packet.priority == DATA:
+            self._send(packet, idle, duration)
+        else:
+            self._send_ahead(packet, now, duration)
+        return True
+
+    def _send(self, packet: Packet, begin_ps: int, duration_ps: int) -> None:
+        """Send a data packet after all that was taken in before."""
+        leaves = begin_ps + duration_ps
+        self._idle_ps = leaves
+        packet.port = self
+        packet.leaves_ps = leaves
+        packet.duration_ps = duration_ps
+        last = self._last
+        if last is None:
+            self._first = packet
+        else:
+            last.behind = packet
+        self._last = packet
+        self.packets += 1
+        self.bytes += packet.size_bytes
+        self.clock.at(leaves + self.delay_ps, packet)
+
+    def _send_ahead(self, packet: Packet, now: int, duration_ps: int) -> None:
+        """Send a packet of a higher class before all data that the port has not begun to send."""
+        begin = now
+        data = self._first
+        while data is not None:
+            begun = data.leaves_ps - data.duration_ps
+            if begun > now:
+                break
+            if data.leaves_ps > begin:
+                begin = data.leaves_ps
+            data = data.behind
+        high = self._high_ps
+        priority = packet.priority
+        if high[priority] > begin:
+            begin = high[priority]
+        leaves = begin + duration_ps
+        for lower in range(CUT, priority):
+            high[lower] = max(high[lower], begin) + duration_ps
+        high[priority] = leaves
+        while data is not None:
+            data.leaves_ps += duration_ps
+            data = data.behind
+        self._idle_ps = max(self._idle_ps, now) + duration_ps
+        packet.port = self
+        packet.leaves_ps = leaves
+        packet.duration_ps = duration_ps
+        self.packets += 1
+        self.bytes += packet.size_bytes
+        self.clock.at(leaves + self.delay_ps, packet)
+
+    def _cut(self, packet: Packet, now: int) -> bool:
+        """Cut a packet's payload off, if cut packets are within their half of the link."""
+        credit = max(self._cut_credit_ps, now)
+        if credit - now > self._depths.cut_limit_ps:
+            return False
+        packet.size_bytes = packet.trim_bytes
+        packet.trim_bytes = 0
+        packet.cut_dscp = self._depths.cut_dscp
+        packet.priority = CUT
+        self._cut_credit_ps = credit + (packet.size_bytes * self._byte_time >> (_BYTE_SHIFT - 1))
+        self.trimmed += 1
+        return True
+
+    def _mark(self, packet: Packet, wait_ps: int) -> None:
+        depths = self._depths
+        if self._rng.random() * depths.mark_span_ps < wait_ps - depths.mark_from_ps:
+            packet.marked = True
+            self.marked += 1
+
+    def forget(self, packet: Packet) -> None:
+        """Take a data packet that has arrived off the list of those that have not."""
+        if self._first is packet:
+            self._first = packet.behind
+            if self._first is None:
+                self._last = None
+        else:  # The link has become shorter: it arrives before others that left earlier.
+            before = self._first
+            while before is not None and before.behind is not packet:
+                before = before.behind
+            if before is not None:
+                before.behind = packet.behind
+                if self._last is packet:
+                    self._last = before
+        packet.behind = None
+
+    # Faults
+
+    def set_dead(self, dead: bool) -> None:
+        """Lose everything from now on, or nothing more."""
+        self.dead = dead
+        self._note_faults()
+
+    def set_loss(self, ratio: float) -> None:
+        """Lose a share of the packets; 0 ends that."""
+        self._loss = ratio
+        self._note_faults()
+
+    def set_corruption(self, ratio: float) -> None:
+        """Flip a bit of a share of the packets; 0 ends that."""
+        self._corruption = ratio
+        self._note_faults()
+
+    def set_slow(self, rate_bps: int, burst_ps: int = 0) -> None:
+        """Lose what a link of that rate would not carry, beyond a burst; 0 ends that."""
+        self._slow_byte_time = _PS_BYTE // rate_bps if rate_bps else 0
+        self._slow_burst_ps = burst_ps
+        self._slow_until_ps = 0
+        self._note_faults()
+
+    def _note_faults(self) -> None:
+        self.faulty = self.dead or self._loss > 0 or self._corruption > 0 or self._slow_byte_time > 0
+
+    def survives(self, packet: Packet) -> bool:
+        """Let the link's faults act on a packet at its far end; return False if it is lost."""
+        if self.dead or (self._loss > 0 and self._rng.random() < self._loss):
+            self.lost += 1
+            return False
+        if self._slow_byte_time:
+            now = self.clock.now_ps
+            busy = max(self._slow_until_ps, now)
+            if busy - now > self._slow_burst_ps:
+                self.lost += 1
+                return False
+            self._slow_until_ps = busy + (packet.size_bytes * self._slow_byte_time >> _BYTE_SHIFT)
+        if self._corruption > 0 and self._rng.random() < self._corruption:
+            packet.corrupt = int(self._rng.random() * 24)
+        return True

@@ -1,0 +1,121 @@
+"""A switch of the fabric: what `p4src/mrc_switch.p4` does with frames, decided once for each header.
+
+It takes its own uSID off the destination and sends the frame to the neighbour that the next one names. What
+is no segment list of its own goes by routes, among which a hash over the flow chooses (ECMP). The decisions
+for one header are kept; a change of routes discards them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from hosts.rdma.icrc import crc32
+from p4src.contract import DROP_COUNT, Drop
+from simulator.headers import hash_input
+from simulator.port import Hop, Node, Packet, Port
+
+BLOCK_BYTES: Final = 4
+SID_BYTES: Final = 6
+_ZEROS: Final = bytes(10)
+
+
+@dataclass(frozen=True)
+class Tables:
+    """What a switch knows: its own SID, a port for each neighbour's SID, and routes to addresses.
+
+    SIDs are prefixes of six bytes. A route is a list of port numbers; one that occurs twice has twice the
+    share.
+    """
+
+    own_sid: bytes
+    neighbours: Mapping[bytes, int]
+    routes: Mapping[bytes, tuple[int, ...]] = field(default_factory=dict)
+
+
+class Switch(Node):
+    """One switch."""
+
+    def __init__(self, name: str, tables: Tables) -> None:
+        self.name = name
+        self.ports: dict[int, Port] = {}
+        self.dead = False
+        self.drops = [0] * DROP_COUNT
+        """Packets dropped, by reason (p4src.contract.Drop)."""
+        self._tables = tables
+        self._by_dst: dict[tuple[bytes, int], Hop] = {}
+        """Decisions that the destination and the hop limit alone determine."""
+        self._by_flow: dict[tuple[bytes, int], Hop] = {}
+        """Those that the flow determines, by the input of the hash."""
+
+    def set_tables(self, tables: Tables) -> None:
+        """Replace the tables; frames that are on their way already follow them too."""
+        self._tables = tables
+        for known in (self._by_dst, self._by_flow):
+            for hop in known.values():
+                hop.valid = False
+            known.clear()
+
+    def arrive(self, packet: Packet) -> None:
+        """Send a packet on, or drop it."""
+        if self.dead:
+            return
+        before = packet.hop
+        hop = before.after
+        if hop is None or not hop.valid:
+            hop = self.decide(packet)
+            before.after = None if before.shared and not hop.shared else hop
+        out = hop.out
+        if out is None:
+            self.drops[hop.drop] += 1
+            return
+        packet.hop = hop
+        if not out.put(packet):
+            self.drops[Drop.TRIM_LIMIT if packet.trim_bytes else Drop.QUEUE_FULL] += 1
+
+    def decide(self, packet: Packet) -> Hop:
+        """Return what becomes of a packet that arrives with the header that its last hop gave it."""
+        before = packet.hop
+        key = before.dst, before.hop_limit
+        known = self._by_dst.get(key)
+        if known is not None:
+            return known
+        tables, dst = self._tables, before.dst
+        if before.hop_limit <= 1:
+            return self._keep(self._by_dst, key, Hop(dst, before.hop_limit, None, Drop.HOP_LIMIT, True))
+        drop = Drop.NOT_OUR_SID
+        if dst[:SID_BYTES] == tables.own_sid:
+            if dst[SID_BYTES:] == _ZEROS:
+                return self._keep(self._by_dst, key, Hop(dst, before.hop_limit, None, Drop.LIST_ENDED, True))
+            dst = dst[:BLOCK_BYTES] + dst[SID_BYTES:] + b"\0\0"
+            port = tables.neighbours.get(dst[:SID_BYTES])
+            if port is not None:
+                return self._keep(self._by_dst, key, self._hop(dst, before.hop_limit, port, True))
+            drop = Drop.NO_ROUTE
+        return self._route(packet, dst, drop)
+
+    def _route(self, packet: Packet, dst: bytes, drop: Drop) -> Hop:
+        """Return what becomes of a packet that follows no segment list of ours."""
+        limit = packet.hop.hop_limit
+        ways = self._tables.routes.get(dst)
+        if not ways:
+            return self._keep(self._by_dst, (packet.hop.dst, limit), Hop(dst, limit, None, drop, True))
+        if len(ways) == 1:
+            return self._keep(self._by_dst, (packet.hop.dst, limit), self._hop(dst, limit, ways[0], True))
+        key = hash_input(packet.frame, dst), limit
+        known = self._by_flow.get(key)
+        if known is not None:
+            return known
+        return self._keep(self._by_flow, key, self._hop(dst, limit, ways[crc32(key[0]) % len(ways)], False))
+
+    def _hop(self, dst: bytes, hop_limit: int, port: int, shared: bool) -> Hop:
+        out = self.ports[port]
+        hop = Hop(dst, hop_limit - 1, out, 0, shared)
+        hop.src_mac, hop.dst_mac = out.mac, out.peer_mac
+        return hop
+
+    @staticmethod
+    def _keep(known: dict[tuple[bytes, int], Hop], key: tuple[bytes, int], hop: Hop) -> Hop:
+        known[key] = hop
+        return hop

@@ -1,0 +1,228 @@
+"""Endpoints over a simulated fabric: messages arrive whole whatever breaks, and a run can be repeated."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import subprocess
+import sys
+from dataclasses import astuple
+from typing import Any
+
+import pytest
+
+from controller.queues import QueuePolicy
+from hosts.mrc import Endpoint, MrcConfig
+from hosts.mrc.congestion.nscc import NsccConfig
+from hosts.nic.routes import nic_addresses, remote_paths
+from hosts.rdma.endpoint import BaseEndpoint
+from hosts.rdma.events import Event, ReceiveCompleted, SendCompleted, Status
+from hosts.rdma.memory import MemoryRegion
+from hosts.roce import Endpoint as RoceEndpoint
+from hosts.roce import RoceConfig
+from simulator.faults import NetworkFaults
+from simulator.network import Network
+from tests.support.paths import ROOT
+from topologies import Fabric, build_fabric
+
+US = 10**6
+"""In picoseconds."""
+FAST = MrcConfig(
+    congestion="nscc",
+    nscc=NsccConfig(base_rtt_ns=6500, link_bps=2 * 10**11),
+    min_reorder_ns=2000,
+    initial_rtt_ns=6500,
+    probe_interval_ns=50_000,
+    probe_interval_max_ns=200_000,
+    timestamps=True,
+)
+
+
+def fast_fabric(t1: int = 4) -> Fabric:
+    links = {"rate": "100 Gbit/s", "delay": "500 ns"}
+    topology = {"name": "fast", "planes": 2, "t0": 2, "t1": t1, "hosts": 4}
+    return build_fabric(json.dumps({**topology, "links": {"host": links, "fabric": links}}), "fast")
+
+
+class Listener:
+    """Keeps the events of a NIC."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def tick(self, now_ns: int) -> int | None:
+        return None
+
+    def take(self, event: Event) -> None:
+        self.events.append(event)
+
+    def of(self, kind: type[Event]) -> list[Any]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+
+class World:
+    """A fabric with a NIC at every host, and connections among them."""
+
+    def __init__(self, fabric: Fabric, seed: int = 1, config: MrcConfig | RoceConfig = FAST) -> None:
+        self.fabric = fabric
+        self.rng = random.Random(seed)
+        self.network = Network(fabric, QueuePolicy(base_rtt_us=6), seed)
+        self.faults = NetworkFaults(self.network)
+        self.listeners: dict[str, Listener] = {}
+        for host in fabric.hosts:
+            rng = random.Random(self.rng.getrandbits(32))
+            endpoint: BaseEndpoint
+            if isinstance(config, RoceConfig):
+                endpoint = RoceEndpoint(nic_addresses(fabric, host.name), config, rng)
+            else:
+                endpoint = Endpoint(nic_addresses(fabric, host.name), config, rng)
+            self.network.attach(host.name, endpoint, reaction_ns=100)
+            listener = self.listeners[host.name] = Listener()
+            self.network.nics[host.name].programs.append(listener)
+
+    def write(self, src: str, dst: str, size: int) -> tuple[bytes, MemoryRegion]:
+        near: Any = self.network.nics[src].endpoint
+        far: Any = self.network.nics[dst].endpoint
+        a, b = near.create_qp(), far.create_qp()
+        near.connect(a, far.local_attributes(b), remote_paths(self.fabric, src, dst))
+        far.connect(b, near.local_attributes(a), remote_paths(self.fabric, dst, src))
+        data = self.rng.randbytes(size)
+        region = far.register_memory(bytearray(size))
+        near.post_write(a, 7, data, region.address, region.rkey, imm=1)
+        self.network.nics[src].wake_now()
+        return data, region
+
+    def run(self, us: int = 100_000) -> None:
+        self.network.clock.run(self.network.clock.now_ps + us * US)
+
+
+def test_a_message_takes_what_theory_says() -> None:
+    """1 MB over two ports of 100 Gbit/s, and half a round trip of it: 40 us and a little more."""
+    world = World(fast_fabric())
+    data, region = world.write("h0", "h3", 10**6)
+    world.run()
+    assert bytes(region.view) == data
+    (arrived,), (sent,) = world.listeners["h3"].of(ReceiveCompleted), world.listeners["h0"].of(SendCompleted)
+    packets = -(-(10**6) // 4096)
+    wire_ns = (10**6 + packets * 138) * 8 / 200
+    one_way_ns = 4 * 500 + 3 * 338
+    assert wire_ns + one_way_ns < arrived.t_ns < wire_ns + one_way_ns + 500
+    assert sent.t_ns - arrived.t_ns == pytest.approx(2000 + 100, abs=300)
+    assert not any(port.dropped or port.trimmed for port in world.network.links.values())
+
+
+def test_a_silent_cut_costs_some_packets_and_no_data() -> None:
+    world = World(fast_fabric())
+    data, region = world.write("h0", "h3", 10**6)
+    world.network.clock.call_at(10 * US, lambda: world.faults.blackhole("p0-t0-0:p0-t1-1", "both", True))
+    world.run()
+    assert bytes(region.view) == data
+    assert world.listeners["h0"].of(SendCompleted)[0].status is Status.SUCCESS
+    assert world.network.links["p0-t0-0", "p0-t1-1"].lost > 0
+    kinds = [type(event).__name__ for event in world.listeners["h0"].events]
+    assert "EvRetired" in kinds
+    assert "Retransmitted" in kinds
+
+
+@pytest.mark.parametrize(
+    ("breaks", "mends"),
+    [
+        (lambda f: f.loss("h0:p0-t0-0", "up", 0.02), lambda f: f.loss("h0:p0-t0-0", "up", 0)),
+        (lambda f: f.corruption("h0:p0-t0-0", "up", 0.02), lambda f: f.corruption("h0:p0-t0-0", "up", 0)),
+        (lambda f: f.rate("p0-t0-0:p0-t1-1", "both", 0.1), lambda f: f.rate("p0-t0-0:p0-t1-1", "both", 0)),
+        (lambda f: f.delay("p0-t0-0:p0-t1-1", 30_000), lambda f: f.delay("p0-t0-0:p0-t1-1", -30_000)),
+        (lambda f: f.carrier("h0:p0-t0-0", True), lambda f: f.carrier("h0:p0-t0-0", False)),
+        (lambda f: f.port_down("h3-eth1", True), lambda f: f.port_down("h3-eth1", False)),
+        (lambda f: f.switch("p1-t1-2", True), lambda f: f.switch("p1-t1-2", False)),
+        (lambda f: f.plane(1, True), lambda f: f.plane(1, False)),
+    ],
+    ids=["loss", "corruption", "rate", "delay", "carrier", "port-down", "switch-death", "plane-death"],
+)
+def test_every_kind_of_fault_is_survived(breaks: Any, mends: Any) -> None:
+    world = World(fast_fabric())
+    clock = world.network.clock
+    clock.call_at(5 * US, lambda: breaks(world.faults))
+    clock.call_at(300 * US, lambda: mends(world.faults))
+    written = [world.write(*ends, 10**6) for ends in (("h0", "h3"), ("h1", "h2"), ("h3", "h0"))]
+    world.run(1_000_000)
+    for data, region in written:
+        assert bytes(region.view) == data
+    for host in ("h0", "h1", "h3"):
+        assert [e.status for e in world.listeners[host].of(SendCompleted)] == [Status.SUCCESS]
+
+
+def test_a_flap_breaks_again_and_again_until_it_is_ended() -> None:
+    world, seen = World(fast_fabric()), list[tuple[int, bool]]()
+    clock = world.network.clock
+    end = world.faults.repeat(2_000, 10_000, lambda broken: seen.append((clock.now_ns, broken)))
+    clock.run(15 * US)
+    end()
+    clock.run(100 * US)
+    assert seen == [(0, True), (2000, False), (10_000, True), (12_000, False), (15_000, False)]
+
+
+def test_rocev2_over_routes_keeps_its_way_until_they_change() -> None:
+    world = World(fast_fabric(), config=RoceConfig(encapsulation="plain", dcqcn=None))
+    world.network.route()
+    data, region = world.write("h0", "h3", 300_000)
+    world.run(5)
+    used = [ends for ends, port in world.network.links.items() if port.bytes > 100_000 or port.packets > 3]
+    ((t0, t1),) = [ends for ends in used if ends[0].endswith("t0-0") and "t1" in ends[1]]
+    world.faults.blackhole(f"{t0}:{t1}", "both", True)
+    world.run(50)
+    assert bytes(region.view) != data
+    world.network.route(frozenset({f"{t0}:{t1}"}))
+    world.run(100_000)
+    assert bytes(region.view) == data
+
+
+def test_an_incast_is_trimmed_and_nothing_is_lost() -> None:
+    world = World(fast_fabric())
+    written = [world.write(src, "h3", 500_000) for src in ("h0", "h1", "h2")]
+    world.run()
+    for data, region in written:
+        assert bytes(region.view) == data
+    last_hop = [port for (_, to), port in world.network.links.items() if to == "h3"]
+    assert sum(port.trimmed for port in last_hop) > 0
+
+
+def fingerprint(seed: int) -> str:
+    """Return a digest of everything that happens in a run with marks, trims, losses and a cut."""
+    world = World(fast_fabric(), seed)
+    clock = world.network.clock
+    clock.call_at(9 * US, lambda: world.faults.blackhole("p1-t0-1:p1-t1-3", "both", True))
+    clock.call_at(20 * US, lambda: world.faults.loss("h1:p0-t0-0", "both", 0.01))
+    for src in ("h0", "h1", "h2"):
+        world.write(src, "h3", 400_000)
+    world.write("h3", "h0", 300_000)
+    world.run(5000)
+    lines = [
+        f"{host} {type(event).__name__} {astuple(event)}"  # type: ignore[call-overload]
+        for host, listener in world.listeners.items()
+        for event in listener.events
+    ]
+    lines += [
+        f"{name} {p.packets} {p.marked} {p.trimmed} {p.lost}" for name, p in world.network.links.items()
+    ]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def test_a_seed_gives_the_same_run_in_any_process_compiled_or_not() -> None:
+    """Strings and bytes hash differently in each process, so the order of a set would show."""
+    program = "from tests.simulator.test_network import fingerprint as f; print(f(5), f(6))"
+
+    def run(**env: str) -> str:
+        return subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONPATH": str(ROOT), **env},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+
+    first = run(PYTHONHASHSEED="1", MRCLAB_PURE="1")
+    assert first == run(PYTHONHASHSEED="2", MRCLAB_PURE="1")
+    assert first == run(PYTHONHASHSEED="3", MRCLAB_PURE="0")
+    assert len(set(first.split())) == 2

@@ -1,0 +1,188 @@
+"""Ports: what leaves when, classes, marks, trims and drops, and faults."""
+
+from __future__ import annotations
+
+import random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simulator.clock import Clock
+from simulator.port import CONTROL, CUT, DATA, UNLIMITED, Depths, Hop, Node, Packet, Port
+
+RATE = 8 * 10**9
+"""A byte takes a nanosecond."""
+NS = 1000
+
+
+class Sink(Node):
+    """Notes what arrives, and when."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.seen: list[tuple[int, Packet]] = []
+
+    def arrive(self, packet: Packet) -> None:
+        self.seen.append((self._clock.now_ps // NS, packet))
+
+
+class Line:
+    """A port with a sink at its other end."""
+
+    def __init__(self, depths: Depths = UNLIMITED, delay_ns: int = 0) -> None:
+        self.clock = Clock()
+        self.sink = Sink(self.clock)
+        self.port = Port(self.clock, "line", 1, RATE, delay_ns * NS, depths, random.Random(1))
+        self.port.peer = self.sink
+
+    def put_at(self, at_ns: int, packet: Packet) -> Packet:
+        self.clock.call_at(at_ns * NS, lambda: self.port.put(packet) and None)
+        return packet
+
+    def run(self) -> list[tuple[int, Packet]]:
+        self.clock.run(self.clock.now_ps + 10**12)
+        return self.sink.seen
+
+
+def packet(size: int = 100, priority: int = DATA, trim: int = 0, *, markable: bool = False) -> Packet:
+    return Packet(bytes(size), size, Hop(bytes(16), 64, None, 0, True), priority, trim, markable)
+
+
+def test_packets_leave_one_after_another_and_take_the_delay() -> None:
+    line = Line(delay_ns=50)
+    sent = [line.put_at(0, packet()) for _ in range(3)]
+    assert line.run() == [(150, sent[0]), (250, sent[1]), (350, sent[2])]
+
+
+def test_control_overtakes_queued_data_and_delays_it() -> None:
+    line = Line()
+    data = [line.put_at(0, packet()) for _ in range(3)]
+    control = line.put_at(10, packet(20, CONTROL))
+    assert line.run() == [(100, data[0]), (120, control), (220, data[1]), (320, data[2])]
+
+
+def test_data_that_left_already_is_not_delayed() -> None:
+    line = Line(delay_ns=1000)
+    data = [line.put_at(0, packet()) for _ in range(3)]
+    control = line.put_at(250, packet(20, CONTROL))
+    assert line.run() == [(1100, data[0]), (1200, data[1]), (1300, data[2]), (1320, control)]
+
+
+def test_control_goes_before_cut_frames_that_wait() -> None:
+    line = Line()
+    data = line.put_at(0, packet())
+    cut = line.put_at(1, packet(30, CUT))
+    control = line.put_at(2, packet(20, CONTROL))
+    late = line.put_at(3, packet(30, CUT))
+    arrived = line.run()
+    assert next(p for _, p in arrived) is data
+    assert {id(p): t for t, p in arrived}[id(control)] == 120
+    assert {id(p): t for t, p in arrived}[id(late)] == 180
+    assert len(arrived) == 4
+    assert cut in [p for _, p in arrived]
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 2000), st.integers(20, 400), st.booleans()),
+        max_size=40,
+        unique_by=lambda a: a[0],
+    )
+)
+def test_the_port_is_the_queue_of_a_model_that_serves_frame_by_frame(
+    arrivals: list[tuple[int, int, bool]],
+) -> None:
+    """Two classes, strict, without pre-emption; the model looks at its queues each time that it is free."""
+    arrivals = sorted(arrivals, key=lambda a: a[0])
+    line = Line()
+    sent = [line.put_at(at, packet(size, CONTROL if high else DATA)) for at, size, high in arrivals]
+    found = {id(p): t for t, p in line.run()}
+
+    waiting, expected, now = list(range(len(arrivals))), dict[int, int](), 0
+    while waiting:
+        here = [n for n in waiting if arrivals[n][0] <= now]
+        if not here:
+            now = min(arrivals[n][0] for n in waiting)
+            continue
+        chosen = min(here, key=lambda n: (not arrivals[n][2], n))
+        now += arrivals[chosen][1]
+        expected[chosen] = now
+        waiting.remove(chosen)
+    # Of what arrives at the very moment that the port becomes free, either may be served first.
+    if len({at for at, _, _ in arrivals} & set(expected.values())) == 0:
+        assert [found[id(p)] for p in sent] == [expected[n] for n in range(len(sent))]
+    assert len(found) == len(sent)
+
+
+DEPTHS = Depths(
+    drop_ps=1000 * NS,
+    trim_from_ps=500 * NS,
+    cut_limit_ps=90 * NS,
+    cut_dscp=12,
+    mark_from_ps=200 * NS,
+    mark_span_ps=1,
+)
+
+
+def test_marks_trims_and_drops_by_depth() -> None:
+    line = Line(DEPTHS)
+    plain = [line.put_at(0, packet(markable=True)) for _ in range(12)]
+    line.run()
+    assert [p.marked for p in plain[:12]] == [False] * 3 + [True] * 8 + [False]
+    assert (line.port.dropped, len(line.sink.seen)) == (1, 11)
+
+    line = Line(DEPTHS)
+    cuttable = [line.put_at(0, packet(trim=20)) for _ in range(9)]
+    line.run()
+    # Six wait no longer than 500 ns; the seventh to ninth are cut, each with 40 ns of credit.
+    assert [p.size_bytes for p in cuttable] == [100] * 6 + [20] * 3
+    assert [p.cut_dscp for p in cuttable] == [-1] * 6 + [12] * 3
+    assert [p for _, p in line.sink.seen][1:4] == cuttable[6:9]
+    assert line.port.trimmed == 3
+
+
+def test_cut_frames_beyond_their_half_are_dropped() -> None:
+    line = Line(DEPTHS)
+    for _ in range(12):
+        line.put_at(0, packet(trim=20))
+    line.run()
+    # 40 ns each may be 90 ns ahead: three pass.
+    assert (line.port.trimmed, line.port.dropped) == (3, 3)
+
+
+def test_a_dead_link_loses_what_arrives_while_it_is_dead() -> None:
+    line = Line(delay_ns=100)
+    line.clock.call_at(120 * NS, lambda: line.port.set_dead(True))
+    line.clock.call_at(320 * NS, lambda: line.port.set_dead(False))
+    sent = [line.put_at(at, packet(10)) for at in (0, 100, 200, 300)]
+    assert [p for _, p in line.run()] == [sent[0], sent[3]]
+    assert line.port.lost == 2
+
+
+def test_loss_corruption_and_a_slower_link() -> None:
+    line = Line()
+    line.port.set_loss(0.5)
+    line.port.set_corruption(0.5)
+    sent = [line.put_at(at * 200, packet()) for at in range(1000)]
+    arrived = line.run()
+    assert 400 < len(arrived) < 600
+    assert line.port.lost == len(sent) - len(arrived)
+    assert 0.4 < sum(p.corrupt >= 0 for _, p in arrived) / len(arrived) < 0.6
+    line = Line()
+    line.port.set_slow(RATE // 4)
+    for at in range(1000):
+        line.put_at(at * 100, packet())
+    assert 240 < len(line.run()) < 260
+
+
+def test_a_link_that_becomes_shorter_lets_later_packets_arrive_first() -> None:
+    line = Line(delay_ns=1000)
+    first = line.put_at(0, packet())
+
+    def shorten() -> None:
+        line.port.delay_ps = 10 * NS
+
+    line.clock.call_at(200 * NS, shorten)
+    second, third = line.put_at(300, packet()), line.put_at(300, packet())
+    assert line.run() == [(410, second), (510, third), (1100, first)]
