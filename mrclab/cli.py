@@ -6,6 +6,7 @@ Exit codes (docs/troubleshooting.md): 0 success, 2 bad input, 3 the machine lack
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -35,7 +36,7 @@ def _parser() -> argparse.ArgumentParser:
 
     run = commands.add_parser("run", help="run a scenario on a fabric of its own")
     run.add_argument("scenario", metavar="SCENARIO", help="a shipped scenario (link-kill) or a YAML file")
-    run.add_argument("--target", choices=TARGETS, default=os.environ.get("MRCLAB_TARGET", "auto"))
+    run.add_argument("--target", choices=TARGETS, default=os.environ.get("MRCLAB_TARGET"))
     run.add_argument(
         "--topology", metavar="T", help="a shipped topology (tiny, lab, two-racks, wide, thin) or a YAML file"
     )
@@ -44,6 +45,9 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--out", metavar="DIR", help="where results go (default: results/<scenario>/<time>/)")
     run.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="override a key of the scenario"
+    )
+    run.add_argument(
+        "--no-pcap", action="store_true", help="delete each capture as soon as its times have been read"
     )
     run.add_argument("--dry-run", action="store_true", help="print the plan, and touch nothing")
     run.set_defaults(do=_run)
@@ -57,7 +61,7 @@ def _parser() -> argparse.ArgumentParser:
         help="a shipped scenario or a YAML file (random-faults)",
     )
     soak.add_argument("--duration", metavar="TIME", help="of traffic, such as '30 s' or 1h")
-    soak.add_argument("--target", choices=TARGETS, default=os.environ.get("MRCLAB_TARGET", "auto"))
+    soak.add_argument("--target", choices=TARGETS, default=os.environ.get("MRCLAB_TARGET"))
     soak.add_argument(
         "--topology", metavar="T", help="a shipped topology (tiny, lab, two-racks, wide, thin) or a YAML file"
     )
@@ -142,6 +146,17 @@ def _parser() -> argparse.ArgumentParser:
     report.add_argument("directories", metavar="DIR", nargs="+", help="the result directory of a run")
     report.add_argument("--index", metavar="FILE", help="the index page (default: index.html for many runs)")
     report.set_defaults(do=_report)
+
+    prune = commands.add_parser(
+        "prune", help="what results take on the disk, and remove old ones or captures"
+    )
+    prune.add_argument("directory", metavar="DIR", nargs="?", default="results", help="of results (results)")
+    prune.add_argument(
+        "--keep", type=int, metavar="N", help="remove all but the newest N runs of each scenario"
+    )
+    prune.add_argument("--captures", action="store_true", help="remove captures; figures and pages stay")
+    prune.add_argument("--dry-run", action="store_true", help="only say what would be removed")
+    prune.set_defaults(do=_prune)
 
     clean = commands.add_parser("clean", help="remove whatever a crashed run left behind")
     clean.set_defaults(do=_clean)
@@ -291,6 +306,12 @@ def _report(args: argparse.Namespace) -> int:
     return report(args.directories, args.index)
 
 
+def _prune(args: argparse.Namespace) -> int:
+    from mrclab.prune import prune
+
+    return prune(args)
+
+
 def _clean(args: argparse.Namespace) -> int:
     from mrclab.running import clean
 
@@ -329,6 +350,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return FAILED
     except KeyboardInterrupt:
         return _fail("interrupted", INTERRUPTED)
+    except OSError as error:
+        if args.verbose:
+            raise
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            where = f" (writing {error.filename})" if error.filename else ""
+            return _fail(f"the disk is full{where}: make room (mrclab prune), and try again", FAILED)
+        return _fail(f"{type(error).__name__}: {error} (--verbose shows where)", FAILED)
     except Exception as error:
         if args.verbose:
             raise

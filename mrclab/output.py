@@ -1,10 +1,13 @@
-"""A run's directory of results, its progress, and the command that repeats it."""
+"""A run's directory of results: its place, its size, and the progress that is shown meanwhile."""
 
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -12,10 +15,18 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from experiments.spec.model import Scenario
+from experiments.spec.scenario import SCENARIOS
 from linux.errors import InputError, MachineError
+from switches.target import target_name
 from testbed.running import Say
+from topologies.shipped import TOPOLOGIES, Shipped
 
 Step = Callable[[int], None]
+LEAST_ROOM_BYTES = 50_000_000
+"""A run with less room than this on its disk is not started: its captures alone take more."""
+LINE_EVERY_S = 10.0
+"""How often a line tells of the progress where nothing can be drawn."""
 
 
 def directory(out_option: str | None, scenario: str) -> Path:
@@ -31,34 +42,117 @@ def directory(out_option: str | None, scenario: str) -> Path:
     return out
 
 
+def room_for(out: Path) -> None:
+    """Raise MachineError where the disk has next to no room left."""
+    free = shutil.disk_usage(out).free
+    if free < LEAST_ROOM_BYTES:
+        raise MachineError(
+            f"the disk of '{out}' has {bytes_text(free)} left",
+            "make room: mrclab prune, or --out DIR elsewhere",
+        )
+
+
+def size_of(directory: Path) -> int:
+    """Return the bytes of all files below a directory."""
+    return sum(
+        (Path(folder) / name).lstat().st_size for folder, _, names in os.walk(directory) for name in names
+    )
+
+
+def size_text(directory: Path) -> str:
+    """Return the size of all files below a directory, in words."""
+    return bytes_text(size_of(directory))
+
+
+def bytes_text(count: int) -> str:
+    """Return an amount of data in words: ``290 MB``."""
+    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if count >= size:
+            return f"{count / size:.{1 if count < 10 * size else 0}f} {unit}"
+    return f"{count} bytes"
+
+
 @contextmanager
 def removed_if_refused(out: Path) -> Iterator[None]:
-    """Remove the directory if the ``with`` body finds that nothing can be measured."""
+    """Remove the directory if the ``with`` body finds that nothing can be measured, before anything was."""
     try:
         yield
     except (InputError, MachineError):
-        shutil.rmtree(out)
+        if not any(out.glob("*-*/*")):
+            shutil.rmtree(out)
         raise
+
+
+def repeat(args: argparse.Namespace, name: str, scenario: Scenario) -> list[str]:
+    """Return the command that runs a scenario again as it was run, from any directory.
+
+    Files are named by their whole path, the target by its name: `auto` may be another one elsewhere.
+    """
+    words = ["mrclab", "run", _whole(SCENARIOS, name), "--target", target_name(scenario.target)]
+    topology = scenario.topology if isinstance(scenario.topology, str) else None
+    if topology is not None and (args.topology is not None or topology not in TOPOLOGIES.names()):
+        words += ["--topology", _whole(TOPOLOGIES, topology)]
+    if getattr(args, "trials", None) is not None:
+        words += ["--trials", str(args.trials)]
+    words += ["--seed", str(scenario.seed)]
+    if getattr(args, "duration", None) is not None:
+        words += ["--duration", args.duration]
+    return words + [word for setting in args.set for word in ("--set", setting)]
+
+
+def _whole(shipped: Shipped, name: str) -> str:
+    """Return a shipped name as it is, a file with its whole path."""
+    return name if name in shipped.names() else str(Path(name).resolve())
 
 
 @contextmanager
 def progress(console: Console, what: str, total: int) -> Iterator[tuple[Say, Step]]:
-    """Show a progress bar; yield a function that prints above it, and one that takes how many are done."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=not console.is_terminal) as bar:
-        task = bar.add_task(what, total=total)
-        yield bar.console.print, lambda done: bar.update(task, completed=done)
+    """Show what is done; yield a function that prints a line, and one that takes how many are done.
+
+    A bar on a terminal; elsewhere a line every ten seconds, and one at the end.
+    """
+    if console.is_terminal:
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        with Progress(*columns, console=console) as bar:
+            task = bar.add_task(what, total=total)
+            yield bar.console.print, lambda done: bar.update(task, completed=done)
+        return
+    with _Lines(console, what, total) as lines:
+        yield lines.say, lines.step
 
 
-def repeat(args: argparse.Namespace, scenario: str) -> list[str]:
-    """Return the command that runs a scenario again as it was run."""
-    return ["mrclab", "run", *asked_for(args, scenario, ("target", "topology", "trials", "seed", "duration"))]
+class _Lines:
+    """Progress in lines, for a file or a pipe. Each is written at once, so that a reader sees it in time."""
 
+    def __init__(self, console: Console, what: str, total: int) -> None:
+        self._console = console
+        self._what = what
+        self._total = total
+        self._done = 0
+        self._started = time.monotonic()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._tell, daemon=True)
 
-def asked_for(args: argparse.Namespace, name: str, options: Sequence[str]) -> list[str]:
-    """Return the words that reproduce a run: ``name``, the given ``options``, every ``--set``."""
-    words = [name]
-    for option in options:
-        if getattr(args, option, None) is not None:
-            words += [f"--{option}", str(getattr(args, option))]
-    return words + [word for setting in args.set for word in ("--set", setting)]
+    def __enter__(self) -> _Lines:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+        self._line()
+
+    def say(self, text: str) -> None:
+        self._console.print(text)
+        self._console.file.flush()
+
+    def step(self, done: int) -> None:
+        self._done = done
+
+    def _tell(self) -> None:
+        while not self._over.wait(LINE_EVERY_S):
+            self._line()
+
+    def _line(self) -> None:
+        seconds = time.monotonic() - self._started
+        self.say(f"  {self._done} of {self._total} {self._what}, {seconds:.0f} s")

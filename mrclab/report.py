@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 
 from experiments.report.write import write_all, write_index
+from linux.errors import InputError
 
 INDEX = "index.html"
 
@@ -15,13 +17,24 @@ INDEX = "index.html"
 def report(directories: Sequence[str], index: str | None) -> int:
     """Write report.html and trials.csv into each run's directory, and an index page for several runs.
 
-    Raises InputError where a directory holds no result.
+    Of several directories those without a result are left out, each with a line on stderr. Raises InputError
+    where none has a result.
     """
     console = Console(soft_wrap=True)
     runs = [Path(directory) for directory in directories]
     if len(runs) == 1 and index is None:
         for path in write_all(runs[0]):
             console.print(str(path))
-    else:
-        console.print(str(write_index(runs, Path(index or INDEX))))
+        return 0
+    found = []
+    for run in runs:
+        try:
+            write_all(run)
+        except InputError as error:
+            print(f"mrclab: left out: {error}", file=sys.stderr)
+        else:
+            found.append(run)
+    if not found:
+        raise InputError(f"none of the {len(runs)} directories has a result")
+    console.print(str(write_index(found, Path(index or INDEX))))
     return 0

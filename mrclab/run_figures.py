@@ -9,10 +9,9 @@ from pathlib import Path
 from rich.console import Console
 
 from experiments.spec.model import Scenario
+from linux.errors import MachineError
 from mrclab.output import directory, repeat
-from mrclab.run_scenario import run_and_report, scenario_of
-from switches.target import select_target
-from testbed.doctor import require_machine
+from mrclab.run_scenario import require, run_and_report, scenario_of
 
 FIGURES = "figures"
 
@@ -33,8 +32,11 @@ def run_figures(args: argparse.Namespace) -> int:
     if args.dry_run:
         print("\n".join(f"{s.name}: {s.claim}" for s in scenarios))
         return 0
-    select_target(args.target)
-    require_machine()
+    for scenario in scenarios:
+        try:
+            require(scenario)
+        except MachineError as error:
+            raise MachineError(f"{scenario.name}: {error.missing}", error.mend) from None
     return _run_all(scenarios, directory(args.out, FIGURES), Console(), args)
 
 
@@ -47,7 +49,7 @@ def _run_all(scenarios: list[Scenario], out: Path, console: Console, args: argpa
         place = out / scenario.name
         place.mkdir()
         try:
-            result = run_and_report(scenario, place, console, repeat(args, scenario.name))
+            result = run_and_report(scenario, place, console, repeat(args, scenario.name, scenario))
         except RuntimeError as error:
             console.print(f"{scenario.name} failed: {error}", style="bold red")
             failed.append(scenario.name)

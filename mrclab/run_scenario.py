@@ -11,8 +11,7 @@ from rich.console import Console
 
 from experiments.spec.model import Scenario
 from experiments.spec.scenario import load_scenario
-from mrclab.output import directory, progress, removed_if_refused, repeat
-from switches.target import select_target
+from mrclab.output import directory, progress, removed_if_refused, repeat, room_for, size_text
 from testbed.doctor import require_machine
 
 
@@ -26,11 +25,18 @@ def run_scenario(args: argparse.Namespace) -> int:
     if args.dry_run:
         print(plan)
         return 0
-    select_target(scenario.target)
-    require_machine()
+    require(scenario)
     out = directory(args.out, scenario.name)
-    result = run_and_report(scenario, out, Console(), repeat(args, args.scenario))
+    result = run_and_report(scenario, out, Console(), repeat(args, args.scenario, scenario))
     return 0 if result["integrity"] == "ok" else 1
+
+
+def require(scenario: Scenario) -> None:
+    """Check that the machine has what all transports of a scenario need. Raises MachineError."""
+    from experiments.run.needs import require_all
+
+    require_machine()
+    require_all(scenario)
 
 
 def scenario_of(args: argparse.Namespace, name: str) -> Scenario:
@@ -65,6 +71,7 @@ def run_and_report(scenario: Scenario, out: Path, console: Console, command: Seq
     console.print(f"[bold]{scenario.name}[/bold] on {fabric.name}: {scenario.description}")
     what = "trials" if scenario.sequences else "repetitions"
     with removed_if_refused(out), progress(console, what, scenario.steps) as (say, step):
+        room_for(out)
         target, repetitions = engine.run_scenario(scenario, out, say=say, step=step)
     described = Run(
         scenario=scenario.name,
@@ -82,5 +89,5 @@ def run_and_report(scenario: Scenario, out: Path, console: Console, command: Seq
     save_result(out, result)
     write_all(out)
     console.print(render_result(result))
-    console.print(f"results: {out}")
+    console.print(f"results: {out} ({size_text(out)})")
     return result

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from linux.errors import InputError, MachineError
 from mrclab.control import call
-from switches.target import select_target
+from switches.target import require_target
 from testbed import clean as cleaning
 from testbed import state
 from testbed.doctor import require_machine
@@ -25,8 +25,8 @@ DOWN_TIMEOUT_S = 60.0
 def up(topology: str, target: str) -> int:
     """Brings a fabric up in a process of its own and returns when it is programmed."""
     load_fabric(topology)
-    select_target(target)
     require_machine()
+    require_target(target)
     logs = Path("/var/log") / Names.from_environment().prefix
     logs.mkdir(parents=True, exist_ok=True)
     read_fd, write_fd = os.pipe()

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from linux.errors import BadInputError
+from linux.errors import BadInputError, MachineError
 from switches.bmv2 import BMV2_PROGRAM
 from switches.capabilities import Capabilities
 from switches.spec import Queue, RunningSwitch, SwitchSpec
@@ -95,3 +95,14 @@ def select_target(choice: str = "auto") -> SwitchTarget:
     if choice == "ebpf":
         return EbpfTarget()
     raise BadInputError(f"no switch target {choice!r}: choose auto, ebpf or bmv2")
+
+
+def require_target(choice: str = "auto") -> str:
+    """Return the name of the target of a choice that can run here.
+
+    Raise BadInputError for a name that is none, MachineError where the machine lacks what it needs.
+    """
+    target = select_target(choice)
+    if lacks := target.available():
+        raise MachineError(lacks)
+    return target.name

@@ -32,11 +32,10 @@ def write_all(out: Path) -> tuple[Path, Path]:
 
 
 def write_index(directories: Sequence[Path], out: Path, heading: str = "Runs") -> Path:
-    """Write each run's page, and to ``out`` an index that links to them. Raises InputError."""
+    """Write to ``out`` an index over runs whose pages have been written. Raises InputError."""
     rows = []
     for directory in directories:
-        page, _ = write_all(directory)
-        link = os.path.relpath(page, out.parent)
+        link = os.path.relpath(directory / PAGE, out.parent)
         rows.append(row_of(load_result(directory), Path(link).as_posix()))
     _write(out, index_page(rows, heading))
     return out

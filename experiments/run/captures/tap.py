@@ -128,6 +128,7 @@ class Tap:
         self._namespace = namespace
         self._attached: list[int] = []
         self._taken = 0
+        self._failed: OSError | None = None
         self._end = threading.Event()
         self._carrying = threading.Lock()
         with ExitStack() as stack:
@@ -177,7 +178,11 @@ class Tap:
 
     def _drain(self) -> None:
         while not self._end.wait(DRAIN_S):
-            self.carry()
+            try:
+                self.carry()
+            except OSError as error:  # the disk is full: `stop` says so
+                self._failed = error
+                return
 
     def carry(self) -> None:
         """Carries over into the file what the ring holds now."""
@@ -190,10 +195,12 @@ class Tap:
             self._taken += len(piece) // _RECORD.itemsize
 
     def stop(self) -> CaptureCounts:
-        """End the capture and write the file; return the counts."""
+        """End the capture and write the file; return the counts. Raise OSError where it cannot be written."""
         self._detach()
         self._halt()
         try:
+            if self._failed is not None:
+                raise self._failed
             self.carry()
             (lost,) = _LOST.unpack_from(self._lost.memory())
             self._raw.seek(0)

@@ -155,6 +155,8 @@ def test_trials_as_csv(page_file: Path, spray: dict[str, Any]) -> None:
 def test_the_index_leads_to_the_pages(spray_directory: Path, both: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     save_result(tmp_path / "b", both)
+    write_all(spray_directory)
+    write_all(tmp_path / "b")
     index = write_index([spray_directory, tmp_path / "b"], tmp_path / "index.html")
     links = Page(index.read_text()).references
     assert "b/report.html" in links
@@ -166,6 +168,19 @@ def test_the_command(spray_directory: Path, capsys: pytest.CaptureFixture[str]) 
     assert "report.html" in capsys.readouterr().out
     assert main(["report", str(spray_directory / "nothing")]) == 2
     assert "no result in" in capsys.readouterr().err
+
+
+def test_one_unfinished_directory_does_not_spoil_the_others(
+    spray_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "died").mkdir()
+    index = tmp_path / "index.html"
+    assert main(["report", str(tmp_path / "died"), str(spray_directory), "--index", str(index)]) == 0
+    said = capsys.readouterr()
+    assert said.err.startswith("mrclab: left out: no result in")
+    assert said.err.count("\n") == 1
+    assert index.read_text().count("report.html") == 1
+    assert main(["report", str(tmp_path / "died"), str(tmp_path), "--index", str(index)]) == 2
 
 
 @pytest.mark.parametrize("name", ["tiny", "lab", "wide"])

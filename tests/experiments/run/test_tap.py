@@ -135,3 +135,22 @@ def test_nothing_of_a_tap_is_left(wire: str, tmp_path: Path) -> None:
         assert qdiscs().count("clsact") == 2
         raise KeyError
     assert qdiscs() == before
+
+
+def test_a_full_disk_is_told_by_stop_and_by_no_thread(
+    wire: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from_threads: list[object] = []
+    monkeypatch.setattr("threading.excepthook", from_threads.append)
+    monkeypatch.setattr("experiments.run.captures.tap.DRAIN_S", 0.001)
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k", "none", str(disk)], check=True)
+    try:
+        tap = TapSource(wire, ("mrcA",), 0).start(disk / "x.pcap")
+        send([Mrc(psn=psn, outer=1) for psn in range(400)])
+        with pytest.raises(OSError, match="No space left"):
+            tap.stop()
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+    assert from_threads == []

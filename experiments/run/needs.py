@@ -1,0 +1,36 @@
+"""What a run needs of the machine, for all its transports, checked before anything is started."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from experiments.run.fabrics import require_mptcp
+from experiments.spec.model import Scenario
+from experiments.spec.transports import Transport
+from linux.errors import MachineError
+from switches.target import require_target
+from testbed.frr.daemons import find_daemons
+
+
+def require_all(scenario: Scenario) -> None:
+    """Check what all transports of a scenario need. Raises MachineError, which names the mend."""
+    require_transports(scenario.transports, scenario.target)
+
+
+def require_transports(transports: Iterable[Transport], target: str) -> None:
+    """Check the switches' target, FRRouting and the kernel's protocols, as far as the transports use them.
+
+    Raises MachineError for the first transport that cannot run, and names it where there are several.
+    """
+    transports = tuple(transports)
+    if any(transport.routing != "frr" for transport in transports):
+        require_target(target)
+    for transport in transports:
+        try:
+            if transport.routing == "frr":
+                find_daemons()
+            if transport.kind == "mptcp":
+                require_mptcp()
+        except MachineError as error:
+            who = f"{transport.name} cannot run here: " if len(transports) > 1 else ""
+            raise MachineError(f"{who}{error.missing}", error.mend) from None
