@@ -32,13 +32,14 @@ COMPILED: Mapping[str, tuple[str, ...]] = {
     ),
     "hosts.mrc": (
         *("bitmap", "config", "connection", "counters", "endpoint", "events", "frames", "messages"),
-        *("operations", "packets", "port_status", "queue_pair", "received", "responder", "wire"),
+        *("operations", "port_status", "queue_pair", "responder", "wire"),
     ),
+    "hosts.mrc.codec": ("packets", "received", "values"),
     "hosts.mrc.congestion": ("choice", "control", "nscc", "rate_cap"),
     "hosts.mrc.evs": ("ev", "ev_set", "states"),
     "hosts.mrc.sending": (
-        *("probes", "recovery", "reordering", "requester", "rtt_sample", "scoreboard", "send_queue"),
-        *("timers", "transport_nak", "window_report"),
+        *("probes", "recovery", "reordering", "requester", "rtt_sample", "scoreboard", "send_order"),
+        *("send_queue", "timers", "transport_nak", "window_report"),
     ),
     "hosts.nic": ("delay_line", "device", "ports"),
     "hosts.streams": ("rounds", "stream"),

@@ -26,6 +26,7 @@ EXCEPTIONS = {
     # The loader makes Python find the modules that mypyc compiled.
     "hosts.rdma imports hosts.compiled.prefer",
     "hosts.mrc imports hosts.compiled.prefer",
+    "hosts.mrc.codec imports hosts.compiled.prefer",
     "hosts.mrc.congestion imports hosts.compiled.prefer",
     "hosts.mrc.evs imports hosts.compiled.prefer",
     "hosts.mrc.sending imports hosts.compiled.prefer",

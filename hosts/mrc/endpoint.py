@@ -10,6 +10,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from hosts.mrc import counters
+from hosts.mrc.codec.packets import PacketBuilder
+from hosts.mrc.codec.received import read_data, read_sack, read_stamp
 from hosts.mrc.config import MrcConfig
 from hosts.mrc.congestion.choice import make_controller
 from hosts.mrc.congestion.control import CongestionControl
@@ -19,10 +21,8 @@ from hosts.mrc.evs.ev import Ev, HeadCache
 from hosts.mrc.evs.ev_set import EvSet
 from hosts.mrc.frames import FrameOptions, MrcFlowCache
 from hosts.mrc.operations import Operations
-from hosts.mrc.packets import PacketBuilder
 from hosts.mrc.port_status import PortStatus
 from hosts.mrc.queue_pair import MrcQueuePair
-from hosts.mrc.received import read_data, read_sack, read_stamp
 from hosts.mrc.responder import Responder
 from hosts.mrc.sending.requester import Requester
 from hosts.mrc.wire import (
@@ -195,10 +195,7 @@ class Endpoint(BaseEndpoint):
         """Take note of a port that went down or came up, and let the peers know; see `port_status`."""
         if self._port_status.is_up(port) == up:
             return
-        if up:
-            self.listening[port] = self.addresses[port]
-        else:
-            del self.listening[port]
+        self.port_states[port].listens = up
         self._port_status.set_state(now_ns, port, up, self.qps.values())
 
     def port_mask(self) -> int:
@@ -236,7 +233,7 @@ class Endpoint(BaseEndpoint):
 
     def take(self, port: int, view: memoryview, flow: Flow) -> None:
         """Take in a frame whose headers up to the BTH and whose ICRC were right."""
-        self.frames_received[port] += 1
+        self.port_states[port].received += 1
         opcode = view[BTH_OFFSET]
         if not FIRST_WRITE_OPCODE <= opcode <= LAST_WRITE_OPCODE:
             self._take_control(port, view, flow, opcode)
@@ -245,10 +242,12 @@ class Endpoint(BaseEndpoint):
         if packet is None:
             self.drops.malformed += 1
             return
+        packet.flow = flow
+        packet.ce = flow.ce
         qp = self._connected_to(packet.qpn, flow)
         if qp is not None:
             qp.requester.on_heard(self.now_ns)
-            qp.responder.on_data(self.now_ns, packet, flow, port)
+            qp.responder.on_data(self.now_ns, packet, port)
             if self._keeps_reverse:
                 self._operations.refresh_reverse(self.now_ns, qp)
 
@@ -271,13 +270,24 @@ class Endpoint(BaseEndpoint):
             return
         qp = self._connected_to(qpn & 0xFFFFFF, flow)
         if qp is not None:
-            self.frames_received[port] += 1
+            self.port_states[port].received += 1
             qp.requester.on_heard(self.now_ns)
             last_hop = flow.dscp == self.config.dscp.trimmed_lasthop
             stamp = read_stamp(view, last)
             qp.responder.on_trimmed(self.now_ns, last & PSN_MASK, flow.ev, port, last_hop, stamp)
 
     def _take_control(self, port: int, view: memoryview, flow: Flow, opcode: int) -> None:
+        if opcode == _SACK:
+            sack = read_sack(view)
+            if sack is None:
+                self.drops.malformed += 1
+                return
+            qp = self._connected_to(sack.qpn, flow)
+            if qp is not None:
+                qp.requester.on_heard(self.now_ns)
+                qp.requester.on_sack(self.now_ns, sack)
+                self.scheduler.wake(self.now_ns, qp)
+            return
         _, _, _, qpn, last = BTH_STRUCT.unpack_from(view, BTH_OFFSET)
         qpn &= 0xFFFFFF
         if opcode in (_REQUEST, _RESPONSE):
@@ -290,14 +300,7 @@ class Endpoint(BaseEndpoint):
         if qp is None:
             return
         now_ns = self.now_ns
-        if opcode == _SACK:
-            sack = read_sack(view)
-            if sack is None:
-                self.drops.malformed += 1
-                return
-            qp.requester.on_heard(now_ns)
-            qp.requester.on_sack(now_ns, sack)
-        elif opcode == _NACK:
+        if opcode == _NACK:
             try:
                 nack = Nack.unpack(view[:-ICRC_LEN], _EXTENSION)
             except WireError:
@@ -350,7 +353,8 @@ class Endpoint(BaseEndpoint):
 
     def emit_operations(self, out: list[Frame], free_ports: Collection[int] | None) -> None:
         """Append the frames of endpoint operations."""
-        self._operations.emit_frames(self.now_ns, out, free_ports)
+        if self._operations.waiting:
+            self._operations.emit_frames(self.now_ns, out, free_ports)
 
     def operations_due_ns(self) -> int | None:
         """Return when the oldest endpoint request times out."""

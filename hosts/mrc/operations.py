@@ -11,10 +11,10 @@ from collections import deque
 from collections.abc import Callable, Collection
 from enum import Enum
 
+from hosts.mrc.codec.packets import PacketBuilder
 from hosts.mrc.config import MrcConfig
 from hosts.mrc.events import EvProbed
 from hosts.mrc.evs.ev import Ev
-from hosts.mrc.packets import PacketBuilder
 from hosts.mrc.queue_pair import MrcQueuePair
 from hosts.mrc.wire import (
     ENDPOINT_QPN,
@@ -112,6 +112,8 @@ class Operations:
         self._emit = emit
         self._requests = Requests(config.endpoint_timeout_ns)
         self._frames: deque[Frame] = deque()
+        self.waiting = False
+        """There are frames to send or requests to answer."""
         self._reverse_due: dict[frozenset[bytes], int] = {}
         """When to ask next after an EV for answers, by peer."""
         self.port_mask = 0
@@ -133,10 +135,12 @@ class Operations:
                 out.append(frame)
             else:
                 self._frames.append(frame)
+        self.waiting = bool(self._frames)
 
     def _send(self, ev: Ev, opcode: Opcode, request_id: int, extension: bytes) -> None:
         frame = self._builder.control(ev, int(opcode), ENDPOINT_QPN, request_id, extension)
         self._frames.append((ev.port, frame))
+        self.waiting = True
 
     def _ask(self, op: EndpointOp, request: Request) -> int:
         number = self._requests.add(request)
@@ -175,6 +179,7 @@ class Operations:
     def answer(self, now_ns: int, ev: Ev, request_id: int, request: EndpointRequest) -> None:
         """Answer a peer's request over one of our EVs."""
         self._answers.append((ev, request_id, request.op, request.tx_timestamp, now_ns))
+        self.waiting = True
 
     def on_response(self, now_ns: int, number: int, response: EndpointResponse, source: bytes) -> None:
         """Take in a response from this address."""

@@ -12,19 +12,16 @@ from collections.abc import Callable, Collection
 from typing import Final
 
 from hosts.mrc.bitmap import ReceiverBitmap
+from hosts.mrc.codec.packets import PacketBuilder
+from hosts.mrc.codec.values import DataPacket, SackPacket
 from hosts.mrc.config import MrcConfig
 from hosts.mrc.connection import Connection
+from hosts.mrc.evs.ev import Ev
 from hosts.mrc.evs.ev_set import EvSet
 from hosts.mrc.messages import Messages
-from hosts.mrc.packets import PacketBuilder
-from hosts.mrc.received import DataPacket
 from hosts.mrc.wire import (
     BTH_RETRANSMISSION,
     BTH_TIMESTAMP,
-    CC_TYPE_SACK,
-    SACK_STRUCT,
-    SETH_MARK_SHIFT,
-    SETH_PROBE_REPLY,
     SYNDROME_ACK,
     Aeth,
     EvMark,
@@ -35,12 +32,11 @@ from hosts.mrc.wire import (
     timestamp,
 )
 from hosts.rdma.events import Event, QpError, ReceiveCompleted, Status
-from hosts.rdma.frames import Flow, Frame
+from hosts.rdma.frames import Frame
 from hosts.rdma.headers import BTH_ACK_REQUEST, BTH_LEN, BTH_OFFSET, WireError
 from hosts.rdma.memory import MemoryTable
 from hosts.rdma.psn import PSN_BITS, PSN_HALF, PSN_MASK
 
-_SACK: Final = int(Opcode.SACK)
 _NACK: Final = int(Opcode.NACK)
 _ACK: Final = int(Opcode.ACKNOWLEDGE)
 _FIRST: Final = int(Opcode.WRITE_FIRST)
@@ -81,13 +77,12 @@ class Responder:
         self._clock = clock
         """Returns the time, which only `service_time` asks for here."""
         self._max_wimm = config.max_wimm
-        self._pkey = config.pkey
         self._threshold = config.sack_threshold_bytes
         self._coalesce = config.sack_coalesce
         # Set by connect().
         self.evs: EvSet
         self._remote_qpn = 0
-        self._spdcid, self._dpdcid = 0, qpn & 0xFFFF
+        self._context_ids = 0
         self.bitmap = ReceiverBitmap(1 << PSN_BITS, config.mpr)
 
         self.error = False
@@ -134,14 +129,15 @@ class Responder:
         self._window_units = self._config.mpr // 128 if connection.dynamic_mpr else 0
         self._transport_ack = connection.transport_ack
         self._remote_qpn = connection.remote_qpn
-        self._spdcid = connection.remote_qpn & 0xFFFF
+        self._context_ids = (connection.remote_qpn & 0xFFFF) << 16 | self.qpn & 0xFFFF
         self.bitmap = ReceiverBitmap(connection.remote_psn + (1 << PSN_BITS), self._config.mpr)
         self.evs = evs
 
     # What arrives
 
-    def on_data(self, now_ns: int, packet: DataPacket, flow: Flow, port: int) -> None:
+    def on_data(self, now_ns: int, packet: DataPacket, port: int) -> None:
         """Take in a data packet that came in on `port`."""
+        flow = packet.flow
         length = packet.length
         opcode = packet.opcode
         single = opcode in _SINGLE
@@ -158,7 +154,7 @@ class Responder:
             if self._config.reading.oor_nack:
                 self._refuse(flow.ev, port, psn, NackReason.PSN_OOR_WINDOW, stamp)
             return
-        ev, ce = flow.ev, flow.ce
+        ev, ce = flow.ev, packet.ce
         if self.error:
             self._refuse_in_error(ev, port, psn, stamp)
             return
@@ -190,7 +186,8 @@ class Responder:
                 detail = f"write of {length} B at {packet.address:#x} with rkey {packet.rkey:#x}"
                 self._emit(QpError(now_ns, self.qpn, Status.REMOTE_ACCESS_ERROR, detail))
                 return
-            region.view[at : at + length] = packet.payload
+            if packet.payload is not None:
+                region.view[at : at + length] = packet.payload
             self.bytes_placed += length
         self.packets_placed += 1
         self._rcvd_bytes += packet.size
@@ -366,7 +363,14 @@ class Responder:
             if ev is None:
                 return
             del self._nacks[0]
-            nack = Nack(reason, ev_value, refused, self._spdcid, self._dpdcid, tx_timestamp=stamp)
+            nack = Nack(
+                reason,
+                ev_value,
+                refused,
+                self._context_ids >> 16,
+                self._context_ids & 0xFFFF,
+                tx_timestamp=stamp,
+            )
             frame = builder.control(ev, _NACK, self._remote_qpn, refused, nack.pack())
             out.append((ev.port, frame))
             self.nacks_sent += 1
@@ -380,48 +384,51 @@ class Responder:
                 psn, syndrome = self.bitmap.expected, self._nak
             aeth = Aeth(self.messages_completed, syndrome).pack()
             out.append((ev.port, builder.control(ev, _ACK, self._remote_qpn, psn, aeth)))
-        if self._plain is not None:
-            self._own.append(self._plain)
-            self._plain = None
-            self._merged = 0
         while self._own and len(out) - start < limit:
             trigger = self._own[0]
             ev = self.evs.reverse(trigger[0], trigger[1], free_ports)
             if ev is None:
-                return
+                break
             del self._own[0]
-            for sack_offset, bits in self.bitmap.windows():
-                middle = self._sack(trigger, sack_offset, bits)
-                out.append((ev.port, builder.seal(ev, builder.tc_control, middle)))
-                self.sacks_sent += 1
+            self._emit_sacks(trigger, ev, out)
+        plain = self._plain
+        if plain is not None:
+            self._plain = None
+            self._merged = 0
+            ev = None
+            if not self._own and len(out) - start < limit:
+                ev = self.evs.reverse(plain[0], plain[1], free_ports)
+            if ev is None:
+                self._own.append(plain)
+            else:
+                self._emit_sacks(plain, ev, out)
         if not self._own and not self._nacks and self._ack_to is None:
             self.answering = False
 
-    def _sack(self, trigger: _Trigger, sack_offset: int, bits: int) -> bytes:
-        ev, _, mark, number, stamp, probe = trigger
+    def _emit_sacks(self, trigger: _Trigger, ev: Ev, out: list[Frame]) -> None:
+        """Append the SACKs that answer a trigger, over an EV."""
+        entropy, _, mark, number, stamp, probe = trigger
         bitmap = self.bitmap
         cack = bitmap.expected - 1
         offset = number if probe else number - cack
         offset &= 0xFFFF
         if self._service_time:
             stamp = 0 if stamp < 0 else stamp + timestamp(self._clock()) & 0xFFFF
-        return SACK_STRUCT.pack(
-            _SACK,
-            0,
-            self._pkey,
-            self._remote_qpn,
-            cack & PSN_MASK,
-            mark << SETH_MARK_SHIFT | (SETH_PROBE_REPLY if probe else 0),
-            offset - 0x10000 if offset & 0x8000 else offset,
-            ev,
-            self._spdcid,
-            self._dpdcid,
-            cack & PSN_MASK,
-            CC_TYPE_SACK << 4,
-            self._window_units,
-            sack_offset,
-            bits,
-            stamp,
-            bitmap.out_of_order & 0x7FFF,
-            (self._rcvd_bytes + 255 >> 8) & 0xFFFFFF | self.penalty << 24 | self.restore << 31,
-        )
+        for sack_offset, bits in bitmap.windows():
+            packet = SackPacket(
+                self._remote_qpn,
+                cack & PSN_MASK,
+                entropy,
+                offset - 0x10000 if offset & 0x8000 else offset,
+                mark,
+                probe,
+                sack_offset,
+                bits,
+                self._window_units,
+                stamp,
+                self.penalty,
+                self.restore,
+                self._rcvd_bytes + 255 >> 8 & 0xFFFFFF,
+            )
+            out.append((ev.port, self._builder.sack(ev, packet, self._context_ids, bitmap.out_of_order)))
+            self.sacks_sent += 1

@@ -77,15 +77,15 @@ class EndpointOp(IntEnum):
     EV_PROBE = 1
 
 
-# One call per stack of headers; each begins with the fields of `BTH_STRUCT`.
-DATA_STRUCT: Final = struct.Struct(">BBHIIHHQII")
-"""BTH, METH, RETH."""
-DATA_TS_STRUCT: Final = struct.Struct(">BBHIIHHHHQII")
+# One call per stack of headers. Short fields that are neighbours make one word: each field costs time.
+DATA_STRUCT: Final = struct.Struct(">IIIIQII")
+"""BTH (opcode to P_Key, QPN, flags and PSN), METH, RETH."""
+DATA_TS_STRUCT: Final = struct.Struct(">IIIIIQII")
 """BTH, METH, TSETH, RETH."""
+SACK_STRUCT: Final = struct.Struct(">IIIHhIIIHhQII")
+"""BTH, SETH, CC_STATE: one word each of both context ids, of cc_type and mpr, of timestamp and ooo_count."""
 SETH_STRUCT: Final = struct.Struct(">HhIHHIBBhQHHI")
 """SETH and CC_STATE, 36 bytes."""
-SACK_STRUCT: Final = struct.Struct(">BBHIIHhIHHIBBhQHHI")
-"""BTH, SETH, CC_STATE."""
 NETH_STRUCT: Final = struct.Struct(">HBBIHHIBBH")
 PETH_STRUCT: Final = struct.Struct(">HBBHHHHHH")
 ERTH_STRUCT: Final = struct.Struct(">HBBIIHH")

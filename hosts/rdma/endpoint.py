@@ -31,6 +31,20 @@ from hosts.rdma.scheduler import Scheduler
 
 FIRST_QPN: Final = 0x10
 _RESERVED_BYTE: Final = 4
+_view: Final = memoryview  # Names of the module are looked up faster than builtins.
+
+
+class PortState:
+    """What a port of a NIC takes in, and how much."""
+
+    __slots__ = ("address", "listens", "received", "sent")
+
+    def __init__(self) -> None:
+        self.address = b""
+        self.listens = False
+        """It is up, and takes frames to its address."""
+        self.received = 0
+        self.sent = 0
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -44,8 +58,11 @@ class BaseEndpoint:
         self.ports = tuple(ports)
         self.rng = rng
         self.addresses: dict[int, bytes] = {port.port: port.address for port in self.ports}
-        self.listening: dict[int, bytes] = dict(self.addresses)
-        """Addresses of the ports that take frames."""
+        self.port_states = [PortState() for _ in range(max(self.addresses, default=-1) + 1)]
+        """By number; those of numbers that no port has take no frames."""
+        for number, address in self.addresses.items():
+            self.port_states[number].address = address
+            self.port_states[number].listens = True
         self._flows = flows
         self._known_flows = flows.flows
         self._min_frame = flows.min_frame
@@ -57,8 +74,16 @@ class BaseEndpoint:
         self.now_ns = 0
         """Time of the last call."""
         self.drops = Drops()
-        self.frames_received: dict[int, int] = dict.fromkeys(self.addresses, 0)
-        self.frames_sent: dict[int, int] = dict.fromkeys(self.addresses, 0)
+
+    @property
+    def frames_received(self) -> dict[int, int]:
+        """Frames that each port took in."""
+        return {number: self.port_states[number].received for number in self.addresses}
+
+    @property
+    def frames_sent(self) -> dict[int, int]:
+        """Frames that each port sent."""
+        return {number: self.port_states[number].sent for number in self.addresses}
 
     # Verbs of the application
 
@@ -109,19 +134,21 @@ class BaseEndpoint:
         bth = BTH_OFFSET
         if not self._needs_outer and frame[NEXT_HEADER_OFFSET] != NEXT_IPV6:
             bth = PLAIN_BTH_OFFSET
-        key = frame[FLOW_START:bth]
-        if not isinstance(key, bytes):
-            key = bytes(key)
+        if isinstance(frame, bytes):
+            key = frame[FLOW_START:bth]
+        else:
+            key = bytes(frame[FLOW_START:bth])
         flow = self._known_flows.get(key)
         if flow is None:
             flow = self._flows.check(key) if length >= bth + MIN_LENGTH_AFTER_BTH else None
             if flow is None:
                 self.drops.not_mrc += 1
                 return
-        if self.listening.get(port) != flow.dst:
+        state = self.port_states[port]
+        if not state.listens or state.address != flow.dst:
             self.drops.wrong_port += 1
             return
-        view = frame if isinstance(frame, memoryview) else memoryview(frame)
+        view = _view(frame)
         if flow.trimmed:
             self.take_trimmed(port, view, flow)
             return
@@ -160,9 +187,9 @@ class BaseEndpoint:
                 free_ports = None
         self.emit_operations(out, free_ports)
         self.scheduler.emit(now_ns, out, limit, free_ports)
-        sent = self.frames_sent
+        states = self.port_states
         for frame in out:
-            sent[frame[0]] += 1
+            states[frame[0]].sent += 1
         return out
 
     def set_port_state(self, port: int, up: bool, now_ns: int) -> None:

@@ -61,7 +61,7 @@ class Scheduler:
         sending = self._sending
         blocked = 0
         while sending and len(out) < limit and blocked < len(sending):
-            qp = sending.popleft()
+            qp = sending[0]
             turn = self._turn_left or qp.turn
             self._turn_left = 0
             room = min(turn, limit - len(out))
@@ -69,15 +69,15 @@ class Scheduler:
             self._touch(qp)
             if qp.wants_to_probe() if qp.parked else qp.wants_to_send(now_ns):
                 if count == room < turn:
-                    sending.appendleft(qp)
                     self._turn_left = turn - count
-                else:
-                    sending.append(qp)
+                elif len(sending) > 1:
+                    sending.append(sending.popleft())
                 blocked = 0 if count else blocked + 1
                 if count or free_ports is not None:
                     continue
                 # None of its planes is up: others may have some that are.
             else:
+                sending.popleft()
                 if count:
                     blocked = 0
                 qp.queued = False

@@ -218,7 +218,7 @@ class Endpoint(BaseEndpoint):
             # Another version of the transport, or more padding than payload.
             drops.malformed += 1
             return
-        self.frames_received[port] += 1
+        self.port_states[port].received += 1
         if _FIRST_WRITE <= opcode <= _LAST_WRITE:
             qp.responder.on_data(now_ns, view, bth, end, flow.ce, fields)
         elif opcode == _ACK:

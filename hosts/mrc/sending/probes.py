@@ -9,10 +9,10 @@ from collections import deque
 from collections.abc import Callable, Collection
 from typing import Final
 
+from hosts.mrc.codec.packets import PacketBuilder
 from hosts.mrc.events import ProbeAnswered, ProbeSent
 from hosts.mrc.evs.ev import Ev
 from hosts.mrc.evs.ev_set import EvSet
-from hosts.mrc.packets import PacketBuilder
 from hosts.mrc.sending.recovery import Recovery
 from hosts.mrc.wire import Opcode, Probe, timestamp, without_hold
 from hosts.rdma.events import Event

@@ -23,12 +23,12 @@ All fields are written here alone; the requester reports what happens and asks w
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Final
 
 from hosts.mrc.config import MrcConfig
 from hosts.mrc.sending.reordering import ReorderingWindow
 from hosts.mrc.sending.scoreboard import Scoreboard, SentPacket
+from hosts.mrc.sending.send_order import SendOrder
 from hosts.mrc.sending.timers import AckTimer, TailTimer
 from hosts.rdma.rtt import RttEstimator
 
@@ -54,8 +54,7 @@ class Recovery:
         """When something was acknowledged last."""
         self._heard_ns = -1
         """When the last valid frame of the peer came in."""
-        self._order: deque[SentPacket] = deque()
-        """Transmissions by time, some of them acknowledged or repeated meanwhile."""
+        self._order = SendOrder(board)
         self._newest_acked_ns = -1
         """Latest send time of what was acknowledged."""
         self._late_ready = False
@@ -70,7 +69,7 @@ class Recovery:
 
     def on_sent(self, packet: SentPacket) -> None:
         """Note a transmission, first or repeated."""
-        self._order.append(packet)
+        self._order.add(packet)
 
     def on_burst(self, now_ns: int, *, idle_before: bool) -> None:
         """Note that data was sent, `idle_before` if nothing was in flight then: restart the timers."""
@@ -155,21 +154,15 @@ class Recovery:
         """Take out what was sent more than the reordering window before the newest acknowledged packet."""
         lost: list[SentPacket] = []
         order = self._order
-        if not order:
-            return lost
-        board = self._board
+        packet = order.oldest()
         newest = self._newest_acked_ns
-        cut = -1
-        while order:
-            packet = order[0]
-            if board.current(packet.psn) is packet:
-                if cut < 0:
-                    cut = newest - self.window.ns(now_ns)
-                if packet.sent_ns >= cut:
-                    break
+        if packet is not None:
+            cut = newest - self.window.ns(now_ns)
+            while packet is not None and packet.sent_ns < cut:
                 lost.append(packet)
-            order.popleft()
-        self.gap = bool(order) and order[0].sent_ns < newest
+                order.drop_oldest()
+                packet = order.oldest()
+        self.gap = packet is not None and packet.sent_ns < newest
         return lost
 
     def timed_out(self, now_ns: int) -> list[SentPacket]:
@@ -182,11 +175,7 @@ class Recovery:
 
     def newest_in_flight(self) -> SentPacket | None:
         """Return the packet in flight that was sent last."""
-        current = self._board.current
-        for packet in reversed(self._order):
-            if current(packet.psn) is packet:
-                return packet
-        return None
+        return self._order.newest()
 
     def wants_gap_probe(self, now_ns: int) -> bool:
         """Return whether to ask now about a packet that was overtaken, because nothing under way can decide.
@@ -195,13 +184,10 @@ class Recovery:
         """
         self.gap = False
         self._gap_due_ns = 0
-        order = self._order
-        board = self._board
-        while order and board.current(order[0].psn) is not order[0]:
-            order.popleft()
-        if order:
-            decides = order[0].sent_ns + self.window.ns(now_ns)
-            if order[0].sent_ns < self._newest_acked_ns and self.tail.since_ns <= decides:
+        oldest = self._order.oldest()
+        if oldest is not None:
+            decides = oldest.sent_ns + self.window.ns(now_ns)
+            if oldest.sent_ns < self._newest_acked_ns and self.tail.since_ns <= decides:
                 if decides < now_ns:
                     return True
                 self._gap_due_ns = decides + 1

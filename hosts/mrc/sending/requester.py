@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Callable, Collection
 from typing import Final
 
+from hosts.mrc.codec.packets import PacketBuilder
+from hosts.mrc.codec.values import SackPacket
 from hosts.mrc.config import MrcConfig
 from hosts.mrc.congestion.control import CongestionControl, FixedWindow
 from hosts.mrc.connection import Connection
@@ -18,8 +20,6 @@ from hosts.mrc.events import RetireReason, SpuriousLoss
 from hosts.mrc.evs.ev import Ev
 from hosts.mrc.evs.ev_set import EvSet
 from hosts.mrc.evs.states import EvInput
-from hosts.mrc.packets import PacketBuilder
-from hosts.mrc.received import ReceivedSack
 from hosts.mrc.sending.probes import Probes
 from hosts.mrc.sending.recovery import ACK_TIMEOUT, TAIL_PROBE, Recovery
 from hosts.mrc.sending.rtt_sample import by_entropy, by_stamp
@@ -246,7 +246,7 @@ class Requester:
         """Note that a valid frame of the peer came in."""
         self.recovery.on_heard(now_ns)
 
-    def on_sack(self, now_ns: int, sack: ReceivedSack) -> None:
+    def on_sack(self, now_ns: int, sack: SackPacket) -> None:
         """Take in a SACK."""
         if self.error is not None:
             return
@@ -311,7 +311,7 @@ class Requester:
         if congestion.cwnd_bytes != self._report.cwnd_bytes:
             self._report.note(now_ns, self.congestion)
 
-    def _on_trigger(self, now_ns: int, sack: ReceivedSack, trigger: SentPacket | None) -> int | None:
+    def _on_trigger(self, now_ns: int, sack: SackPacket, trigger: SentPacket | None) -> int | None:
         """Take in which packet a SACK answers; return its RTT, or None where that would be ambiguous."""
         if trigger is None:
             return None

@@ -5,8 +5,8 @@ import random
 import pytest
 
 from hosts.mrc import MrcConfig
+from hosts.mrc.codec.received import read_sack
 from hosts.mrc.events import PlaneDown
-from hosts.mrc.received import read_sack
 from hosts.mrc.wire import EndpointOp, EndpointRequest, Opcode, Sack
 from hosts.rdma.events import QpError, SendCompleted, Status
 from hosts.rdma.headers import BTH_LEN, BTH_OFFSET, ICRC_LEN

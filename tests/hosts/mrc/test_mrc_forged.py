@@ -6,7 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hosts.mrc import Endpoint, MrcConfig
-from hosts.mrc.received import read_sack
+from hosts.mrc.codec.received import read_sack
 from hosts.mrc.wire import Opcode, Sack
 from hosts.rdma.events import SendCompleted
 from hosts.rdma.headers import BTH_LEN, BTH_OFFSET, ICRC_LEN

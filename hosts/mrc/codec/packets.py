@@ -1,4 +1,4 @@
-"""How an MRC packet becomes a frame: the only place of the core that writes frames.
+"""How an MRC packet becomes a frame. Together with `received` it is all that knows bytes on a packet's way.
 
 Everything before the BTH is fixed for one path, traffic class and length and is kept with the EV. A data
 packet then costs one `Struct` call for BTH, METH and RETH, one CRC pass over the payload and one copy of it.
@@ -8,15 +8,20 @@ from __future__ import annotations
 
 from typing import Final
 
+from hosts.mrc.codec.values import SackPacket
 from hosts.mrc.config import MrcConfig
 from hosts.mrc.evs.ev import Ev
 from hosts.mrc.frames import FrameOptions
 from hosts.mrc.sending.scoreboard import SentPacket
 from hosts.mrc.wire import (
     BTH_TIMESTAMP,
+    CC_TYPE_SACK,
     DATA_STRUCT,
     DATA_TS_STRUCT,
     METH_LEN,
+    SACK_STRUCT,
+    SETH_MARK_SHIFT,
+    SETH_PROBE_REPLY,
     TSETH_FTYPE,
     TSETH_LEN,
     Opcode,
@@ -27,12 +32,14 @@ from hosts.rdma.headers import BTH_LEN, BTH_STRUCT, ICRC_LEN, IMM_LEN, IMM_STRUC
 from hosts.rdma.psn import PSN_MASK
 
 _DATA_OVERHEAD: Final = UDP_LEN + BTH_LEN + METH_LEN + RETH_LEN + ICRC_LEN
-_ONLY: Final = int(Opcode.WRITE_ONLY)
-_ONLY_IMM: Final = int(Opcode.WRITE_ONLY_IMM)
-_FIRST: Final = int(Opcode.WRITE_FIRST)
-_MIDDLE: Final = int(Opcode.WRITE_MIDDLE)
-_LAST: Final = int(Opcode.WRITE_LAST)
-_LAST_IMM: Final = int(Opcode.WRITE_LAST_IMM)
+# At their place in the first word of the BTH.
+_ONLY: Final = Opcode.WRITE_ONLY << 24
+_ONLY_IMM: Final = Opcode.WRITE_ONLY_IMM << 24
+_FIRST: Final = Opcode.WRITE_FIRST << 24
+_MIDDLE: Final = Opcode.WRITE_MIDDLE << 24
+_LAST: Final = Opcode.WRITE_LAST << 24
+_LAST_IMM: Final = Opcode.WRITE_LAST_IMM << 24
+_SACK: Final = Opcode.SACK << 24
 _TS_BIT: Final = BTH_TIMESTAMP << 24
 
 
@@ -59,6 +66,25 @@ class PacketBuilder:
         head, crc = ev.head(self._options, tclass, UDP_LEN + len(middle) + ICRC_LEN)
         return seal(head, crc, middle)
 
+    def sack(self, ev: Ev, packet: SackPacket, context_ids: int, ooo_count: int) -> bytes:
+        """Return a SACK, with what only the wire has: the context ids, and how much is out of order."""
+        middle = SACK_STRUCT.pack(
+            _SACK | self._pkey,
+            packet.qpn,
+            packet.cack_psn,
+            packet.mark << SETH_MARK_SHIFT | (SETH_PROBE_REPLY if packet.probe_reply else 0),
+            packet.ack_psn_offset,
+            packet.entropy,
+            context_ids,
+            packet.cack_psn,
+            CC_TYPE_SACK << 12 | packet.mpr,
+            packet.sack_offset,
+            packet.bitmap,
+            packet.tx_timestamp << 16 | ooo_count,
+            packet.rcvd_units | packet.penalty << 24 | packet.restore_cwnd << 31,
+        )
+        return self.seal(ev, self.tc_control, middle)
+
     def data(self, now_ns: int, packet: SentPacket, dest_qpn: int, flags: int, tclass: int) -> bytes:
         """Return a data packet; `flags` are those of the BTH's last word, at their place."""
         request, ev = packet.request, packet.ev
@@ -74,31 +100,26 @@ class PacketBuilder:
                 opcode = _LAST_IMM if offset else _ONLY_IMM
         pad = -length & 3
         udp_length = _DATA_OVERHEAD + length + pad
+        first = opcode | pad << 20 | self._pkey
+        message = request.rqmsn << 16 | request.msn
         if self._timestamps:
             udp_length += TSETH_LEN
             middle = DATA_TS_STRUCT.pack(
-                opcode,
-                pad << 4,
-                self._pkey,
+                first,
                 dest_qpn,
                 flags | _TS_BIT | packet.psn & PSN_MASK,
-                request.rqmsn,
-                request.msn,
-                timestamp(now_ns),
-                TSETH_FTYPE,
+                message,
+                timestamp(now_ns) << 16 | TSETH_FTYPE,
                 request.va + offset,
                 request.rkey,
                 request.length,
             )
         else:
             middle = DATA_STRUCT.pack(
-                opcode,
-                pad << 4,
-                self._pkey,
+                first,
                 dest_qpn,
                 flags | packet.psn & PSN_MASK,
-                request.rqmsn,
-                request.msn,
+                message,
                 request.va + offset,
                 request.rkey,
                 request.length,
