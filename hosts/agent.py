@@ -12,6 +12,9 @@ It runs in the host's namespace (`hosts.worker`) and takes these requests (-> wh
     pace      set the rate cap, in bit/s
     start     start the streams
     status    report progress and counters
+    watch     keep the newest events of paths in memory, for `news`
+    news      report the progress of all queue pairs, the events since the last `news`, and the paths of
+              the queue pairs in ``paths``
     stop      post no more messages
     deny      avoid these links, and use all others again         -> the EVs that this denies
     wait      answer when a condition holds, or after a time: `restored`, no EV is assumed bad;
@@ -39,6 +42,7 @@ from hosts.mrc.events import EvRestored
 from hosts.nic.base_rtt import calibrate
 from hosts.nic.device import Device
 from hosts.nic.routes import remote_paths
+from hosts.observation import RecentEvents, flow_state, path_states
 from hosts.rdma.counters import EvState
 from hosts.rdma.events import Event, SendCompleted
 from hosts.streams.rounds import Connection, Rounds
@@ -76,6 +80,7 @@ class Agent:
         self._connections: list[Connection] = []
         self._rounds: Rounds | None = None
         self._log: EventLog | None = None
+        self._recent: RecentEvents | None = None
         self._wait: Wait | None = None
         self._changed = False
         self.operations: Mapping[str, Operation] = {
@@ -88,6 +93,8 @@ class Agent:
             "pace": self._pace,
             "start": self._start,
             "status": self._status,
+            "watch": self._watch,
+            "news": self._news,
             "stop": self._stop,
             "deny": self._deny,
             "wait": self._begin_wait,
@@ -270,6 +277,25 @@ class Agent:
             answer["bytes_delivered"] = receiver.bytes_delivered
             answer["problem"] = receiver.problem
         return answer
+
+    def _watch(self, _request: Request) -> dict[str, Any]:
+        if self._rounds is None:
+            raise RuntimeError("'open' comes first")
+        self._recent = self._rounds.log = RecentEvents()
+        return {}
+
+    def _news(self, request: Request) -> dict[str, Any]:
+        if self._recent is None:
+            raise RuntimeError("'watch' comes first")
+        endpoint, connections = self.device.endpoint, self._connections
+        return {
+            "t_ns": self.device.now(),
+            "flows": [flow_state(endpoint, connection) for connection in connections],
+            "events": self._recent.take(),
+            "paths": {
+                str(number): path_states(endpoint, connections[number]) for number in request.get("paths", ())
+            },
+        }
 
     def _bad_evs(self, connection: Connection) -> list[int]:
         evs = self.device.endpoint.ev_counters(connection.qpn)

@@ -10,10 +10,10 @@ import errno
 import os
 import sys
 from collections.abc import Callable, Sequence
-from importlib.metadata import PackageNotFoundError, version
 
-from linux.errors import InputError, MrclabError
+from linux.errors import InputError, MachineError, MrclabError
 from mrclab.logs import set_up_logging
+from mrclab.version import version
 from switches.target import TARGETS
 
 FAILED, INTERRUPTED = 1, 130
@@ -30,7 +30,7 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="mrclab", description="Emulation testbed for Multipath Reliable Connection (MRC).")
-    parser.add_argument("--version", action="version", version=f"mrclab {_version()}")
+    parser.add_argument("--version", action="version", version=f"mrclab {version()}")
     parser.add_argument("--verbose", action="store_true", help="say on stderr what is going on")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
@@ -90,6 +90,13 @@ def _parser() -> argparse.ArgumentParser:
         "--watch", metavar="INTERVAL", nargs="?", const="1 s", help="again and again, with rates (1 s)"
     )
     status.set_defaults(do=_status)
+
+    live = commands.add_parser("live", help="a page on which one breaks links and sees what happens")
+    live.add_argument("--topology", metavar="T", help="a shipped topology (lab) or a YAML file")
+    live.add_argument("--target", choices=TARGETS, default=os.environ.get("MRCLAB_TARGET", "auto"))
+    live.add_argument("--port", type=int, metavar="N", default=8047, help="of the page (8047; 0: any)")
+    live.add_argument("--listen", metavar="ADDRESS", help="for other machines too (default: this one only)")
+    live.set_defaults(do=_live)
 
     cli = commands.add_parser("cli", help="Mininet's command line on the running fabric")
     cli.set_defaults(do=_cli)
@@ -243,6 +250,16 @@ def _status(args: argparse.Namespace) -> int:
     return status(as_json=args.json, ports=args.ports, sids=args.sids, watch_s=watch_s)
 
 
+def _live(args: argparse.Namespace) -> int:
+    try:
+        from mrclab.live.command import live
+    except ModuleNotFoundError as error:
+        raise MachineError(
+            f"the live page needs Python's '{error.name}'", "pip install 'mrclab[live]', or make live"
+        ) from None
+    return live(args)
+
+
 def _cli(args: argparse.Namespace) -> int:
     from mrclab.running import cli
 
@@ -322,13 +339,6 @@ def _doctor(args: argparse.Namespace) -> int:
     from mrclab.doctor import doctor
 
     return doctor()
-
-
-def _version() -> str:
-    try:
-        return version("mrclab")
-    except PackageNotFoundError:
-        return "(not installed)"
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -9,9 +9,12 @@ from testbed.network import FabricNetwork
 from topologies import Fabric
 
 
-def bytes_sent(network: FabricNetwork) -> dict[str, int]:
-    """Return the bytes that every switch's interface has sent. Raises OSError where a namespace is gone."""
-    found: dict[str, int] = {}
+def bytes_carried(network: FabricNetwork) -> dict[str, tuple[int, int]]:
+    """Return the bytes that every switch's interface has sent and received.
+
+    Raise OSError where a namespace is gone.
+    """
+    found: dict[str, tuple[int, int]] = {}
     for place in sorted({network.places[switch.name] for switch in network.fabric.switches}):
 
         def work(place: str = place) -> None:
@@ -20,10 +23,15 @@ def bytes_sent(network: FabricNetwork) -> dict[str, int]:
                 for link in route.get_links():
                     stats = link.get_attr("IFLA_STATS64")
                     if stats is not None:
-                        found[link.get_attr("IFLA_IFNAME")] = stats["tx_bytes"]
+                        found[link.get_attr("IFLA_IFNAME")] = stats["tx_bytes"], stats["rx_bytes"]
 
         namespaces.in_thread(work)
     return found
+
+
+def bytes_sent(network: FabricNetwork) -> dict[str, int]:
+    """Return the bytes that every switch's interface has sent. Raise OSError where a namespace is gone."""
+    return {name: sent for name, (sent, _) in bytes_carried(network).items()}
 
 
 def busiest_link(

@@ -42,9 +42,10 @@ ETHERNET = 14
 # What is kept of a frame, at most: headers up to RETH and immediate, or a whole SACK, behind a segment list
 # of two. The kernel copies constant lengths only, so a shorter frame is kept up to the next of these.
 KEPT = (176, 160, 144, 128, 112, 96, 80, 64)
+SNAP_BYTES = KEPT[0]
 
 _HEAD = np.dtype([("t_ns", "<u8"), ("ifindex", "<u4"), ("wire", "<u4"), ("kept", "<u4"), ("outgoing", "<u4")])
-_RECORD = np.dtype([("ring", f"V{RECORD_HEADER}"), ("head", _HEAD), ("frame", "u1", (KEPT[0],))])
+RECORD = np.dtype([("ring", f"V{RECORD_HEADER}"), ("head", _HEAD), ("frame", "u1", (KEPT[0],))])
 _DATA_BYTES = _HEAD.itemsize + KEPT[0]
 _LOST = struct.Struct("=Q")
 _CHUNK = 1 << 16
@@ -122,7 +123,14 @@ class TapSource:
 class Tap:
     """A running tap. Made by `TapSource.start`; packets are being recorded as soon as it exists."""
 
-    def __init__(self, file: Path, namespace: str, interfaces: Sequence[str], offset_ns: int) -> None:
+    def __init__(
+        self,
+        file: Path,
+        namespace: str,
+        interfaces: Sequence[str],
+        offset_ns: int,
+        ring_bytes: int = RING_BYTES,
+    ) -> None:
         self.file = file
         self._offset_ns = offset_ns
         self._namespace = namespace
@@ -132,11 +140,11 @@ class Tap:
         self._end = threading.Event()
         self._carrying = threading.Lock()
         with ExitStack() as stack:
-            ring = Map(MapSpec("tap_ring", MapType.RINGBUF, 0, 0, RING_BYTES))
+            ring = Map(MapSpec("tap_ring", MapType.RINGBUF, 0, 0, ring_bytes))
             stack.callback(ring.close)
             self._lost = Map(MapSpec("tap_lost", MapType.ARRAY, 4, 8, 1, MMAPABLE))
             stack.callback(self._lost.close)
-            self._ring = RingReader(ring.fd, RING_BYTES)
+            self._ring = RingReader(ring.fd, ring_bytes)
             stack.callback(self._ring.close)
             self._raw = stack.enter_context(tempfile.TemporaryFile(dir=file.parent))
             fds = [
@@ -190,9 +198,9 @@ class Tap:
             self._carry()
 
     def _carry(self) -> None:
-        for piece in self._ring.pieces(_RECORD.itemsize):
+        for piece in self._ring.pieces(RECORD.itemsize):
             self._raw.write(piece)
-            self._taken += len(piece) // _RECORD.itemsize
+            self._taken += len(piece) // RECORD.itemsize
 
     def stop(self) -> CaptureCounts:
         """End the capture and write the file; return the counts. Raise OSError where it cannot be written."""
@@ -206,8 +214,8 @@ class Tap:
             self._raw.seek(0)
             with self.file.open("wb") as out:
                 out.write(file_header(KEPT[0], LINKTYPE_LINUX_SLL2))
-                while raw := self._raw.read(_CHUNK * _RECORD.itemsize):
-                    out.write(_pcap_records(np.frombuffer(raw, _RECORD), self._offset_ns))
+                while raw := self._raw.read(_CHUNK * RECORD.itemsize):
+                    out.write(pcap_records(np.frombuffer(raw, RECORD), self._offset_ns))
         finally:
             self._closing.close()
         return CaptureCounts(self._taken, self._taken + lost, lost)
@@ -222,7 +230,7 @@ class Tap:
         self._thread.join()
 
 
-def _pcap_records(records: np.ndarray[Any, np.dtype[np.void]], offset_ns: int) -> bytes:
+def pcap_records(records: np.ndarray[Any, np.dtype[np.void]], offset_ns: int) -> bytes:
     """Return records of the ring as those of a pcap file of link type LINUX_SLL2."""
     head, frame = records["head"], records["frame"]
     stamps = head["t_ns"].astype(np.int64) + offset_ns

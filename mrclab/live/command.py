@@ -1,0 +1,161 @@
+"""``mrclab live``: bring up or join a testbed, send traffic, and serve the page."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import secrets
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import uvicorn
+
+from linux.errors import InputError, MachineError
+from mrclab import running
+from mrclab.live.access import Access
+from mrclab.live.describe import about
+from mrclab.live.plan import TrafficPlan
+from mrclab.live.recording import Recording
+from mrclab.live.server import Hub, application
+from mrclab.live.session import Session
+from mrclab.version import version
+from testbed import state
+from testbed.names import Names
+from testbed.network import FabricNetwork
+
+LOOPBACK = "127.0.0.1"
+END_S = 30.0
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def live(args: argparse.Namespace) -> int:
+    """Serve the page until a signal comes. Raise InputError or MachineError before anything is started."""
+    if os.geteuid() != 0:
+        raise MachineError("not root: run it as root (sudo mrclab live)")
+    if not 0 <= args.port <= 65535:
+        raise InputError(f"--port must be 0 to 65535, not {args.port}")
+    for number in SIGNALS:
+        signal.signal(number, _interrupt)
+    names = Names.from_environment()
+    listener = _listener(args.listen or LOOPBACK, args.port)
+    with listener, _testbed(names, args.topology, args.target):
+        network = FabricNetwork.attached(names)
+        return _serve(network, listener, everybody=args.listen is not None)
+
+
+def _interrupt(_number: int, _frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Let no signal disturb what is inside; further signals are dropped."""
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, but signals are ours: its own handling would end the process before the testbed is down."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Capture none."""
+        yield
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    """Return a socket that listens. Raise MachineError where the port is taken."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen()
+    except OSError as error:
+        listener.close()
+        raise MachineError(
+            f"cannot listen on {host} port {port}: {error.strerror}", "give another --port"
+        ) from None
+    return listener
+
+
+@contextmanager
+def _testbed(names: Names, topology: str | None, target: str) -> Iterator[None]:
+    """Join the testbed that is up, or bring one up and take it down again at the end."""
+    found = state.read(names)
+    if found is not None and found.alive(names):
+        if found.owner is not None:
+            raise InputError("a running experiment has the testbed: wait until it is over")
+        if topology is not None and found.fabric().name != topology:
+            raise InputError(
+                f"topology {found.topology} is up already: leave out --topology to join it, "
+                "or run 'mrclab down' first"
+            )
+        print(f"joining the testbed that is up (topology {found.topology})", flush=True)
+        yield
+        return
+    try:
+        if running.up(topology or "lab", target):
+            raise MachineError("the testbed did not come up")
+        yield
+    finally:
+        with _uninterrupted():
+            found = state.read(names)
+            if found is not None and found.alive(names):
+                running.down()
+
+
+def _serve(network: FabricNetwork, listener: socket.socket, *, everybody: bool) -> int:
+    names = frozenset({LOOPBACK, "localhost", "::1"})
+    access = Access(secrets.token_urlsafe(18), secrets.token_urlsafe(18), None if everybody else names)
+    recording = Recording(about(network.fabric, network.target, version()))
+    hub = Hub(recording)
+    session = Session(network, TrafficPlan(), hub.put)
+    app = application(session, hub, recording, access)
+    config = uvicorn.Config(app, log_level="warning", lifespan="off", timeout_graceful_shutdown=1)
+    server = _Server(config)
+    worker = threading.Thread(target=session.run, name="live session")
+    host, port = listener.getsockname()[:2]
+    shown = "localhost" if host in ("0.0.0.0", "::") else host
+    address = f"http://{shown}:{port}/"
+    file = network.names.state_dir / "live.json"
+    print(f"open     {address}?token={access.owner}")
+    print(f"to watch {address}?token={access.watcher}   (changes nothing: for the class)")
+    print("end with Ctrl-C", flush=True)
+
+    async def serve() -> None:
+        loop = asyncio.get_running_loop()
+        for number in SIGNALS:
+            loop.add_signal_handler(number, partial(setattr, server, "should_exit", True))
+        hub.attach(loop)
+        worker.start()
+        await server.serve(sockets=[listener])
+
+    _leave_address(file, address, access.watcher)
+    try:
+        asyncio.run(serve())
+    finally:
+        file.unlink(missing_ok=True)
+        session.stop()
+        worker.join(END_S)
+    if session.gone is not None:
+        print(f"mrclab: {session.gone}")
+        return 1
+    return 0
+
+
+def _leave_address(file: Path, address: str, token: str) -> None:
+    """Say where the page is, for `mrclab watch`; only root can read it."""
+    with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as out:
+        json.dump({"address": address, "token": token}, out)

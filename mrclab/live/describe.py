@@ -1,0 +1,52 @@
+"""The fabric as the page draws it, and what can be broken in it. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from controller.fault_kinds import KINDS, Place
+from mrclab.live.plan import LABELS
+from topologies import Fabric
+
+
+def fabric_document(fabric: Fabric) -> dict[str, Any]:
+    """Return planes, tiers, hosts and links in JSON types.
+
+    ``links`` are in the order of the loads in every frame: [name, lower end, upper end, plane, kind].
+    """
+    return {
+        "name": fabric.name,
+        "planes": fabric.planes,
+        "hosts": [{"name": host.name, "rack": host.rack} for host in fabric.hosts],
+        "switches": [{"name": s.name, "plane": s.plane, "tier": s.tier} for s in fabric.switches],
+        "links": [[link.name, link.a.node, link.b.node, link.plane, link.kind] for link in fabric.links],
+        "ports": {f"{host.name}:{port.t0}": port.ifname for host in fabric.hosts for port in host.ports},
+        "rate_bps": max(link.profile.rate_bps for link in fabric.links),
+    }
+
+
+def about(fabric: Fabric, target: str, version: str) -> dict[str, Any]:
+    """Return what the page must know once: the fabric, the kinds of faults, the transports' labels."""
+    places = {Place.LINK: "link", Place.NIC_PORT: "port", Place.SWITCH: "switch", Place.PLANE: "plane"}
+    return {
+        "fabric": fabric_document(fabric),
+        "target": target,
+        "version": version,
+        "labels": LABELS,
+        "kinds": [
+            {"name": k.name, "place": places[k.place], "does": k.does, "takes": list(k.takes)}
+            for k in KINDS.values()
+        ],
+        "evs": {
+            f"{a.name}>{b.name}": [[p.ev, p.plane, p.t1, list(p.links)] for p in fabric.paths(a.name, b.name)]
+            for a, b in _shown_pairs(fabric)
+        },
+    }
+
+
+def _shown_pairs(fabric: Fabric) -> list[tuple[Any, Any]]:
+    """Return the pairs of hosts whose paths the page may show: all in a small fabric, else the far ends."""
+    if len(fabric.hosts) <= 8:
+        return [(a, b) for a in fabric.hosts for b in fabric.hosts if a is not b]
+    first, last = fabric.far_ends()
+    return [(fabric.host(first), fabric.host(last)), (fabric.host(last), fabric.host(first))]

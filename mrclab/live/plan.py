@@ -1,0 +1,108 @@
+"""What a viewer may ask for, checked: which transports send, who sends how much to whom; faults. Pure."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from controller.fault_kinds import KINDS, Fault
+from linux.errors import InputError
+from topologies import Fabric
+
+Pattern = Literal["stream", "permutation", "incast"]
+TransportName = Literal["mrc", "oblivious", "rocev2"]
+MOST_INCAST = 4
+MIN_RATE_BPS, MAX_RATE_BPS = 100_000, 1_000_000_000
+LABELS: dict[str, str] = {"mrc": "MRC", "oblivious": "spray without health", "rocev2": "RoCEv2, one path"}
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class TrafficPlan(_Strict):
+    """What is sent: by each of the transports the same, at the same time.
+
+    ``rate_bps`` is of payload, for each flow.
+    """
+
+    transports: Annotated[tuple[TransportName, ...], Field(min_length=1, max_length=3)] = ("mrc", "rocev2")
+    pattern: Pattern = "stream"
+    rate_bps: Annotated[int, Field(ge=MIN_RATE_BPS, le=MAX_RATE_BPS)] = 60_000_000
+    message_bytes: Annotated[int, Field(ge=1024, le=1 << 20)] = 32768
+    payload_bytes: Literal[1024, 2048, 4096] = 2048
+    seed: int = 1
+
+    @model_validator(mode="after")
+    def _each_once(self) -> Self:
+        if len(set(self.transports)) < len(self.transports):
+            raise ValueError("each transport once")
+        return self
+
+    def pairs(self, fabric: Fabric) -> tuple[tuple[str, str], ...]:
+        """Return who sends to whom: (source, destination) of each flow of a transport."""
+        first, last = fabric.far_ends()
+        names = [host.name for host in fabric.hosts]
+        if self.pattern == "stream" or len(names) < 3:
+            return ((first, last),)
+        if self.pattern == "incast":
+            others = [name for name in names if name != last]
+            return tuple((name, last) for name in others[:MOST_INCAST])
+        return tuple(zip(names, _derangement(names, self.seed), strict=True))
+
+
+def _derangement(names: list[str], seed: int) -> list[str]:
+    rng = random.Random(seed)
+    for _ in itertools.repeat(None):
+        shuffled = names[:]
+        rng.shuffle(shuffled)
+        if all(a != b for a, b in zip(names, shuffled, strict=True)):
+            return shuffled
+    raise AssertionError("unreachable")
+
+
+class FaultRequest(_Strict):
+    """A fault that a viewer asks for; the fields are those of `controller.fault_kinds.Fault`."""
+
+    kind: str
+    where: str
+    direction: Literal["both", "up", "down"] | None = None
+    ratio: float | None = None
+    delay_ns: int | None = None
+    period_ns: int | None = None
+    down_ns: int | None = None
+    of: Literal["blackhole", "carrier"] | None = None
+
+    def fault(self) -> Fault:
+        """Return the fault, with defaults for what was not given."""
+        given = {k: v for k, v in self.model_dump().items() if v is not None}
+        return Fault(**given)
+
+
+def one_line(error: ValidationError) -> str:
+    """Return what is wrong with a request as one line."""
+    first = error.errors()[0]
+    place = ".".join(str(part) for part in first["loc"])
+    return f"{place}: {first['msg']}" if place else str(first["msg"])
+
+
+def traffic_plan(data: object) -> TrafficPlan:
+    """Return the plan that a request describes. Raise InputError with one line on anything else."""
+    try:
+        return TrafficPlan.model_validate(data)
+    except ValidationError as error:
+        raise InputError(one_line(error)) from None
+
+
+def fault_request(data: object) -> Fault:
+    """Return the fault that a request describes. Raise InputError with one line on anything else."""
+    try:
+        fault = FaultRequest.model_validate(data).fault()
+    except ValidationError as error:
+        raise InputError(one_line(error)) from None
+    if fault.kind not in KINDS:
+        raise InputError(f"no fault kind '{fault.kind}': choose {', '.join(KINDS)}")
+    return fault

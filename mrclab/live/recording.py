@@ -1,0 +1,74 @@
+"""What the page showed, kept for a replay: one HTML file that needs neither root, nor Linux, nor a server."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import threading
+from collections import deque
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from typing import Any
+
+KEPT_FRAMES = 6000
+"""Ten minutes at ten frames a second."""
+SCRIPTS = ("format.js", "fabric.js", "charts.js", "panels.js", "tour.js", "source.js", "app.js")
+
+
+class Recording:
+    """The newest frames of a session. ``add`` and ``frames`` may be called from different threads."""
+
+    def __init__(self, about: Mapping[str, Any]) -> None:
+        self.about = dict(about)
+        self._frames: deque[dict[str, Any]] = deque(maxlen=KEPT_FRAMES)
+        self._lock = threading.Lock()
+
+    def add(self, frame: dict[str, Any]) -> None:
+        """Keep a frame, less what it has in common with the one before."""
+        with self._lock:
+            self._frames.append(frame)
+
+    def frames(self, seconds: float | None = None) -> list[dict[str, Any]]:
+        """Return the frames of the last so many seconds, or all."""
+        with self._lock:
+            kept = [frame for frame in self._frames if "t_ms" in frame]
+        if seconds is None or not kept:
+            return kept
+        begin = kept[-1]["t_ms"] - seconds * 1000
+        return [frame for frame in kept if frame["t_ms"] >= begin]
+
+
+def thinned(frames: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the frames without the parts that are equal to those of the frame before."""
+    found: list[dict[str, Any]] = []
+    before: Mapping[str, Any] = {}
+    for frame in frames:
+        found.append({k: v for k, v in frame.items() if k == "t_ms" or before.get(k) != v})
+        before = frame
+    return found
+
+
+def static(name: str) -> str:
+    """Return a file of the page. Raise FileNotFoundError where there is none."""
+    return (files("mrclab.live") / "static" / name).read_text(encoding="utf-8")
+
+
+def replay_page(
+    about: Mapping[str, Any], frames: Sequence[Mapping[str, Any]], packets: Mapping[str, Any] | None = None
+) -> str:
+    """Return a self-contained HTML page that replays the frames; ``packets`` as the page asks for them."""
+    document = {"about": dict(about), "frames": thinned(frames), "packets": dict(packets or {})}
+    packed = gzip.compress(json.dumps(document, separators=(",", ":")).encode(), mtime=0)
+    data = base64.b64encode(packed).decode()
+    scripts = "\n".join(f"<script>\n{static(name)}\n</script>" for name in SCRIPTS)
+    page = static("index.html")
+    page = page.replace("<!--style-->", f"<style>\n{static('live.css')}\n</style>")
+    return page.replace("<!--scripts-->", f'<script>window.RECORDING = "{data}";</script>\n{scripts}')
+
+
+def live_page() -> str:
+    """Return the page as the server sends it: it loads its parts from the server."""
+    scripts = "\n".join(f'<script src="static/{name}"></script>' for name in SCRIPTS)
+    page = static("index.html").replace("<!--style-->", '<link rel="stylesheet" href="static/live.css">')
+    return page.replace("<!--scripts-->", scripts)

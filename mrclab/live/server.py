@@ -1,0 +1,285 @@
+"""The page's server: what it shows, what may be asked of it, and by whom."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from hosts.remote import AgentError
+from linux.errors import MrclabError
+from mrclab.live.access import COOKIE, Access, Role, same_origin, token_of
+from mrclab.live.metrics import exposition
+from mrclab.live.plan import fault_request, traffic_plan
+from mrclab.live.recording import SCRIPTS, Recording, live_page, replay_page, static
+from mrclab.live.session import Session
+
+ASSETS = dict.fromkeys(SCRIPTS, "text/javascript") | {"live.css": "text/css"}
+MOST_BODY_BYTES = 1 << 16
+HEADERS = {
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Content-Security-Policy": "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; frame-ancestors 'none'",
+}
+KEEP_ALIVE_S = 10.0
+
+
+class Hub:
+    """Hands the session's frames to every page that listens. Frames come from the session's thread."""
+
+    def __init__(self, recording: Recording) -> None:
+        self._recording = recording
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._queues: set[asyncio.Queue[dict[str, Any]]] = set()
+        self.newest: dict[str, Any] | None = None
+        self.over: str | None = None
+
+    def attach(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Deliver frames in this loop from now on."""
+        self._loop = loop
+
+    def put(self, frame: dict[str, Any]) -> None:
+        """Take a frame, from any thread."""
+        if "over" in frame:
+            self.over = frame["over"]
+        else:
+            self.newest = frame
+            self._recording.add(frame)
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._deliver, frame)
+
+    def _deliver(self, frame: dict[str, Any]) -> None:
+        for waiting in self._queues:
+            while waiting.full():  # a page that is behind gets the newest
+                waiting.get_nowait()
+            waiting.put_nowait(frame)
+
+    async def frames(self) -> AsyncIterator[dict[str, Any] | None]:
+        """Yield frames as they come; None now and then where none does, to keep the connection."""
+        waiting: asyncio.Queue[dict[str, Any]] = asyncio.Queue(maxsize=4)
+        self._queues.add(waiting)
+        try:
+            while self.over is None:
+                try:
+                    yield await asyncio.wait_for(waiting.get(), KEEP_ALIVE_S)
+                except TimeoutError:
+                    yield None
+            yield {"over": self.over}
+        finally:
+            self._queues.discard(waiting)
+
+
+class Guard:
+    """Refuses requests to other hosts, without a token, and changes from a foreign page."""
+
+    def __init__(self, app: ASGIApp, access: Access) -> None:
+        self._app = app
+        self._access = access
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request pass or answer it with a refusal."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request = Request(scope)
+        refusal = self._refusal(request)
+        if refusal is not None:
+            await refusal(scope, receive, send)
+            return
+
+        async def send_with_headers(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [
+                    *message.get("headers", ()),
+                    *((k.lower().encode(), v.encode()) for k, v in HEADERS.items()),
+                ]
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers)
+
+    def _refusal(self, request: Request) -> Response | None:
+        if not self._access.host_is_ours(request.headers.get("host")):
+            return refused(421, "this server is addressed by another name: use the printed address")
+        token = token_of(request.query_params, request.cookies, request.headers.get("authorization"))
+        role = self._access.role(token)
+        if role is Role.NOBODY:
+            return refused(403, "no or a wrong token: open the address that 'mrclab live' printed")
+        request.scope["role"], request.scope["token"] = role, token
+        if request.method not in ("GET", "HEAD"):
+            if not same_origin(request.headers.get("origin"), request.headers.get("host")):
+                return refused(403, "a page of another origin may change nothing here")
+            if role is not Role.OWNER:
+                return refused(403, "this address is for watching: only the owner's may change something")
+        return None
+
+
+def refused(status: int, error: str) -> JSONResponse:
+    """Return a refusal: its text under ``error``."""
+    return JSONResponse({"error": error}, status_code=status)
+
+
+def application(session: Session, hub: Hub, recording: Recording, access: Access) -> Starlette:
+    """Return the web application of a session."""
+
+    async def page(request: Request) -> Response:
+        if "token" in request.query_params:
+            answer: Response = RedirectResponse("./", status_code=303)
+            answer.set_cookie(COOKIE, request.scope["token"], httponly=True, samesite="strict")
+            return answer
+        return HTMLResponse(live_page())
+
+    async def asset(request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in ASSETS:
+            return refused(404, f"there is no '{name}' here")
+        return Response(static(name), media_type=ASSETS[name])
+
+    async def about(request: Request) -> Response:
+        owner = request.scope["role"] is Role.OWNER
+        return JSONResponse({**recording.about, "owner": owner, "plan": session.plan.model_dump()})
+
+    async def events(_request: Request) -> Response:
+        async def lines() -> AsyncIterator[str]:
+            async for frame in hub.frames():
+                yield ": still here\n\n" if frame is None else f"data: {json.dumps(frame)}\n\n"
+
+        return StreamingResponse(lines(), media_type="text/event-stream")
+
+    async def state(_request: Request) -> Response:
+        if hub.over is not None:
+            return refused(410, hub.over)
+        return JSONResponse({"about": {"topology": session.fabric.name}, "frame": hub.newest})
+
+    async def replay(request: Request) -> Response:
+        seconds = request.query_params.get("seconds")
+        try:
+            frames = recording.frames(None if seconds is None else float(seconds))
+        except ValueError:
+            return refused(400, f"seconds is a number, not '{seconds}'")
+        packets = await _packets_of(session, frames)
+        text = await asyncio.to_thread(replay_page, recording.about, frames, packets)
+        name = 'attachment; filename="mrclab-replay.html"'
+        return HTMLResponse(text, headers={"Content-Disposition": name})
+
+    async def metrics(_request: Request) -> Response:
+        return Response(exposition(lambda: hub.newest), media_type="text/plain; version=0.0.4")
+
+    async def fault(request: Request) -> Response:
+        wanted = fault_request(await _body(request))
+        return await _done(session, lambda: session.make_fault(wanted))
+
+    async def restore(request: Request) -> Response:
+        where = _mapping(await _body(request)).get("where")
+        if where is not None and not isinstance(where, str):
+            return refused(400, "where is the place of a fault, or null for all")
+        return await _done(session, lambda: session.undo(where))
+
+    async def traffic(request: Request) -> Response:
+        plan = traffic_plan(await _body(request))
+        return await _done(session, lambda: session.set_traffic(plan))
+
+    async def show(request: Request) -> Response:
+        flow = _mapping(await _body(request)).get("flow")
+        if not isinstance(flow, int):
+            return refused(400, "flow is the number of a flow")
+        return await _done(session, lambda: session.show(flow))
+
+    async def packets(request: Request) -> Response:
+        number, transport = request.path_params["number"], request.path_params["transport"]
+        return await _done(session, lambda: session.packets(number, transport))
+
+    async def counters(request: Request) -> Response:
+        switch = request.path_params["switch"]
+        return await _done(session, lambda: session.counters(switch))
+
+    async def used(request: Request) -> Response:
+        transport = request.path_params["transport"]
+        return await _done(session, lambda: {"link": session.busiest(transport)})
+
+    return Starlette(
+        routes=[
+            Route("/", page),
+            Route("/static/{name}", asset),
+            Route("/about", about),
+            Route("/events", events),
+            Route("/state", state),
+            Route("/replay.html", replay),
+            Route("/metrics", metrics),
+            Route("/fault", _caught(fault), methods=["POST"]),
+            Route("/restore", _caught(restore), methods=["POST"]),
+            Route("/traffic", _caught(traffic), methods=["POST"]),
+            Route("/show", _caught(show), methods=["POST"]),
+            Route("/packets/{number:int}/{transport}", _caught(packets)),
+            Route("/counters/{switch}", _caught(counters)),
+            Route("/used/{transport}", _caught(used)),
+        ],
+        middleware=[Middleware(Guard, access=access)],
+    )
+
+
+async def _body(request: Request) -> object:
+    body = b""
+    async for piece in request.stream():
+        body += piece
+        if len(body) > MOST_BODY_BYTES:
+            raise ValueError(f"a request has at most {MOST_BODY_BYTES} bytes")
+    try:
+        found: object = json.loads(body or b"{}")
+    except (ValueError, RecursionError):
+        raise ValueError("a request is JSON") from None
+    return found
+
+
+def _mapping(body: object) -> Mapping[str, Any]:
+    if not isinstance(body, dict):
+        raise ValueError("a request is a JSON object")
+    return body
+
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+def _caught(handler: Handler) -> Handler:
+    """Answer bad input with one line."""
+
+    async def work(request: Request) -> Response:
+        try:
+            return await handler(request)
+        except (MrclabError, ValueError) as error:
+            return refused(400, str(error))
+
+    return work
+
+
+async def _done(session: Session, work: Callable[[], dict[str, Any]]) -> Response:
+    """Have the session do something and answer with what came out."""
+    if session.gone is not None:
+        return refused(410, session.gone)
+    try:
+        return JSONResponse(await asyncio.wrap_future(session.do(work)))
+    except (AgentError, OSError) as error:
+        return refused(503, str(error))
+
+
+async def _packets_of(session: Session, frames: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the packets around the faults that the frames show, as far as they are kept."""
+    found: dict[str, Any] = {}
+    for card in frames[-1]["cards"] if frames else ():
+        for transport in card["results"]:
+            try:
+                work = partial(session.packets, card["number"], transport)
+                kept = await asyncio.wrap_future(session.do(work))
+            except (MrclabError, OSError, AgentError):
+                continue
+            found[f"{card['number']}/{transport}"] = kept
+    return found

@@ -1,0 +1,191 @@
+/* The page: takes frames from its source and shows them; passes on what the viewer does. */
+"use strict";
+
+M.app = {
+  history: [], paths: {}, chosen: null, cardsShown: "",
+
+  async start() {
+    const root = document.documentElement;
+    const stored = (() => { try { return localStorage.getItem("theme"); } catch { return null; } })();
+    root.dataset.theme = stored || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
+    M.by("theme-button").onclick = () => {
+      root.dataset.theme = root.dataset.theme === "dark" ? "light" : "dark";
+      try { localStorage.setItem("theme", root.dataset.theme); } catch { /* a file may have no storage */ }
+    };
+    const replay = Boolean(window.RECORDING);
+    this.source = replay ? new M.Replay() : new M.Live();
+    try {
+      this.about = await this.source.open((frame) => this.take(frame), (why) => this.over(why));
+    } catch (error) {
+      this.say(error.message);
+      return;
+    }
+    const { fabric, target, owner, labels } = this.about;
+    M.by("mode").textContent = replay ? "replay" : owner ? "live" : "live, watching";
+    M.by("where").textContent = `${fabric.name}: ${fabric.planes} planes, ${fabric.switches.length} switches, ${fabric.hosts.length} hosts, on ${target}`;
+    for (const node of document.querySelectorAll(".owner")) node.hidden = !owner;
+    for (const node of document.querySelectorAll(".live")) node.hidden = replay;
+    M.by("tour-button").hidden = !owner;
+    this.fabric = new M.Fabric(M.by("fabric"), fabric, (chosen) => this.choose(chosen));
+    this.evs = new Map();
+    for (const [pair, list] of Object.entries(this.about.evs)) this.evs.set(pair, new Map(list.map(([ev, plane, t1, links]) => [ev, { plane, t1, links }])));
+    M.by("undo-button").onclick = () => this.undo(null);
+    M.by("save-button").onclick = () => { location.href = "replay.html"; };
+    M.by("tour-button").onclick = () => M.tour(M.by("tour"), this.actions());
+    M.by("traffic-button").onclick = () => { const form = M.by("traffic"); form.hidden = !form.hidden; if (!form.hidden) M.trafficForm(form, this.about.plan, labels, fabric.hosts, (plan) => this.traffic(plan)); };
+    document.addEventListener("keydown", (event) => this.key(event));
+    let width = 0;
+    new ResizeObserver(() => { const now = M.by("fabric").clientWidth; if (Math.abs(now - width) > 40) { width = now; this.fabric.build(); if (this.frame) this.fabric.update(this.frame); } }).observe(M.by("fabric"));
+  },
+
+  actions() {
+    return {
+      fault: (fault) => this.fault(fault), undo: (where) => this.undo(where),
+      traffic: (plan) => this.traffic({ ...this.about.plan, ...plan }),
+      used: async (name) => { try { return (await this.source.ask(`used/${name}`)).link; } catch { return null; } },
+      pause: (ms) => new Promise((done) => setTimeout(done, ms)),
+      close: () => { M.by("menu").hidden = true; this.chosen = null; },
+      linksOf: (ev) => this.linksOf(ev),
+      counters: window.RECORDING ? null : (node) => this.source.ask(`counters/${node}`).catch(() => null),
+    };
+  },
+
+  linksOf(ev) {
+    const pair = this.pair();
+    const found = pair && this.evs.get(pair) && this.evs.get(pair).get(ev);
+    return found ? found.links : null;
+  },
+
+  pair() {
+    const first = this.frame && Object.values(this.frame.transports)[0];
+    return first && first.flows.length ? `${first.flows[0][0]}>${first.flows[0][1]}` : null;
+  },
+
+  forget() { this.history = []; this.paths = {}; this.cardsShown = ""; this.known = null; },
+
+  take(frame) {
+    this.frame = frame;
+    const rates = {};
+    for (const [name, one] of Object.entries(frame.transports)) rates[name] = one.flows.reduce((sum, flow) => sum + flow[2], 0);
+    const count = Object.keys(frame.faults).length;
+    const fault = this.known === undefined || this.known === null || count === this.known ? null : count > this.known ? "made" : "undone";
+    this.known = count;
+    this.history.push({ t_ms: frame.t_ms, rates, fault });
+    while (this.history.length > 2 && this.history[0].t_ms < frame.t_ms - M.SHOWN_MS - 500) this.history.shift();
+    for (const [name, rows] of Object.entries(frame.paths)) this.note(name, rows, frame.t_ms);
+    if (this.waiting) return;
+    this.waiting = true;
+    requestAnimationFrame(() => { this.waiting = false; this.show(); });
+  },
+
+  note(name, rows, t_ms) {
+    const kept = (this.paths[name] = this.paths[name] || { history: [], before: new Map(), t_ms: null });
+    const now = new Map();
+    for (const [ev, , state, active, sent, , lost] of rows) {
+      const old = kept.before.get(ev) || [sent, lost];
+      now.set(ev, { state, active, sent: Math.max(0, sent - old[0]), lost: Math.max(0, lost - old[1]) });
+      kept.before.set(ev, [sent, lost]);
+    }
+    if (kept.t_ms !== null && t_ms > kept.t_ms) kept.history.push({ t_ms, took_ms: t_ms - kept.t_ms, evs: now });
+    kept.t_ms = t_ms;
+    if (kept.history.length > 120) kept.history.shift();
+  },
+
+  show() {
+    const { frame, about } = this;
+    if (!frame) return;
+    M.numbers(M.by("numbers"), frame);
+    M.drawRates(M.by("rates"), this.history, about.labels);
+    this.fabric.update(frame);
+    this.strips();
+    const undo = about.owner ? (where) => this.undo(where) : null;
+    const key = JSON.stringify([frame.faults, frame.cards]);
+    if (key === this.cardsShown) return;
+    this.cardsShown = key;
+    M.active(M.by("active"), frame, undo);
+    const cards = [...frame.cards].reverse().map((card) => M.card(card, about.labels, (c, name) => this.packets(c, name)));
+    M.by("cards").replaceChildren(...(cards.length ? cards : [M.el("p", { class: "legend" }, "Click a link of the fabric and cut it: what it did to each transport appears here.")]));
+  },
+
+  strips() {
+    const root = M.by("strips");
+    const names = Object.keys(this.frame.paths);
+    const key = names.join();
+    if (root.dataset.key !== key) {
+      root.dataset.key = key;
+      root.replaceChildren(...names.map((name) => M.el("div", { class: "strips", style: `--c: var(--${name})` }, M.el("h3", {}, this.about.labels[name]), M.el("canvas", { "data-strip": name }))));
+    }
+    const pair = this.pair();
+    M.by("paths-hint").textContent = pair ? `${pair.replace(">", " to ")}; a row a path, ten seconds; green in use, amber skipped, red assumed bad, black a loss` : "";
+    for (const name of names) {
+      const rows = this.frame.paths[name].map((row) => {
+        const known = this.evs.get(pair) && this.evs.get(pair).get(row[0]);
+        return [row[0], known ? `plane ${known.plane}` + (known.t1 === null ? "" : `, T1 ${known.t1}`) : `EV 0x${row[0].toString(16)}`];
+      });
+      rows.sort((a, b) => a[0] - b[0]);
+      M.drawStrips(root.querySelector(`[data-strip="${name}"]`), this.paths[name].history, rows);
+    }
+  },
+
+  choose(chosen) {
+    if (!this.frame) return;
+    this.chosen = chosen;
+    M.menu(M.by("menu"), chosen, this.frame, this.about.owner, this.actions());
+  },
+
+  key(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey || ["INPUT", "SELECT"].includes(event.target.tagName)) return;
+    if (event.key === "Escape") { for (const id of ["menu", "tour", "traffic"]) M.by(id).hidden = true; this.chosen = null; return; }
+    if (!this.about.owner) return;
+    if (event.key === "u") { this.undo(null); return; }
+    if (!this.chosen || M.by("menu").hidden) return;
+    const found = M.FAULTS[this.chosen.place].find(([key]) => key === event.key);
+    if (found) this.fault({ ...found[2], where: this.chosen.where });
+  },
+
+  async attempt(work) {
+    try { return await work(); } catch (error) { this.say(error.message); return null; }
+  },
+
+  async fault(fault) { M.by("menu").hidden = true; return this.attempt(() => this.source.ask("fault", fault)); },
+  async undo(where) { M.by("menu").hidden = true; return this.attempt(() => this.source.ask("restore", { where })); },
+  async traffic(plan) { this.forget(); return this.attempt(async () => { await this.source.ask("traffic", plan); this.about.plan = { ...this.about.plan, ...plan }; }); },
+
+  async packets(card, name) {
+    const data = await this.attempt(() => this.source.packets(card.number, name));
+    if (!data) return;
+    const dialog = M.by("packets");
+    const canvas = M.el("canvas", {});
+    const last = Math.max(...data.rows.map((row) => row[0]));
+    const first = Math.min(...data.rows.map((row) => row[0]));
+    const draw = (until) => M.drawPackets(canvas, data, until);
+    const slow = M.el("button", { onclick: () => {
+      const begun = performance.now();
+      const step = (now) => { const share = (now - begun) / 6000; draw(first + (last - first) * share); if (share < 1 && dialog.open) requestAnimationFrame(step); };
+      requestAnimationFrame(step);
+    } }, "Slow motion");
+    dialog.replaceChildren(M.el("h3", {}, `${card.where}, ${card.text}: ${this.about.labels[name]}, packet by packet`), canvas,
+      M.el("p", { class: "legend" }, "A bar is a packet sent on that path; a cross one that was lost; a ring one sent again. Times since the fault."),
+      M.el("div", { class: "row" }, slow, " ", M.el("button", { onclick: () => dialog.close() }, "Close")));
+    dialog.showModal();
+    draw(Infinity);
+  },
+
+  say(text, plain = false) {
+    const notice = M.by("notice");
+    notice.textContent = text;
+    notice.classList.toggle("plain", plain);
+    notice.hidden = false;
+    clearTimeout(this.saying);
+    if (!this.ended) this.saying = setTimeout(() => { notice.hidden = true; }, 6000);
+  },
+
+  over(why) {
+    if (why === false) { if (this.lost) { M.by("notice").hidden = true; this.lost = false; } return; }
+    if (why === null) { if (!this.ended) { this.lost = true; M.by("notice").textContent = "no answer from the testbed: trying again"; M.by("notice").hidden = false; } return; }
+    this.ended = true;
+    this.say(`${why}: start 'mrclab live' again`);
+  },
+};
+
+M.app.start();

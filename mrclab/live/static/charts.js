@@ -1,0 +1,114 @@
+/* Charts on canvases: delivered rates, paths of a queue pair, and a recovery packet by packet. */
+"use strict";
+
+M.SHOWN_MS = 20000;
+M.STRIP_MS = 10000;
+
+M.drawRates = (canvas, history, labels) => {
+  const [c, width, height] = M.canvas(canvas);
+  if (history.length < 2) return;
+  const end = history[history.length - 1].t_ms, begin = end - M.SHOWN_MS;
+  const left = 78, bottom = height - 18;
+  const most = 1.15 * Math.max(1e6, ...history.flatMap((h) => Object.values(h.rates)));
+  const x = (t) => left + ((t - begin) / M.SHOWN_MS) * (width - left - 6);
+  const y = (v) => bottom - (v / most) * (bottom - 6);
+  c.font = "12px system-ui";
+  c.fillStyle = M.colour("soft");
+  c.strokeStyle = M.colour("line");
+  c.lineWidth = 1;
+  for (const share of [0, 0.5, 1]) {
+    const value = (most / 1.15) * share;
+    c.beginPath(); c.moveTo(left, y(value)); c.lineTo(width, y(value)); c.stroke();
+    c.textAlign = "right"; c.fillText(M.rate(value).replace(" ", " "), left - 5, y(value) + 4);
+  }
+  c.textAlign = "center";
+  for (let t = Math.ceil(begin / 5000) * 5000; t <= end; t += 5000) if (x(t) > left + 20) c.fillText(`${Math.round((t - end) / 1000)} s`, x(t), height - 4);
+  for (const h of history) {
+    if (!h.fault) continue;
+    c.strokeStyle = M.colour(h.fault === "made" ? "bad" : "good");
+    c.setLineDash([4, 3]); c.beginPath(); c.moveTo(x(h.t_ms), 2); c.lineTo(x(h.t_ms), bottom); c.stroke(); c.setLineDash([]);
+  }
+  for (const name of Object.keys(labels)) {
+    c.strokeStyle = M.colour(name);
+    c.lineWidth = name === "mrc" ? 3 : 2.2;
+    if (name === "rocev2") c.setLineDash([7, 3]);
+    if (name === "oblivious") c.setLineDash([2, 2]);
+    c.beginPath();
+    let drawing = false;
+    for (const h of history) {
+      if (!(name in h.rates) || h.t_ms < begin) { drawing = false; continue; }
+      if (drawing) c.lineTo(x(h.t_ms), y(h.rates[name])); else c.moveTo(x(h.t_ms), y(h.rates[name]));
+      drawing = true;
+    }
+    c.stroke();
+    c.setLineDash([]);
+  }
+};
+
+/* One row a path: what was sent on it in each tenth of a second, coloured by the state of its EV. */
+M.drawStrips = (canvas, history, names) => {
+  const rows = names.length;
+  const high = Math.max(7, Math.min(18, 340 / Math.max(rows, 1)));
+  const [c, width] = M.canvas(canvas, rows * high + 4);
+  const left = high > 10 ? 92 : 8;
+  const end = history.length ? history[history.length - 1].t_ms : 0;
+  const shown = history.filter((h) => h.t_ms > end - M.STRIP_MS);
+  const scale = (width - left) / M.STRIP_MS;
+  const colours = { 0: M.colour("idle"), 1: M.colour("good"), 2: M.colour("warn"), 3: M.colour("bad"), 4: M.colour("soft") };
+  c.font = "11px system-ui";
+  names.forEach(([ev, name], row) => {
+    const y = row * high;
+    if (left > 20) { c.fillStyle = M.colour("soft"); c.textAlign = "left"; c.fillText(name, 0, y + high * 0.72); }
+    const most = Math.max(0.001, ...shown.map((h) => (h.evs.get(ev) || { sent: 0 }).sent / h.took_ms));
+    shown.forEach((h) => {
+      const one = h.evs.get(ev);
+      if (!one) return;
+      const step = h.took_ms * scale;
+      const x = width - (end - h.t_ms) * scale - step;
+      c.globalAlpha = one.active ? 1 : 0.45;
+      c.fillStyle = one.active || one.state === 3 || one.state === 4 ? colours[one.state] : M.colour("idle");
+      if (one.state === 3) { c.fillRect(x, y + 1, step + 0.5, high - 2); }
+      else {
+        const tall = Math.max(1.5, (high - 2) * Math.min(1, one.sent / h.took_ms / most));
+        c.fillRect(x, y + high - 1 - tall, step + 0.5, tall);
+      }
+      if (one.lost) { c.globalAlpha = 1; c.fillStyle = M.colour("ink"); c.fillRect(x, y + 1, Math.max(2, step), high - 2); }
+      c.globalAlpha = 1;
+    });
+  });
+};
+
+/* Time across, path down; a lost packet is a cross, one sent again a ring. Times in us after the fault. */
+M.drawPackets = (canvas, data, until) => {
+  const rows = data.paths.length;
+  const [c, width, height] = M.canvas(canvas, Math.min(560, Math.max(180, rows * 16 + 40)));
+  const left = 108, bottom = height - 26;
+  const times = data.rows.map((r) => r[0]);
+  const low = Math.min(-200, ...times), top = Math.max(200, ...data.rows.map((r) => (r[5] === null ? r[0] : r[5])));
+  const x = (t) => left + ((t - low) / (top - low)) * (width - left - 10);
+  const y = (path) => 8 + ((path + 0.5) / rows) * (bottom - 8);
+  c.font = "11px system-ui";
+  c.textAlign = "left";
+  data.paths.forEach((name, path) => {
+    c.fillStyle = data.broken.includes(path) ? M.colour("bad") : M.colour("soft");
+    if (rows <= 40 || path % 8 === 0 || data.broken.includes(path)) c.fillText(name, 2, y(path) + 4);
+    if (data.broken.includes(path)) { c.globalAlpha = 0.12; c.fillRect(left, y(path) - 7, width - left, 14); c.globalAlpha = 1; }
+  });
+  c.strokeStyle = M.colour("bad"); c.setLineDash([4, 3]);
+  c.beginPath(); c.moveTo(x(0), 4); c.lineTo(x(0), bottom); c.stroke(); c.setLineDash([]);
+  c.fillStyle = M.colour("soft"); c.textAlign = "center";
+  for (let n = 0; n <= 5; n += 1) { const t = low + ((top - low) * n) / 5; c.fillText(t < 0 ? `-${M.time(-t)}` : M.time(t), Math.min(width - 24, x(t)), height - 8); }
+  for (const [t, path, , fate, again] of data.rows) {
+    if (path < 0 || t > until) continue;
+    const px = x(t), py = y(path);
+    if (fate === 1) {
+      c.strokeStyle = M.colour("bad"); c.lineWidth = 2; c.beginPath();
+      c.moveTo(px - 4, py - 4); c.lineTo(px + 4, py + 4); c.moveTo(px + 4, py - 4); c.lineTo(px - 4, py + 4); c.stroke();
+    } else if (again) {
+      c.strokeStyle = M.colour("mrc"); c.lineWidth = 2; c.beginPath(); c.arc(px, py, 4.5, 0, 7); c.stroke();
+    } else {
+      c.fillStyle = fate === 2 ? M.colour("warn") : M.colour("good"); c.globalAlpha = 0.75;
+      c.fillRect(px - 1.5, py - 3, 3, 6); c.globalAlpha = 1;
+    }
+  }
+};

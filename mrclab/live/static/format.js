@@ -1,0 +1,60 @@
+/* Numbers, colours and elements as all parts of the page write them. */
+"use strict";
+const M = {};
+
+M.colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+
+M.rate = (bps) =>
+  bps >= 1e9 ? `${(bps / 1e9).toFixed(2)} Gbit/s`
+  : bps >= 1e6 ? `${(bps / 1e6).toFixed(1)} Mbit/s`
+  : bps >= 1e3 ? `${(bps / 1e3).toFixed(0)} kbit/s`
+  : `${Math.round(bps)} bit/s`;
+
+M.time = (us) =>
+  us === null || us === undefined ? ""
+  : us < 1000 ? `${Math.round(us)} µs`
+  : us < 1e6 ? `${(us / 1e3).toFixed(us < 1e4 ? 2 : 1)} ms`
+  : `${(us / 1e6).toFixed(2)} s`;
+
+M.count = (n) => Math.round(n).toLocaleString("en-US");
+
+/* el("p", {class: "soft"}, "text", child): an element; text is never taken for HTML. */
+M.el = (tag, attributes = {}, ...children) => {
+  const svg = ["svg", "path", "line", "circle", "rect", "text", "g", "title"].includes(tag) && attributes.svg !== false;
+  const node = svg ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (key === "svg") continue;
+    if (key.startsWith("on")) node.addEventListener(key.slice(2), value);
+    else if (value === true) node.setAttribute(key, "");
+    else if (value !== false && value !== null) node.setAttribute(key, value);
+  }
+  for (const child of children) if (child !== null && child !== undefined) node.append(child);
+  return node;
+};
+
+M.by = (id) => document.getElementById(id);
+
+/* A canvas in the resolution of the screen; returns its context, and width and height in CSS pixels. */
+M.canvas = (canvas, height) => {
+  const scale = window.devicePixelRatio || 1;
+  const width = canvas.clientWidth || 600;
+  const high = height || canvas.clientHeight || 150;
+  if (canvas.width !== Math.round(width * scale) || canvas.height !== Math.round(high * scale)) {
+    canvas.width = Math.round(width * scale);
+    canvas.height = Math.round(high * scale);
+    if (height) canvas.style.height = `${height}px`;
+  }
+  const context = canvas.getContext("2d");
+  context.setTransform(scale, 0, 0, scale, 0, 0);
+  context.clearRect(0, 0, width, high);
+  return [context, width, high];
+};
+
+M.blend = (a, b, share) => {
+  const part = (text, at) => parseInt(text.slice(at, at + 2), 16);
+  const mix = [1, 3, 5].map((at) => Math.round(part(a, at) + (part(b, at) - part(a, at)) * share));
+  return `rgb(${mix.join(",")})`;
+};
+
+M.EV = { UNKNOWN: 0, GOOD: 1, SKIP: 2, ASSUMED_BAD: 3, DENIED: 4 };
+M.EV_NAMES = ["unknown", "good", "skip", "assumed bad, probing", "denied"];

@@ -1,0 +1,111 @@
+/* The parts of the page that are text: numbers, cards of faults, the menu of a place, the traffic form. */
+"use strict";
+
+M.numbers = (root, frame) => {
+  root.replaceChildren(...Object.entries(frame.transports).map(([name, one]) => {
+    const rate = one.flows.reduce((sum, flow) => sum + flow[2], 0);
+    const more = `${M.count(one.resent)} sent again` + (one.restarts ? `, gave up ${one.restarts} times` : "");
+    const div = M.el("div", { class: "number", style: `--c: var(--${name})`, "data-transport": name },
+      M.el("span", { class: "name" }, one.label), " ", M.el("b", {}, M.rate(rate)), M.el("div", {}, more));
+    div.dataset.bps = rate;
+    return div;
+  }));
+};
+
+M.active = (root, frame, undo) => {
+  const chips = Object.entries(frame.faults).map(([where, fault]) =>
+    M.el("span", { class: "chip", "data-fault": where }, `${where}: ${fault.text}`,
+      undo && M.el("button", { onclick: () => undo(where), title: `undo ${where}` }, "undo")));
+  root.replaceChildren(...(chips.length ? chips : [M.el("span", { class: "legend" }, "no faults now")]));
+};
+
+M.TIMES = [["first_loss", "first loss"], ["detected", "detected"], ["rerouted", "rerouted"], ["recovered", "recovered"]];
+
+M.card = (card, labels, packets) => {
+  const head = M.el("tr", {}, M.el("th", {}, "since the fault"), ...M.TIMES.map(([, text]) => M.el("th", {}, text)), M.el("th", {}, ""));
+  const rows = Object.entries(card.results).map(([name, r]) => {
+    const label = M.el("th", { style: `--c: var(--${name})` }, labels[name]);
+    if (!r.felt) return M.el("tr", {}, label, M.el("td", { colspan: 5, class: "words" }, `not felt: ${(r.recovered_why || "").replace("the fault took no packet: ", "")}`));
+    const cells = M.TIMES.map(([key]) => {
+      const us = r[`${key}_us`];
+      const text = us !== null ? M.time(us) : key === "recovered" ? "not yet" : "–";
+      const strong = key === "recovered" && us !== null;
+      return M.el("td", { title: us !== null ? (r.rtt_us ? `${(us / r.rtt_us).toFixed(1)} round trips` : "") : r[`${key}_why`] || "" }, strong ? M.el("b", {}, text) : text);
+    });
+    const more = M.el("td", {}, M.el("button", { onclick: () => packets(card, name), title: "packet by packet" }, "packets"));
+    return M.el("tr", { "data-result": name }, label, ...cells, more);
+  });
+  const since = Object.entries(card.results).find(([, r]) => r.felt && r.recovered_since_loss_us !== null && r.rtt_us);
+  const words = since ? `${labels[since[0]]}: ${M.time(since[1].recovered_since_loss_us)} after the first loss, ${(since[1].recovered_since_loss_us / since[1].rtt_us).toFixed(1)} round trips of ${M.time(since[1].rtt_us)}; ${M.count(since[1].lost)} packets lost` : "";
+  return M.el("article", { class: "card", "data-card": card.number },
+    M.el("h3", {}, `${card.where} `, M.el("span", { class: "soft" }, card.text + (card.undone ? ", undone" : ""))),
+    rows.length ? M.el("table", {}, M.el("thead", {}, head), M.el("tbody", {}, ...rows)) : M.el("p", { class: "legend" }, "working out the times…"),
+    words && M.el("p", { class: "legend" }, words));
+};
+
+M.FAULTS = {
+  link: [
+    ["c", "Cut silently", { kind: "blackhole" }], ["1", "Lose 1 %", { kind: "loss", ratio: 0.01 }],
+    ["5", "Lose 20 %", { kind: "loss", ratio: 0.2 }], ["b", "Corrupt 1 %", { kind: "corruption", ratio: 0.01 }],
+    ["d", "Delay 2 ms", { kind: "delay", delay_ns: 2000000 }], ["f", "Flap", { kind: "flap", period_ns: 1000000000, down_ns: 300000000 }],
+    ["p", "Unplug", { kind: "carrier" }],
+  ],
+  port: [["p", "Take down", { kind: "port-down" }]],
+  switch: [["k", "Kill", { kind: "switch-death" }], ["r", "Reboot (2 s)", { kind: "switch-reboot", down_ns: 2000000000 }]],
+  plane: [["k", "Kill the plane", { kind: "plane-death" }]],
+};
+
+/* What can be done at a place, and what is counted there. */
+M.menu = (root, chosen, frame, owner, actions) => {
+  const faulty = frame.faults[chosen.where];
+  const parts = [M.el("button", { class: "close", onclick: () => actions.close(), "aria-label": "close" }, "✕"), M.el("h3", {}, chosen.where)];
+  if (chosen.index !== undefined && frame.links[chosen.index]) {
+    const [up, down] = frame.links[chosen.index];
+    parts.push(M.el("dl", {}, M.el("dt", {}, "away from the hosts"), M.el("dd", {}, M.rate(up)), M.el("dt", {}, "towards the hosts"), M.el("dd", {}, M.rate(down))));
+  }
+  if (owner && faulty) parts.push(M.el("div", { class: "row" }, `${faulty.text} `, M.el("button", { class: "strong", onclick: () => actions.undo(chosen.where) }, "Restore")));
+  else if (owner) {
+    const row = M.el("div", { class: "row" });
+    for (const [key, text, fault] of M.FAULTS[chosen.place]) row.append(M.el("button", { "data-kind": fault.kind, onclick: () => actions.fault({ ...fault, where: chosen.where }) }, text, " ", M.el("kbd", {}, key)));
+    if (chosen.port) row.append(M.el("button", { onclick: () => actions.fault({ kind: "port-down", where: chosen.port }) }, "NIC port down"));
+    parts.push(row);
+    if (chosen.place === "link") {
+      const ratio = M.el("input", { type: "number", value: 5, min: 0.01, max: 100, step: "any", "aria-label": "percent" });
+      parts.push(M.el("div", { class: "row" }, "lose ", ratio, "% ", M.el("button", { onclick: () => actions.fault({ kind: "loss", ratio: ratio.value / 100, where: chosen.where }) }, "Make")));
+    }
+  }
+  parts.push(M.el("div", { id: "known" }));
+  root.replaceChildren(...parts);
+  root.hidden = false;
+  const known = (title, rows) => M.by("known").append(M.el("h4", {}, title), M.el("dl", {}, ...rows.flatMap(([a, b]) => [M.el("dt", {}, a), M.el("dd", {}, b)])));
+  for (const [name, rows] of Object.entries(frame.paths)) {
+    const over = rows.filter((row) => (actions.linksOf(row[0]) || []).includes(chosen.where));
+    if (over.length) known(`${frame.transports[name].label}: paths over this link`, over.map((r) => [`EV 0x${r[0].toString(16)}`, `${M.EV_NAMES[r[2]]}${r[3] ? ", in use" : ""}; ${M.count(r[4])} sent, ${M.count(r[6])} lost`]));
+  }
+  const node = chosen.place === "switch" ? chosen.where : chosen.place === "link" ? chosen.where.split(":")[1] : null;
+  if (node && actions.counters) actions.counters(node).then((answer) => {
+    const counts = answer && answer.counters;
+    if (!counts || root.hidden || !M.by("known")) return;
+    const sum = (group, what) => Object.values(counts[group]).reduce((all, one) => all + one[what], 0);
+    const drops = Object.entries(counts.drops).map(([reason, one]) => [`dropped: ${reason.replaceAll("_", " ")}`, M.count(one.packets)]);
+    known(`${node} counts`, [["frames in", M.count(sum("rx", "packets"))], ["frames out", M.count(sum("tx", "packets"))], ...drops]);
+  });
+};
+
+M.trafficForm = (root, plan, labels, hosts, send) => {
+  const box = (name) => M.el("label", {}, M.el("input", { type: "checkbox", name: "transports", value: name, checked: plan.transports.includes(name) }), ` ${labels[name]}`);
+  const option = (value, text, is) => M.el("option", { value, selected: value === is }, text);
+  root.replaceChildren(
+    M.el("button", { class: "close", type: "button", onclick: () => { root.hidden = true; } }, "✕"), M.el("h3", {}, "Traffic"),
+    ...Object.keys(labels).map(box),
+    M.el("label", {}, "Who sends ", M.el("select", { name: "pattern" }, option("stream", "one stream", plan.pattern), option("permutation", "permutation", plan.pattern), option("incast", "incast", plan.pattern))),
+    M.el("label", {}, "Rate of each flow ", M.el("input", { type: "number", name: "rate", value: plan.rate_bps / 1e6, min: 0.1, max: 1000, step: "any" }), " Mbit/s"),
+    M.el("label", {}, "Message ", M.el("select", { name: "message" }, ...[4096, 32768, 262144, 1048576].map((n) => option(n, n >= 1048576 ? "1 MiB" : `${n / 1024} KiB`, plan.message_bytes)))),
+    M.el("div", { class: "row" }, M.el("button", { class: "strong" }, "Start")));
+  root.onsubmit = (event) => {
+    event.preventDefault();
+    const data = new FormData(root);
+    send({ transports: data.getAll("transports"), pattern: data.get("pattern"), rate_bps: Math.round(data.get("rate") * 1e6), message_bytes: Number(data.get("message")) });
+    root.hidden = true;
+  };
+};

@@ -1,0 +1,13 @@
+"""The version of the installed package."""
+
+from __future__ import annotations
+
+import importlib.metadata
+
+
+def version() -> str:
+    """Return the version, or that the package is not installed."""
+    try:
+        return importlib.metadata.version("mrclab")
+    except importlib.metadata.PackageNotFoundError:
+        return "(not installed)"
