@@ -24,6 +24,9 @@ from topologies import Fabric
 
 LOGGER = logging.getLogger(__name__)
 STATIC_TABLES = tuple(KEY_FIELDS)
+AT_ONCE = 16
+"""Switches that are read and written at a time. finsy gives each call 10 s. If all switches of a large fabric
+were asked at once, a busy machine would not answer the last one in that time."""
 
 
 class ProgrammingError(MrclabError):
@@ -45,6 +48,7 @@ class FabricController:
         self._wanted = {s.name: switch_entries(fabric, s) for s in fabric.switches}
         self._failures: dict[str, Exception] = {}
         self._changed = asyncio.Condition()
+        self._turns = asyncio.Semaphore(AT_ONCE)
         pipeline = pipeline or shipped_pipeline()
         reconnect_soon()
         answer_late()
@@ -115,7 +119,8 @@ class FabricController:
     async def _drift_if_up(self, switch: fy.Switch) -> Drift:
         try:
             if switch.is_up:
-                return await self._drift(switch)
+                async with self._turns:
+                    return await self._drift(switch)
         except fy.P4ClientError as error:
             if error.code is not fy.GRPCStatusCode.UNAVAILABLE:
                 raise
@@ -123,18 +128,8 @@ class FabricController:
 
     async def _ready(self, switch: fy.Switch) -> None:
         try:
-            drift = await self._drift(switch)
-            if drift:
-                await switch.write(
-                    [-e.to_p4() for e in drift.unexpected]
-                    + [+e.to_p4() for e in drift.missing]
-                    + [~e.to_p4() for e in drift.changed]
-                )
-                left = await self._drift(switch)
-                if left:
-                    raise ProgrammingError(f"does not hold what was written: {left}")
-            if self.ecmp.installed:
-                await self.ecmp.install_at(switch)
+            async with self._turns:
+                await self._program(switch)
         except Exception as error:
             LOGGER.exception("programming %s failed", switch.name)
             self._failures[switch.name] = error
@@ -143,6 +138,20 @@ class FabricController:
             self.programmings[switch.name] = self.programmings.get(switch.name, 0) + 1
         async with self._changed:
             self._changed.notify_all()
+
+    async def _program(self, switch: fy.Switch) -> None:
+        drift = await self._drift(switch)
+        if drift:
+            await switch.write(
+                [-e.to_p4() for e in drift.unexpected]
+                + [+e.to_p4() for e in drift.missing]
+                + [~e.to_p4() for e in drift.changed]
+            )
+            left = await self._drift(switch)
+            if left:
+                raise ProgrammingError(f"does not hold what was written: {left}")
+        if self.ecmp.installed:
+            await self.ecmp.install_at(switch)
 
     async def _drift(self, switch: fy.Switch) -> Drift:
         found = [

@@ -63,7 +63,7 @@ class TransportTraffic:
         hosts = list(dict.fromkeys(host for pair in pairs for host in pair))
         uses = {host: sum(host in pair for pair in pairs) for host in hosts}
         text = fabric_text(fabric)
-        for number, host in enumerate(hosts):
+        for host in hosts:
             spawn = partial(network.spawn, host)
             agent = self._stack.enter_context(RemoteAgent(host, spawn, stderr=subprocess.DEVNULL))
             self._agents[host] = agent
