@@ -32,6 +32,8 @@ from testbed.network import FabricNetwork
 
 LOOPBACK = "127.0.0.1"
 END_S = 30.0
+LAST_WORDS_S = 0.5
+"""How long pages are still served after the testbed is gone, so that they can say so."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -139,6 +141,7 @@ def _serve(network: FabricNetwork, listener: socket.socket, *, everybody: bool) 
         for number in SIGNALS:
             loop.add_signal_handler(number, partial(setattr, server, "should_exit", True))
         hub.attach(loop)
+        hub.when_over(lambda: loop.call_later(LAST_WORDS_S, setattr, server, "should_exit", True))
         worker.start()
         await server.serve(sockets=[listener])
 

@@ -45,10 +45,15 @@ class Hub:
         self._queues: set[asyncio.Queue[dict[str, Any]]] = set()
         self.newest: dict[str, Any] | None = None
         self.over: str | None = None
+        self._when_over: Callable[[], object] = lambda: None
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
         """Deliver frames in this loop from now on."""
         self._loop = loop
+
+    def when_over(self, call: Callable[[], object]) -> None:
+        """Have ``call`` called in the loop once the session is over."""
+        self._when_over = call
 
     def put(self, frame: dict[str, Any]) -> None:
         """Take a frame, from any thread."""
@@ -65,6 +70,8 @@ class Hub:
             while waiting.full():  # a page that is behind gets the newest
                 waiting.get_nowait()
             waiting.put_nowait(frame)
+        if "over" in frame:
+            self._when_over()
 
     async def frames(self) -> AsyncIterator[dict[str, Any] | None]:
         """Yield frames as they come; None now and then where none does, to keep the connection."""

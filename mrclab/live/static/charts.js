@@ -22,7 +22,7 @@ M.drawRates = (canvas, history, labels) => {
     c.textAlign = "right"; c.fillText(M.rate(value).replace(" ", " "), left - 5, y(value) + 4);
   }
   c.textAlign = "center";
-  for (let t = Math.ceil(begin / 5000) * 5000; t <= end; t += 5000) if (x(t) > left + 20) c.fillText(`${Math.round((t - end) / 1000)} s`, x(t), height - 4);
+  for (let ago = 5; ago < M.SHOWN_MS / 1000; ago += 5) c.fillText(`-${ago} s`, x(end - ago * 1000), height - 4);
   for (const h of history) {
     if (!h.fault) continue;
     c.strokeStyle = M.colour(h.fault === "made" ? "bad" : "good");

@@ -1,0 +1,128 @@
+"""The live lab: what a viewer does reaches the fabric, and what it did is shown."""
+
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from testbed.names import Names
+from tests.support.command import Mrclab, snapshot
+from tests.support.live import LivePage, live_page
+from topologies import load_fabric
+
+pytestmark = pytest.mark.root
+TINY = load_fabric("tiny")
+
+
+@pytest.fixture(scope="module")
+def runner() -> Mrclab:
+    return Mrclab(Names.of_prefix(f"t{os.urandom(3).hex()}"))
+
+
+@pytest.fixture(scope="module")
+def page(runner: Mrclab) -> Iterator[LivePage]:
+    with live_page(runner, "--topology", "tiny") as found:
+        yield found
+
+
+def rates(frame: dict[str, object]) -> dict[str, int]:
+    transports = frame["transports"]
+    assert isinstance(transports, dict)
+    return {name: sum(flow[2] for flow in one["flows"]) for name, one in transports.items()}
+
+
+def test_both_transports_deliver_from_the_start(page: LivePage) -> None:
+    frame = page.frame_with(lambda f: all(rate > 0 for rate in rates(f).values()) and f["links"])
+    assert set(rates(frame)) == {"mrc", "rocev2"}
+    assert len(frame["links"]) == len(TINY.links)
+    assert len(frame["paths"]["mrc"]) == len(TINY.paths("h0", "h2"))
+
+
+def test_a_cut_stops_one_path_not_mrc_and_a_card_tells_the_times(page: LivePage) -> None:
+    page.frame_with(lambda f: all(rate > 0 for rate in rates(f).values()))
+    link = page.ask("used/rocev2")["link"]
+    assert TINY.link(*link.split(":")).kind == "fabric"
+    number = page.ask("fault", {"kind": "blackhole", "where": link})["card"]
+
+    def told(frame: dict[str, object]) -> bool:
+        cards = frame["cards"]
+        assert isinstance(cards, list)
+        mine = [card["results"] for card in cards if card["number"] == number]
+        return bool(mine and mine[0].get("mrc", {}).get("recovered_us") is not None)
+
+    frame = page.frame_with(lambda f: told(f) and rates(f)["rocev2"] == 0 and rates(f)["mrc"] > 0)
+    results = next(card["results"] for card in frame["cards"] if card["number"] == number)
+    mrc = results["mrc"]
+    assert mrc["felt"]
+    assert 0 <= mrc["first_loss_us"] <= mrc["detected_us"] <= mrc["recovered_us"]
+    assert results["rocev2"]["felt"]
+    assert results["rocev2"]["recovered_us"] is None
+    assert link in frame["faults"]
+    packets = page.ask(f"packets/{number}/mrc")
+    assert any(row[3] == 1 for row in packets["rows"])
+    assert packets["broken"]
+    assert page.ask("restore", {"where": link})["restored"] == [link]
+    page.frame_with(lambda f: not f["faults"] and rates(f)["rocev2"] > 0)
+
+
+def test_what_makes_no_sense_is_refused_by_name(page: LivePage) -> None:
+    code, said = page.refusal("fault", {"kind": "blackhole", "where": "p9-t0-0:p9-t1-0"})
+    assert (code, "p9-t0-0:p9-t1-0" in said) == (400, True)
+    assert page.refusal("restore", {"where": "p0-t0-0:p0-t1-0"})[0] == 400
+    assert page.refusal("fault", {"kind": "blackhole", "where": TINY.links[0].name}, owner=False)[0] == 403
+    assert page.refusal("counters/p9-t0-0")[0] == 400
+
+
+def test_watchers_see_and_a_replay_is_one_file(page: LivePage) -> None:
+    assert page.ask("about", owner=False)["owner"] is False
+    assert "window.RECORDING" in page.ask("replay.html?seconds=5", owner=False)
+    assert 'transport="mrc"' in page.ask("metrics", owner=False)
+
+
+def test_other_traffic_takes_the_place_of_what_ran(page: LivePage) -> None:
+    page.ask("traffic", {"transports": ["oblivious"], "pattern": "incast", "rate_bps": 5_000_000})
+    frame = page.frame_with(
+        lambda f: (
+            set(rates(f)) == {"oblivious"} and all(flow[2] for flow in f["transports"]["oblivious"]["flows"])
+        )
+    )
+    assert len(frame["transports"]["oblivious"]["flows"]) == len(TINY.hosts) - 1
+
+
+@pytest.mark.slow
+def test_a_signal_takes_down_what_the_page_brought_up(runner: Mrclab) -> None:
+    own = Mrclab(Names.of_prefix(f"t{os.urandom(3).hex()}"))
+    before = snapshot(own.names)
+    with live_page(own, "--topology", "tiny") as page:
+        page.frame_with(lambda f: rates(f))
+        said = page.end(signal.SIGTERM)
+        assert "everything is gone" in said
+        assert page.process.returncode == 0
+    assert snapshot(own.names) == before
+
+
+@pytest.mark.slow
+def test_a_page_that_joined_leaves_the_testbed_and_one_whose_testbed_goes_says_so(runner: Mrclab) -> None:
+    own = Mrclab(Names.of_prefix(f"t{os.urandom(3).hex()}"))
+    try:
+        own.ok("up", "--topology", "tiny")
+        with live_page(own) as page:
+            page.frame_with(lambda f: rates(f))
+            page.end()
+            assert own.status()["topology"] == "tiny"
+        own.ok("up", "--topology", "tiny")
+        with live_page(own) as page:
+            page.frame_with(lambda f: rates(f))
+            own.ok("down")
+            page.process.wait(60)
+            assert page.process.returncode == 1
+    finally:
+        own("clean")
+
+
+def test_bad_arguments_are_one_line(runner: Mrclab) -> None:
+    for words in (("--port", "70000"), ("--topology", "nothing-like-it")):
+        done = runner("live", *words)
+        assert done.returncode == 2
+        assert len(done.stderr.strip().splitlines()) == 1

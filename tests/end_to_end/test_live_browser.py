@@ -1,0 +1,123 @@
+"""The live page in a real browser: what a viewer sees, and what their clicks do."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from testbed.names import Names
+from tests.support.command import Mrclab
+from tests.support.live import LivePage, live_page
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+CHROMIUM = shutil.which("chromium")
+pytestmark = [pytest.mark.root]
+WAIT_MS = 60_000
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator["Browser"]:
+    if CHROMIUM is None and not os.environ.get("CI"):
+        pytest.skip("no chromium (apt install chromium)")
+    playwright = pytest.importorskip("playwright.sync_api", reason="no playwright (pip install playwright)")
+    with playwright.sync_playwright() as started:
+        found = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield found
+        found.close()
+
+
+@pytest.fixture(scope="module")
+def live() -> Iterator[LivePage]:
+    with live_page(Mrclab(Names.of_prefix(f"t{os.urandom(3).hex()}")), "--topology", "tiny") as found:
+        yield found
+
+
+@pytest.fixture
+def page(browser: "Browser", live: LivePage) -> Iterator["Page"]:
+    view = browser.new_page(viewport={"width": 1400, "height": 900})
+    view.set_default_timeout(WAIT_MS)
+    errors: list[object] = []
+    view.on("pageerror", errors.append)
+    view.goto(live.owner)
+    yield view
+    view.close()
+    live.ask("restore", {"where": None})
+    assert errors == []
+
+
+def delivered(page: "Page", transport: str) -> float:
+    node = page.locator(f"[data-transport={transport}]")
+    return float(node.get_attribute("data-bps") or 0)
+
+
+def until(page: "Page", script: str, argument: Any = None) -> None:
+    page.wait_for_function(script, arg=argument, timeout=WAIT_MS)
+
+
+RATE = "([name, low, high]) => { const n = document.querySelector(`[data-transport=${name}]`);"
+RATE += " return n && Number(n.dataset.bps) >= low && Number(n.dataset.bps) <= high; }"
+
+
+def test_a_click_kills_a_link_and_mrc_does_not_care(page: "Page", live: LivePage) -> None:
+    until(page, RATE, ["mrc", 1, 1e12])
+    until(page, RATE, ["rocev2", 1, 1e12])
+    link = live.ask("used/rocev2")["link"]
+    page.click(f"[data-link='{link}']", force=True)
+    page.click("#menu [data-kind=blackhole]")
+    until(page, RATE, ["rocev2", 0, 0])
+    until(page, RATE, ["mrc", 1, 1e12])
+    card = page.locator("#cards .card").first
+    card.locator("[data-result=mrc] b").wait_for()
+    assert link in card.inner_text()
+    assert page.locator(f"[data-fault='{link}']").count() == 1
+    card.locator("[data-result=mrc] button").click()
+    page.locator("#packets canvas").wait_for()
+    page.keyboard.press("Escape")
+    page.click("#undo-button")
+    page.locator(f"[data-fault='{link}']").wait_for(state="detached")
+    until(page, RATE, ["rocev2", 1, 1e12])
+
+
+def test_a_saved_replay_opens_from_disk_without_a_server(
+    page: "Page", browser: "Browser", tmp_path: Path
+) -> None:
+    until(page, RATE, ["mrc", 1, 1e12])
+    with page.expect_download() as download:
+        page.click("#save-button")
+    file = tmp_path / "replay.html"
+    download.value.save_as(file)
+    offline = browser.new_context(offline=True)
+    view = offline.new_page()
+    errors: list[object] = []
+    view.on("pageerror", errors.append)
+    view.goto(file.as_uri())
+    view.locator("[data-transport=mrc] b").wait_for()
+    assert view.inner_text("#mode") == "replay"
+    assert view.locator(".hit").count() == 16
+    assert not view.locator("#undo-button").is_visible()
+    assert errors == []
+    offline.close()
+
+
+def test_on_a_phone_nothing_is_wider_than_the_screen(browser: "Browser", live: LivePage) -> None:
+    view = browser.new_page(viewport={"width": 390, "height": 844})
+    view.goto(live.watcher)
+    view.locator("[data-transport=mrc] b").wait_for()
+    assert view.evaluate("document.documentElement.scrollWidth") <= 390
+    assert not view.locator("#traffic-button").is_visible()
+    view.close()
+
+
+def test_without_the_token_the_page_says_what_to_do(browser: "Browser", live: LivePage) -> None:
+    context = browser.new_context()
+    view = context.new_page()
+    answer = view.goto(live.base)
+    assert answer is not None
+    assert answer.status == 403
+    assert "printed" in view.content()
+    context.close()

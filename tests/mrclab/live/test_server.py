@@ -1,0 +1,175 @@
+"""What the page's server answers, and to whom; the session behind it is a recorder of what is asked."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+import httpx
+import pytest
+
+from controller.fault_kinds import Fault
+from linux.errors import InputError
+from mrclab.live.access import Access
+from mrclab.live.plan import TrafficPlan
+from mrclab.live.recording import Recording
+from mrclab.live.server import MOST_BODY_BYTES, Hub, application
+from topologies import load_fabric
+
+HOST = "127.0.0.1:8047"
+OWNER, WATCHER = {"Authorization": "Bearer own"}, {"Authorization": "Bearer watch"}
+
+
+class Asked:
+    """Stands in for the session: it notes what is asked of it and does it at once."""
+
+    def __init__(self) -> None:
+        self.fabric = load_fabric("tiny")
+        self.plan = TrafficPlan()
+        self.gone: str | None = None
+        self.made: list[object] = []
+
+    def do(self, work: Callable[[], Any]) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(work())
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+    def make_fault(self, fault: Fault) -> dict[str, Any]:
+        if fault.where == "nowhere":
+            raise InputError("no link 'nowhere' in tiny")
+        self.made.append(fault)
+        return {"card": 1, "where": fault.where}
+
+    def undo(self, where: str | None) -> dict[str, Any]:
+        self.made.append(("undo", where))
+        return {"restored": []}
+
+    def set_traffic(self, plan: TrafficPlan) -> dict[str, Any]:
+        self.made.append(plan)
+        return {}
+
+    def show(self, flow: int) -> dict[str, Any]:
+        self.made.append(("show", flow))
+        return {}
+
+
+@pytest.fixture
+def asked() -> Asked:
+    return Asked()
+
+
+Ask = Callable[..., httpx.Response]
+
+
+@pytest.fixture
+def ask(asked: Asked) -> Ask:
+    recording = Recording({"fabric": {"name": "tiny"}})
+    hub = Hub(recording)
+    app = application(asked, hub, recording, Access("own", "watch", frozenset({"127.0.0.1"})))  # type: ignore[arg-type]
+
+    def send(
+        method: str,
+        path: str,
+        host: str = HOST,
+        headers: dict[str, str] | None = None,
+        **options: Any,
+    ) -> httpx.Response:
+        async def story() -> httpx.Response:
+            transport = httpx.ASGITransport(app=app)
+            async with httpx.AsyncClient(transport=transport, base_url=f"http://{host}") as client:
+                return await client.request(method, path, headers=headers, **options)
+
+        return asyncio.run(story())
+
+    return send
+
+
+CUT = {"kind": "blackhole", "where": "p0-t0-0:p0-t1-0"}
+
+
+def test_the_printed_address_leads_to_the_page_and_leaves_a_cookie(ask: Ask) -> None:
+    first = ask("GET", "/?token=own")
+    assert first.status_code == 303
+    cookie = first.headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=strict" in cookie
+    assert "token" not in first.headers["location"]
+    page = ask("GET", "/", headers={"Cookie": "mrclab-token=own"})
+    assert page.status_code == 200
+    assert "default-src 'self'" in page.headers["content-security-policy"]
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/about", "/state", "/events", "/metrics", "/replay.html", "/static/app.js"]
+)
+def test_without_a_token_nothing_is_shown(ask: Ask, path: str) -> None:
+    for headers in ({}, {"Authorization": "Bearer wrong"}):
+        answer = ask("GET", path, headers=headers)
+        assert answer.status_code == 403
+        assert "printed" in answer.json()["error"]
+
+
+def test_another_name_for_this_server_is_refused(ask: Ask) -> None:
+    assert ask("GET", "/", host="evil.example", headers=OWNER).status_code == 421
+
+
+@pytest.mark.parametrize("path", ["/fault", "/restore", "/traffic", "/show"])
+def test_watchers_and_foreign_pages_change_nothing(ask: Ask, asked: Asked, path: str) -> None:
+    assert ask("POST", path, headers=WATCHER, json=CUT).status_code == 403
+    foreign = ask("POST", path, headers={**OWNER, "Origin": "http://evil.example"}, json=CUT)
+    assert foreign.status_code == 403
+    assert "origin" in foreign.json()["error"]
+    assert asked.made == []
+
+
+def test_the_owner_makes_faults_and_undoes_them(ask: Ask, asked: Asked) -> None:
+    own = {**OWNER, "Origin": f"http://{HOST}"}
+    assert ask("POST", "/fault", headers=own, json=CUT).json() == {"card": 1, "where": CUT["where"]}
+    assert ask("POST", "/restore", headers=own, json={"where": None}).status_code == 200
+    assert ask("POST", "/traffic", headers=own, json={"transports": ["mrc"]}).status_code == 200
+    assert ask("POST", "/show", headers=own, json={"flow": 0}).status_code == 200
+    assert asked.made == [
+        Fault("blackhole", CUT["where"]),
+        ("undo", None),
+        TrafficPlan(transports=("mrc",)),
+        ("show", 0),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/fault", b"{"),
+        ("/fault", b"[" * 50_000),
+        ("/fault", b"\xff\xfe"),
+        ("/fault", b"{}"),
+        ("/fault", b'{"kind": "blackhole", "where": "nowhere"}'),
+        ("/fault", b" " * (MOST_BODY_BYTES + 1)),
+        ("/restore", b"[]"),
+        ("/restore", b'{"where": 3}'),
+        ("/traffic", b'{"rate_bps": -1}'),
+        ("/show", b'{"flow": "first"}'),
+    ],
+)
+def test_bad_requests_get_one_clear_line(ask: Ask, asked: Asked, path: str, body: bytes) -> None:
+    answer = ask("POST", path, headers=OWNER, content=body)
+    assert answer.status_code == 400
+    assert answer.json()["error"]
+    assert "\n" not in answer.json()["error"]
+    assert asked.made == []
+
+
+@pytest.mark.parametrize(
+    "path", ["/static/../server.py", "/static/%2e%2e/server.py", "/static/index.html", "/etc/passwd"]
+)
+def test_there_is_nothing_outside_the_page(ask: Ask, path: str) -> None:
+    assert ask("GET", path, headers=OWNER).status_code == 404
+
+
+def test_a_session_that_is_over_says_so(ask: Ask, asked: Asked) -> None:
+    asked.gone = "the testbed is gone"
+    answer = ask("POST", "/fault", headers=OWNER, json=CUT)
+    assert (answer.status_code, answer.json()) == (410, {"error": "the testbed is gone"})

@@ -1,0 +1,87 @@
+"""A live page that is up: `mrclab live` as a person starts it, and requests to it."""
+
+import json
+import re
+import signal
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from tests.support.command import Mrclab
+
+PATIENCE_S = 120.0
+
+
+@dataclass
+class LivePage:
+    """``owner`` and ``watcher`` are the two printed addresses."""
+
+    process: subprocess.Popen[str]
+    owner: str
+    watcher: str
+
+    @property
+    def base(self) -> str:
+        return self.owner.split("?")[0]
+
+    def ask(self, path: str, body: object = None, *, owner: bool = True) -> Any:
+        """Return the answer's JSON; a refusal raises HTTPError."""
+        token = (self.owner if owner else self.watcher).split("token=")[1]
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(
+            self.base + path, data, {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        )
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
+            text = answer.read().decode()
+        return json.loads(text) if answer.headers["content-type"].startswith("application/json") else text
+
+    def refusal(self, path: str, body: object = None, *, owner: bool = True) -> tuple[int, str]:
+        try:
+            self.ask(path, body, owner=owner)
+        except urllib.error.HTTPError as error:
+            return error.code, json.loads(error.read())["error"]
+        raise AssertionError(f"{path} was not refused")
+
+    def frame_with(self, holds: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
+        """Wait until a frame shows something."""
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            frame: dict[str, Any] | None = self.ask("state")["frame"]
+            if frame is not None and holds(frame):
+                return frame
+            time.sleep(0.1)  # frames come ten times a second
+        raise AssertionError(f"no frame like that in {PATIENCE_S} s: {frame}")
+
+    def end(self, number: int = signal.SIGTERM) -> str:
+        self.process.send_signal(number)
+        said, _ = self.process.communicate(timeout=PATIENCE_S)
+        return said
+
+
+@contextmanager
+def live_page(runner: Mrclab, *words: str) -> Iterator[LivePage]:
+    process = subprocess.Popen(
+        runner.command("live", "--port", "0", *words),
+        env=runner.environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        said, found = "", []
+        while len(found) < 2:
+            line = process.stdout.readline()
+            assert line, said
+            said += line
+            found = re.findall(r"http://\S+\?token=\S+", said)
+        yield LivePage(process, *found)
+    finally:
+        process.kill()
+        process.communicate()
+        runner("clean")
