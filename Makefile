@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup compile run-experiment test unit-test lint format p4 bench clean distclean
+.PHONY: help setup compile run-experiment live test unit-test lint format p4 bench clean distclean
 .PHONY: docker-build docker-run-experiment
 
 VENV := .venv
@@ -25,6 +25,9 @@ compile: $(VENV)/.ready ## Compile the MRC core (run-experiment, test and bench 
 
 run-experiment: compile ## Bring up a fabric, spray, kill links, report the recovery (SCENARIO=, ARGS=)
 	@$(BIN)/mrclab run $(SCENARIO) $(ARGS)
+
+live: compile ## A page on which one cuts links of a running fabric and watches MRC go on (ARGS='--topology tiny')
+	@$(BIN)/mrclab live $(ARGS)
 
 test: compile ## Run every test that this machine can run (as root: all but those marked bmv2; ARGS= for pytest)
 	@tools/test.sh $(BIN)/python $(ARGS)
