@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
@@ -12,10 +12,13 @@ from controller.entries import Drift
 from controller.fabric import FabricController
 from controller.pipeline import Pipeline
 from controller.telemetry import SwitchCounters, read_counters
+from linux.errors import SwitchError
 from switches.spec import RunningSwitch
 from topologies import Fabric
 
 T = TypeVar("T")
+LOOK_S = 0.25  # how often to look whether the switches' processes run, while one is to answer
+STOP_TIMEOUT_S = 10.0
 
 
 class ControllerThread:
@@ -25,11 +28,17 @@ class ControllerThread:
     """
 
     def __init__(
-        self, fabric: Fabric, switches: Sequence[RunningSwitch], pipeline: Pipeline | None = None
+        self,
+        fabric: Fabric,
+        switches: Sequence[RunningSwitch],
+        pipeline: Pipeline | None = None,
+        ended: Callable[[], str | None] = lambda: None,
     ) -> None:
+        """Take how a switch's process ended from ``ended``: then no method waits for an answer any longer."""
         self._fabric = fabric
         self._switches = switches
         self._pipeline = pipeline
+        self._ended = ended
         self._ready: Future[FabricController] = Future()
         self._stop: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -44,7 +53,7 @@ class ControllerThread:
         """Disconnect from every switch. Their entries stay."""
         if self._loop is not None and self._stop is not None and self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stop.set)
-            self._thread.join()
+            self._thread.join(STOP_TIMEOUT_S)
 
     def programmed(self, *, times: int = 1, timeout_s: float = 60) -> None:
         """See FabricController.programmed."""
@@ -92,7 +101,20 @@ class ControllerThread:
 
     def _call(self, work: Coroutine[Any, Any, T]) -> T:
         assert self._loop is not None
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        answer = asyncio.run_coroutine_threadsafe(work, self._loop)
+        while True:
+            try:
+                return answer.result(LOOK_S)
+            except TimeoutError:
+                if answer.done():
+                    return answer.result()
+                if why := self._ended():
+                    answer.cancel()
+                    raise SwitchError(why) from None
+            except Exception as error:
+                if why := self._ended():
+                    raise SwitchError(why) from error
+                raise
 
     def _main(self) -> None:
         asyncio.run(self._run())

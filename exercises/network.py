@@ -17,12 +17,15 @@ from exercises.topology import End, Link, Topology
 from linux import namespaces, offloads, rtnetlink
 from linux.children import Child, environment, inside, python, stop_all
 from linux.errors import MachineError, SwitchError
+from linux.life import signals
 from linux.processes import Process
 from switches.bmv2 import BMV2_PROGRAM
 from testbed import state
 from testbed.clean import remove
 from testbed.names import RUN_VARIABLE, Names
 from testbed.network import refuse_second
+from testbed.ownership import Watchdog, user
+from testbed.ownership import command as own_command
 
 FIRST_PORT = 50051  # of the first switch's P4Runtime server, as courses' controllers expect; others follow
 FIRST_THRIFT_PORT = 9090  # of BMv2, for simple_switch_CLI
@@ -112,8 +115,10 @@ def running(plan: Plan, log_dir: Path, names: Names | None = None) -> Iterator[E
     with state.locked(names):
         refuse_second(names)
         remove(names, keep_lock=True)
-        owner = Process.of(os.getpid(), "owner")
-        state.write(names, state.State(run_id, plan.directory.name, "", state.now(), plan.target, owner))
+        owner = Process.of(os.getpid(), own_command())
+        watchdog = Watchdog(names, run_id, owner)
+        name, user_ = plan.directory.name, user()
+        state.write(names, state.State(run_id, name, "", state.now(), plan.target, owner, user=user_))
     try:
         markers = namespaces.Markers(state.markers_dir(names))
         for name in (names.fabric, *(names.host(h.name) for h in plan.topology.hosts)):
@@ -124,9 +129,11 @@ def running(plan: Plan, log_dir: Path, names: Names | None = None) -> Iterator[E
         _prepare_hosts(exercise)
         yield exercise
     finally:
-        stop_all(exercise._processes)
-        with state.locked(names):
-            remove(names)
+        with signals.deferred():
+            stop_all(exercise._processes)
+            with state.locked(names):
+                remove(names)
+            watchdog.stop()
 
 
 # -- links -------------------------------------------------------------------------------------------------
@@ -226,7 +233,7 @@ def _start_switches(exercise: Exercise) -> None:
     )
     for switch, process in zip(topology.switches, exercise._processes, strict=True):
         if not process.alive():
-            raise SwitchError(f"{switch.name} has ended: {process.last_words()}")
+            raise SwitchError(f"{switch.name} {process.why_ended()}")
     if done.returncode:
         raise SwitchError(done.stderr.strip())
 

@@ -11,6 +11,8 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
+from linux.children import ending
+from linux.errors import MrclabError
 from linux.requests import ANSWER_BYTES, TooLongError, encode, read_line
 
 TIMEOUT_S = 30.0
@@ -19,7 +21,7 @@ LEAVE_S = 5.0
 Spawn = Callable[..., "subprocess.Popen[Any]"]
 
 
-class AgentError(RuntimeError):
+class AgentError(MrclabError, RuntimeError):
     """An agent refused a request, or ended."""
 
 
@@ -85,7 +87,7 @@ class RemoteAgent:
         except (OSError, TooLongError) as error:
             raise AgentError(f"the agent on {self.host} does not answer: {error}") from None
         if not line:
-            raise AgentError(f"the agent on {self.host} ended with code {self._process.wait()}")
+            raise AgentError(f"the agent on {self.host} (process {self.pid}) {ending(self._process.wait())}")
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
             raise AgentError(f"the agent on {self.host}: {answer['error']}")

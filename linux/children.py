@@ -47,6 +47,16 @@ def environment() -> dict[str, str]:
     return env
 
 
+def ending(code: int) -> str:
+    """Return how a process of that exit code ended, as the end of a sentence."""
+    if code >= 0:
+        return f"ended with exit code {code}"
+    try:
+        return f"was ended by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was ended by signal {-code}"
+
+
 class Child:
     """A child in a session of its own, with its output in a log file."""
 
@@ -54,6 +64,7 @@ class Child:
         log.parent.mkdir(parents=True, exist_ok=True)
         self.log = log
         with log.open("ab") as sink:
+            self._log_begin = sink.tell()
             self._child = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -89,9 +100,16 @@ class Child:
         return line.decode().rstrip("\n")
 
     def last_words(self) -> str:
-        """Return the last line of its log."""
-        lines = self.log.read_text(errors="replace").strip().splitlines()
-        return lines[-1] if lines else "it said nothing"
+        """Return the last line that it wrote into its log, other than what it does when all is well."""
+        with self.log.open("rb") as log:
+            log.seek(self._log_begin)
+            lines = log.read().decode(errors="replace").strip().splitlines()
+        return next((line for line in reversed(lines) if " INFO " not in line), "it said nothing")
+
+    def why_ended(self, timeout: float = 5.0) -> str:
+        """Return how it ended, as the end of a sentence; with its last words where no signal ended it."""
+        code = self.exit_code(timeout)
+        return ending(code) if code < 0 else f"{ending(code)} ({self.last_words()}; see {self.log})"
 
     def exit_code(self, timeout: float) -> int:
         """Wait for its end and return its exit code."""

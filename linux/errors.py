@@ -69,3 +69,15 @@ class UnsupportedError(BadInputError):
         super().__init__(f"{where or 'program'}: {construct} is not supported by this target")
         self.construct = construct
         self.where = where
+
+
+def reason(error: BaseException) -> str:
+    """Return what an exception says, in one line; of those that nobody foresaw with their type."""
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted"
+    lines = str(error).strip().splitlines()
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror}: '{error.filename}'" if error.filename else error.strerror
+    if lines and isinstance(error, MrclabError | SystemExit):
+        return " ".join(lines)
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

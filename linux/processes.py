@@ -16,6 +16,7 @@ from linux.namespaces import Identity
 GRACE_S = 2.0
 EXEC_TRIES = 20
 KTHREADD = 2
+MOST_CHARACTERS = 100  # of a command line
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +116,10 @@ def find(variable: str, belongs: Callable[[str], bool], spaces: Iterable[Identit
 
 
 def _command(pid: int) -> str:
+    """Return a process's command line, shortened."""
     with suppress(OSError):
-        return Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+        return " ".join(words).strip()[:MOST_CHARACTERS]
     return ""
 
 

@@ -13,12 +13,10 @@ from __future__ import annotations
 import io
 import json
 import logging
-import socket
-import time
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from linux.errors import BadInputError, InputError, MachineError
+from linux.errors import BadInputError, InputError, MachineError, MrclabError, reason
 
 LOGGER = logging.getLogger(__name__)
 REQUEST_BYTES = 16 << 20
@@ -26,7 +24,6 @@ REQUEST_BYTES = 16 << 20
 ANSWER_BYTES = 1 << 30
 """The longest answer that a client reads. It must have room for the samples of a long measurement."""
 _LOGGED_BYTES = 200
-_RECEIVE_BYTES = 1 << 16
 
 Request = Mapping[str, Any]
 AnswerT = TypeVar("AnswerT", bound="dict[str, Any] | None")
@@ -34,6 +31,10 @@ AnswerT = TypeVar("AnswerT", bound="dict[str, Any] | None")
 
 class TooLongError(ValueError):
     """A line is longer than its reader accepts. The rest of the stream cannot be used."""
+
+
+class RequestFailedError(MrclabError, RuntimeError):
+    """The other side failed at a request."""
 
 
 def encode(message: Mapping[str, Any]) -> bytes:
@@ -47,28 +48,6 @@ def read_line(lines: io.IOBase, limit: int) -> bytes:
     if len(line) > limit:
         raise TooLongError(f"a line of more than {limit} bytes")
     return line
-
-
-def receive_line(connection: socket.socket, limit: int, within_s: float) -> bytes:
-    """Return the first line of a connection, empty if the peer sends none.
-
-    Raise TimeoutError if the whole line is not here ``within_s`` seconds from now, however slowly its bytes
-    arrive, and TooLongError above ``limit`` bytes.
-    """
-    deadline = time.monotonic() + within_s
-    line = bytearray()
-    while not line.endswith(b"\n"):
-        left = deadline - time.monotonic()
-        if left <= 0:
-            raise TimeoutError("no request in time")
-        connection.settimeout(left)
-        part = connection.recv(_RECEIVE_BYTES)
-        if not part:
-            return b""
-        line += part
-        if len(line) > limit:
-            raise TooLongError(f"a line of more than {limit} bytes")
-    return bytes(line)
 
 
 def carry_out(
@@ -95,15 +74,15 @@ def refusal(error: Exception) -> dict[str, Any]:
         return {"error": str(error), "kind": "input"}
     if isinstance(error, MachineError):
         return {"error": str(error), "kind": "machine"}
-    return {"error": f"{type(error).__name__}: {error}", "kind": "failed"}
+    return {"error": reason(error), "kind": "failed"}
 
 
 def accepted(answer: dict[str, Any]) -> dict[str, Any]:
     """Return an answer that is no refusal.
 
-    Raise what a refusal reports: InputError, MachineError, or RuntimeError for any other error.
+    Raise what a refusal reports: InputError, MachineError, or RequestFailedError for any other error.
     """
     if "error" not in answer:
         return answer
     kinds: dict[str, type[Exception]] = {"input": InputError, "machine": MachineError}
-    raise kinds.get(answer.get("kind", ""), RuntimeError)(answer["error"])
+    raise kinds.get(answer.get("kind", ""), RequestFailedError)(answer["error"])

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from linux.errors import InputError, MachineError, MrclabError
+from linux.life import signals
 from mrclab.logs import set_up_logging
 from mrclab.version import version
 from switches.target import TARGETS
@@ -77,9 +78,11 @@ def _parser() -> argparse.ArgumentParser:
         "--topology", metavar="T", default="lab", help="tiny, lab, two-racks, wide, thin or a YAML file"
     )
     up.add_argument("--target", choices=TARGETS, default=os.environ.get("MRCLAB_TARGET", "auto"))
+    _force_argument(up)
     up.set_defaults(do=_up)
 
     down = commands.add_parser("down", help="take the running fabric down")
+    _force_argument(down)
     down.set_defaults(do=_down)
 
     status = commands.add_parser("status", help="what is up, and what its switches count")
@@ -103,11 +106,13 @@ def _parser() -> argparse.ArgumentParser:
 
     fault = commands.add_parser("fault", help="break something of the running fabric, or list how")
     _fault_arguments(fault)
+    _force_argument(fault)
     fault.set_defaults(do=_fault)
 
     restore = commands.add_parser("restore", help="undo a fault of the running fabric, or all")
     restore.add_argument("where", metavar="WHERE", nargs="?", help="the place of a fault")
     restore.add_argument("--all", action="store_true", help="all faults")
+    _force_argument(restore)
     restore.set_defaults(do=_restore)
 
     perf = commands.add_parser("perf", help="perftest's write_bw and write_lat on the running fabric")
@@ -166,11 +171,16 @@ def _parser() -> argparse.ArgumentParser:
     prune.set_defaults(do=_prune)
 
     clean = commands.add_parser("clean", help="remove whatever a crashed run left behind")
+    _force_argument(clean)
     clean.set_defaults(do=_clean)
 
     doctor = commands.add_parser("doctor", help="check what this machine has and what it lacks")
     doctor.set_defaults(do=_doctor)
     return parser
+
+
+def _force_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--force", action="store_true", help="also where the fabric is somebody else's")
 
 
 def _fault_arguments(parser: argparse.ArgumentParser) -> None:
@@ -230,13 +240,13 @@ def _soak(args: argparse.Namespace) -> int:
 def _up(args: argparse.Namespace) -> int:
     from mrclab.running import up
 
-    return up(args.topology, args.target)
+    return up(args.topology, args.target, force=args.force)
 
 
 def _down(args: argparse.Namespace) -> int:
     from mrclab.running import down
 
-    return down()
+    return down(force=args.force)
 
 
 def _status(args: argparse.Namespace) -> int:
@@ -332,7 +342,7 @@ def _prune(args: argparse.Namespace) -> int:
 def _clean(args: argparse.Namespace) -> int:
     from mrclab.running import clean
 
-    return clean()
+    return clean(force=args.force)
 
 
 def _doctor(args: argparse.Namespace) -> int:
@@ -342,7 +352,12 @@ def _doctor(args: argparse.Namespace) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return the process's exit code."""
+    """Run one command and return the process's exit code. Signals end it in order, from the start on."""
+    with signals.as_exceptions():
+        return _main(argv)
+
+
+def _main(argv: Sequence[str] | None) -> int:
     args = _parser().parse_args(argv)
     set_up_logging(verbose=args.verbose)
     command: Command = args.do
@@ -350,6 +365,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = command(args)
         sys.stdout.flush()
         return code
+    except signals.Ended as ended:
+        return _fail(ended, 128 + ended.number)
     except MrclabError as error:
         if args.verbose and error.exit_code == FAILED:
             raise

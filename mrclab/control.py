@@ -4,35 +4,29 @@ from __future__ import annotations
 
 import json
 import socket
-from pathlib import Path
 from typing import Any
 
 from linux.errors import InputError
 from linux.requests import ANSWER_BYTES, accepted, encode, read_line
-from testbed import state
+from testbed import ownership, state
 from testbed.names import Names
 
 TIMEOUT_S = 60.0
-
-
-def control_socket(names: Names) -> Path:
-    """Return where the testbed's daemon listens."""
-    return names.state_dir / "control.sock"
 
 
 def call(names: Names, do: str, **arguments: Any) -> dict[str, Any]:
     """Send a request to the testbed that is up and return its answer.
 
     Raise InputError if no testbed is up or it refuses the request, MachineError if the machine lacks
-    something, RuntimeError if the testbed fails at it.
+    something, RequestFailedError if the testbed fails at it.
     """
-    state.require(names)
+    found = state.require(names)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(TIMEOUT_S)
         try:
-            connection.connect(str(control_socket(names)))
+            connection.connect(str(state.control_socket(names)))
         except OSError:
-            raise InputError("this testbed belongs to a running experiment, not to 'mrclab up'") from None
+            raise InputError(f"{ownership.whose(found)}, which takes no commands") from None
         connection.sendall(encode({"do": do, **arguments}))
         with connection.makefile("rb") as lines:
             line = read_line(lines, ANSWER_BYTES)

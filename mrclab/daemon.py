@@ -2,7 +2,7 @@
 
 Started as ``python -m mrclab.daemon TOPOLOGY TARGET LOG_DIR STATUS_FD``. It writes its progress to the status
 descriptor, one JSON object per line (``say``: a line for the user; then ``ready``, or a refusal as in
-`linux.requests`), and takes the lab down on SIGTERM.
+`linux.requests`), and takes the lab down on SIGTERM, while it comes up too.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ import json
 import logging
 import os
 import selectors
-import signal
 import socket
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from controller.fault_kinds import Fault
-from linux.errors import BadInputError, InputError, MachineError
-from linux.requests import Request, TooLongError, carry_out, encode, receive_line, refusal
-from mrclab.control import control_socket
+from linux.errors import BadInputError, InputError, MachineError, SwitchError
+from linux.life import signals
+from linux.requests import Request, TooLongError, carry_out, encode, refusal
 from mrclab.logs import set_up_logging
+from testbed import state
 from testbed.lab import Lab
 from testbed.names import Names
 from topologies import load_fabric
@@ -41,12 +41,22 @@ class Daemon:
     def __init__(self, lab: Lab) -> None:
         self._lab = lab
         self.operations: Mapping[str, Callable[[Request], dict[str, Any]]] = {
-            "status": self._status,
-            "fault": self._fault,
-            "restore": self._restore,
+            "status": self._with_switches(self._status),
+            "fault": self._with_switches(self._fault),
+            "restore": self._with_switches(self._restore),
             "down": self._down,
         }
         self.stopping = False
+
+    def _with_switches(self, operation: Callable[[Request], dict[str, Any]]) -> Callable[[Request], Any]:
+        """Return an operation that is refused, with the reason, once a process of the switches has ended."""
+
+        def checked(request: Request) -> dict[str, Any]:
+            if why := self._lab.target.ended():
+                raise SwitchError(f"{why}; 'mrclab down' removes the testbed")
+            return operation(request)
+
+        return checked
 
     def _status(self, request: Request) -> dict[str, Any]:
         lab = self._lab
@@ -106,40 +116,79 @@ def _plain(counters: Any) -> dict[str, Any]:
     }
 
 
-def serve(lab: Lab, listener: socket.socket, stop_fd: int) -> None:
-    """Answer requests until one of them is "down" or ``stop_fd`` becomes readable."""
+@dataclass(slots=True)
+class _Client:
+    """A connection whose request is not complete yet."""
+
+    connection: socket.socket
+    deadline: float
+    line: bytearray = field(default_factory=bytearray)
+
+    def receive(self) -> bool:
+        """Take what is here; return True if the request is complete, or the client went away."""
+        part = self.connection.recv(REQUEST_BYTES + 1)
+        self.line += part
+        return not part or b"\n" in part or len(self.line) > REQUEST_BYTES
+
+
+def serve(lab: Lab, listener: socket.socket) -> None:
+    """Answer requests until one of them is "down". A slow client keeps no other one waiting."""
     daemon = Daemon(lab)
+    clients: dict[int, _Client] = {}
     with selectors.DefaultSelector() as selector:
+
+        def drop(client: _Client) -> None:
+            selector.unregister(client.connection)
+            del clients[client.connection.fileno()]
+            client.connection.close()
+
         selector.register(listener, selectors.EVENT_READ)
-        selector.register(stop_fd, selectors.EVENT_READ)
         while not daemon.stopping:
-            for key, _ in selector.select():
-                if key.fd == stop_fd:
-                    return
-                connection, _ = listener.accept()
-                with connection:
-                    try:
-                        connection.sendall(encode(_answer(connection, daemon)))
-                    except OSError:
-                        LOGGER.warning("a client went away or sent no request", exc_info=True)
+            due = min((client.deadline for client in clients.values()), default=None)
+            for key, _ in selector.select(None if due is None else max(0.0, due - time.monotonic())):
+                if key.fileobj is listener:
+                    connection, _ = listener.accept()
+                    clients[connection.fileno()] = _Client(connection, time.monotonic() + REQUEST_S)
+                    selector.register(connection, selectors.EVENT_READ)
+                    continue
+                client = clients[key.fd]
+                try:
+                    if client.receive():
+                        _answer(client, daemon)
+                        drop(client)
+                except OSError:
+                    LOGGER.warning("a client went away", exc_info=True)
+                    drop(client)
+            for client in [c for c in clients.values() if c.deadline < time.monotonic()]:
+                LOGGER.warning("a client sent no request in time")
+                drop(client)
+        for client in list(clients.values()):
+            drop(client)
 
 
-def _answer(connection: socket.socket, daemon: Daemon) -> dict[str, Any]:
-    try:
-        line = receive_line(connection, REQUEST_BYTES, REQUEST_S)
-    except TooLongError as error:
-        return refusal(error)
-    connection.settimeout(REQUEST_S)
-    return carry_out(line, daemon.operations)
+def _answer(client: _Client, daemon: Daemon) -> None:
+    if not client.line:
+        return
+    client.connection.settimeout(REQUEST_S)
+    if len(client.line) > REQUEST_BYTES:
+        answer = refusal(TooLongError(f"a line of more than {REQUEST_BYTES} bytes"))
+    else:
+        answer = carry_out(bytes(client.line), daemon.operations)
+    client.connection.sendall(encode(answer))
 
 
 def main(topology: str, target: str, log_dir: Path, status_fd: int) -> int:
-    """Bring the lab up, report, serve until SIGTERM, take the lab down."""
+    """Bring the lab up, report, serve until a signal or "down" comes, take the lab down."""
     set_up_logging()
+    with signals.as_exceptions():
+        try:
+            return _main(topology, target, log_dir, status_fd)
+        except (signals.Ended, KeyboardInterrupt):
+            return 0
+
+
+def _main(topology: str, target: str, log_dir: Path, status_fd: int) -> int:
     names = Names.from_environment()
-    stop_read, stop_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: os.write(stop_write, b"."))
     os.set_inheritable(status_fd, False)
     with os.fdopen(status_fd, "w", buffering=1, encoding="utf-8") as status:
 
@@ -148,7 +197,12 @@ def main(topology: str, target: str, log_dir: Path, status_fd: int) -> int:
 
         try:
             lab = Lab.up(
-                load_fabric(topology), target, log_dir, names=names, say=lambda text: report(say=text)
+                load_fabric(topology),
+                target,
+                log_dir,
+                names=names,
+                say=lambda text: report(say=text),
+                command=f"mrclab up --topology {topology}",
             )
         except (InputError, BadInputError, MachineError) as error:
             report(**refusal(error))
@@ -158,16 +212,18 @@ def main(topology: str, target: str, log_dir: Path, status_fd: int) -> int:
             report(**refusal(error))
             return 1
         with lab, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
-            path = control_socket(names)
+            path = state.control_socket(names)
             path.unlink(missing_ok=True)
             listener.bind(str(path))
             listener.listen()
-            lab.network.record_process(os.getpid(), "daemon")
-            lab.network.detach()
+            lab.network.stay()
             report(ready=True)
             status.close()
-            serve(lab, listener, stop_read)
-            path.unlink(missing_ok=True)
+            try:
+                serve(lab, listener)
+            finally:
+                if taken := lab.network.taken:
+                    LOGGER.warning("%s", taken)
     return 0
 
 

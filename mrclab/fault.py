@@ -14,6 +14,7 @@ from controller.fault_kinds import KINDS, Fault, flag, kind_named
 from linux.errors import InputError
 from mrclab.control import call
 from testbed.names import Names
+from testbed.ownership import require_ours
 from topologies.units import option_value, time_ns
 
 # Options of a fault that are not times are taken as they are: text or numbers.
@@ -29,7 +30,9 @@ def fault(args: argparse.Namespace) -> int:
     if args.where is None:
         raise InputError(f"where? {kind.name} breaks a {kind.place.value}")
     wanted = Fault(args.kind, args.where, **_options(args))
-    answer = call(Names.from_environment(), "fault", fault=asdict(wanted))
+    names = Names.from_environment()
+    require_ours(names, force=args.force)
+    answer = call(names, "fault", fault=asdict(wanted))
     _tell_moment(f"{args.kind} at {args.where}", answer)
     return 0
 
@@ -38,7 +41,9 @@ def restore(args: argparse.Namespace) -> int:
     """Undoes a fault, or all. Raises InputError where there is none."""
     if (args.where is None) != args.all:
         raise InputError("restore what? Give the place of a fault, or --all")
-    answer = call(Names.from_environment(), "restore", where=args.where)
+    names = Names.from_environment()
+    require_ours(names, force=args.force)
+    answer = call(names, "restore", where=args.where)
     for where, moment in answer["restored"].items():
         _tell_moment(f"restored {where}", moment)
     if not answer["restored"]:

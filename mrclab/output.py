@@ -72,17 +72,6 @@ def bytes_text(count: int) -> str:
     return f"{count} bytes"
 
 
-@contextmanager
-def removed_if_refused(out: Path) -> Iterator[None]:
-    """Remove the directory if the ``with`` body finds that nothing can be measured, before anything was."""
-    try:
-        yield
-    except (InputError, MachineError):
-        if not any(out.glob("*-*/*")):
-            shutil.rmtree(out)
-        raise
-
-
 def repeat(args: argparse.Namespace, name: str, scenario: Scenario) -> list[str]:
     """Return the command that runs a scenario again as it was run, from any directory.
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from experiments.report.run_file import rebuild
 from experiments.report.write import write_all, write_index
 from linux.errors import InputError
 
@@ -23,12 +24,14 @@ def report(directories: Sequence[str], index: str | None) -> int:
     console = Console(soft_wrap=True)
     runs = [Path(directory) for directory in directories]
     if len(runs) == 1 and index is None:
+        rebuild(runs[0])
         for path in write_all(runs[0]):
             console.print(str(path))
         return 0
     found = []
     for run in runs:
         try:
+            rebuild(run)
             write_all(run)
         except InputError as error:
             print(f"mrclab: left out: {error}", file=sys.stderr)

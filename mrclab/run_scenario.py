@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.text import Text
 
 from experiments.spec.model import Scenario
 from experiments.spec.scenario import load_scenario
-from mrclab.output import directory, progress, removed_if_refused, repeat, room_for, size_text
+from linux.errors import InputError, MachineError, reason
+from mrclab.output import directory, progress, repeat, room_for, size_text
 from testbed.doctor import require_machine
 
 
@@ -62,6 +66,7 @@ def run_and_report(scenario: Scenario, out: Path, console: Console, command: Seq
     from controller.pipeline import shipped_pipeline
     from experiments.report.build import Run, build
     from experiments.report.result import save_result
+    from experiments.report.run_file import save_run, save_unfinished
     from experiments.report.table import render_result
     from experiments.report.write import write_all
     from experiments.run import engine
@@ -69,14 +74,10 @@ def run_and_report(scenario: Scenario, out: Path, console: Console, command: Seq
 
     fabric = scenario.fabric()
     console.print(f"[bold]{scenario.name}[/bold] on {fabric.name}: {scenario.description}")
-    what = "trials" if scenario.sequences else "repetitions"
-    with removed_if_refused(out), progress(console, what, scenario.steps) as (say, step):
-        room_for(out)
-        target, repetitions = engine.run_scenario(scenario, out, say=say, step=step)
     described = Run(
         scenario=scenario.name,
         parameters=scenario.to_dict(),
-        target=target,
+        target=scenario.target,
         topology=fabric.name,
         seed=scenario.seed,
         transports=scenario.transports,
@@ -85,9 +86,25 @@ def run_and_report(scenario: Scenario, out: Path, console: Console, command: Seq
         figure=scenario.figure or None,
         command=tuple(command),
     )
-    result = build(described, repetitions)
+    outcome = engine.Outcome()
+    what = "trials" if scenario.sequences else "repetitions"
+    try:
+        room_for(out)
+        save_run(out, described)
+        with progress(console, what, scenario.steps) as (say, step):
+            engine.run_scenario(scenario, out, outcome, say=say, step=step)
+    except BaseException as error:
+        if not outcome.began and isinstance(error, InputError | MachineError):
+            shutil.rmtree(out, ignore_errors=True)  # nothing can be measured here
+        elif save_unfinished(
+            out, replace(described, target=outcome.target), outcome.repetitions, reason(error)
+        ):
+            write_all(out)
+            console.print(Text(f"what was measured until then: {out}"))
+        raise
+    result = build(replace(described, target=outcome.target), outcome.repetitions)
     save_result(out, result)
     write_all(out)
     console.print(render_result(result))
-    console.print(f"results: {out} ({size_text(out)})")
+    console.print(Text(f"results: {out} ({size_text(out)})"))
     return result

@@ -9,7 +9,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from linux.errors import InputError, MachineError
+from linux.children import ending
+from linux.errors import InputError, MachineError, SwitchError
+from linux.life import signals
 from mrclab.control import call
 from switches.target import require_target
 from testbed import clean as cleaning
@@ -17,16 +19,25 @@ from testbed import state
 from testbed.doctor import require_machine
 from testbed.names import Names
 from testbed.network import attach
+from testbed.ownership import require_ours, take
 from topologies import load_fabric
 
 DOWN_TIMEOUT_S = 60.0
 
 
-def up(topology: str, target: str) -> int:
-    """Brings a fabric up in a process of its own and returns when it is programmed."""
+def up(topology: str, target: str, *, force: bool = False) -> int:
+    """Brings a fabric up in a process of its own and returns when it is programmed.
+
+    With ``force`` a testbed that is up is taken down first, whosever it is. Ended before it is up, it takes
+    all of it down again.
+    """
     load_fabric(topology)
     require_machine()
     require_target(target)
+    names = Names.from_environment()
+    found = state.read(names)
+    if force and found is not None and found.alive(names):
+        down(force=True)
     logs = Path("/var/log") / Names.from_environment().prefix
     logs.mkdir(parents=True, exist_ok=True)
     read_fd, write_fd = os.pipe()
@@ -41,6 +52,17 @@ def up(topology: str, target: str) -> int:
             start_new_session=True,
         )
     os.close(write_fd)
+    try:
+        return _follow(daemon, read_fd)
+    except (KeyboardInterrupt, signals.Ended):
+        with signals.passed_on(daemon.terminate):
+            daemon.terminate()
+            daemon.wait()
+        raise
+
+
+def _follow(daemon: subprocess.Popen[bytes], read_fd: int) -> int:
+    """Print what the daemon says until it is ready or refuses; return the exit code."""
     with os.fdopen(read_fd, encoding="utf-8") as status:
         for line in status:
             words = json.loads(line)
@@ -55,19 +77,23 @@ def up(topology: str, target: str) -> int:
                 return {"input": InputError.exit_code, "machine": MachineError.exit_code}.get(
                     words["kind"], 1
                 )
-    raise RuntimeError(f"the testbed's process ended with code {daemon.wait()} before it was ready")
+    raise SwitchError(f"the testbed's process {ending(daemon.wait())} before the testbed was up")
 
 
-def down() -> int:
-    """Take the running testbed down. Raise InputError if none is up."""
+def down(*, force: bool = False) -> int:
+    """Take the running testbed down. Raise InputError if none is up, or it is not ours, unless ``force``."""
     names = Names.from_environment()
-    state.require(names)
-    print(f"down: {_take_down(names)}")
+    found = require_ours(names, force=force)
+    take(names, found)
+    print(f"down: {_take_down(names)[0]}")
     return 0
 
 
-def _take_down(names: Names) -> str:
-    """Has the daemon take its testbed down, and removes what then is left: all, if the daemon is dead."""
+def _take_down(names: Names) -> tuple[str, cleaning.Removed]:
+    """Has the daemon take its testbed down, and removes what then is left: all, if the daemon is dead.
+
+    Return a few words on what became of it, and what had to be removed.
+    """
     asked = ""
     try:
         daemon = os.pidfd_open(call(names, "down")["pid"])
@@ -78,7 +104,7 @@ def _take_down(names: Names) -> str:
             ended, _, _ = select.select([daemon], [], [], DOWN_TIMEOUT_S)
         asked = "everything is gone" if ended else f"it did not end within {DOWN_TIMEOUT_S:g} s"
     removed = cleaning.clean(names)
-    return f"{asked}, {removed}" if asked and removed else asked or str(removed)
+    return (f"{asked}, {removed}" if asked and removed else asked or str(removed)), removed
 
 
 def cli() -> int:
@@ -93,13 +119,21 @@ def cli() -> int:
     return 0
 
 
-def clean() -> int:
-    """Remove what is left of testbeds that died, and the one that is up."""
+def clean(*, force: bool = False) -> int:
+    """Remove what is left of testbeds that died, and the one that is up, and list what was removed.
+
+    Raise InputError where the one that is up is not ours, unless ``force``.
+    """
     if os.geteuid() != 0:
         raise MachineError("not root: run it as root (sudo mrclab clean)")
     names = Names.from_environment()
     found = state.read(names)
     if found is not None and found.alive(names):
+        take(names, require_ours(names, force=force))
         print(f"taking down the testbed that is up (topology {found.topology}, since {found.since})")
-    print(f"clean: {_take_down(names)}")
+    words, removed = _take_down(names)
+    print(f"clean: {words}")
+    for line in removed.lines():
+        print(f"  {line}")
+    state.taken_file(names).unlink(missing_ok=True)
     return 0

@@ -50,6 +50,12 @@ class SwitchTarget(Protocol):
     def alive(self) -> bool:
         """Return true while every process that was started runs."""
 
+    def ended(self) -> str | None:
+        """Return how a process that was to run has ended, in a line; None while all of them run.
+
+        Those that `kill` ended do not count until they are started again.
+        """
+
     def pids(self) -> list[int]:
         """Return the process ids of what was started."""
 

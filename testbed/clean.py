@@ -13,26 +13,35 @@ from linux.processes import Process
 from testbed import state
 from testbed.names import RUN_VARIABLE, Names
 
-KEEPER_GRACE_S = 15.0  # a keeper may have processes of its own to wait for
+KEEPER_GRACE_S = 30.0  # a keeper may have processes of its own to wait for, and measurements to save
 ROUNDS = 3  # a process that is ended may have started another just before
 
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """What a clean-up removed: processes, namespaces, and whether a testbed was recorded."""
+    """What a clean-up removed: processes, namespaces, files, and whether a testbed was recorded."""
 
     processes: tuple[Process, ...] = ()
     namespaces: tuple[str, ...] = ()
     record: bool = False
+    files: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.processes or self.namespaces or self.record)
+        return bool(self.processes or self.namespaces or self.record or self.files)
 
     def __str__(self) -> str:
         if not self:
             return "nothing to clean"
         found = f"{len(self.processes)} processes, {len(self.namespaces)} namespaces"
         return f"removed {found}" + (" and the record of a testbed" if self.record else "")
+
+    def lines(self) -> list[str]:
+        """Return a line for each thing that was removed."""
+        return [
+            *(f"process {process.pid}: {process.what}" for process in self.processes),
+            *(f"network namespace {name}" for name in self.namespaces),
+            *(f"file {name}" for name in self.files),
+        ]
 
 
 def testbed_processes(names: Names, spaces: Iterable[Identity]) -> Iterator[Process]:
@@ -80,7 +89,9 @@ def remove(names: Names, *, keep_lock: bool = False) -> Removed:
             break
         ended += found
     removed = [name for name in markers.names() if _delete(name, names, markers)]
-    return Removed(tuple(ended), tuple(removed), state.forget(names, keep_lock=keep_lock))
+    files = state.forget(names, keep_lock=keep_lock)
+    record = str(state.state_file(names)) in files
+    return Removed(tuple(ended), tuple(removed), record, tuple(files))
 
 
 def _delete(name: str, names: Names, markers: Markers) -> bool:

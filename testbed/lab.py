@@ -12,6 +12,7 @@ from types import TracebackType
 from controller.fault_tables import FaultTables
 from controller.thread import ControllerThread
 from linux import namespaces
+from linux.life import signals
 from switches.capabilities import Capabilities
 from switches.spec import Queue, RunningSwitch, SwitchSpec
 from switches.target import SwitchTarget, select_target
@@ -62,17 +63,23 @@ class Lab:
         *,
         names: Names | None = None,
         say: Say = lambda _: None,
+        command: str = "",
     ) -> Lab:
         """Bring everything up and wait until every switch holds its entries, read back.
 
-        ``say`` gets a line for each step. Raise InputError or MachineError as FabricNetwork.up and
-        select_target do, ProgrammingError where a switch does not take its entries; nothing is left behind
-        then. Call ``down`` in the same thread, which is then back in its own namespace.
+        ``say`` gets a line for each step; ``command`` is whose the testbed is. Raise InputError or
+        MachineError as FabricNetwork.up and select_target do, SwitchError where a switch's process ends,
+        ProgrammingError where a switch does not take its entries; nothing is left behind then. Call ``down``
+        in the same thread, which is then back in its own namespace.
         """
         target = select_target(target_name)
         started = time.monotonic()
         with ExitStack() as held:
-            network = held.enter_context(FabricNetwork.up(fabric, names=names, target=target.name))
+            network = held.enter_context(
+                FabricNetwork.up(fabric, names=names, target=target.name, command=command)
+            )
+            if network.found:
+                say(f"what a testbed had left: {network.found}")
             # The programs that targets start belong to this run, and are found by its id.
             held.enter_context(_environment({RUN_VARIABLE: network.run_id}))
             say(f"{len(fabric.links)} links, {len(fabric.hosts)} hosts ({_since(started)})")
@@ -84,7 +91,7 @@ class Lab:
             for pid in target.pids():
                 network.record_process(pid, f"{target.name} switches")
             say(f"{len(switches)} switches on {target.name} ({_since(started)})")
-            controller = ControllerThread(fabric, switches)
+            controller = ControllerThread(fabric, switches, ended=target.ended)
             held.callback(controller.stop)
             controller.start()
             controller.programmed(timeout_s=PROGRAM_TIMEOUT_S)
@@ -109,6 +116,10 @@ class Lab:
     ) -> None:
         self.down()
 
+    def ended(self) -> str | None:
+        """Return how a process of the switches has ended, in a line; None while all of them run."""
+        return self.target.ended()
+
     def revive(self, *switches: str) -> None:
         """Start switches again that ended and wait until they hold their entries.
 
@@ -125,8 +136,9 @@ class Lab:
             self.controller.programmed_again(name, times=times, timeout_s=PROGRAM_TIMEOUT_S)
 
     def down(self) -> None:
-        """Take everything down. A second call does nothing."""
-        self._held.close()
+        """Take everything down. A second call does nothing. Signals wait until that is done."""
+        with signals.deferred():
+            self._held.close()
 
 
 @contextmanager

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import replace
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from linux import namespaces
 from linux.errors import InputError, MachineError
+from linux.life import signals
 from linux.namespaces import Markers
 from linux.processes import Process
-from testbed import state
+from testbed import ownership, state
 from testbed.clean import Removed, end_keepers, remove, removed_on_error
 from testbed.doctor import require_machine
 from testbed.names import RUN_VARIABLE, Names, switch_ports
@@ -50,7 +49,9 @@ class FabricNetwork:
         self.target = target
         self._children: list[subprocess.Popen[Any]] = []
         self._mininet: FabricMininet | None = None
-        self._handlers: dict[int, Any] = {}
+        self._signals = ExitStack()
+        self._watchdog: ownership.Watchdog | None = None
+        self.found = Removed()
 
     @classmethod
     def up(
@@ -61,13 +62,15 @@ class FabricNetwork:
         run_id: str | None = None,
         target: str = "",
         routers: bool = False,
+        command: str = "",
     ) -> FabricNetwork:
-        """Bring a fabric up. What a dead testbed left is removed first.
+        """Bring a fabric up. What a dead testbed left is removed first, and named in ``found``.
 
         With ``routers`` every switch has a namespace of its own, for the kernel to route in.
 
-        It belongs to this process until ``detach``: when this process is gone, it counts as dead. Raises
-        InputError where another testbed is up, MachineError where the machine lacks something.
+        It belongs to this process until ``detach``, and to the ``command`` that it carries out (as started):
+        should this process be killed, a watchdog removes the testbed. Raises InputError where another testbed
+        is up, MachineError where the machine lacks something.
         """
         require_machine()
         names = names or Names.from_environment()
@@ -79,16 +82,23 @@ class FabricNetwork:
 
         with state.locked(names):
             refuse_second(names)
-            remove(names, keep_lock=True)
-            owner = Process.of(os.getpid(), "owner")
-            record = State(run_id, fabric.name, fabric_text(fabric), state.now(), target, owner)
-            with _uninterrupted(), removed_on_error(names):
+            found = remove(names, keep_lock=True)
+            state.taken_file(names).unlink(missing_ok=True)
+            owner = Process.of(os.getpid(), command or ownership.command())
+            text = fabric_text(fabric)
+            record = State(run_id, fabric.name, text, state.now(), target, owner, user=ownership.user())
+            network = cls(fabric, names, run_id, target, routers=routers)
+            network.found = found
+            with signals.deferred(), ExitStack() as held, removed_on_error(names):
+                network._watchdog = watchdog = ownership.Watchdog(names, run_id, owner)
+                held.callback(watchdog.stop)
                 state.write(names, record)
                 markers = Markers(state.markers_dir(names))
                 for name in names.of(fabric, routers=routers):
                     namespaces.create(name, markers)
                 links.lay(fabric, names, routers=routers)
-        return cls(fabric, names, run_id, target, routers=routers)
+                held.pop_all()
+        return network
 
     @classmethod
     def attached(cls, names: Names | None = None) -> FabricNetwork:
@@ -98,11 +108,8 @@ class FabricNetwork:
         return cls(found.fabric(), names, found.run_id, found.target)
 
     def __enter__(self) -> FabricNetwork:
-        """Make SIGTERM and SIGHUP raise SystemExit, so that they too take the testbed down."""
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGTERM, signal.SIGHUP):
-                if signal.getsignal(number) is signal.SIG_DFL:
-                    self._handlers[number] = signal.signal(number, _leave)
+        """Make SIGTERM and SIGHUP raise ``signals.Ended``, so that they too take the testbed down."""
+        self._signals.enter_context(signals.as_exceptions())
         return self
 
     def __exit__(
@@ -111,8 +118,7 @@ class FabricNetwork:
         try:
             self.down()
         finally:
-            while self._handlers:
-                signal.signal(*self._handlers.popitem())
+            self._signals.close()
 
     def down(self) -> Removed:
         """Take the testbed down: every process in it and of its run, namespaces, cables, record.
@@ -120,16 +126,18 @@ class FabricNetwork:
         A process that keeps it, such as an experiment in another terminal, is ended first.
         A second call does nothing.
         """
-        with _uninterrupted():
+        with signals.deferred():
             if self._mininet is not None:
                 self._mininet.stop()
                 self._mininet = None
             keepers = end_keepers(self.names) if self._is_current() else []
             with state.locked(self.names):
                 found = state.read(self.names)
-                if found is not None and found.run_id != self.run_id:
-                    return Removed()  # ours is gone and another has been brought up since
-                removed = remove(self.names)
+                other = found is not None and found.run_id != self.run_id
+                removed = Removed() if other else remove(self.names)
+            self._stop_watchdog()
+            if other:
+                return removed  # ours is gone and another has been brought up since
             for child in self._children:
                 with suppress(subprocess.TimeoutExpired):
                     child.wait(REAP_S)
@@ -140,10 +148,26 @@ class FabricNetwork:
         found = state.read(self.names)
         return found is not None and found.run_id == self.run_id
 
+    def _stop_watchdog(self) -> None:
+        if self._watchdog is not None:
+            self._watchdog.stop()
+            self._watchdog = None
+
+    @property
+    def taken(self) -> str:
+        """By whom this testbed is being taken down, or nothing where nobody but its owner does."""
+        return ownership.taken(self.names, self.run_id)
+
+    def stay(self) -> None:
+        """Offer the testbed to other commands from now on, for as long as this process runs."""
+        with state.locked(self.names):
+            state.write(self.names, replace(self._record(), stays=True))
+
     def detach(self) -> None:
         """Leave the testbed running after this process ends, until ``mrclab down``."""
         with state.locked(self.names):
-            state.write(self.names, replace(self._record(), owner=None))
+            state.write(self.names, replace(self._record(), owner=None, stays=True))
+        self._stop_watchdog()
         self._children.clear()
 
     def record_process(self, pid: int, what: str) -> None:
@@ -230,33 +254,12 @@ def attach(fabric: Fabric | None = None, *, names: Names | None = None) -> Fabri
 def refuse_second(names: Names) -> None:
     """Raise InputError where a testbed of these names is up; the caller holds its lock."""
     found = state.read(names)
-    if found is not None and found.alive(names):
+    if found is None or not found.alive(names):
+        return
+    if found.stays and found.user == ownership.user():
         raise InputError(
             f"a testbed is up (topology {found.topology}, since {found.since}): run 'mrclab down' first"
         )
-
-
-def _leave(number: int, frame: FrameType | None) -> None:
-    raise SystemExit(128 + number)
-
-
-@contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Delay Ctrl-C, SIGTERM and SIGHUP until the end of the ``with``, so that a testbed is never left
-    half made or half removed. Only the main thread can do so; elsewhere it does nothing."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    came: list[int] = []
-    before: dict[signal.Signals, Any] = {}
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        handler = signal.getsignal(number)
-        if handler not in (None, signal.SIG_IGN):  # None: not set from Python, so not ours to put back
-            before[number] = signal.signal(number, lambda number, _frame: came.append(number))
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        for signum in dict.fromkeys(came):
-            signal.raise_signal(signum)
+    raise InputError(
+        f"{ownership.whose(found)}: wait until it is free, or take it with 'mrclab down --force'"
+    )

@@ -37,5 +37,8 @@ class RunningFabric(Protocol):
     def target_name(self) -> str:
         """What runs the switches: ``ebpf``, ``bmv2``, or empty for routers."""
 
+    def ended(self) -> str | None:
+        """Return how a process that forwards or programs has ended, in a line; None while all of them run."""
+
     def down(self) -> None:
         """Take everything down. A second call does nothing."""

@@ -20,7 +20,8 @@ from linux.processes import Process
 from testbed.names import Names
 from topologies import Fabric, fabric_from_text
 
-SCHEMA = 2
+SCHEMA = 3
+CONTROL_SOCKET = "control.sock"
 DIRECTORY_MODE = 0o711  # programs of the testbed that are not root may pass through, but not look around
 
 
@@ -28,9 +29,10 @@ DIRECTORY_MODE = 0o711  # programs of the testbed that are not root may pass thr
 class State:
     """A testbed that is up, or was when its process died.
 
-    ``owner`` is the process that will take it down when it ends, or None after ``mrclab up``, which leaves
-    it running. ``fabric_text`` makes the fabric again. ``target`` is what runs in the switches, or empty
-    where nothing does.
+    ``owner`` is the process that will take it down when it ends (its ``what`` is the command), or None where
+    it was detached from its maker. ``fabric_text`` makes the fabric again. ``target`` is what runs in the
+    switches, or empty where nothing does. ``user`` is whose it is. ``stays``: it is for other commands to
+    use, not for an experiment alone. ``taken`` says by whom it is being taken down, while that goes on.
     """
 
     run_id: str
@@ -40,6 +42,9 @@ class State:
     target: str = ""
     owner: Process | None = None
     processes: tuple[Process, ...] = ()
+    user: str = ""
+    stays: bool = False
+    taken: str = ""
 
     def fabric(self) -> Fabric:
         """Return the fabric that is up."""
@@ -100,11 +105,35 @@ def read(names: Names) -> State | None:
 
 
 def require(names: Names) -> State:
-    """Return the testbed that is up. Raise InputError where none is."""
+    """Return the testbed that is up. Raise InputError where none is, with what became of the last one."""
     state = read(names)
-    if state is None or not state.alive(names):
-        raise InputError("no testbed is up: run 'mrclab up' first")
+    if state is None:
+        taken = read_taken(names)
+        raise InputError("no testbed is up: run 'mrclab up' first" + (f" ({taken})" if taken else ""))
+    if not state.alive(names):
+        raise InputError(
+            f"no testbed is up: the owner of the last (topology {state.topology}, since {state.since}) has "
+            "ended; 'mrclab clean' lists and removes what is left of it"
+        )
     return state
+
+
+def taken_file(names: Names) -> Path:
+    """Return the path of the note on who took the last testbed from its owner. It outlives the testbed."""
+    return names.state_dir.with_name(f"{names.state_dir.name}.taken")
+
+
+def read_taken(names: Names) -> str:
+    """Return who took the last testbed from its owner, or nothing."""
+    try:
+        return taken_file(names).read_text(encoding="utf-8").strip()
+    except (OSError, ValueError):
+        return ""
+
+
+def control_socket(names: Names) -> Path:
+    """Return where the daemon of a testbed that stays listens."""
+    return names.state_dir / CONTROL_SOCKET
 
 
 def write(names: Names, state: State) -> None:
@@ -144,15 +173,20 @@ def locked(names: Names) -> Iterator[None]:
             os.close(fd)
 
 
-def forget(names: Names, *, keep_lock: bool = False) -> bool:
+def forget(names: Names, *, keep_lock: bool = False) -> list[str]:
     """Remove everything of ours from the state directory, and the directory if that leaves it empty.
 
-    The caller holds the lock, and with ``keep_lock`` goes on holding it. Return whether there was a record.
+    The caller holds the lock, and with ``keep_lock`` goes on holding it. Return the paths of what was there.
     """
-    there = state_file(names).exists()
-    for left in (*names.state_dir.glob("state*.new"), *names.state_dir.glob("denylist.*")):
-        left.unlink(missing_ok=True)
-    state_file(names).unlink(missing_ok=True)
+    files = [
+        state_file(names),
+        control_socket(names),
+        *names.state_dir.glob("state*.new"),
+        *names.state_dir.glob("denylist.*"),
+    ]
+    removed = [str(path) for path in (*files, work_dir(names)) if path.exists()]
+    for path in files:
+        path.unlink(missing_ok=True)
     shutil.rmtree(work_dir(names), ignore_errors=True)
     markers = Markers(markers_dir(names))
     for name in markers.names():
@@ -164,4 +198,4 @@ def forget(names: Names, *, keep_lock: bool = False) -> bool:
         (names.state_dir / "lock").unlink(missing_ok=True)
         with suppress(OSError):
             names.state_dir.rmdir()
-    return there
+    return removed

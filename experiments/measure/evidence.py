@@ -75,6 +75,8 @@ class Evidence:
     """What was wrong with the data; None: nothing."""
     failure: str | None = None
     """Why the repetition did not come to its end; None: it did."""
+    interrupted: str | None = None
+    """Why the run was ended in the middle of the repetition; None: it was not."""
     notes: tuple[str, ...] = ()
     """What a reader should know."""
     failures: tuple[str, ...] = ()

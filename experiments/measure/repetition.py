@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import TypeAdapter, ValidationError
 
 from experiments.measure.clock import STEP_NS
 from experiments.measure.detection import detected, retirements_of_log, retirements_of_ranks, retires_paths
@@ -43,8 +47,10 @@ from experiments.measure.tcp_trace import build_tcp_trace
 from experiments.measure.trace import Trace, build_trace
 from experiments.measure.trial import Scene, trial_of
 from experiments.measure.validity import Load, Validity, judge, kept_up, overloads, taken_away
+from linux.errors import InputError
 
 OK = "ok"
+REPETITION_FILE = "repetition.json"
 SERIES_BEFORE_NS = 100_000_000
 MOST_BINS = 100_000
 
@@ -61,8 +67,8 @@ class Repetition:
 
     ``trials`` has an entry for each fault that counts, as it goes into result.json, ``trials_aside`` those in
     which the machine did not keep up. ``problem`` is what was wrong with the data, ``failure`` why it did not
-    come to its end. ``set_aside`` has what an attempt before this one found (``metrics``) and why that does
-    not count (``reasons``).
+    come to its end; ``interrupted`` why the run was ended in its middle. ``set_aside`` has what an attempt
+    before this one found (``metrics``) and why that does not count (``reasons``).
     """
 
     number: int
@@ -84,6 +90,7 @@ class Repetition:
     pictures: Mapping[str, Any] = field(default_factory=dict)
     """What the plots draw besides: packets of one recovery, paths in use, distributions."""
     set_aside: tuple[Mapping[str, Any], ...] = ()
+    interrupted: str | None = None
 
 
 def measure(evidence: Evidence) -> Repetition:
@@ -124,6 +131,7 @@ def measure(evidence: Evidence) -> Repetition:
         data=e.data,
         details=e.details,
         pictures=pictures,
+        interrupted=e.interrupted,
     )
 
 
@@ -197,10 +205,18 @@ def _by_messages(e: Evidence, fault: FaultRecord, span: Span, seen: Measured, ru
 
 
 def _aside(e: Evidence, loads: Sequence[Load]) -> list[int]:
-    """Return the faults in which the machine did not keep up; none where fewer than wanted would be left."""
-    if e.wanted is None or len(loads) != len(e.faults):
+    """Return the faults in which the machine did not keep up; none where fewer than wanted would be left.
+
+    Of a repetition that was interrupted also the last one, which was not over.
+    """
+    if e.wanted is None or not e.faults:
         return []
+    last = len(e.faults) - 1
+    if len(loads) != len(e.faults):
+        return [] if e.interrupted is None else [last]
     over = [i for i, load in enumerate(loads) if not kept_up(load)]
+    if e.interrupted is not None:
+        return over if last in over else [*over, last]
     return over if len(loads) - len(over) >= e.wanted else []
 
 
@@ -277,9 +293,13 @@ def _validity(
             also.append(f"in {failed} of {len(trials)} trials {text}")
     if e.wanted and trials and all(trial["felt"] is False for trial in trials):
         also.append("no fault took a packet")
-    if aside:
-        why = "; ".join(overloads([loads[i] for i in aside]))
-        notes.append(f"{len(aside)} of {len(trials)} trials were set aside and made again: {why}")
+    if e.interrupted is not None:
+        of_how_many = f" after {len(trials) - len(aside)} of {e.wanted} trials" if e.wanted else ""
+        also.insert(0, f"the run was ended{of_how_many}: {e.interrupted}")
+    overloaded = [i for i in aside if i < len(loads) and not kept_up(loads[i])]
+    if overloaded:
+        why = "; ".join(overloads([loads[i] for i in overloaded]))
+        notes.append(f"{len(overloaded)} of {len(trials)} trials were set aside and made again: {why}")
     if e.failure:
         notes.append(f"repetition {e.number} did not end: {e.failure}")
     kept = [load for i, load in enumerate(loads) if i not in aside]
@@ -297,7 +317,7 @@ def _validity(
 
 def disturbed(repetition: Repetition) -> bool:
     """Return True if the repetition ended well, but others took CPUs away meanwhile."""
-    ended = repetition.problem is None and repetition.failure is None
+    ended = repetition.problem is None and repetition.failure is None and repetition.interrupted is None
     return ended and any(taken_away(load) for load in repetition.validity.loads)
 
 
@@ -307,3 +327,30 @@ def in_place_of(first: Repetition, second: Repetition) -> Repetition:
     note = f"repetition {first.number} was made again: {'; '.join(first.validity.reasons)}"
     validity = replace(second.validity, notes=(*second.validity.notes, note))
     return replace(second, validity=validity, set_aside=(aside,))
+
+
+_FORM = TypeAdapter(Repetition)
+
+
+def save_repetition(directory: Path, repetition: Repetition) -> Path:
+    """Write DIR/repetition.json, whole or not at all, and return its path."""
+    path = directory / REPETITION_FILE
+    draft = path.with_name(f"{REPETITION_FILE}.part")
+    draft.write_text(json.dumps(asdict(repetition), default=float) + "\n", encoding="utf-8")
+    os.replace(draft, path)
+    return path
+
+
+def load_repetition(directory: Path) -> Repetition:
+    """Read DIR/repetition.json. Raises InputError where there is none, or it is something else."""
+    path = directory / REPETITION_FILE
+    try:
+        return _FORM.validate_json(path.read_bytes())
+    except FileNotFoundError:
+        raise InputError(f"no repetition in '{directory}'") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise InputError(f"not a repetition: {where}: {first['msg']}", where=str(path)) from None
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", where=str(path)) from None

@@ -21,6 +21,7 @@ MAX_WAIT = 0.25  # of the time that one thread of an agent wanted to run, over a
 # Short of that its waiting is part of the hop, hence of the RTT that is reported.
 MAX_DEMAND = 0.85
 SWITCH_PREFIX = "switch "  # of the names of switch processes
+MAX_STOPPED = 0.0  # ns: a process that stands still measures nothing, and nothing is measured of it
 MAX_THROTTLED = 0.0  # any throttling by a cgroup's quota stops the world for tens of milliseconds
 MIN_WANTED = 0.01  # a thread that wanted less than this of the time says nothing about waiting
 MIN_TICKS = 10  # fewer scheduler ticks than this say nothing about a share
@@ -40,7 +41,8 @@ class Snapshot:
 
     ``busy``, ``steal`` and ``total`` are ticks of all CPUs together; ``threads`` holds (process name given by
     the caller, thread id) -> times; ``throttled_us`` is the cgroup's; ``pressure_us`` the time in which
-    some task waited for a CPU (PSI). None where the kernel does not say.
+    some task waited for a CPU (PSI). None where the kernel does not say. ``stopped_ns`` is how long each
+    process stood still so far, by a signal or a debugger.
     """
 
     t_ns: int
@@ -50,10 +52,18 @@ class Snapshot:
     threads: Mapping[tuple[str, int], ThreadTimes] = field(default_factory=dict)
     throttled_us: int | None = None
     pressure_us: int | None = None
+    stopped_ns: Mapping[str, int] = field(default_factory=dict)
 
 
-def take_snapshot(pids: Mapping[str, int] | None = None, root: Path = Path("/")) -> Snapshot:
-    """Read the counters now; ``pids`` names the processes to watch. One that is gone is left out."""
+def take_snapshot(
+    pids: Mapping[str, int] | None = None,
+    root: Path = Path("/"),
+    stopped_ns: Mapping[str, int] | None = None,
+) -> Snapshot:
+    """Read the counters now; ``pids`` names the processes to watch. One that is gone is left out.
+
+    ``stopped_ns`` is what the kernel does not count: how long each process stood still so far.
+    """
     fields = [int(word) for word in (root / "proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
     user, nice, system, idle, iowait, irq, softirq, steal = fields
     threads: dict[tuple[str, int], ThreadTimes] = {}
@@ -67,6 +77,7 @@ def take_snapshot(pids: Mapping[str, int] | None = None, root: Path = Path("/"))
         threads=threads,
         throttled_us=_throttled_us(root),
         pressure_us=_pressure_us(root),
+        stopped_ns=dict(stopped_ns or {}),
     )
 
 
@@ -115,6 +126,7 @@ class Load:
     ``worst_thread`` is its process. ``wait_ns`` is that thread's waiting. ``pressure`` is the share of the
     time in which some task of the machine waited for a CPU. ``demand`` is the share of the time in which
     the busiest thread of a switch process ran or waited for a CPU; ``busiest_switch`` is its process.
+    ``stopped_ns`` is how long the process ``stopped`` stood still, of all that did the longest.
     """
 
     duration_ns: int
@@ -127,6 +139,8 @@ class Load:
     pressure: float | None
     demand: float | None = None
     busiest_switch: str | None = None
+    stopped_ns: int = 0
+    stopped: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as it goes into result.json."""
@@ -164,7 +178,11 @@ def load_between(before: Snapshot, after: Snapshot) -> Load:
     pressure = None
     if before.pressure_us is not None and after.pressure_us is not None and duration > 0:
         pressure = (after.pressure_us - before.pressure_us) * 1000 / duration
+    stood = {name: ns - before.stopped_ns.get(name, 0) for name, ns in after.stopped_ns.items()}
+    stopped = max(stood, key=lambda name: stood[name], default=None)
     return Load(
+        stopped_ns=0 if stopped is None else stood[stopped],
+        stopped=stopped if stopped is not None and stood[stopped] else None,
         duration_ns=duration,
         busy=(after.busy - before.busy) / total if known else None,
         steal=(after.steal - before.steal) / total if known else None,
@@ -207,6 +225,7 @@ class Validity:
             "max_wait": MAX_WAIT,
             "max_demand": MAX_DEMAND,
             "max_throttled_us": MAX_THROTTLED,
+            "max_stopped_ns": MAX_STOPPED,
         }
         loads = [load.to_dict() for load in self.loads]
         return {"reasons": list(self.reasons), "notes": list(self.notes), "rules": rules, "loads": loads}
@@ -244,6 +263,7 @@ _RULES = (
     ("wait", MAX_WAIT, "{who} waited for a CPU {value:.0%} of its time (limit {limit:.0%})"),
     ("demand", MAX_DEMAND, "{switch} wanted a CPU {value:.0%} of the time (limit {limit:.0%})"),
     ("throttled_us", MAX_THROTTLED, "a cgroup quota stopped us for {value:.0f} us"),
+    ("stopped_ns", MAX_STOPPED, "{stopped} stood still for {ms:.0f} ms, as if stopped by a signal"),
 )
 _BY_OTHERS = ("steal", "throttled_us")
 
@@ -270,6 +290,13 @@ def overloads(loads: Sequence[Load]) -> list[str]:
         broken = [(getattr(load, key), load) for load in loads if key in _broken(load)]
         if broken:
             value, load = max(broken, key=lambda item: float(item[0]))
-            worst = text.format(value=value, limit=limit, who=load.worst_thread, switch=load.busiest_switch)
+            worst = text.format(
+                value=value,
+                ms=value / 1e6,
+                limit=limit,
+                who=load.worst_thread,
+                switch=load.busiest_switch,
+                stopped=load.stopped,
+            )
             reasons.append(f"in {len(broken)} of {len(loads)} trials {worst}")
     return reasons

@@ -73,15 +73,28 @@ class Run:
 
 
 def build(
-    run: Run, repetitions: Mapping[str, Sequence[Repetition]], finished: datetime | None = None
+    run: Run,
+    repetitions: Mapping[str, Sequence[Repetition]],
+    finished: datetime | None = None,
+    unfinished: str | None = None,
 ) -> dict[str, Any]:
     """Return the contents of result.json. ``repetitions`` are by the transport's name; the claim is judged
-    where the run has a ``figure``; ``finished`` defaults to now."""
-    found = {t.name: _transport(t, repetitions[t.name]) for t in run.transports}
-    trials = [trial for t in run.transports for r in repetitions[t.name] for trial in r.trials]
-    aside = [trial for t in run.transports for r in repetitions[t.name] for trial in r.trials_aside]
+    where the run has a ``figure``; ``finished`` defaults to now.
+
+    ``unfinished`` says why a run was ended before all was done: then it is enough that one transport has a
+    repetition, and there is no verdict.
+    """
+    ran = [t for t in run.transports if unfinished is None or repetitions.get(t.name)]
+    found = {t.name: _transport(t, repetitions[t.name]) for t in ran}
+    trials = [trial for t in ran for r in repetitions[t.name] for trial in r.trials]
+    aside = [trial for t in ran for r in repetitions[t.name] for trial in r.trials_aside]
     validity = joined_validity({name: t["validity"] for name, t in found.items()})
-    first = found[run.transports[0].name]["summary"]
+    if unfinished is not None:
+        done = sum(r.interrupted is None for t in ran for r in repetitions[t.name])
+        wanted = len(run.transports) * int(run.parameters.get("repetitions", 1))
+        why = f"the run is not finished, {done} of {wanted} repetitions are: {unfinished}"
+        validity["reasons"].insert(0, why)
+    first = found[ran[0].name]["summary"]
     delivered = [t["bytes_delivered"] for t in found.values()]
     result = {
         "schema": SCHEMA,
@@ -92,6 +105,7 @@ def build(
         "topology": run.topology,
         "seed": run.seed,
         "command": list(run.command),
+        "unfinished": unfinished,
         "finished": (finished or datetime.now(UTC)).isoformat(timespec="seconds"),
         "system": dict(run.system),
         "valid": not validity["reasons"],
@@ -104,7 +118,7 @@ def build(
         "transports": found,
         "method": dict(METHOD),
     }
-    if run.figure:
+    if run.figure and unfinished is None:
         from experiments.figures.verdict import judge  # takes modules of its own, which few results need
 
         result["verdict"] = judge(run.figure, result)

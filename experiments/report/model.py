@@ -241,6 +241,8 @@ class Result(Model):
     seed: int
     command: list[str] = Field(default_factory=list)
     finished: str
+    unfinished: str | None = None
+    """Why the run was ended before all was done: the result has what was measured until then."""
     system: dict[str, Any]
     valid: bool
     validity: Validity

@@ -2,139 +2,219 @@
 
 Each transport has a process of its own because gRPC's threads stay in the network namespace that they were
 first used in, so that a process can only ever work on one fabric.
+
+What a repetition found is written into its directory as soon as it is done, and of one that something ended,
+a signal included, what was found until then. So a run that is ended loses nothing that was finished.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import logging
 import multiprocessing
+import os
 import signal
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
-from experiments.measure.repetition import Repetition
+from experiments.measure.repetition import Repetition, load_repetition, save_repetition
 from experiments.spec.model import Scenario
 from experiments.spec.transports import Transport
-from linux.errors import InputError, MachineError
+from linux.children import ending
+from linux.errors import InputError, MachineError, MrclabError, reason
+from linux.life import signals
 from testbed.running import Say
 
 Step = Callable[[int], None]
 PR_SET_PDEATHSIG = 1
-END_TIMEOUT_S = 60.0
+END_TIMEOUT_S = 90.0
+"""How long a transport's process may take to end: it measures what it has and takes its fabric down."""
 AGAIN_SHARE = 3
 """Of so many repetitions one may be made again, where others had taken the CPUs: runs are to end in time."""
 
 
-class SessionError(RuntimeError):
+class SessionError(MrclabError, RuntimeError):
     """A transport's process could not do its part."""
 
 
-def run_scenario(
-    scenario: Scenario, out: Path, *, say: Say, step: Step
-) -> tuple[str, dict[str, list[Repetition]]]:
-    """Run every transport; return the target's name and each transport's repetitions.
+@dataclass
+class Outcome:
+    """What a run has found so far, by the transports' names. ``run_scenario`` fills it.
+
+    Repetitions that are in it at the start are not made again. ``began``: something was measured, or was
+    about to be; from then on nothing that the run wrote may be removed.
+    """
+
+    target: str = ""
+    repetitions: dict[str, list[Repetition]] = field(default_factory=dict)
+    began: bool = False
+
+    def left(self, scenario: Scenario, transport: Transport) -> tuple[int, ...]:
+        """Return the numbers of a transport's repetitions that are still to be made."""
+        done = {r.number for r in self.repetitions.get(transport.name, ()) if r.interrupted is None}
+        return tuple(number for number in range(scenario.repetitions) if number not in done)
+
+    def add(self, transport: str, repetition: Repetition) -> None:
+        """Add what a repetition found, in place of what an interrupted attempt at it did."""
+        others = [r for r in self.repetitions.get(transport, ()) if r.number != repetition.number]
+        self.repetitions[transport] = sorted([*others, repetition], key=lambda r: r.number)
+
+
+def repetition_directory(out: Path, transport: str, number: int) -> Path:
+    """Return where a repetition's evidence is, and what it found."""
+    return out / f"{transport}-{number}"
+
+
+def run_scenario(scenario: Scenario, out: Path, outcome: Outcome, *, say: Say, step: Step) -> None:
+    """Run every transport, and put into ``outcome`` what each repetition found as soon as it is over.
 
     ``say`` gets what is going on, ``step`` how many trials (or repetitions, without trials) are done in all.
     Everything is taken down again, also on Ctrl-C. Raises InputError, MachineError and SessionError.
     """
-    found: dict[str, list[Repetition]] = {}
-    target = ""
     done = 0
     again = -(-len(scenario.transports) * scenario.repetitions // AGAIN_SHARE)
+    each = scenario.steps // (len(scenario.transports) * scenario.repetitions)
     for transport in scenario.transports:
+        numbers = outcome.left(scenario, transport)
+        done += each * (scenario.repetitions - len(numbers))
+        step(done)
+        if not numbers:
+            continue
         say(f"{transport.name}: {transport.described}")
-        found[transport.name] = []
-        with _session(scenario, transport, out, again) as messages:
+        with _session(scenario, transport, out, numbers, again, outcome) as messages:
             for kind, value in messages:
                 if kind == "say":
                     say(f"  {value}")
                 elif kind == "target":
-                    target = target or value  # routers have none
+                    outcome.target = outcome.target or value  # routers have none
                 elif kind == "step":
                     done += 1
                     step(done)
-                else:
-                    again -= len(value.set_aside)
-                    found[transport.name].append(value)
-    return target, found
+                elif kind == "repetition":
+                    again -= len(outcome.repetitions[transport.name][-1].set_aside)
 
 
 @contextmanager
 def _session(
-    scenario: Scenario, transport: Transport, out: Path, again: int
+    scenario: Scenario,
+    transport: Transport,
+    out: Path,
+    numbers: Sequence[int],
+    again: int,
+    outcome: Outcome,
 ) -> Iterator[Iterator[tuple[str, Any]]]:
     """Yield the messages of a transport's process, which is ended in order when the ``with`` is left."""
     spawn = multiprocessing.get_context("spawn")
     ours, theirs = spawn.Pipe(duplex=False)
-    process = spawn.Process(target=_main, args=(scenario, transport, out, again, theirs), name=transport.name)
-    handlers = {number: signal.signal(number, _leave) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        process.start()
-        theirs.close()
-        yield _messages(ours)
-    finally:
-        if process.is_alive():
-            _end(process)
-        process.join(END_TIMEOUT_S)
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
+    process = spawn.Process(
+        target=_main, args=(scenario, transport, out, numbers, again, theirs), name=transport.name
+    )
+
+    def messages() -> Iterator[tuple[str, Any]]:
+        while True:
+            try:
+                kind, value = ours.recv()
+            except EOFError:
+                process.join(END_TIMEOUT_S)
+                code = process.exitcode
+                how = "does not end" if code is None else ending(code)
+                raise SessionError(f"{transport.name}: its process {how} before it was done") from None
+            if kind == "began":
+                outcome.began = True
+            elif kind == "repetition":
+                found = load_repetition(repetition_directory(out, transport.name, value))
+                outcome.add(transport.name, found)
+            if kind == "done":
+                return
+            if kind == "error":
+                raise _ERRORS[value[0]](value[1])
+            yield kind, value
+
+    with signals.as_exceptions():
+        try:
+            process.start()
+            theirs.close()
+            yield messages()
+        finally:
+            with signals.passed_on(lambda: process.terminate() if process.is_alive() else None):
+                _end(process, messages())
 
 
-def _end(process: Any) -> None:
-    """Have the process take its fabric down, where it does not do so already."""
+_ERRORS: dict[str, type[MrclabError]] = {
+    "input": InputError,
+    "machine": MachineError,
+    "failed": SessionError,
+}
+
+
+def _end(process: Any, messages: Iterator[tuple[str, Any]]) -> None:
+    """Have the process measure what it has and take its fabric down, and take what it still says."""
     process.join(0.5)
     if process.is_alive():
         process.terminate()
+    with contextlib.suppress(MrclabError):  # what ended the run is known
+        for _ in messages:
+            pass
+    process.join(END_TIMEOUT_S)
+    if process.is_alive():
+        process.kill()  # the testbed's watchdog removes what it leaves
+        process.join()
 
 
-def _leave(number: int, frame: FrameType | None) -> None:
-    raise SystemExit(128 + number)
-
-
-def _messages(connection: Connection) -> Iterator[tuple[str, Any]]:
-    while True:
-        try:
-            kind, value = connection.recv()
-        except EOFError:
-            raise SessionError("a transport's process ended before it was done") from None
-        if kind == "done":
-            return
-        if kind == "input":
-            raise InputError(value)
-        if kind == "machine":
-            raise MachineError(value)
-        if kind == "error":
-            raise SessionError(value)
-        yield kind, value
-
-
-def _main(scenario: Scenario, transport: Transport, out: Path, again: int, messages: Connection) -> None:
-    """Run one transport's repetitions; ``again`` of them may be made a second time."""
+def _main(
+    scenario: Scenario,
+    transport: Transport,
+    out: Path,
+    numbers: Sequence[int],
+    again: int,
+    messages: Connection,
+) -> None:
+    """Make a transport's repetitions of these numbers; ``again`` of them may be made a second time."""
     logging.getLogger("finsy").setLevel(logging.ERROR)  # it warns of every switch that does not speak gNMI
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-    signal.signal(signal.SIGTERM, _leave)
-    # The parent decides what Ctrl-C ends: it ends this process by SIGTERM.
+    # The parent decides what Ctrl-C ends: it ends this process by SIGTERM, its death does so too.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        _run(scenario, transport, out, again, messages)
-    except InputError as error:
-        messages.send(("input", str(error)))
-    except MachineError as error:
-        messages.send(("machine", str(error)))
-    except Exception as error:
-        (out / "logs" / f"{transport.name}-error.log").write_text(traceback.format_exc(), encoding="utf-8")
-        messages.send(("error", f"{transport.name}: {type(error).__name__}: {error}"))
-    else:
-        messages.send(("done", None))
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    def send(kind: str, value: object) -> None:
+        with contextlib.suppress(BrokenPipeError):  # the parent is gone, and this process about to end
+            messages.send((kind, value))
+
+    with signals.as_exceptions():
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+        parent = multiprocessing.parent_process()
+        if parent is None or os.getppid() != parent.pid:
+            return  # the parent has died already
+        try:
+            _run(scenario, transport, out, numbers, again, send)
+        except InputError as error:
+            send("error", ("input", str(error)))
+        except MachineError as error:
+            send("error", ("machine", str(error)))
+        except signals.Ended as ended:
+            send("error", ("failed", f"{transport.name}: {reason(ended)}"))
+        except Exception as error:
+            with contextlib.suppress(OSError):
+                log = out / "logs" / f"{transport.name}-error.log"
+                log.write_text(traceback.format_exc(), encoding="utf-8")
+            send("error", ("failed", f"{transport.name}: {reason(error)}"))
+        else:
+            send("done", None)
 
 
-def _run(scenario: Scenario, transport: Transport, out: Path, again: int, messages: Connection) -> None:
+def _run(
+    scenario: Scenario,
+    transport: Transport,
+    out: Path,
+    numbers: Sequence[int],
+    again: int,
+    send: Callable[[str, object], None],
+) -> None:
     from experiments.measure.repetition import disturbed, in_place_of, measure
     from experiments.run.fabrics import bring_up
     from experiments.run.repetition import RepetitionRunner, drop_captures
@@ -148,10 +228,10 @@ def _run(scenario: Scenario, transport: Transport, out: Path, again: int, messag
         return found
 
     def say(text: str) -> None:
-        messages.send(("say", text))
+        send("say", text)
 
     def step() -> None:
-        messages.send(("step", None))
+        send("step", None)
 
     fabric = scenario.fabric()
     logs = out / "logs" / transport.name
@@ -159,14 +239,29 @@ def _run(scenario: Scenario, transport: Transport, out: Path, again: int, messag
     with bring_up(
         one_plane(fabric) if transport.one_plane else fabric, scenario.target, transport, logs
     ) as running:
-        messages.send(("target", running.target_name))
+        send("target", running.target_name)
         runner = RepetitionRunner(running, scenario, transport, out, say, step)
-        for number in range(scenario.repetitions):
-            repetition = measured(number)
-            # Trials are made again one by one, not whole repetitions.
-            if again and disturbed(repetition) and not scenario.sequences:
-                again -= 1
-                repetition = in_place_of(repetition, measured(number))
-            messages.send(("repetition", repetition))
-            if not scenario.sequences:
-                step()
+        try:
+            for number in numbers:
+                send("began", None)
+                repetition = measured(number)
+                # Trials are made again one by one, not whole repetitions.
+                if again and disturbed(repetition) and not scenario.sequences:
+                    again -= 1
+                    second = measured(number)
+                    if runner.interrupted is None:
+                        repetition = in_place_of(repetition, second)
+                save_repetition(repetition_directory(out, transport.name, number), repetition)
+                send("repetition", number)
+                if runner.interrupted is not None:
+                    raise runner.interrupted
+                if not scenario.sequences:
+                    step()
+        except signals.Ended:
+            if by := running.network.taken:
+                raise SessionError(f"the testbed was {by}") from None
+            raise
+        except Exception as error:
+            if why := running.ended():
+                raise SessionError(why) from error
+            raise

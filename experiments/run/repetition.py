@@ -39,6 +39,8 @@ from experiments.spec.random_faults import random_faults
 from experiments.spec.transports import Transport
 from experiments.spec.workloads import AGENT_KINDS
 from hosts.remote import RemoteAgent
+from linux.errors import SwitchError, reason
+from linux.life.signals import Ended
 from switches.capabilities import capabilities_of
 from testbed.running import RunningFabric, Say
 
@@ -80,14 +82,18 @@ class RepetitionRunner:
         self._out = out
         self._say = say
         self._step = step
+        self.interrupted: BaseException | None = None
+        """What ended the run in the middle of the last repetition; None: nothing did."""
         specs = scenario.faults
         self._specs = specs_in_one_plane(specs) if transport.one_plane else specs
 
     def run(self, number: int) -> Evidence:
         """Run a repetition and return what it left. Raises AgentError, CaptureError, SwitchError.
 
-        A directory that an earlier attempt left is removed.
+        What ends it once it is under way, a signal included, is in ``interrupted``: what was recorded until
+        then is returned. A directory that an earlier attempt left is removed.
         """
+        self.interrupted = None
         scenario, transport = self._scenario, self._transport
         seed = scenario.seed + number
         name = f"{transport.name}-{number}"
@@ -103,15 +109,38 @@ class RepetitionRunner:
             driver: Driver = DRIVERS.get(scenario.workload.kind, RankDriver)(setting)
             stack.enter_context(driver)
             stack.enter_context(self._lossy_links())
-            recorder = Recorder(directory, self._sources(setting), self._watched(driver))
+            stalls = {**driver.pids, **by_switch(self._running)}
+            recorder = Recorder(directory, self._sources(setting), self._watched(driver), stalls)
             with recorder, SwitchDeaths(self._running, recorder) as deaths:
                 with driver.priority():
                     parts, measure_ns, end_ns = self._carry_out(setting, driver, recorder, deaths)
-                driver.stop()
-                parts.faults.look_back()
-            collected = driver.collect()
+                with self._interruptible():
+                    driver.stop()
+                    parts.faults.look_back()
+            collected = self._collected(driver, directory)
         save_faults(directory / "faults.json", parts.injector.records())
         return self._evidence(setting, parts, collected, number, measure_ns, end_ns)
+
+    @contextlib.contextmanager
+    def _interruptible(self) -> Iterator[None]:
+        """Take what ends the ``with`` for the end of the run: what was recorded until then is kept."""
+        try:
+            yield
+        except (Exception, KeyboardInterrupt, Ended) as error:
+            # A switch that ended is the reason for whatever failed because of it.
+            why = self._running.ended()
+            found = SwitchError(why) if why and isinstance(error, Exception) else error
+            self.interrupted = self.interrupted or found
+
+    def _collected(self, driver: Driver, directory: Path) -> Collected:
+        """Return what the workload's processes left; of an interrupted repetition what can be had of it."""
+        if self.interrupted is None:
+            return driver.collect()
+        try:
+            return driver.collect()
+        except Exception as error:
+            logs = {path.stem: path for path in (directory / "events").glob("*.jsonl")}
+            return Collected(event_logs=logs, failures=(f"what the hosts counted is lost: {error}",))
 
     def _sources(self, setting: Setting) -> dict[str, CaptureSource]:
         """Return where to capture: at every host that takes part, if faults are measured or it is asked for.
@@ -183,12 +212,12 @@ class RepetitionRunner:
         parts = _Parts(driver, recorder, deaths, injector, reaction, faults, meter)
         if not self._only_sequences:
             recorder.mark()
-        try:
+        with self._interruptible():
             self._loop(parts, measure_ns, setting.placement.length_ns)
-        finally:
-            end_ns = time.monotonic_ns()
-            if not self._only_sequences:
-                recorder.mark()
+        end_ns = time.monotonic_ns()
+        if not self._only_sequences or self.interrupted is not None:
+            recorder.mark()
+        with self._interruptible():
             injector.undo_all()
             reaction.undo_all()
         return parts, measure_ns, end_ns
@@ -290,8 +319,10 @@ class RepetitionRunner:
         if self._only_sequences:
             wanted = sum(entry.trials for entry in scenario.sequences)
         for sequence in parts.faults.sequences:
-            if not sequence.over:
+            if not sequence.over and self.interrupted is None:
                 failures.append(f"the workload was over after {sequence.done} of {sequence.wanted} trials")
+        if self.interrupted is None and (why := self._running.ended()):
+            failures.append(f"{why} during the repetition")
         loads, note = self._loads(recorder.recording.loads, parts.driver.processes)
         flows = setting.placement.params.get("flows", ())
         return Evidence(
@@ -321,6 +352,7 @@ class RepetitionRunner:
             bytes_delivered=collected.bytes_delivered,
             problem=collected.problem,
             failure=collected.failure,
+            interrupted=None if self.interrupted is None else reason(self.interrupted),
             notes=(*notes, *note),
             failures=tuple(failures),
             data=setting.directory.name,

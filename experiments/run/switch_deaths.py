@@ -71,10 +71,11 @@ class SwitchDeaths:
     def words(self, death: Death) -> str:
         """Return what to say about a death. Raises SwitchError where the switch cannot be started again."""
         if self._lab is None or not self._lab.capabilities.process_per_switch:
-            raise SwitchError(f"the switches' process ended in the middle of the run ({death.name})")
+            why = self._lab.target.ended() if self._lab is not None else None
+            raise SwitchError(f"{why or death.name + ' ended'} in the middle of the run")
         switch = self.switch(death)
         last = self._lab.target.last_words(switch)
-        return f"switch failure: {switch} ended by itself ({last}) and was started again"
+        return f"switch failure: {switch} {last}, by no fault, and was started again"
 
     @property
     def reviving(self) -> bool:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from linux import namespaces
 from linux.children import Child, environment, first_to_end, inside, python, stop_all
-from linux.errors import BadInputError, SwitchError
+from linux.errors import BadInputError, MachineError, SwitchError
 from linux.process_deaths import wait_exiting
 from p4src.contract import PRIORITY_CONTROL
 from switches.bmv2 import BMV2_PROGRAM
@@ -58,6 +58,12 @@ def _require_interfaces(specs: Sequence[SwitchSpec], netns: str | None) -> None:
                 raise BadInputError(f"{spec.name}: no interface {interface} in this network namespace")
 
 
+def require_bmv2() -> None:
+    """Raise MachineError where BMv2 is not installed."""
+    if shutil.which(BMV2_PROGRAM) is None:
+        raise MachineError(f"{BMV2_PROGRAM} is not on PATH", "install BMv2, or use --target ebpf")
+
+
 def _pcap_directory(override: str) -> Path:
     """Return the directory of that name; create it if it is missing, for BMv2 terminates without it."""
     directory = Path(override).resolve()
@@ -76,6 +82,7 @@ class Bmv2Target:
 
     def __init__(self) -> None:
         self._processes: dict[str, Child] = {}
+        self._killed: set[str] = set()
         self._commands: dict[str, list[str]] = {}
         self._running: dict[str, RunningSwitch] = {}
         self._thrift_ports: dict[str, int] = {}
@@ -86,8 +93,10 @@ class Bmv2Target:
 
     def available(self) -> str | None:
         """Return why the target cannot run here; None if it can."""
-        if shutil.which(BMV2_PROGRAM) is None:
-            return f"{BMV2_PROGRAM} is not on PATH: install BMv2, or use --target ebpf"
+        try:
+            require_bmv2()
+        except MachineError as error:
+            return str(error)
         if os.geteuid() != 0:
             return "the bmv2 target needs root: start it with sudo"
         return None
@@ -98,6 +107,7 @@ class Bmv2Target:
         """Start the switches; see `SwitchTarget`."""
         if self._processes:
             raise BadInputError("this target has been started already")
+        require_bmv2()
         _require_interfaces(specs, netns)
         options = subprocess.run([BMV2_PROGRAM, "--help"], capture_output=True, text=True, check=False).stdout
         self._netns, self._log_dir = netns, log_dir
@@ -149,10 +159,10 @@ class Bmv2Target:
             for switch, process in zip(running, watched, strict=True):
                 if process.pid == ended:
                     process.exit_code(START_TIMEOUT_S)
-                    raise SwitchError(f"{switch.name}: {BMV2_PROGRAM} ended: {process.last_words()}")
+                    raise SwitchError(f"{switch.name}: {BMV2_PROGRAM} {process.why_ended()} while it started")
             _, said = probe.communicate(timeout=START_TIMEOUT_S)
             if probe.returncode:
-                raise SwitchError(said.strip().splitlines()[-1])
+                raise SwitchError((said.strip().splitlines() or ["the switches do not answer"])[-1])
         finally:
             if probe.poll() is None:
                 probe.kill()
@@ -179,11 +189,12 @@ class Bmv2Target:
                     set_queue_depth(connection, port, queue.depth_packets)
                     set_queue_rate(connection, port, queue.rate_pps)
         except (OSError, ThriftError) as error:
-            raise SwitchError(f"{name}: its queues cannot be set: {error}") from error
+            raise SwitchError(self.ended() or f"{name}: its queues cannot be set: {error}") from error
 
     def kill(self, *names: str) -> tuple[int, int]:
         """Kill switches; see `SwitchTarget`."""
         pids = {name: self._processes[name].pid for name in names}
+        self._killed.update(names)
         before = time.monotonic_ns()
         for pid in pids.values():
             with contextlib.suppress(ProcessLookupError):
@@ -198,6 +209,7 @@ class Bmv2Target:
         for name in names:
             self._processes[name].stop()
             self._spawn(name)
+            self._killed.discard(name)
         self._wait([self._running[name] for name in names])
         for name in names:
             if name in self._thrift_ports:
@@ -205,10 +217,7 @@ class Bmv2Target:
 
     def last_words(self, name: str) -> str:
         """Return how a switch that is ending ended, and the last line of its log."""
-        process = self._processes[name]
-        code = process.exit_code(DEATH_TIMEOUT_S)
-        how = f"signal {-code}" if code < 0 else f"exit code {code}"
-        return f"{how}; {process.last_words()}"
+        return self._processes[name].why_ended(DEATH_TIMEOUT_S)
 
     def processes(self) -> dict[str, int]:
         """Return the process ids by switch."""
@@ -217,6 +226,13 @@ class Bmv2Target:
     def alive(self) -> bool:
         """Return True if every process runs."""
         return bool(self._processes) and all(p.alive() for p in self._processes.values())
+
+    def ended(self) -> str | None:
+        """Return how the first of those that were to run has ended; None while they run."""
+        for name, process in self._processes.items():
+            if name not in self._killed and not process.alive():
+                return f"the switch {name} (process {process.pid}) {process.why_ended(DEATH_TIMEOUT_S)}"
+        return None
 
     def pids(self) -> list[int]:
         """Return the process ids."""

@@ -73,9 +73,11 @@ class EbpfTarget:
             raise
         if line is None or not line.startswith(READY):
             code, words = process.exit_code(START_TIMEOUT_S), process.last_words()
+            kind = {2: BadInputError, 3: MachineError}.get(code)
+            if kind is None:
+                words = f"the switch server {process.why_ended()} while it started"
             self.stop()
-            kind = {2: BadInputError, 3: MachineError}.get(code, SwitchError)
-            raise kind(words.removeprefix("simple_switch_ebpf: "))
+            raise (kind or SwitchError)(words.removeprefix("simple_switch_ebpf: "))
         self._address = line.split()[1]
         self._device_ids = {s.name: s.device_id for s in specs}
         return [RunningSwitch(s.name, s.device_id, self._address) for s in specs]
@@ -101,6 +103,12 @@ class EbpfTarget:
         """Return True if the process runs."""
         return self._process is not None and self._process.alive()
 
+    def ended(self) -> str | None:
+        """Return how the process ended; None while it runs."""
+        if self._process is None or self._process.alive():
+            return None
+        return f"the switch server (process {self._process.pid}) {self._process.why_ended()}"
+
     def pids(self) -> list[int]:
         """Return its process id."""
         return [] if self._process is None else [self._process.pid]
@@ -114,8 +122,8 @@ class EbpfTarget:
         return {f"server {pid}": pid for pid in self.pids()}
 
     def last_words(self, name: str) -> str:
-        """Return the last line of the process's log."""
-        return "" if self._process is None else self._process.last_words()
+        """Return how the process ended."""
+        return "" if self._process is None else self._process.why_ended()
 
     def stop(self) -> None:
         """End the process; it takes its programs off the interfaces."""

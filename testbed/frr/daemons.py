@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from linux.children import ending
 from linux.errors import MachineError, SwitchError
 from testbed.frr import DIRECTORY
 from testbed.frr.config import bfdd_conf, bgpd_conf, zebra_conf
@@ -143,7 +144,7 @@ class Daemons:
             for name, child in daemons.items():
                 if child.poll() is not None:
                     words = self._last_words(router, name)
-                    raise DaemonError(f"{name} of {router} ended ({child.returncode}): {words}")
+                    raise DaemonError(f"{name} of {router} {ending(child.returncode)} ({words})")
 
     def _last_words(self, router: str, name: str) -> str:
         for suffix in ("log", "out"):

@@ -16,10 +16,11 @@ from pyroute2.netlink.rtnl import RTMGRP_IPV6_ROUTE
 
 from linux import namespaces, rtnetlink
 from linux.errors import SwitchError
+from linux.life import signals
 from switches.capabilities import NO_TARGET, Capabilities
 from testbed import kernel_ip, state
 from testbed.faults.registry import Faults
-from testbed.frr.daemons import Daemons, find_daemons
+from testbed.frr.daemons import DaemonError, Daemons, find_daemons
 from testbed.frr.faults import RouterFaults
 from testbed.frr.plan import Router, Timers, expected_routes, plan
 from testbed.names import Names
@@ -79,6 +80,8 @@ class FrrFabric:
         started = time.monotonic()
         with ExitStack() as held:
             network = held.enter_context(FabricNetwork.up(fabric, names=names, target="frr", routers=True))
+            if network.found:
+                say(f"what a testbed had left: {network.found}")
             routers = plan(fabric)
             kernel_ip.address_hosts(fabric, network.places)
             for router in routers:
@@ -105,6 +108,14 @@ class FrrFabric:
         """What the kernel's routers do and can do."""
         return NO_TARGET
 
+    def ended(self) -> str | None:
+        """Return how a daemon has ended that no fault ended, in a line; None while all of them run."""
+        try:
+            self._daemons.check()
+        except DaemonError as error:
+            return str(error)
+        return None
+
     def __enter__(self) -> FrrFabric:
         return self
 
@@ -114,8 +125,9 @@ class FrrFabric:
         self.down()
 
     def down(self) -> None:
-        """Take everything down. A second call does nothing."""
-        self._held.close()
+        """Take everything down. A second call does nothing. Signals wait until that is done."""
+        with signals.deferred():
+            self._held.close()
 
     def converged(self, timeout_s: float = CONVERGENCE_S) -> None:
         """Wait until every T0 has every way to every host of other racks, and BFD watches them.

@@ -15,8 +15,12 @@ import pytest
 from experiments.measure.pcap import read_pcap
 from experiments.report.result import result_schema
 from experiments.spec.scenario import load_scenario
+from linux import namespaces
+from testbed import state
+from testbed.clean import testbed_processes
 from testbed.names import Names
 from tests.support.command import Mrclab, Up, snapshot
+from tests.support.leftovers import kill_with_watchdog, left_in_the_end
 from topologies import load_fabric
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
@@ -121,11 +125,19 @@ def select_nothing(timeout_s: float) -> None:
 
 def test_clean_removes_all_that_a_killed_runner_leaves(mrclab: Mrclab, tmp_path: Path, machine: None) -> None:
     process = start(mrclab, tmp_path / "out")
+    found = state.read(mrclab.names)
+    assert found is not None
+    assert found.owner is not None
+    kill_with_watchdog(mrclab.names, found.owner.pid)
     process.kill()
     process.wait()
-    left = subprocess.run(["ip", "netns"], capture_output=True, text=True, check=True).stdout
-    assert mrclab.names.fabric in left
-    assert "removed" in mrclab.ok("clean")
+    refused = mrclab("status")
+    assert refused.returncode == 2
+    assert "'mrclab clean' lists and removes what is left" in refused.stderr
+    said = mrclab.ok("clean")
+    assert "removed" in said
+    assert f"network namespace {mrclab.names.fabric}\n" in said
+    assert "switches.ebpf.main" in said
     assert "nothing to clean" in mrclab.ok("clean")
 
 
@@ -135,8 +147,55 @@ def test_a_signal_ends_an_experiment_tidily(
 ) -> None:
     process = start(mrclab, tmp_path / "out")
     process.send_signal(number)
+    process.send_signal(number)  # impatient users are many
     assert process.wait(PATIENCE_S) == 128 + number
     assert "nothing to clean" in mrclab.ok("clean")
+    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    assert result["unfinished"]
+    assert not result["valid"]
+    assert "Traceback" not in (tmp_path / "said").read_text()
+
+
+def test_a_killed_runner_leaves_nothing_but_its_result(mrclab: Mrclab, tmp_path: Path, machine: None) -> None:
+    process = start(mrclab, tmp_path / "out")
+    process.kill()
+    process.wait()
+    assert left_in_the_end(mrclab.names) == []
+    assert "nothing to clean" in mrclab.ok("clean")
+    mrclab.ok("report", str(tmp_path / "out"))
+    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    assert "0 of 1 repetitions" in result["validity"]["reasons"][0]
+    assert result["trials"]
+
+
+def test_an_experiment_says_by_whom_its_testbed_was_taken(
+    mrclab: Mrclab, tmp_path: Path, machine: None
+) -> None:
+    process = start(mrclab, tmp_path / "out")
+    refused = mrclab("down")
+    assert refused.returncode == 2
+    assert "run link-kill" in refused.stderr
+    assert "--force" in refused.stderr
+    assert process.poll() is None
+    mrclab.ok("down", "--force")
+    assert process.wait(PATIENCE_S) == 1
+    said = (tmp_path / "said").read_text()
+    assert "the testbed was taken down by 'mrclab down --force' of" in " ".join(said.split())
+
+
+def test_a_switch_server_that_is_killed_ends_a_run_with_its_reason(
+    mrclab: Mrclab, tmp_path: Path, machine: None
+) -> None:
+    process = start(mrclab, tmp_path / "out")
+    found = state.read(mrclab.names)
+    assert found is not None
+    (server,) = (p.pid for p in found.processes)
+    os.kill(server, signal.SIGKILL)
+    assert process.wait(PATIENCE_S) == 1
+    last = (tmp_path / "said").read_text().splitlines()[-1]
+    why = f"the switch server (process {server}) was ended by SIGKILL in the middle of the run"
+    assert last == f"mrclab: mrc: {why}"
+    assert json.loads((tmp_path / "out" / "result.json").read_text())["unfinished"]
 
 
 def test_the_next_up_clears_away_what_a_killed_runner_left(
@@ -221,3 +280,23 @@ def test_perf_over_a_dead_network_ends_with_one_line(tiny: Up) -> None:
             assert done.stderr.count("\n") == 1
     finally:
         tiny.mrclab.ok("restore", "--all")
+
+
+def test_a_stopped_agent_spoils_its_trial_and_is_named(mrclab: Mrclab, tmp_path: Path, machine: None) -> None:
+    """Stopped and continued by a signal: no other counter of the machine shows it."""
+    process = start(mrclab, tmp_path / "out")
+    space = namespaces.identity(mrclab.names.host("h2"))
+    (receiver,) = (
+        process
+        for process in testbed_processes(mrclab.names, ())
+        if "hosts.agent" in process.what and os.stat(f"/proc/{process.pid}/ns/net").st_ino == space.inode
+    )
+    os.kill(receiver.pid, signal.SIGSTOP)
+    select_nothing(0.3)
+    os.kill(receiver.pid, signal.SIGCONT)
+    select_nothing(3.0)  # in which the trial ends
+    process.send_signal(signal.SIGTERM)
+    process.wait(PATIENCE_S)
+    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    said = [*result["validity"]["reasons"], *result["validity"]["notes"]]
+    assert any("receiver stood still for" in line for line in said), said

@@ -7,7 +7,7 @@ import pytest
 
 from hosts.worker import serve
 from linux.errors import BadInputError, InputError, MachineError
-from linux.requests import TooLongError, accepted, carry_out, encode, read_line, receive_line
+from linux.requests import TooLongError, accepted, carry_out, encode, read_line
 
 
 def fails(error):
@@ -48,22 +48,6 @@ def test_a_line_beyond_the_limit_is_not_read():
     assert read_line(io.BytesIO(b"1234\n"), 5) == b"1234\n"
     with pytest.raises(TooLongError):
         read_line(io.BytesIO(b"12345\n"), 5)
-
-
-def test_a_request_is_received_whole_or_not_at_all():
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        theirs.sendall(b"12")
-        theirs.sendall(b"34\n")
-        assert receive_line(ours, 5, 10.0) == b"1234\n"
-        theirs.sendall(b"12")
-        with pytest.raises(TimeoutError):
-            receive_line(ours, 5, 0.0)
-        theirs.sendall(b"3456")
-        with pytest.raises(TooLongError):
-            receive_line(ours, 5, 10.0)
-        theirs.close()
-        assert receive_line(ours, 5, 10.0) == b""
 
 
 class Idle:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
+import time
+from pathlib import Path
 
 from linux import namespaces
 from testbed.clean import testbed_processes
@@ -19,4 +22,32 @@ def leftovers(names: Names) -> list[str]:
     running = [f"process {p.pid} {p.what}" for p in testbed_processes(names, own)]
     files = [str(path) for path in names.state_dir.glob("**/*")] if names.state_dir.exists() else []
     links = [name for name in os.listdir("/sys/class/net") if name.startswith(("h0-", "p0-"))]
-    return [*spaces, *running, *files, *links]
+    watchdogs = [f"watchdog {pid}" for pid in watchdogs_of(names)]
+    return [*spaces, *running, *watchdogs, *files, *links]
+
+
+def watchdogs_of(names: Names) -> list[int]:
+    """The processes that wait for the death of a testbed's owner, or clean up after it."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if b"testbed.after_owner" in words and names.prefix.encode() in words:
+            found.append(int(path.parent.name))
+    return found
+
+
+def kill_with_watchdog(names: Names, owner: int) -> None:
+    """Kill a testbed's owner so that nothing cleans up after it."""
+    for pid in (*watchdogs_of(names), owner):
+        os.kill(pid, signal.SIGKILL)
+
+
+def left_in_the_end(names: Names, within_s: float = 60.0) -> list[str]:
+    """What is left once a watchdog has had its time."""
+    deadline = time.monotonic() + within_s
+    while (left := leftovers(names)) and time.monotonic() < deadline:
+        signal.sigtimedwait([], 0.05)
+    return left

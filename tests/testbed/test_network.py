@@ -21,7 +21,7 @@ from testbed import state
 from testbed.clean import Removed, clean
 from testbed.names import Names
 from testbed.network import FabricNetwork, attach
-from tests.support.leftovers import leftovers
+from tests.support.leftovers import kill_with_watchdog, left_in_the_end, leftovers, watchdogs_of
 from tests.support.paths import ROOT
 from topologies import Fabric, load_fabric
 
@@ -118,9 +118,25 @@ def test_a_signal_takes_it_down(names: Names, number: signal.Signals) -> None:
     assert leftovers(names) == []
 
 
+def test_a_watchdog_removes_what_a_killed_runner_left(names: Names) -> None:
+    with _runner(names) as runner:
+        assert len(watchdogs_of(names)) == 1
+        runner.kill()
+    assert left_in_the_end(names) == []
+
+
+def test_a_watchdog_that_is_killed_changes_nothing(names: Names) -> None:
+    with _runner(names) as runner:
+        for pid in watchdogs_of(names):
+            os.kill(pid, signal.SIGKILL)
+        runner.send_signal(signal.SIGTERM)
+        assert runner.wait(10) == 128 + signal.SIGTERM
+    assert leftovers(names) == []
+
+
 def test_clean_removes_what_a_killed_runner_left(tiny: Fabric, names: Names) -> None:
     with _runner(names) as runner:
-        runner.kill()
+        kill_with_watchdog(names, runner.pid)
     assert len(leftovers(names)) > 5
     removed = clean(names)
     assert len(removed.processes) == 3
@@ -132,10 +148,11 @@ def test_clean_removes_what_a_killed_runner_left(tiny: Fabric, names: Names) -> 
 
 def test_up_cleans_what_a_killed_runner_left(tiny: Fabric, names: Names) -> None:
     with _runner(names) as runner:
-        runner.kill()
+        kill_with_watchdog(names, runner.pid)
     dead = state.read(names)
     with FabricNetwork.up(tiny, names=names) as network:
         assert dead is not None
+        assert len(network.found.processes) == 3
         assert network.run_id != dead.run_id
         assert list(namespaces.Markers(state.markers_dir(names)).names()) == sorted(names.of(tiny))
 
@@ -307,4 +324,4 @@ def test_clean_mends_a_kill_at_any_moment(tmp_path: Path, delay_ms: int) -> None
         time.sleep(delay_ms / 1000)  # to choose the moment, not to wait for anything
         runner.kill()
     clean(names)
-    assert leftovers(names) == []
+    assert left_in_the_end(names) == []

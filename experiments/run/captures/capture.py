@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from experiments.measure.recording import CaptureCounts
+from linux.errors import MrclabError
 
 SNAPLEN = 192  # SLL2 20, outer and inner IPv6 80, UDP 8, BTH to RETH 36, and room for an SRH
 BUFFER_KIB = 32 * 1024  # of the ring shared with the kernel: a second of 150k packets/s
@@ -28,7 +29,7 @@ _COUNTS_NOW = re.compile(
 Spawn = Callable[[Sequence[str]], "subprocess.Popen[bytes]"]
 
 
-class CaptureError(RuntimeError):
+class CaptureError(MrclabError, RuntimeError):
     """tcpdump could not be started or did not end as it should; the message carries its own words."""
 
 

@@ -16,6 +16,7 @@ from experiments.measure.clock import OffsetSample, measure_offset
 from experiments.measure.recording import CaptureCounts, Recording
 from experiments.measure.validity import Load, Snapshot, load_between, take_snapshot
 from experiments.run.captures.capture import Capture, Spawn
+from linux.life.stalls import StallWatch
 from testbed.network import FabricNetwork
 
 OFFSET_READS = 2000
@@ -71,17 +72,23 @@ def tcpdump_at(network: FabricNetwork, host: str) -> TcpdumpSource:
 class Recorder:
     """Records a repetition. A context manager: inside it everything is being captured.
 
-    ``pids`` names the processes whose waiting for a CPU is watched. Call ``mark`` before each trial and
-    once after the last; the load of trial i is from mark i to mark i + 1. Leaving by an exception ends the
-    captures at once. Packets go to ``captures/<host>.pcap`` of the directory, the rest to ``recording.json``.
+    ``pids`` names the processes whose waiting for a CPU is watched, ``stalls`` those that must not stand
+    still (by default the same). Call ``mark`` before each trial and once after the last; the load of trial i
+    is from mark i to mark i + 1. Leaving by an exception ends the captures at once. Packets go to
+    ``captures/<host>.pcap`` of the directory, the rest to ``recording.json``.
 
     Raises CaptureError where a capture cannot be started or did not end in order.
     """
 
     def __init__(
-        self, directory: Path, sources: Mapping[str, CaptureSource], pids: Mapping[str, int] | None = None
+        self,
+        directory: Path,
+        sources: Mapping[str, CaptureSource],
+        pids: Mapping[str, int] | None = None,
+        stalls: Mapping[str, int] | None = None,
     ) -> None:
         self._directory = directory
+        self._stalls = StallWatch(pids or {} if stalls is None else stalls)
         self._sources = dict(sources)
         self._pids = dict(pids or {})
         self._captures: dict[str, RunningCapture] = {}
@@ -98,6 +105,7 @@ class Recorder:
             self._kill()
             raise
         self._note_offset()
+        self._stalls.__enter__()
         return self
 
     @property
@@ -122,11 +130,12 @@ class Recorder:
     def watch(self, pids: Mapping[str, int]) -> None:
         """Watch these processes as well, from the next mark on."""
         self._pids |= pids
+        self._stalls.add(pids)
 
     def mark(self) -> None:
         """Mark a boundary between trials: read the machine's counters and a clock offset (some 0.2 ms)."""
         self._note_offset(reads=200)
-        self._snapshots.append(take_snapshot(self._pids))
+        self._snapshots.append(take_snapshot(self._pids, stopped_ns=self._stalls.stopped_ns()))
 
     def last_load(self) -> Load:
         """Return the load between the last two marks. Raises IndexError before the second."""
@@ -135,6 +144,7 @@ class Recorder:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._stalls.__exit__(kind, error, trace)
         if kind is not None:
             self._kill()
             return

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from experiments.measure.validity import (
     Snapshot,
     ThreadTimes,
     judge,
+    kept_up,
     load_between,
     take_snapshot,
 )
@@ -117,3 +119,14 @@ def test_a_quiet_run_is_valid_and_the_recorder_s_troubles_are_not() -> None:
     assert "the clock was set" in judge([], clock_change_ns=30_000).reasons[0]
     assert judge([], also=["x"]).reasons == ("x",)
     assert judge([], notes=["n"]).valid
+
+
+def test_a_process_that_stood_still_spoils_the_trial_and_is_named() -> None:
+    a = Snapshot(0, 100, 10, 1000, stopped_ns={"receiver": 5})
+    b = Snapshot(10**9, 500, 10, 2000, stopped_ns={"receiver": 5 + 300_000_000, "sender": 20_000_000})
+    stopped, quiet = load_between(a, b), load_between(a, replace(b, stopped_ns=a.stopped_ns))
+    assert (stopped.stopped, stopped.stopped_ns) == ("receiver", 300_000_000)
+    assert not kept_up(stopped)
+    assert kept_up(quiet)
+    (reason,) = judge([quiet, stopped]).reasons
+    assert reason == "in 1 of 2 trials receiver stood still for 300 ms, as if stopped by a signal"

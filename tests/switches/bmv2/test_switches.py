@@ -85,7 +85,7 @@ def test_a_killed_switch_is_noticed_started_and_programmed_again(tmp_path: Path)
                 death = watch.wait(5)
             assert death is not None
             assert death.name == "p0-t1-0"
-            assert lab.target.last_words("p0-t1-0").startswith("signal 9")
+            assert lab.target.last_words("p0-t1-0") == "was ended by SIGKILL"
             assert not lab.target.alive()
             lab.revive("p0-t1-0")
             assert lab.target.processes()["p0-t1-0"] != pids["p0-t1-0"]

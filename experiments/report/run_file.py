@@ -1,0 +1,80 @@
+"""run.json: what a run was asked for, from its start on. With its repetitions it makes a result any time."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from experiments.measure.repetition import REPETITION_FILE, Repetition, load_repetition
+from experiments.report.build import Run, build
+from experiments.report.result import NAME as RESULT
+from experiments.report.result import save_result
+from linux.errors import InputError
+
+NAME = "run.json"
+KILLED = "it ended without a word"
+_FORM = TypeAdapter(Run)
+
+
+def save_run(directory: Path, run: Run) -> Path:
+    """Write DIR/run.json, whole or not at all, and return its path."""
+    path = directory / NAME
+    draft = path.with_name(f"{NAME}.part")
+    draft.write_text(json.dumps(asdict(run), indent=1) + "\n", encoding="utf-8")
+    os.replace(draft, path)
+    return path
+
+
+def load_run(directory: Path) -> Run:
+    """Read DIR/run.json. Raises InputError where there is none, or it is something else."""
+    path = directory / NAME
+    try:
+        return _FORM.validate_json(path.read_bytes())
+    except FileNotFoundError:
+        raise InputError(f"no run in '{directory}': give the directory of a run") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise InputError(f"not a run: {where}: {first['msg']}", where=str(path)) from None
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", where=str(path)) from None
+
+
+def load_repetitions(directory: Path, run: Run) -> dict[str, list[Repetition]]:
+    """Return what a run's repetitions found, as far as they got, by transport. Raises InputError."""
+    found: dict[str, list[Repetition]] = {}
+    for transport in run.transports:
+        for number in range(int(run.parameters["repetitions"])):
+            place = directory / f"{transport.name}-{number}"
+            if (place / REPETITION_FILE).exists():
+                found.setdefault(transport.name, []).append(load_repetition(place))
+    return found
+
+
+def save_unfinished(
+    directory: Path, run: Run, repetitions: Mapping[str, Sequence[Repetition]], why: str
+) -> dict[str, Any] | None:
+    """Write the result of a run that was ended, and return it; None where nothing was measured."""
+    if not any(repetitions.values()):
+        return None
+    result = build(run, repetitions, unfinished=why)
+    save_result(directory, result)
+    return result
+
+
+def rebuild(directory: Path) -> None:
+    """Write the result of a run that was killed before it could; do nothing where there is one.
+
+    Raises InputError where it measured nothing.
+    """
+    if (directory / RESULT).exists() or not (directory / NAME).exists():
+        return
+    run = load_run(directory)
+    if save_unfinished(directory, run, load_repetitions(directory, run), KILLED) is None:
+        raise InputError(f"no result in '{directory}': the run ended before anything was measured")

@@ -1,0 +1,93 @@
+"""The signals that end a program (SIGINT, SIGTERM, SIGHUP): as exceptions, deferred, or passed on.
+
+SIGINT is Python's KeyboardInterrupt. The others become ``Ended``, so that every ``with`` is left in order.
+Only the main thread receives signals: elsewhere nothing here has an effect.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Ended(SystemExit):
+    """A signal ended the program; the exit code is a shell's, 128 plus the signal's number."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        super().__init__(128 + number)
+
+    def __str__(self) -> str:
+        return f"ended by {signal.Signals(self.number).name}"
+
+
+def _raise(number: int, frame: FrameType | None) -> None:
+    raise Ended(number)
+
+
+def _in_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
+
+
+@contextmanager
+def as_exceptions() -> Iterator[None]:
+    """Make SIGTERM and SIGHUP raise Ended within the ``with``, where they have no handler of their own.
+
+    A signal that is ignored stays ignored (``nohup``).
+    """
+    set_here = []
+    if _in_main_thread():
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is signal.SIG_DFL:
+                signal.signal(number, _raise)
+                set_here.append(number)
+    try:
+        yield
+    finally:
+        for number in set_here:
+            signal.signal(number, signal.SIG_DFL)
+
+
+@contextmanager
+def _handled(handler: Callable[[int], None]) -> Iterator[None]:
+    """Call ``handler`` for each signal within the ``with``, in place of what it would do."""
+    before: dict[signal.Signals, Any] = {}
+    try:
+        for number in SIGNALS if _in_main_thread() else ():
+            known = signal.getsignal(number)
+            if known not in (None, signal.SIG_IGN):  # None: not set from Python, so not ours to put back
+                before[number] = signal.signal(number, lambda number, _frame: handler(number))
+        yield
+    finally:
+        for number, known in before.items():
+            signal.signal(number, known)
+
+
+@contextmanager
+def deferred() -> Iterator[None]:
+    """Defer the signals to the end of the ``with``, so that nothing is left half made or half removed.
+
+    Where the program is ending because of a signal already, later ones are dropped.
+    """
+    came: list[int] = []
+    try:
+        with _handled(came.append):
+            yield
+    finally:
+        if not isinstance(sys.exc_info()[1], KeyboardInterrupt | Ended):
+            for number in dict.fromkeys(came):
+                signal.raise_signal(number)
+
+
+@contextmanager
+def passed_on(action: Callable[[], None]) -> Iterator[None]:
+    """Call ``action`` for each signal within the ``with``: others end first, this program after them."""
+    with _handled(lambda _number: action()):
+        yield

@@ -1,0 +1,84 @@
+"""Noticing processes that stand still without waiting for anything: SIGSTOP, a debugger, a frozen machine.
+
+The scheduler's statistics count only who runs or waits for a CPU. A stopped process does neither.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+LOOK_MS = 10
+"""How often each process is looked at. A stop that is shorter may be missed."""
+GAP_NS = 500_000_000
+"""A longer pause between two looks is a stall of the watching process itself, or of the machine."""
+OWN = "the experiment's own process"
+STOPPED = ("T", "t")
+
+
+class StallWatch:
+    """Adds up how long each process was stopped. A context manager: inside it a thread looks."""
+
+    def __init__(
+        self,
+        pids: Mapping[str, int],
+        clock: Callable[[], int] = time.monotonic_ns,
+        state: Callable[[int], str] | None = None,
+    ) -> None:
+        self._pids = dict(pids)
+        self._clock = clock
+        self._state = state or state_of
+        self._stopped_ns: dict[str, int] = {}
+        self._last_ns = clock()
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="stall-watch", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._last_ns = self._clock()
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def add(self, pids: Mapping[str, int]) -> None:
+        """Watch these processes as well."""
+        with self._lock:
+            self._pids |= pids
+
+    def stopped_ns(self) -> dict[str, int]:
+        """Return how long each process was seen stopped since the beginning, until now."""
+        with self._lock:
+            self.look()
+            return dict(self._stopped_ns)
+
+    def look(self) -> None:
+        """Look at each process once. The time since the last look counts for each that stands still now."""
+        now = self._clock()
+        passed, self._last_ns = now - self._last_ns, now
+        if passed > GAP_NS:
+            self._stopped_ns[OWN] = self._stopped_ns.get(OWN, 0) + passed
+        for name, pid in self._pids.items():
+            if self._state(pid) in STOPPED:
+                self._stopped_ns[name] = self._stopped_ns.get(name, 0) + passed
+
+    def _watch(self) -> None:
+        while not self._ended.wait(LOOK_MS / 1000):
+            with self._lock:
+                self.look()
+
+
+def state_of(pid: int) -> str:
+    """Return the state letter of a process, empty where it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2][:1].decode()
+    except OSError:
+        return ""

@@ -1,0 +1,29 @@
+"""Remove what a testbed's owner left when it was killed.
+
+``python -m testbed.after_owner PREFIX STATE_DIR RUN_ID``: the watchdog of a testbed becomes this. It leaves
+alone a testbed that has come up since.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from testbed import state
+from testbed.clean import Removed, remove
+from testbed.names import Names
+
+
+def remove_dead(names: Names, run_id: str) -> Removed:
+    """Remove a testbed if it is still that of a run, and its owner is gone."""
+    if not names.state_dir.exists():
+        return Removed()
+    with state.locked(names):
+        found = state.read(names)
+        if found is None or found.run_id != run_id or found.owner is None or found.owner.alive:
+            return Removed()
+        return remove(names)
+
+
+if __name__ == "__main__":
+    remove_dead(Names(sys.argv[1], Path(sys.argv[2])), sys.argv[3])
