@@ -1,0 +1,185 @@
+"""A fabric of any size as numbers: switches, links, modules, paths, hops, power and cost.
+
+A plane is a folded Clos of L tiers of switches with k ports each, non-blocking: half of a switch's ports lead
+down, and half up, but in the top tier all lead down. It has room for 2 (k/2)^L NIC ports and (2L - 1) N / k
+switches (paper, section 2, figure 1, for L = 2 and 3; the rest by the same arithmetic). A chip of capacity C
+has k = C P / R ports for NICs of rate R on P planes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from linux.errors import InputError
+from scale.parts import Parts
+
+MAX_TIERS = 4
+MAX_PLANES = 16
+
+
+@dataclass(frozen=True)
+class Design:
+    """What is chosen: tiers of switches, planes, and the parts."""
+
+    tiers: int
+    planes: int
+    parts: Parts
+
+    @property
+    def name(self) -> str:
+        """Such as ``2 tiers, 8 planes``."""
+        plural = "s" if self.planes > 1 else ""
+        return f"{self.tiers} tier{'s' if self.tiers > 1 else ''}, {self.planes} plane{plural}"
+
+    @property
+    def port_bps(self) -> float:
+        """The rate of a port."""
+        return self.parts.nic.rate_bps / self.planes
+
+    @property
+    def radix(self) -> int:
+        """Ports of a switch (k)."""
+        return round(self.parts.switch.capacity_bps / self.port_bps)
+
+    @property
+    def most_nics(self) -> int:
+        """How many NICs the design has room for: 2 (k/2)^L."""
+        return int(2 * (self.radix // 2) ** self.tiers)
+
+    def check(self) -> None:
+        """Raise InputError where the parts do not fit each other."""
+        if not 1 <= self.tiers <= MAX_TIERS:
+            raise InputError(f"tiers must be from 1 to {MAX_TIERS}, not {self.tiers}")
+        if not 1 <= self.planes <= MAX_PLANES:
+            raise InputError(f"planes must be from 1 to {MAX_PLANES}, not {self.planes}")
+        exact = self.parts.switch.capacity_bps * self.planes
+        if exact % self.parts.nic.rate_bps or self.radix % 2 or self.radix < 4:
+            raise InputError(
+                f"a switch of {self.parts.switch.capacity_bps / 1e9:g} Gbit/s has no even number of ports of "
+                f"{self.port_bps / 1e9:g} Gbit/s, at least 4: change switch.capacity, nic.rate or the planes"
+            )
+
+    def built(self, nics: int | None = None) -> Built:
+        """Return the fabric for that many NICs (default: all that there is room for). Raise InputError."""
+        self.check()
+        wanted = self.most_nics if nics is None else nics
+        if wanted < 1:
+            raise InputError(f"a fabric needs at least one NIC, not {wanted}")
+        if wanted > self.most_nics:
+            raise InputError(
+                f"{self.name}: room for {self.most_nics:,} NICs, not {wanted:,}: take more planes or tiers"
+            )
+        return Built(self, wanted)
+
+
+@dataclass(frozen=True)
+class Built:
+    """A design for a number of NICs. Switches are counted in whole, and T0s have all their uplinks."""
+
+    design: Design
+    nics: int
+
+    @property
+    def nics_per_t0(self) -> int:
+        """NICs that share a T0; also its uplinks."""
+        return self.design.radix // 2
+
+    @cached_property
+    def tier_sizes(self) -> tuple[int, ...]:
+        """Switches of each tier of one plane, T0 first."""
+        half, tiers = self.nics_per_t0, self.design.tiers
+        if tiers == 1:
+            return (1,)
+        t0s = -(-self.nics // half)
+        return (t0s,) * (tiers - 1) + (-(-t0s // 2),)
+
+    @property
+    def switches(self) -> int:
+        """Switches of all planes."""
+        return sum(self.tier_sizes) * self.design.planes
+
+    @property
+    def host_links(self) -> int:
+        """Links between NICs and T0s."""
+        return self.nics * self.design.planes
+
+    @property
+    def links_per_tier(self) -> int:
+        """Links between one tier and the next, in all planes."""
+        return 0 if self.design.tiers == 1 else self.tier_sizes[0] * self.nics_per_t0 * self.design.planes
+
+    @property
+    def fabric_links(self) -> int:
+        """Links between switches."""
+        return self.links_per_tier * (self.design.tiers - 1)
+
+    @property
+    def full_rate_hops(self) -> float:
+        """Links per NIC, each counted as the share of the NIC's rate that it carries: L when it is full."""
+        return (self.host_links + self.fabric_links) / self.design.planes / self.nics
+
+    @property
+    def modules(self) -> int:
+        """Optical modules: one at each end of every fibre, split over as many ports as their rate allows."""
+        ports = 2 * (self.fabric_links + (self.host_links if self._optical_hosts else 0))
+        return -(-ports // self.ports_per_module)
+
+    @property
+    def copper_cables(self) -> int:
+        """Copper cables, each of the module's rate, split likewise."""
+        return 0 if self._optical_hosts else -(-self.host_links // self.ports_per_module)
+
+    @property
+    def _optical_hosts(self) -> bool:
+        return self.design.parts.host_links == "optical"
+
+    @property
+    def ports_per_module(self) -> int:
+        """Ports that one module carries."""
+        return max(1, int(self.design.parts.module.rate_bps // self.design.port_bps))
+
+    @property
+    def longest_path(self) -> int:
+        """Switches on the longest path: 2L - 1."""
+        return 2 * self.design.tiers - 1
+
+    @property
+    def paths_per_plane(self) -> int:
+        """Paths in a plane between the NICs that are farthest apart: one over each top switch."""
+        return self.tier_sizes[-1] if self.design.tiers > 1 else 1
+
+    @property
+    def paths(self) -> int:
+        """The same over all planes."""
+        return self.paths_per_plane * self.design.planes
+
+    @property
+    def power_w(self) -> float:
+        """Power of switches, modules and cables."""
+        parts = self.design.parts
+        return (
+            self.switches * parts.switch.power_w
+            + self.modules * parts.module.power_w
+            + self.copper_cables * parts.copper.power_w
+        )
+
+    @property
+    def cost(self) -> float:
+        """Cost of switches, modules and cables, in the currency of the table of parts."""
+        parts = self.design.parts
+        return (
+            self.switches * parts.switch.cost
+            + self.modules * parts.module.cost
+            + self.copper_cables * parts.copper.cost
+        )
+
+
+def smallest_design(nics: int, planes: int, parts: Parts) -> Design:
+    """Return the design with the fewest tiers that has room for the NICs. Raise InputError where none has."""
+    for tiers in range(1, MAX_TIERS + 1):
+        design = Design(tiers, planes, parts)
+        design.check()
+        if design.most_nics >= nics:
+            return design
+    raise InputError(f"{nics:,} NICs need more than {MAX_TIERS} tiers at {planes} planes: take more planes")

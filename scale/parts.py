@@ -1,0 +1,121 @@
+"""The parts of a fabric and what is assumed of them: rates, power, cost, failures, and the job that runs.
+
+A user changes them in a YAML file, which needs only the keys that differ. ``scale/parts/typical.yaml`` has
+all keys with the source of each value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from topologies.shipped import Shipped
+from topologies.yaml_lines import read_yaml
+from topologies.yaml_model import Number, Rate, Time, YamlModel, validated
+
+PARTS = Shipped("table of parts", "scale", "parts")
+TYPICAL = "typical"
+
+_YEAR_NS = 365 * 24 * 3600 * 10**9
+_Hours = Annotated[float, Number(1e-6, 1e12)]
+_Positive = Annotated[float, Number(0, 1e9)]
+_Rate = Annotated[int, Rate(10**9, 10**18)]
+_Span = Annotated[int, Time(0, _YEAR_NS)]
+
+
+class SwitchPart(YamlModel):
+    """A switch with one chip."""
+
+    capacity_bps: _Rate = Field(default=51_200 * 10**9, alias="capacity")
+    power_w: _Positive = 913.0
+    cost: _Positive = 30_000.0
+
+
+class ModulePart(YamlModel):
+    """A pluggable optical module, one at each end of a fibre; its ports may be split."""
+
+    rate_bps: _Rate = Field(default=800 * 10**9, alias="rate")
+    power_w: _Positive = 16.0
+    cost: _Positive = 1_000.0
+
+
+class CopperPart(YamlModel):
+    """A copper cable with both its ends, of the module's rate."""
+
+    power_w: _Positive = 0.2
+    cost: _Positive = 300.0
+
+
+class NicPart(YamlModel):
+    """A NIC. Its rate counts; power and cost are the same in every design and are left out."""
+
+    rate_bps: _Rate = Field(default=800 * 10**9, alias="rate")
+
+
+class FailurePart(YamlModel):
+    """How often one part of a kind fails, and for how long it is out, on average (hours)."""
+
+    mtbf_hours: _Hours
+    repair_hours: _Hours
+
+
+class Failures(YamlModel):
+    """Failures of each kind of part, per single link or switch."""
+
+    fabric_link_flap: FailurePart = FailurePart(mtbf_hours=2_381.0, repair_hours=0.0167)
+    fabric_link: FailurePart = FailurePart(mtbf_hours=1_000_000.0, repair_hours=12.0)
+    host_link_flap: FailurePart = FailurePart(mtbf_hours=674_000.0, repair_hours=0.0167)
+    host_link: FailurePart = FailurePart(mtbf_hours=6_067_000.0, repair_hours=12.0)
+    nic: FailurePart = FailurePart(mtbf_hours=5_000_000.0, repair_hours=12.0)
+    switch_reboot: FailurePart = FailurePart(mtbf_hours=50_000.0, repair_hours=0.0333)
+    switch: FailurePart = FailurePart(mtbf_hours=400_000.0, repair_hours=12.0)
+
+    def by_kind(self) -> Mapping[str, FailurePart]:
+        """Return the kinds by name."""
+        return {name: getattr(self, name) for name in type(self).model_fields}
+
+
+class Job(YamlModel):
+    """A synchronous job, and how each transport answers failures. All of these are inputs, not results."""
+
+    communication: Annotated[float, Number(0, 1)] = 0.2
+    """Share of a step in which the job waits for the network, while nothing is broken."""
+    checkpoint_ns: _Span = Field(default=1_800 * 10**9, alias="checkpoint_every")
+    restart_ns: _Span = Field(default=600 * 10**9, alias="restart")
+    mrc_stall_ns: _Span = Field(default=100_000, alias="mrc_stall")
+    """Stall of a job on MRC when links or switches between T0s fail."""
+    mrc_port_stall_ns: _Span = Field(default=3 * 10**9, alias="mrc_port_stall")
+    """Stall of a job on MRC when a NIC loses a port, until its peers have moved to other planes."""
+    reroute_ns: _Span = Field(default=5 * 10**9, alias="reroute")
+    """Stall of a job on a routed fabric until the routing has found a way around."""
+    timeout_ns: _Span = Field(default=30 * 10**9, alias="timeout")
+    """A job whose traffic stops for longer ends and starts again from its checkpoint."""
+    other_mtbf_hours: _Hours = 55_296.0
+    """Hours of one GPU between interruptions that have nothing to do with the network."""
+
+
+class Parts(YamlModel):
+    """All parts."""
+
+    what = "the table of parts"
+
+    name: str = "typical"
+    switch: SwitchPart = SwitchPart()
+    module: ModulePart = ModulePart()
+    copper: CopperPart = CopperPart()
+    nic: NicPart = NicPart()
+    host_links: Literal["optical", "copper"] = "optical"
+    failures: Failures = Failures()
+    job: Job = Job()
+
+
+def parse_parts(text: str, where: str) -> Parts:
+    """Return the parts of a YAML text. Raise InputError, one line with file, line and key."""
+    return validated(Parts, read_yaml(text, where))
+
+
+def load_parts(name_or_file: str = TYPICAL) -> Parts:
+    """Return the parts of a shipped name or of a YAML file. Raise InputError."""
+    return parse_parts(*PARTS.text(name_or_file))

@@ -1,0 +1,268 @@
+"""Max-min fair shares of flows on a two-tier fabric with dead links, up to 131,072 NICs.
+
+A flow that sprays puts the same rate into each plane that both its ends still have, and in a plane divides it
+evenly over the paths whose links are up. Nothing is simulated: rates rise together until a link is full, the
+flows over it keep what they have, and the others go on (progressive filling). That gives max-min shares.
+
+Two readings of what happens inside a plane bracket MRC:
+
+* ``even``: the rate is divided evenly over all working paths, however loaded they are (EVs in rotation, and
+  no answer to ECN marks);
+* ``adaptive``: the rate is divided so that only the T0s' total capacity counts (ECN steers every packet
+  perfectly).
+
+Loads are matrices of T0s by T1s, a plane at a time, so that a step is a few matrix products: the flows of all
+pairs of T0s are taken together. Rates are in units of a NIC's rate. Links that are full within ``tolerance``
+are full, so shares are exact within that factor.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from linux.errors import InputError
+from scale.fabric import Built
+
+Floats = npt.NDArray[np.float32]
+Doubles = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int32]
+Bools = npt.NDArray[np.bool_]
+Spread = Literal["even", "adaptive"]
+
+TOLERANCE = 1e-3
+
+
+@dataclass(frozen=True)
+class Fabric:
+    """The two-tier fabric as arrays: ``up[plane, t0, t1]`` and ``ports[plane, nic]`` say which links work."""
+
+    up: Bools
+    ports: Bools
+    nics_per_t0: int
+
+    @classmethod
+    def of(cls, built: Built) -> Fabric:
+        """Return the fabric with all its links. Raise InputError unless it has two tiers, one link a pair."""
+        if built.design.tiers != 2:
+            raise InputError(f"shares are computed for two tiers, not {built.design.tiers}")
+        t0s, half = built.tier_sizes[0], built.nics_per_t0
+        # A fabric that is not full has fewer T1s and several links to each; path i is over uplinks i.
+        planes = built.design.planes
+        return cls(np.ones((planes, t0s, half), bool), np.ones((planes, built.nics), bool), half)
+
+    @property
+    def planes(self) -> int:
+        """Planes."""
+        return int(self.up.shape[0])
+
+    @property
+    def nics(self) -> int:
+        """NICs."""
+        return int(self.ports.shape[1])
+
+    def with_dead_links(self, number: int, rng: np.random.Generator) -> Fabric:
+        """Return the fabric without so many T0-T1 links, drawn at random. Raise InputError if fewer."""
+        if not 0 <= number <= self.up.size:
+            raise InputError(f"the fabric has {self.up.size:,} T0-T1 links, not {number:,}")
+        up = self.up.copy()
+        up.reshape(-1)[rng.choice(up.size, number, replace=False)] = False
+        return Fabric(up, self.ports, self.nics_per_t0)
+
+    def with_dead_ports(self, number: int, rng: np.random.Generator) -> Fabric:
+        """Return the fabric without so many NIC-T0 links, drawn at random. Raise InputError if fewer."""
+        if not 0 <= number <= self.ports.size:
+            raise InputError(f"the fabric has {self.ports.size:,} NIC-T0 links, not {number:,}")
+        ports = self.ports.copy()
+        ports.reshape(-1)[rng.choice(ports.size, number, replace=False)] = False
+        return Fabric(self.up, ports, self.nics_per_t0)
+
+
+@dataclass(frozen=True)
+class Flows:
+    """Flows, or classes of equal flows: T0s of both ends, how many each stands for, and the planes in use.
+
+    ``weight[plane, flow]`` is the share of the flow's rate that goes into a plane. ``most`` is the rate that
+    the flow's NICs allow, ``ideal`` the rate of a flow on a whole fabric. A flow between hosts of one T0 has
+    no use of links above it.
+    """
+
+    src: Ints
+    dst: Ints
+    count: Floats
+    weight: Floats
+    most: Floats
+    ideal: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """What each flow gets, in units of ``ideal``: its rate on the whole fabric; and the steps of filling."""
+
+    rates: Doubles
+    count: Doubles
+    steps: int
+
+    @property
+    def total(self) -> float:
+        """The mean over all flows."""
+        return float(np.average(self.rates, weights=self.count))
+
+    @property
+    def least(self) -> float:
+        """The slowest flow, which holds back a synchronous job."""
+        return float(self.rates.min())
+
+    def percentile(self, percent: float) -> float:
+        """Return the share that ``percent`` of the flows do not exceed."""
+        order = np.argsort(self.rates)
+        reached = np.cumsum(self.count[order])
+        return float(self.rates[order][np.searchsorted(reached, reached[-1] * percent / 100)])
+
+
+def permutation(fabric: Fabric, rng: np.random.Generator) -> Flows:
+    """Return flows in which every NIC sends to one other and receives from one."""
+    to = rng.permutation(fabric.nics)
+    stay = np.flatnonzero(to == np.arange(fabric.nics))
+    to[stay] = to[np.roll(stay, 1)] if len(stay) > 1 else to[stay]
+    alive = fabric.ports & fabric.ports[:, to]
+    planes = alive.sum(axis=0)
+    weight = np.where(planes, alive / np.maximum(planes, 1), 0.0).astype(np.float32)
+    t0 = (np.arange(fabric.nics) // fabric.nics_per_t0).astype(np.int32)
+    return Flows(
+        src=t0,
+        dst=t0[to],
+        count=np.ones(fabric.nics, np.float32),
+        weight=weight,
+        most=(planes / fabric.planes).astype(np.float32),
+    )
+
+
+def all_to_all(fabric: Fabric) -> Flows:
+    """Return flows from every NIC to every other, as one class for each pair of T0s. All ports must work.
+
+    A flow's ideal rate is a NIC's over the number of the others.
+    """
+    if not fabric.ports.all():
+        raise InputError("all-to-all is computed with all NIC ports working: kill T0-T1 links alone")
+    t0s = fabric.up.shape[1]
+    inside = np.bincount(np.arange(fabric.nics) // fabric.nics_per_t0, minlength=t0s)
+    count = np.outer(inside, inside) - np.diag(inside)
+    src, dst = (side.astype(np.int32).reshape(-1) for side in np.indices((t0s, t0s)))
+    used = count.reshape(-1) > 0
+    flows = int(used.sum())
+    return Flows(
+        src=src[used],
+        dst=dst[used],
+        count=count.reshape(-1)[used].astype(np.float32),
+        weight=np.full((fabric.planes, flows), 1 / fabric.planes, np.float32),
+        most=np.full(flows, 1 / (fabric.nics - 1), np.float32),
+        ideal=1 / (fabric.nics - 1),
+    )
+
+
+def max_min(fabric: Fabric, flows: Flows, spread: Spread = "even", tolerance: float = TOLERANCE) -> Shares:
+    """Return max-min fair shares of flows. A flow that no working path serves gets 0."""
+    planes = [_Plane(fabric, plane, spread) for plane in range(fabric.planes)]
+    goes_up = flows.src != flows.dst
+    rates = np.zeros(len(flows.src), np.float64)
+    open_ = flows.most > 0
+    for number, plane in enumerate(planes):
+        open_ &= ~(goes_up & (flows.weight[number] > 0) & plane.cut_off(flows.src, flows.dst))
+    level, steps = 0.0, 0
+    while open_.any():
+        steps += 1
+        loads = []
+        rise = float(flows.most[open_].min()) - level
+        for number, plane in enumerate(planes):
+            share = flows.weight[number] * flows.count * goes_up
+            growing = plane.loads(flows, np.where(open_, share, 0.0))
+            fixed = plane.loads(flows, np.where(open_, 0.0, share * rates))
+            loads.append((growing, fixed))
+            rise = min(rise, plane.room(growing, fixed, level))
+        level += max(rise, 0.0)
+        rates[open_] = level
+        full = flows.most <= level * (1 + tolerance)
+        for number, plane in enumerate(planes):
+            growing, fixed = loads[number]
+            held = plane.holds_back(flows, growing, fixed, level, tolerance)
+            full |= held & goes_up & (flows.weight[number] > 0)
+        open_ &= ~full
+    return Shares(rates / flows.ideal, flows.count.astype(np.float64), steps)
+
+
+class _Plane:
+    """One plane: its links and what flows put on them. Capacities are in units of a NIC's rate."""
+
+    def __init__(self, fabric: Fabric, number: int, spread: Spread) -> None:
+        self._up = fabric.up[number].astype(np.float32)
+        self._t0s = self._up.shape[0]
+        self._even = spread == "even"
+        self._link = 1.0 / fabric.planes
+        self._whole = bool(fabric.up[number].all())
+        self._paths = self._up @ self._up.T  # working paths between two T0s
+        if self._even:
+            self._capacity = np.where(self._up > 0, np.float32(self._link), np.float32(np.inf))
+        else:
+            self._capacity = (self._up.sum(axis=1) * self._link)[:, None]
+
+    def cut_off(self, src: Ints, dst: Ints) -> Bools:
+        """Return which flows have no working path."""
+        found: Bools = self._paths[src, dst] == 0
+        return found
+
+    def loads(self, flows: Flows, share: Floats) -> tuple[Floats, Floats]:
+        """Return the load on each T0's links up and down, if flow ``i`` puts ``share[i]`` into this plane."""
+        pair = flows.src.astype(np.int64) * self._t0s + flows.dst
+        by_pair = np.bincount(pair, weights=share, minlength=self._t0s**2).reshape(self._t0s, self._t0s)
+        if not self._even:
+            up, down = by_pair.sum(axis=1)[:, None], by_pair.sum(axis=0)[:, None]
+            return up.astype(np.float32), down.astype(np.float32)
+        each = np.divide(by_pair, self._paths, out=np.zeros_like(by_pair), where=self._paths > 0)
+        if self._whole:  # every T1 gets the same
+            ones = np.ones((1, self._up.shape[1]), np.float32)
+            up, down = each.sum(axis=1)[:, None] * ones, each.sum(axis=0)[:, None] * ones
+            return up.astype(np.float32), down.astype(np.float32)
+        single = each.astype(np.float32)
+        return (single @ self._up) * self._up, (single.T @ self._up) * self._up
+
+    def room(self, growing: tuple[Floats, Floats], fixed: tuple[Floats, Floats], level: float) -> float:
+        """Return how much the open flows' rate can rise from ``level`` until a link is full."""
+        least = np.inf
+        for grows, stays in zip(growing, fixed, strict=True):
+            used = grows > 0
+            if used.any():
+                capacity = np.broadcast_to(self._capacity, grows.shape)[used]
+                least = min(least, float(((capacity - stays[used]) / grows[used]).min()) - level)
+        return least
+
+    def holds_back(
+        self,
+        flows: Flows,
+        growing: tuple[Floats, Floats],
+        fixed: tuple[Floats, Floats],
+        level: float,
+        tolerance: float,
+    ) -> Bools:
+        """Return which flows pass a full link, with the open flows at ``level``."""
+        full_up, full_down = (
+            (grows > 0) & (grows * level * (1 + tolerance) + stays >= self._capacity)
+            for grows, stays in zip(growing, fixed, strict=True)
+        )
+        if not self._even:
+            held: Bools = full_up[flows.src, 0] | full_down[flows.dst, 0]
+            return held
+        pairs = np.zeros((self._t0s, self._t0s), bool)
+        for sources, full in ((True, full_up), (False, full_down)):
+            rows = np.flatnonzero(full.any(axis=1))
+            if len(rows):
+                over = (full[rows].astype(np.float32) @ self._up.T) > 0
+                if sources:
+                    pairs[rows, :] |= over
+                else:
+                    pairs[:, rows] |= over.T
+        found: Bools = pairs[flows.src, flows.dst]
+        return found
