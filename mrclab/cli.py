@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from linux.errors import InputError, MachineError, MrclabError
 from linux.life import signals
 from mrclab.logs import set_up_logging
+from mrclab.scaling.arguments import scale_arguments
 from mrclab.version import version
 from switches.target import TARGETS
 
@@ -169,6 +170,10 @@ def _parser() -> argparse.ArgumentParser:
     prune.add_argument("--captures", action="store_true", help="remove captures; figures and pages stay")
     prune.add_argument("--dry-run", action="store_true", help="only say what would be removed")
     prune.set_defaults(do=_prune)
+
+    scale = commands.add_parser("scale", help="a fabric too large to run: cost, claims, failures, shares")
+    scale_arguments(scale)
+    scale.set_defaults(do=_scale)
 
     clean = commands.add_parser("clean", help="remove whatever a crashed run left behind")
     _force_argument(clean)
@@ -337,6 +342,12 @@ def _prune(args: argparse.Namespace) -> int:
     from mrclab.prune import prune
 
     return prune(args)
+
+
+def _scale(args: argparse.Namespace) -> int:
+    from mrclab.scaling.command import scale
+
+    return scale(args)
 
 
 def _clean(args: argparse.Namespace) -> int:

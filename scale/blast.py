@@ -54,31 +54,15 @@ def blast_radius(built: Built) -> tuple[Blast, ...]:
             "all ports of the NIC: its queue pairs end" if per_module == planes else "",
         ),
     ]
-    if tiers > 1:
-        links, pod = built.links_per_tier, _nics_above_t0(built)
-        t1s = built.tier_sizes[1]
-        rows += [
-            Blast("T0-T1 link", links, on_t0, 1 / half, 1 / links),
-            Blast("T0", built.tier_sizes[0] * planes, on_t0, 1 / planes, half / links),
-            Blast("T1", t1s * planes, pod, 1 / _t1s_per_t0(built), 1 / (t1s * planes)),
-        ]
-    if tiers > 2:
-        links = built.links_per_tier
-        t2s = built.tier_sizes[2]
-        t1s = _t1s_per_t0(built)
-        rows += [
-            Blast("T1-T2 link", links, _nics_above_t0(built), 1 / (half * t1s), 1 / links),
-            Blast("T2", t2s * planes, built.nics, 1 / t2s, 1 / (t2s * planes)),
-        ]
+    for tier in range(1, tiers):
+        # A T0 reaches (k/2)^i switches of tier i above it; such a switch has (k/2)^(i+1) NICs below.
+        links, size = built.links_per_tier, built.tier_sizes[tier]
+        below = min(half**tier, built.nics)
+        under = built.nics if tier == tiers - 1 else min(half ** (tier + 1), built.nics)
+        rows.append(Blast(f"T{tier - 1}-T{tier} link", links, below, 1 / half**tier, 1 / links))
+        if tier == 1:
+            rows.append(Blast("T0", built.tier_sizes[0] * planes, on_t0, 1 / planes, half / links))
+        reached = min(half**tier, size)
+        rows.append(Blast(f"T{tier}", size * planes, under, 1 / reached, 1 / (size * planes)))
     rows.append(Blast("plane", planes, built.nics, 1 / planes, 1 / planes))
     return tuple(rows)
-
-
-def _t1s_per_t0(built: Built) -> int:
-    """Return how many T1s a T0 is linked to: those of its plane, or of its pod."""
-    return min(built.nics_per_t0, built.tier_sizes[1])
-
-
-def _nics_above_t0(built: Built) -> int:
-    """Return how many NICs share a T1: all of the plane, or those of its pod."""
-    return built.nics if built.design.tiers == 2 else min(built.nics, built.nics_per_t0**2)

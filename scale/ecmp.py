@@ -86,16 +86,17 @@ def max_min_single(
     steps = 0
     while open_.any():
         steps += 1
-        growing = np.bincount(link[open_[of_flow]], minlength=links)
+        growing = np.bincount(link, minlength=links)
         fair = np.divide(left, growing, out=np.full(links, np.inf), where=growing > 0)
         level = min(float(fair.min(initial=np.inf)), 1.0)
         full = fair <= level * (1 + tolerance)
         stops = np.zeros(flows, bool)
         stops[of_flow[full[link]]] = True
-        stops &= open_
         if level >= 1.0:
             stops = open_.copy()
         rates[stops] = level
-        left -= np.bincount(link[stops[of_flow]], minlength=links) * level
+        goes_on = ~stops[of_flow]
+        left -= np.bincount(link[~goes_on], minlength=links) * level
+        of_flow, link = of_flow[goes_on], link[goes_on]  # of the flows that are still rising
         open_ &= ~stops
     return rates, steps

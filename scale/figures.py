@@ -85,8 +85,8 @@ def figures_at_scale(parts: Parts, rng: np.random.Generator) -> Figures:
         "planes, T1s in each, EVs": f"{PLANES}, {t1s}, {EVS} active: with these a quarter of the queue pairs "
         "use a T1, as in figure 8",
         "packets": "4 KiB of payload each",
-        "dead paths (fitted)": f"{FIG4_DEAD_PATHS:.0%}: the largest share at which a queue pair loses fewer "
-        "than 5 packets in its first minute, as the paper says",
+        "dead paths (fitted)": f"{FIG4_DEAD_PATHS:.0%}: a queue pair then loses fewer than 5 packets "
+        "at the start, as the paper says",
         "queue pairs of a NIC (fitted)": f"{FIG4_QPS}: the area under figure 4, over the losses of each",
         "flaps": f"{FLAPS_PER_MINUTE} a minute (figure 5)",
         "bins of figure 7": f"{FIG7_BIN_S} s",

@@ -42,6 +42,8 @@ class Study:
     lives: tuple[Life, ...]
     restarts_expected: float
     useful_expected: float
+    links_out: Floats
+    """Share of the time with 0, 1, 2, ... links between switches out."""
 
     @property
     def restarts(self) -> Floats:
@@ -108,6 +110,8 @@ def study(
         for place, kind in enumerate(kinds)
     )
     crashes = restarts_per_hour(built, kinds, parts.job, sprays=sprays)
+    links = [place for place, kind in enumerate(kinds) if kind.name.startswith("fabric_link")]
+    out = [sum((tally[place][1] for place in links), np.zeros(INSTANTS, np.int64)) for tally in tallies]
     return Study(
         name,
         built,
@@ -117,6 +121,7 @@ def study(
         tuple(lives),
         crashes * hours,
         useful_share_expected(crashes, parts.job),
+        np.bincount(np.concatenate(out)) / (INSTANTS * runs),
     )
 
 

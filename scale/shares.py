@@ -173,25 +173,31 @@ def max_min(fabric: Fabric, flows: Flows, spread: Spread = "even", tolerance: fl
     for number, plane in enumerate(planes):
         open_ &= ~(goes_up & (flows.weight[number] > 0) & plane.cut_off(flows.src, flows.dst))
     level, steps = 0.0, 0
+    growing = [_loads_of(plane, number, flows, open_) for number, plane in enumerate(planes)]
+    fixed = [(np.zeros_like(up), np.zeros_like(down)) for up, down in growing]
     while open_.any():
         steps += 1
-        loads = []
         rise = float(flows.most[open_].min()) - level
         for number, plane in enumerate(planes):
-            share = flows.weight[number] * flows.count * goes_up
-            growing = plane.loads(flows, np.where(open_, share, 0.0))
-            fixed = plane.loads(flows, np.where(open_, 0.0, share * rates))
-            loads.append((growing, fixed))
-            rise = min(rise, plane.room(growing, fixed, level))
+            rise = min(rise, plane.room(growing[number], fixed[number], level))
         level += max(rise, 0.0)
         rates[open_] = level
         full = flows.most <= level * (1 + tolerance)
         for number, plane in enumerate(planes):
-            growing, fixed = loads[number]
-            held = plane.holds_back(flows, growing, fixed, level, tolerance)
+            held = plane.holds_back(flows, growing[number], fixed[number], level, tolerance)
             full |= held & goes_up & (flows.weight[number] > 0)
         open_ &= ~full
+        for number, plane in enumerate(planes):
+            rest = _loads_of(plane, number, flows, open_)
+            for before, after, stays in zip(growing[number], rest, fixed[number], strict=True):
+                stays += np.maximum(before - after, 0) * np.float32(level)  # of the flows that now stay
+            growing[number] = rest
     return Shares(rates / flows.ideal, flows.count.astype(np.float64), steps)
+
+
+def _loads_of(plane: _Plane, number: int, flows: Flows, open_: Bools) -> tuple[Floats, Floats]:
+    """Return the loads of the open flows for a rate of 1."""
+    return plane.loads(flows, np.where(open_, flows.weight[number] * flows.count, np.float32(0)))
 
 
 class _Plane:
@@ -216,6 +222,7 @@ class _Plane:
 
     def loads(self, flows: Flows, share: Floats) -> tuple[Floats, Floats]:
         """Return the load on each T0's links up and down, if flow ``i`` puts ``share[i]`` into this plane."""
+        share = np.where(flows.src != flows.dst, share, np.float32(0))
         pair = flows.src.astype(np.int64) * self._t0s + flows.dst
         by_pair = np.bincount(pair, weights=share, minlength=self._t0s**2).reshape(self._t0s, self._t0s)
         if not self._even:

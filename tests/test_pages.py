@@ -32,6 +32,7 @@ def texts() -> str:
         "hosts",
         "testbed",
         "experiments",
+        "scale",
         "mrclab",
     ):
         paths += [path for kind in ("*.py", "*.p4") for path in (ROOT / room).rglob(kind)]

@@ -1,0 +1,1 @@
+"""``mrclab scale``: the question from the command line, the answer as tables, pictures and a page."""
