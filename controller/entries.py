@@ -14,14 +14,15 @@ import finsy as fy
 
 from controller.queues import queue_setting
 from p4src.contract import (
+    CLASS_ACTIONS,
     MARKING_TABLE,
     MY_SID_TABLE,
     NEXT_HOP_TABLE,
     PORT_QUEUE_TABLE,
     PROBE_VERSION,
     PROBE_VERSION_TABLE,
+    SWITCH_MAP,
     TRAFFIC_CLASS_TABLE,
-    TRAFFIC_CLASSES,
 )
 from topologies import Fabric, Switch, SwitchPort
 
@@ -72,7 +73,8 @@ class Entry:
 def switch_entries(fabric: Fabric, switch: Switch) -> tuple[Entry, ...]:
     """Return every static entry of one switch, in a stable order."""
     entries = [Entry(MY_SID_TABLE, str(fabric.sid(switch.usid)), "un")]
-    entries += [Entry(TRAFFIC_CLASS_TABLE, str(dscp), action) for dscp, action in TRAFFIC_CLASSES.items()]
+    classes = {**SWITCH_MAP, **dict(fabric.classes)}
+    entries += [Entry(TRAFFIC_CLASS_TABLE, str(dscp), CLASS_ACTIONS[name]) for dscp, name in classes.items()]
     entries.append(Entry(PROBE_VERSION_TABLE, str(PROBE_VERSION), "record", (("node", switch.usid),)))
     for port in switch.ports:
         usid = fabric.usid_of(port.peer.node, switch.plane)

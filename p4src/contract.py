@@ -57,7 +57,7 @@ NO_TRIM_DSCP: Final = 0
 """Data that switches drop rather than trim. Any DSCP not named here is treated alike."""
 TRIMMABLE_DSCP: Final = 4
 RETX_DSCP: Final = 8
-"""Retransmissions; they can be trimmed too."""
+"""Retransmissions; they can be trimmed too, unless the fabric puts them into a higher class."""
 TRIMMED_DSCP: Final = 12
 TRIMMED_LAST_HOP_DSCP: Final = 16
 """Trimmed by the last switch, whose congestion is incast and says nothing about the path."""
@@ -104,11 +104,19 @@ TABLE_ACTIONS: Final[dict[str, tuple[str, ...]]] = {
     ROUTE_TABLE: ("send_to",),
     FAULT_TABLE: ("blackhole", "lose", "corrupt", "limit_rate"),
 }
-TRAFFIC_CLASSES: Final[dict[int, str]] = {
+CLASS_ACTIONS: Final[dict[str, str]] = {
+    "data": "data",
+    "trimmable": "trimmable",
+    "high": "cut",
+    "control": "urgent",
+}
+"""The action of `traffic_class` for each class of a switch map. Where a queue is full, `data` is dropped and
+`trimmable` trimmed; `high` goes ahead of both, and `control` ahead of all; neither is trimmed or dropped."""
+SWITCH_MAP: Final[dict[int, str]] = {
     TRIMMABLE_DSCP: "trimmable",
     RETX_DSCP: "trimmable",
-    TRIMMED_DSCP: "cut",
-    TRIMMED_LAST_HOP_DSCP: "cut",
-    CONTROL_DSCP: "urgent",
+    TRIMMED_DSCP: "high",
+    TRIMMED_LAST_HOP_DSCP: "high",
+    CONTROL_DSCP: "control",
 }
-"""The action of `traffic_class` for each DSCP."""
+"""The class of each DSCP where a fabric says nothing else; any other DSCP is `data`."""

@@ -15,8 +15,8 @@ from hosts.rdma.headers import BTH_OFFSET, NEXT_IPV6, NEXT_UDP, PLAIN_BTH_OFFSET
 from p4src.contract import (
     INNER_IPV6_BYTES,
     OUTER_BYTES,
+    SWITCH_MAP,
     TIMESTAMP_BYTES,
-    TRAFFIC_CLASSES,
     TRANSPORT_BYTES,
 )
 from simulator.port import CONTROL, CUT, DATA, Hop, Packet
@@ -30,9 +30,9 @@ _TIMESTAMP_BIT: Final = 0x10
 _FLAGS: Final = 8
 _PSN: Final = 9
 _CE: Final = 0x30
-_PRIORITIES: Final = {"data": DATA, "trimmable": DATA, "cut": CUT, "urgent": CONTROL}
-_PRIORITY: Final = [_PRIORITIES[TRAFFIC_CLASSES.get(dscp, "data")] for dscp in range(64)]
-_TRIMMABLE: Final = [TRAFFIC_CLASSES.get(dscp, "data") == "trimmable" for dscp in range(64)]
+_PRIORITIES: Final = {"data": DATA, "trimmable": DATA, "high": CUT, "control": CONTROL}
+_PRIORITY: Final = [_PRIORITIES[SWITCH_MAP.get(dscp, "data")] for dscp in range(64)]
+_TRIMMABLE: Final = [SWITCH_MAP.get(dscp, "data") == "trimmable" for dscp in range(64)]
 
 
 def destination(frame: bytes) -> bytes:

@@ -91,7 +91,14 @@ class _Builder:
                 raise SpecError(f"no link {_link_name(exception.ends)} in this topology", _at(number))
         hosts = tuple(self._host(index, host) for index, host in enumerate(spec.hosts))
         return Fabric(
-            spec.name, spec.planes, hosts, tuple(self._switches()), tuple(self.links), self.plan, source
+            spec.name,
+            spec.planes,
+            hosts,
+            tuple(self._switches()),
+            tuple(self.links),
+            self.plan,
+            source,
+            spec.classes,
         )
 
     def _check_hosts(self) -> None:

@@ -50,6 +50,7 @@ def spec_of(fabric: Fabric) -> FabricSpec:
         usual["host"],
         usual["fabric"],
         (*differing, *absent),
+        fabric.classes,
     )
 
 
@@ -117,6 +118,7 @@ def fabric_from_text(text: str) -> Fabric:
                 "host_links": LinkProfile(**data["host_links"]),
                 "fabric_links": LinkProfile(**data["fabric_links"]),
                 "exceptions": tuple(_exception(entry) for entry in data["exceptions"]),
+                "classes": tuple((int(dscp), str(name)) for dscp, name in data["classes"]),
             }
         )
         return build(spec, spec.name)

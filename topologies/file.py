@@ -17,11 +17,12 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import IPv6Network
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field, WithJsonSchema, field_validator
 
 from topologies.spec import FabricSpec, HostSpec, LinkException, LinkProfile, parse_switch_name
 from topologies.units import shown
@@ -34,6 +35,7 @@ DEFAULT_MTU_BYTES = 4500
 # 4096 of payload; outer and inner IPv6 80, UDP 8, BTH 12, METH 4, TSETH 4, RETH 16, ImmDt 4, ICRC 4.
 MIN_MTU_BYTES = 4096 + 132
 MAX_MTU_BYTES = 9202  # a frame of 9216 bytes
+DSCP_PATTERN = "^([0-9]|[1-5][0-9]|6[0-3])$"
 HOST_NAME = re.compile(r"[a-z][a-z0-9-]*")
 
 
@@ -50,6 +52,23 @@ class _Count(WholeNumber):
                 f"{shown(value)} {self.noun} overflow the uSID's {self.field}: at most {self.high}"
             )
         return WholeNumber._check(self, value)
+
+
+def _dscp(text: str) -> str:
+    if not re.fullmatch(DSCP_PATTERN, text):
+        raise ValueError(f"a DSCP is a number from 0 to 63, not {shown(text)}")
+    return text
+
+
+TrafficClass = Literal["data", "trimmable", "high", "control"]
+Dscp = Annotated[str, AfterValidator(_dscp), WithJsonSchema({"type": "string", "pattern": DSCP_PATTERN})]
+Classes = dict[Dscp, TrafficClass]
+"""What differs of the switch map: classes by DSCP, as a topology file and a scenario have it."""
+
+
+def switch_map(classes: Mapping[str, str]) -> tuple[tuple[int, str], ...]:
+    """Return what differs of a fabric's switch map, as ``FabricSpec`` has it."""
+    return tuple(sorted((int(dscp), name) for dscp, name in classes.items()))
 
 
 LinkRate = Annotated[int, Rate(10**6, 10**11)]
@@ -137,6 +156,11 @@ class TopologyFile(YamlModel):
     )
     block: str = Field(default=DEFAULT_BLOCK, description="the SRv6 locator block, a /32")
     links: LinksFile = Field(default_factory=LinksFile, description="rates, delays and MTUs")
+    classes: Classes = Field(
+        default_factory=dict,
+        description="traffic classes (data, trimmable, high, control) by DSCP, where they differ "
+        "(docs/switch-program.md)",
+    )
 
     @field_validator("block")
     @classmethod
@@ -172,6 +196,7 @@ class TopologyFile(YamlModel):
             self.links.host.profile(),
             self.links.fabric.profile(),
             tuple(entry.exception() for entry in self.links.exceptions),
+            switch_map(self.classes),
         )
 
 

@@ -151,6 +151,8 @@ class Fabric:
     links: tuple[Link, ...]
     plan: UsidPlan
     source: str = field(default="", compare=False)
+    classes: tuple[tuple[int, str], ...] = ()
+    """DSCPs whose traffic class differs from `p4src.contract.SWITCH_MAP`, with that class."""
 
     @cached_property
     def _hosts(self) -> Mapping[str, Host]:

@@ -68,6 +68,8 @@ class FabricSpec:
     host_links: LinkProfile
     fabric_links: LinkProfile
     exceptions: tuple[LinkException, ...] = ()
+    classes: tuple[tuple[int, str], ...] = ()
+    """DSCPs whose traffic class differs from `p4src.contract.SWITCH_MAP`, with that class."""
 
 
 def switch_name(plane: int, tier: Tier, index: int) -> str:

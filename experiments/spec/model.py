@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -21,6 +21,7 @@ from experiments.spec.workloads import AGENT_KINDS, Workload
 from hosts.collectives.transports import WITH_NIC, check_options
 from linux.errors import InputError
 from topologies import Fabric, build_fabric, load_fabric
+from topologies.file import Classes, switch_map
 from topologies.shipped import TOPOLOGIES
 from topologies.yaml_model import Time, WholeNumber, YamlModel, wrong
 
@@ -66,6 +67,11 @@ class Scenario(YamlModel):
     figure: str = Field("", description="the module of experiments.figures that judges the claim")
     topology: str | dict[str, Any] = Field(
         description="a shipped name, a file, or a whole topology (docs/topologies.md)"
+    )
+    classes: Classes = Field(
+        default_factory=dict,
+        description="traffic classes (data, trimmable, high, control) by DSCP, on top of the topology's: "
+        "{8: high} sends retransmissions ahead of data",
     )
     target: Target = Field("auto", description="what the switches run on")
     entries: Annotated[dict[str, TransportEntry], BeforeValidator(_entries), Field(min_length=1)] = Field(
@@ -184,8 +190,14 @@ class Scenario(YamlModel):
     def fabric(self) -> Fabric:
         """Return the fabric as the scenario has it, before a transport uses one plane. Raises InputError."""
         if isinstance(self.topology, str):
-            return load_fabric(self.topology)
-        return build_fabric(json.dumps(self.topology, ensure_ascii=False), f"scenario {self.name}: topology")
+            fabric = load_fabric(self.topology)
+        else:
+            where = f"scenario {self.name}: topology"
+            fabric = build_fabric(json.dumps(self.topology, ensure_ascii=False), where)
+        if not self.classes:
+            return fabric
+        classes = {**dict(fabric.classes), **dict(switch_map(self.classes))}
+        return replace(fabric, classes=tuple(sorted(classes.items())))
 
     def placement(self, fabric: Fabric, seed: int) -> Placement:
         """Return who sends to whom. Raises InputError where the fabric is too small."""

@@ -16,8 +16,8 @@ from p4src.contract import (
     MY_SID_TABLE,
     NEXT_HOP_TABLE,
     PORT_QUEUE_TABLE,
+    SWITCH_MAP,
     TRAFFIC_CLASS_TABLE,
-    TRAFFIC_CLASSES,
 )
 from topologies import LinkProfile, load_fabric
 
@@ -61,8 +61,8 @@ def test_ports_get_rate_and_depths_and_marks_but_for_those_to_nics() -> None:
 def test_codepoints_are_those_of_the_hosts() -> None:
     hosts = DscpMap()
     codepoints = [hosts.trimmable, hosts.trimmable_retx, hosts.trimmed, hosts.trimmed_lasthop, hosts.control]
-    assert codepoints == list(TRAFFIC_CLASSES)
-    assert hosts.no_trim not in TRAFFIC_CLASSES
+    assert codepoints == list(SWITCH_MAP)
+    assert hosts.no_trim not in SWITCH_MAP
 
 
 def test_depths_are_parts_of_the_bandwidth_delay_product() -> None:

@@ -82,13 +82,14 @@ def test_the_profile_of_routes_exists() -> None:
 
 
 def test_traffic_classes_use_actions_of_their_table() -> None:
-    assert set(contract.TRAFFIC_CLASSES.values()) <= set(contract.TABLE_ACTIONS[contract.TRAFFIC_CLASS_TABLE])
+    assert set(contract.CLASS_ACTIONS.values()) == set(contract.TABLE_ACTIONS[contract.TRAFFIC_CLASS_TABLE])
+    assert set(contract.SWITCH_MAP.values()) <= set(contract.CLASS_ACTIONS)
 
 
 def test_hosts_use_the_codepoints_of_the_contract() -> None:
     dscp = MrcConfig().dscp
-    assert contract.TRAFFIC_CLASSES[dscp.trimmable] == contract.TRAFFIC_CLASSES[dscp.trimmable_retx]
-    assert contract.TRAFFIC_CLASSES[dscp.control] == "urgent"
+    assert contract.SWITCH_MAP[dscp.trimmable] == contract.SWITCH_MAP[dscp.trimmable_retx]
+    assert contract.SWITCH_MAP[dscp.control] == "control"
     profile = LinkProfile(rate_bps=10**9, delay_ns=0, mtu_bytes=4500)
     assert queue_setting(profile, last_hop=False).trim_dscp == dscp.trimmed
     assert queue_setting(profile, last_hop=True).trim_dscp == dscp.trimmed_lasthop

@@ -10,7 +10,15 @@ from pathlib import Path
 import pytest
 from finsy.proto import p4i
 
-from p4src.contract import CONTROL_DSCP, FRAME_OVERHEAD_BYTES, TRIMMABLE_DSCP, TRIMMED_BYTES, TRIMMED_DSCP
+from p4src.contract import (
+    CONTROL_DSCP,
+    FRAME_OVERHEAD_BYTES,
+    RETX_DSCP,
+    SWITCH_MAP,
+    TRIMMABLE_DSCP,
+    TRIMMED_BYTES,
+    TRIMMED_DSCP,
+)
 from tests.support.merge import Merge, PortModel, marks_between
 from tests.support.switch_kit import JSON, Namespace, mrc_frame, receive, sid
 from topologies import LinkProfile
@@ -95,3 +103,19 @@ def test_control_overtakes_all_data_that_waits(merge: Merge) -> None:
     place = [codepoint(f) for f in got].index(CONTROL_DSCP)
     assert place < 15
     assert len(got) == 31 - merge.count("drops", 7)
+
+
+@pytest.mark.parametrize("higher", [False, True], ids=["with data", "higher class"])
+def test_the_switch_map_says_whether_retransmissions_overtake_data(
+    higher: bool, namespace: Namespace, tmp_path: Path, mrc_info: p4i.P4Info
+) -> None:
+    classes = {**SWITCH_MAP, RETX_DSCP: "high"} if higher else SWITCH_MAP
+    profile = LinkProfile(RATE, 0, MTU)
+    with Merge(namespace, tmp_path, mrc_info, JSON.read_bytes(), profile, classes=classes) as merge:
+        for _ in range(10):  # they take 17 ms
+            merge.h[1].send(mrc_frame(sid(1, 3), 4096, dscp=TRIMMABLE_DSCP))
+        merge.h[1].send(mrc_frame(sid(1, 3), 4096, dscp=RETX_DSCP))
+        came = [codepoint(f) for f in receive(merge.h[3], 11, 5)]
+    assert len(came) == 11
+    # Data that the link has begun to send, or that its token bucket let through, is ahead in any case.
+    assert came.index(RETX_DSCP) < 6 if higher else came[-1] == RETX_DSCP

@@ -9,17 +9,21 @@ import math
 import struct
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from controller.entries import switch_entries
 from linux import bpf
 from linux.traffic_control import TrafficControl
+from p4src.contract import TRAFFIC_CLASS_TABLE
 from switches.v1model.bmv2_json import read_program
 from tests.support.p4_model import Exact, Interpreter, Prefix, Rule
 from tests.support.switch_bench import Bench, bench_of
 from tests.support.switch_kit import JSON, Namespace, ipv6_frame, mrc_frame, sid
+from topologies import load_fabric
 
 pytestmark = pytest.mark.parallel
 
@@ -234,6 +238,23 @@ def test_what_may_not_be_trimmed_is_dropped_at_the_limit_and_control_never() -> 
     assert passed == math.ceil(LIMIT / 1024 / 33.6)
     assert link.send(138, CONTROL) is not None
     assert link.model.counters["MrcIngress.drops", 7].packets == 200 - passed
+
+
+@pytest.mark.parametrize(("classes", "length"), [((), 134), (((RETX, "high"),), 4200)])
+def test_the_map_of_a_fabric_says_whether_a_full_queue_trims_a_retransmission(
+    classes: tuple[tuple[int, str], ...], length: int
+) -> None:
+    fabric = replace(load_fabric("tiny"), classes=classes)
+    entries = switch_entries(fabric, fabric.switch("p0-t0-0"))
+    link = Link()
+    link.model.rules[f"{QUEUE}.traffic_class"] = [
+        Rule((Exact(int(e.match)),), f"{QUEUE}.{e.action}") for e in entries if e.table == TRAFFIC_CLASS_TABLE
+    ]
+    link.model.registers[f"{QUEUE}.idle_at", 2] = FAR
+    for dscp, left in ((RETX, length), (TRIMMABLE, 134), (CONTROL, 4200)):
+        out = link.send(4200, dscp)
+        assert out is not None
+        assert len(out) == left
 
 
 @pytest.mark.parametrize(

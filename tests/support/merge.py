@@ -6,6 +6,7 @@ import math
 import random
 import socket
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +17,9 @@ from controller.queues import QueueSetting, queue_setting
 from linux import rtnetlink
 from p4src.contract import (
     BYTE_TIME_ONE,
+    CLASS_ACTIONS,
+    SWITCH_MAP,
     TICKS_PER_US,
-    TRAFFIC_CLASSES,
     TRIMMABLE_DSCP,
     TRIMMED_BYTES,
 )
@@ -47,6 +49,7 @@ class Merge:
 
     Port 3 is programmed and shaped as the link `profile` says, by what the testbed itself does it with;
     with `last_hop` a NIC is behind it. Without `shaped` the kernel keeps no rate.
+    `classes` is the switch map.
     """
 
     def __init__(
@@ -60,6 +63,7 @@ class Merge:
         last_hop: bool = False,
         shaped: bool = True,
         programmed: bool = True,
+        classes: Mapping[int, str] = SWITCH_MAP,
     ) -> None:
         self.ns, self.names, self.stack = ns, Names(info), ExitStack()
         self.setting = s = queue_setting(profile, last_hop=last_hop)
@@ -88,7 +92,7 @@ class Merge:
             if s.mark is not None:
                 rows.append(entry(f"{MARKS}.marking", {"port": 3}, f"{MARKS}.red", *s.mark))
         table = f"{QUEUE}.traffic_class"
-        rows += [entry(table, {"dscp": d}, f"{QUEUE}.{c}") for d, c in TRAFFIC_CLASSES.items()]
+        rows += [entry(table, {"dscp": d}, f"{QUEUE}.{CLASS_ACTIONS[c]}") for d, c in classes.items()]
         self.client.write(*map(insert, rows))
         self.h = {}
         for i in (1, 2, 3):

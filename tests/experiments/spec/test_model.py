@@ -19,6 +19,7 @@ from experiments.spec.transports import NAMED
 from hosts.transports import DEPLOYED
 from linux.errors import InputError
 from mrclab.run_figures import listed_figures
+from topologies import fabric_from_text, fabric_text, one_plane
 
 SHORT = """\
 name: short
@@ -300,3 +301,13 @@ def test_the_tables_of_keys_are_fresh() -> None:
 def test_a_scenario_goes_to_another_process() -> None:
     found = parse(LONG)
     assert pickle.loads(pickle.dumps(found)) == found
+
+
+def test_a_scenario_puts_a_codepoint_into_another_class_of_its_fabric() -> None:
+    fabric = parse(SHORT, "classes={8: high}").fabric()
+    assert fabric.classes == ((8, "high"),)
+    assert fabric_from_text(fabric_text(one_plane(fabric))).classes == fabric.classes
+    with pytest.raises(InputError, match=r"classes\.64: a DSCP is a number from 0 to 63, not '64'"):
+        parse(SHORT, "classes={64: high}")
+    with pytest.raises(InputError, match=r"classes\.8 must be data, trimmable, high or control, not 'low'"):
+        parse(SHORT, "classes={8: low}")
