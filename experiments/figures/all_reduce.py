@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from experiments.figures.verdict import Verdict, all_hold, at_least, mean_by_size, nic_mbps, ratio
-from p4src.contract import FRAME_OVERHEAD_BYTES
+from experiments.judging.criteria import at_least
+from experiments.judging.readings import Result, by_repetition, mean_of, sizes_of
+from experiments.judging.scale import fabric_of, nic_mbps
+from experiments.judging.verdict import Check, Verdict, all_hold
 
 PAPER = "64-way, at 16 GB: 375 of 400 Gbit/s"
-PAYLOAD_BYTES = 4096
-LEAST = 0.7
+LEAST = 375 / 400
 
 
-def judge(result: Mapping[str, Any]) -> Verdict:
-    """Bus bandwidth at the largest size over that of full packets back to back on all of a NIC's links."""
-    found = list(mean_by_size(result, "mrc", "busbw_gbps").values())
-    bound_gbps = nic_mbps(result) / 1e3 * PAYLOAD_BYTES / (PAYLOAD_BYTES + FRAME_OVERHEAD_BYTES)
-    share = ratio(found[-1] if found else None, bound_gbps)
-    return all_hold([at_least(f"bus bandwidth over the links' {bound_gbps:.4g} Gbit/s", share, LEAST)])
+def judge(result: Result) -> Verdict:
+    """Bus bandwidth at the largest size over the rate of all of a NIC's links."""
+    sizes = sizes_of(result, "mrc", "busbw_gbps")
+    if not sizes:
+        return all_hold([Check("bus bandwidth", "not measured", None, PAPER)])
+    nic_gbps = nic_mbps(fabric_of(result, "mrc")) / 1e3
+    shares = [gbps / nic_gbps for gbps in by_repetition(result, "mrc", f"busbw_gbps@{sizes[-1]}")]
+    asked = f"bus bandwidth over the NIC's {nic_gbps:.4g} Gbit/s"
+    return all_hold([at_least(asked, mean_of([*shares]), LEAST, f"paper, figure 16: {PAPER}")])

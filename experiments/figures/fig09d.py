@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from experiments.figures.verdict import Verdict, all_hold, rate_holds
+from experiments.judging.phases import judge_lowest
+from experiments.judging.readings import Result
+from experiments.judging.verdict import Verdict, all_hold
 
 PAPER = "8 T0-T1 links down for 30 s: median 1532, lowest 1471 Gbit/s in bins of 200 ms"
-BEFORE_US = 1_000_000
-LEAST = 0.85
+LEAST = 1471 / 1532
+SOURCE = "paper: 1471 of 1532 in its lowest 200 ms"
 
 
-def judge(result: Mapping[str, Any]) -> Verdict:
-    """No bin of 200 ms is much below the rate before the flap."""
-    return all_hold([rate_holds(result, "mrc", BEFORE_US, LEAST)])
+def judge(result: Result) -> Verdict:
+    """No bin falls further below the rate before the first fault than the paper's lowest."""
+    return all_hold([judge_lowest(result, "mrc", LEAST, SOURCE)])

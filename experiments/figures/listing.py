@@ -6,7 +6,7 @@ from importlib.resources import files
 
 from linux.errors import InputError
 
-_NOT_FIGURES = ("__init__.py", "verdict.py", "listing.py")
+_NOT_FIGURES = ("__init__.py", "listing.py")
 
 
 def require_figure(figure: str) -> None:

@@ -1,19 +1,33 @@
-"""The event logs of the agents (docs/event-log.md): read back into CLOCK_MONOTONIC nanoseconds."""
+"""Events of endpoints: agents' logs (docs/event-log.md) read back into CLOCK_MONOTONIC nanoseconds, and what
+senders did with their paths, from logs or from the columns of ranks."""
 
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from experiments.measure.evidence import Evidence, Sample
 from linux.errors import InputError
 
 EVENTS_LOST = "mrc:log:events_lost"
 """The name of a log's last line where events are missing."""
+KINDS = ("lost", "retired", "replaced", "restored")
+MOST_EVENTS = 5000
+"""Of a kind in one repetition that a result holds; ``left_out`` counts those beyond."""
+_EVENTS = {
+    "PacketLost": "lost",
+    "EvRetired": "retired",
+    "EvReplaced": "replaced",
+    "EvRestored": "restored",
+    "EvSkipped": "skipped",
+}
+
+Row = list[int | float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,3 +110,56 @@ def parse_events(lines: Sequence[str], where: str) -> EventLog:
                 "not an event: a JSON object with time, name and data", where=where, line=number
             ) from None
     return EventLog.of_events(events)
+
+
+def path_events(e: Evidence, logs: Mapping[str, EventLog]) -> dict[str, Any]:
+    """Return, by kind, a row for each event in order of time: time since the measurement's start (us), rank,
+    queue pair, EV; of ``replaced`` also the EV that took its place.
+
+    Packets that a switch trimmed are not among the lost: a trim is a sign of congestion, and no loss.
+    ``skipped`` has a count for each EV, since marks are many.
+    """
+    rows: dict[str, list[Row]] = {kind: [] for kind in (*KINDS, "skipped")}
+    for rank, sample in enumerate(e.samples):
+        _of_sample(rows, rank, sample, e.measure_ns)
+    for rank, host in enumerate(e.hosts if not e.samples else ()):
+        if host in logs and host not in e.hosts[:rank]:
+            _of_log(rows, rank, logs[host], e.measure_ns)
+    for kind in KINDS:
+        rows[kind].sort(key=lambda row: row[0])
+    skipped = Counter(f"{int(row[3]):#x}" for row in rows.pop("skipped"))
+    left_out = sum(max(0, len(found) - MOST_EVENTS) for found in rows.values())
+    return {
+        **{kind: found[:MOST_EVENTS] for kind, found in rows.items()},
+        "skipped": dict(sorted(skipped.items())),
+        "left_out": left_out,
+    }
+
+
+def _of_sample(rows: dict[str, list[Row]], rank: int, sample: Sample, measure_ns: int) -> None:
+    """Take the columns of a rank (``Channel.event_columns``, each with ``event_`` before its name)."""
+    for kind, found in rows.items():
+        if f"event_{kind}_qpn" not in sample:
+            continue
+        columns: list[Sequence[int]] = [sample[f"event_{kind}_{name}"].tolist() for name in ("qpn", "ev")]
+        if kind == "replaced":
+            columns.append(sample["event_replaced_new_ev"].tolist())
+        trimmed = sample["event_lost_trimmed"].tolist() if kind == "lost" else None
+        for number, t_ns in enumerate(sample[f"event_{kind}_ns"].tolist()):
+            if trimmed is None or not trimmed[number]:
+                found.append([_us(t_ns, measure_ns), rank, *(column[number] for column in columns)])
+
+
+def _of_log(rows: dict[str, list[Row]], rank: int, log: EventLog, measure_ns: int) -> None:
+    for name, kind in _EVENTS.items():
+        for event in log.of(name):
+            if "trimmed" in str(event.fields.get("reason", "")):
+                continue
+            keys = ("qpn", "ev", "new_ev") if kind == "replaced" else ("qpn", "ev")
+            values = [event.int_field(key) for key in keys]
+            if None not in values:
+                rows[kind].append([_us(event.t_ns, measure_ns), rank, *(v for v in values if v is not None)])
+
+
+def _us(t_ns: int, measure_ns: int) -> float:
+    return round((t_ns - measure_ns) / 1e3, 3)

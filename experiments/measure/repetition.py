@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from experiments.measure.clock import STEP_NS
 from experiments.measure.detection import detected, retirements_of_log, retirements_of_ranks, retires_paths
-from experiments.measure.events import EventLog, load_events
+from experiments.measure.events import EventLog, load_events, path_events
 from experiments.measure.evidence import Evidence, Sample
 from experiments.measure.faults import FaultRecord
 from experiments.measure.metrics import (
@@ -89,6 +89,8 @@ class Repetition:
     details: Mapping[str, Any] = field(default_factory=dict)
     pictures: Mapping[str, Any] = field(default_factory=dict)
     """What the plots draw besides: packets of one recovery, paths in use, distributions."""
+    path_events: Mapping[str, Any] = field(default_factory=dict)
+    """Losses, and EVs retired, replaced, restored and skipped (`experiments.measure.events`)."""
     set_aside: tuple[Mapping[str, Any], ...] = ()
     interrupted: str | None = None
 
@@ -131,6 +133,7 @@ def measure(evidence: Evidence) -> Repetition:
         data=e.data,
         details=e.details,
         pictures=pictures,
+        path_events=path_events(e, logs),
         interrupted=e.interrupted,
     )
 

@@ -119,7 +119,7 @@ def build(
         "method": dict(METHOD),
     }
     if run.figure and unfinished is None:
-        from experiments.figures.verdict import judge  # takes modules of its own, which few results need
+        from experiments.judging.verdict import judge  # takes modules of its own, which few results need
 
         result["verdict"] = judge(run.figure, result)
     return result
@@ -192,6 +192,7 @@ def _transport(transport: Transport, repetitions: Sequence[Repetition]) -> dict[
         ],
         "series": [{"repetition": r.number, **r.series} for r in repetitions],
         "links": [{"repetition": r.number, **r.links} for r in repetitions if r.links["bytes"]],
+        "path_events": [{"repetition": r.number, **r.path_events} for r in repetitions if r.path_events],
         "faults": [
             {
                 "repetition": r.number,

@@ -181,6 +181,22 @@ class Links(Model):
     bytes: dict[str, list[int]]
 
 
+class PathEvents(Model):
+    """What senders did with their paths in a repetition: of each event its time (us since the measurement's
+    start), rank, queue pair and EV, and of ``replaced`` the new EV."""
+
+    repetition: int
+    lost: list[list[float]] = Field(default_factory=list)
+    """Without the packets that a switch trimmed."""
+    retired: list[list[float]] = Field(default_factory=list)
+    replaced: list[list[float]] = Field(default_factory=list)
+    restored: list[list[float]] = Field(default_factory=list)
+    skipped: dict[str, int] = Field(default_factory=dict)
+    """How many times each EV was."""
+    left_out: int = 0
+    """Events beyond the first 5000 of a kind."""
+
+
 class RepetitionFault(Fault):
     """A fault of a repetition, whether it was measured or not."""
 
@@ -207,21 +223,23 @@ class Transport(Model):
     set_aside: list[Aside] = Field(default_factory=list)
     series: list[Series] = Field(default_factory=list)
     links: list[Links] = Field(default_factory=list)
+    path_events: list[PathEvents] = Field(default_factory=list)
     faults: list[RepetitionFault] = Field(default_factory=list)
     pictures: list[dict[str, Any]] = Field(default_factory=list)
     details: list[dict[str, Any]] = Field(default_factory=list)
 
 
 class ClaimCheck(Model):
-    """One condition of a claim; null: it is unknown."""
+    """One condition of a claim; null: the run does not show it. ``source`` says where the limit is from."""
 
     asked: str
     found: str
     holds: bool | None
+    source: str = ""
 
 
 class Verdict(Model):
-    """Does the claim hold? Null: it is unknown."""
+    """Does the claim hold? Null: the run does not show it."""
 
     holds: bool | None
     because: str

@@ -1,6 +1,8 @@
-"""Summaries of samples with intervals from the bootstrap, and the size of the difference of two samples.
+"""Summaries of samples, 95 % intervals of means, ratios, shares and counts, and the size of a difference.
 
-Everything random is seeded: equal samples give equal intervals.
+Two kinds of samples need two kinds of intervals. Values of one repetition (messages, steps) are many: theirs
+come from the bootstrap. Repetitions are few, and the bootstrap of three values is too narrow: theirs come
+from Student's t. Everything random is seeded: equal samples give equal intervals.
 """
 
 from __future__ import annotations
@@ -11,8 +13,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.stats import binomtest, mannwhitneyu
 from scipy.stats import bootstrap as scipy_bootstrap
-from scipy.stats import mannwhitneyu
+from scipy.stats import t as student_t
 
 CONFIDENCE = 0.95
 RESAMPLES = 2000
@@ -120,6 +123,97 @@ def cliffs_delta(a: Floats, b: Floats) -> float:
     """Return the chance that a value of b is above one of a, less the chance that it is below."""
     u = float(mannwhitneyu(b, a, method="asymptotic").statistic)
     return 2 * u / (len(a) * len(b)) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """An estimate with its 95 % interval; ``n`` is how many values, or trials, it is of."""
+
+    value: float
+    low: float
+    high: float
+    n: int
+
+
+def mean_interval(values: Sequence[float] | Floats) -> Interval | None:
+    """Return the mean of a few independent values with Student's t interval. None below three values."""
+    data = np.asarray(values, dtype=np.float64)
+    if len(data) < MIN_FOR_INTERVAL:
+        return None
+    mean, half = float(data.mean()), _t_half(float(data.std(ddof=1)) / len(data) ** 0.5, len(data) - 1)
+    return Interval(mean, mean - half, mean + half, len(data))
+
+
+def median_interval(values: Sequence[float] | Floats, seed: int = 1) -> Interval | None:
+    """Return the median of many independent values with its bootstrap interval. None below three values."""
+    found = bootstrap(values, "median", seed)
+    return None if found is None else Interval(float(np.median(values)), *found, len(values))
+
+
+def ratio_interval(above: Sequence[float] | Floats, below: Sequence[float] | Floats) -> Interval | None:
+    """Return the mean of ``above`` over that of ``below``, two independent samples of positive values.
+
+    The interval is Welch's (Biometrika 34, 1947) of the logarithm, whose variance is by the delta method.
+    None below three values in either sample, or where one has a value that is not positive.
+    """
+    a, b = np.asarray(above, dtype=np.float64), np.asarray(below, dtype=np.float64)
+    if min(len(a), len(b)) < MIN_FOR_INTERVAL or not ((a > 0).all() and (b > 0).all()):
+        return None
+    parts = [float(v.var(ddof=1)) / len(v) / float(v.mean()) ** 2 for v in (a, b)]
+    variance, ratio = sum(parts), float(a.mean() / b.mean())
+    weights = sum(part**2 / (len(v) - 1) for part, v in zip(parts, (a, b), strict=True))
+    freedom = variance**2 / weights if weights else len(a) + len(b) - 2.0
+    factor = float(np.exp(_t_half(variance**0.5, freedom)))
+    return Interval(ratio, ratio / factor, ratio * factor, len(a) + len(b))
+
+
+def share_interval(hits: int, of: int) -> Interval | None:
+    """Return the share of trials that were hits, with Clopper and Pearson's interval. None of no trials."""
+    if not of:
+        return None
+    found = binomtest(hits, of).proportion_ci(CONFIDENCE, method="exact")
+    return Interval(hits / of, float(found.low), float(found.high), of)
+
+
+def rate_ratio_interval(
+    above: int, below: int, time_above: float = 1.0, time_below: float = 1.0
+) -> Interval | None:
+    """Return the ratio of two rates of rare events, each counted over a time; None where nothing happened.
+
+    Counts of Poisson processes: given their sum, the first is binomial, and the interval is exact
+    (Przyborowski, Wilenski, Biometrika 31, 1940). Without an event in the second the upper end is infinite.
+    """
+    share = share_interval(above, above + below)
+    if share is None or min(time_above, time_below) <= 0:
+        return None
+    low, value, high = (
+        p / (1 - p) * time_below / time_above if p < 1 else float("inf")
+        for p in (share.low, share.value, share.high)
+    )
+    return Interval(value, low, high, above + below)
+
+
+def quantile_ratio_interval(
+    above: Sequence[float] | Floats, below: Sequence[float] | Floats, q: float, seed: int = 1
+) -> Interval | None:
+    """Return the ratio of a quantile of two samples with its percentile bootstrap interval.
+
+    ``q`` is from 0 to 1. None below three values, or where one of ``below`` is not positive.
+    """
+    a, b = np.asarray(above, dtype=np.float64), np.asarray(below, dtype=np.float64)
+    if min(len(a), len(b)) < MIN_FOR_INTERVAL or not (b > 0).all():
+        return None
+
+    def ratio(x: Floats, y: Floats, axis: int = -1) -> Floats:
+        found: Floats = np.quantile(x, q, axis=axis) / np.quantile(y, q, axis=axis)
+        return found
+
+    low, high = _interval((a, b), ratio, seed)
+    return Interval(float(ratio(a, b)), low, high, len(a) + len(b))
+
+
+def _t_half(error: float, freedom: float) -> float:
+    return float(student_t.ppf((1 + CONFIDENCE) / 2, freedom)) * error if error else 0.0
 
 
 def _ratio_of_medians(a: Floats, b: Floats, axis: int) -> Floats:

@@ -176,7 +176,7 @@ def verdict(result: Mapping[str, Any]) -> Text:
     if result["claim"]:
         text.append(f"Claim: {result['claim']}\n")
     if judged := result.get("verdict"):
-        word = {True: "holds", False: "does not hold", None: "undecided"}[judged["holds"]]
+        word = {True: "holds", False: "does not hold", None: "is not shown"}[judged["holds"]]
         text.append(f"The claim {word}", style="bold")
         text.append(f": {judged['because']}\n")
     if result["integrity"] == "ok":

@@ -34,7 +34,7 @@ from experiments.spec.fault_schedule import PlannedFault, schedule, trials_of
 from experiments.spec.faults import BUSIEST, RandomFaults, SequentialFaults
 from experiments.spec.links import metered
 from experiments.spec.model import Scenario
-from experiments.spec.one_plane import specs_in_one_plane
+from experiments.spec.one_plane import faults_met
 from experiments.spec.random_faults import random_faults
 from experiments.spec.transports import Transport
 from experiments.spec.workloads import AGENT_KINDS
@@ -84,8 +84,7 @@ class RepetitionRunner:
         self._step = step
         self.interrupted: BaseException | None = None
         """What ended the run in the middle of the last repetition; None: nothing did."""
-        specs = scenario.faults
-        self._specs = specs_in_one_plane(specs) if transport.one_plane else specs
+        self._specs = faults_met(scenario.faults, transport)
 
     def run(self, number: int) -> Evidence:
         """Run a repetition and return what it left. Raises AgentError, CaptureError, SwitchError.
@@ -145,9 +144,9 @@ class RepetitionRunner:
     def _sources(self, setting: Setting) -> dict[str, CaptureSource]:
         """Return where to capture: at every host that takes part, if faults are measured or it is asked for.
 
-        Taps where the kernel forwards anyway, else tcpdump.
+        Taps where the kernel forwards anyway, else tcpdump. At a control, too: they cost time.
         """
-        measured = any(not isinstance(spec, RandomFaults) for spec in self._specs)
+        measured = any(not isinstance(spec, RandomFaults) for spec in self._scenario.faults)
         if not self._scenario.measure.capture and not measured:
             return {}
         hosts = dict.fromkeys(setting.placement.hosts)
@@ -317,7 +316,7 @@ class RepetitionRunner:
             )
         wanted = None
         if self._only_sequences:
-            wanted = sum(entry.trials for entry in scenario.sequences)
+            wanted = sum(entry.trials for entry in self._specs if isinstance(entry, SequentialFaults))
         for sequence in parts.faults.sequences:
             if not sequence.over and self.interrupted is None:
                 failures.append(f"the workload was over after {sequence.done} of {sequence.wanted} trials")

@@ -137,6 +137,8 @@ class Scenario(YamlModel):
             except ValueError as error:
                 raise wrong(f"{error}", "transports", name) from None
             self._check_transport(transport)
+            if not transport.faults and self.sequences:
+                raise wrong("faults in sequence set the length of a run: all meet them", "transports", name)
         lasts_ns = self.workload.lasts_ns
         for number, fault in enumerate(self.faults):
             if isinstance(fault, TimedFault) and lasts_ns is not None and fault.at_ns >= lasts_ns:

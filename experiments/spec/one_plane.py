@@ -1,4 +1,4 @@
-"""Faults on a fabric in one plane: the same places, in plane 0."""
+"""The faults that a transport meets: on a fabric in one plane the same places, in plane 0."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from experiments.spec.faults import FaultSpec, RandomFaults, SequentialFaults, TimedFault
+from experiments.spec.transports import Transport
 
 
 def place_in_one_plane(place: str) -> str:
@@ -13,6 +14,13 @@ def place_in_one_plane(place: str) -> str:
     place = re.sub(r"\bp(\d+|\*|\?|\[[^\]]*\])-t", "p0-t", place)
     place = re.sub(r"^p(\d+|\*|\?|\[[^\]]*\])$", "p0", place)
     return re.sub(r"^(h[^:]*)-eth.*$", r"\1-eth0", place)
+
+
+def faults_met(specs: Sequence[FaultSpec], transport: Transport) -> tuple[FaultSpec, ...]:
+    """Return the faults of a scenario as a transport meets them: none where it is a control."""
+    if not transport.faults:
+        return ()
+    return specs_in_one_plane(specs) if transport.one_plane else tuple(specs)
 
 
 def specs_in_one_plane(specs: Sequence[FaultSpec]) -> tuple[FaultSpec, ...]:

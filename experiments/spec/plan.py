@@ -9,7 +9,7 @@ from experiments.spec.fault_schedule import PlannedFault, schedule, trials_of
 from experiments.spec.faults import RandomFaults, SequentialFaults
 from experiments.spec.mesh import mesh_streams
 from experiments.spec.model import Scenario
-from experiments.spec.one_plane import specs_in_one_plane
+from experiments.spec.one_plane import faults_met
 from experiments.spec.placement import Placement
 from experiments.spec.random_faults import random_faults
 from experiments.spec.transports import Transport
@@ -56,7 +56,7 @@ def _transport_lines(scenario: Scenario, transport: Transport, fabric: Fabric) -
 def _faults(
     scenario: Scenario, transport: Transport, fabric: Fabric, placement: Placement
 ) -> Iterator[PlannedFault | str]:
-    specs = specs_in_one_plane(scenario.faults) if transport.one_plane else scenario.faults
+    specs = faults_met(scenario.faults, transport)
     used = tuple(sorted(placement.links_used(fabric)))
     length_ns = placement.length_ns or scenario.limit_ns
     yield from schedule(specs, fabric, scenario.seed, length_ns, used)

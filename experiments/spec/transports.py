@@ -40,6 +40,8 @@ class Transport:
     detection_ns: int | None = None
     """After how long what is dead is withdrawn: by the controller (routing ecmp), by BGP or BFD (frr); None:
     never."""
+    faults: bool = True
+    """False: it meets none of the scenario's faults, as a control."""
 
     @property
     def described(self) -> str:
@@ -198,6 +200,7 @@ class TransportEntry(YamlModel):
         0.0, description="share of frames lost on the way into every NIC, throughout"
     )
     one_plane: bool | None = Field(None, description="the same bandwidth in one plane")
+    faults: bool = Field(True, description="false: a control, which meets none of the scenario's faults")
 
     @model_validator(mode="after")
     def _use_is_known(self) -> Self:
@@ -228,6 +231,7 @@ class TransportEntry(YamlModel):
             one_plane=base.one_plane if self.one_plane is None else self.one_plane,
             loss=self.loss,
             detection_ns=base.detection_ns if self.detection_ns is None else self.detection_ns,
+            faults=self.faults,
         )
 
 

@@ -14,13 +14,20 @@ from typing import Any
 
 from hosts.collectives.channel import TAG_BITS, Arrived, ChannelEvent, Done
 from hosts.eventlog import write_log
-from hosts.mrc.events import EvRestored, EvRetired
-from hosts.rdma.events import Event, PacketLost
+from hosts.mrc.events import EvReplaced, EvRestored, EvRetired, EvSkipped
+from hosts.rdma.events import Event, LossReason, PacketLost
 from hosts.verbs import Context, MemoryRegion, Opcode, QueuePair, WorkCompletion
 
 MAX_QPS = 1 << (32 - TAG_BITS)
 TAG_MASK = (1 << TAG_BITS) - 1
 MIN_PART_BYTES = 4096
+_TRIMMED = (LossReason.TRIMMED, LossReason.TRIMMED_LASTHOP)
+_EV_EVENTS: dict[str, type[EvRetired | EvReplaced | EvRestored | EvSkipped]] = {
+    "retired": EvRetired,
+    "replaced": EvReplaced,
+    "restored": EvRestored,
+    "skipped": EvSkipped,
+}
 
 
 @dataclass(slots=True)
@@ -159,10 +166,14 @@ class VerbsChannel:
             "lost_ns": [event.t_ns for event in lost],
             "lost_sent_ns": [event.sent_ns for event in lost],
             "lost_ev": [event.ev for event in lost],
+            "lost_qpn": [event.qpn for event in lost],
+            "lost_trimmed": [int(event.reason in _TRIMMED) for event in lost],
         }
-        for name, kind in (("retired", EvRetired), ("restored", EvRestored)):
+        for name, kind in _EV_EVENTS.items():
             found = [event for event in self._log if isinstance(event, kind)]
             columns |= {f"{name}_ns": [e.t_ns for e in found], f"{name}_ev": [e.ev for e in found]}
+            columns[f"{name}_qpn"] = [e.qpn for e in found]
+        columns["replaced_new_ev"] = [e.new_ev for e in self._log if isinstance(e, EvReplaced)]
         return columns
 
     def save_log(self, path: Path) -> int:

@@ -165,9 +165,15 @@ def _tile(name: str, found: Mapping[str, Any], metric: str) -> dict[str, Any]:
 
 
 def _checks(result: Mapping[str, Any]) -> list[dict[str, str]]:
-    words = {True: ("holds", "good"), False: ("does not hold", "bad"), None: ("undecided", "unknown")}
+    words = {True: ("holds", "good"), False: ("does not hold", "bad"), None: ("not shown", "unknown")}
     return [
-        {"asked": check["asked"], "found": check["found"], "word": word, "colour": colour}
+        {
+            "asked": check["asked"],
+            "found": check["found"],
+            "source": check.get("source", ""),
+            "word": word,
+            "colour": colour,
+        }
         for check in (result.get("verdict") or {}).get("checks", ())
         for word, colour in (words[check["holds"]],)
     ]

@@ -88,5 +88,5 @@ def judgement(result: Mapping[str, Any]) -> Judgement:
     verdict = result.get("verdict")
     if not verdict:
         return Judgement()
-    words, colour = _WORDS.get(verdict["holds"], ("undecided", "unknown"))
+    words, colour = _WORDS.get(verdict["holds"], ("the claim is not shown", "unknown"))
     return Judgement(words, colour, verdict.get("because", ""), verdict.get("paper", "") or "")

@@ -118,7 +118,7 @@ def test_two_transports_share_the_page(both: dict[str, Any], tmp_path: Path) -> 
     check_whole(page.read_text())
     words = words_of_page(page)
     assert "a claim" in words
-    assert "undecided" in words
+    assert "not shown" in words
     assert "nothing was captured" in words  # the rule that stands in
     assert "not felt" in words
 

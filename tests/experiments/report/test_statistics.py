@@ -5,7 +5,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiments.report.statistics import bootstrap, cliffs_delta, difference, summarise
+from experiments.report.statistics import (
+    bootstrap,
+    cliffs_delta,
+    difference,
+    mean_interval,
+    median_interval,
+    quantile_ratio_interval,
+    rate_ratio_interval,
+    ratio_interval,
+    share_interval,
+    summarise,
+)
 
 numbers = st.lists(st.floats(0.001, 1e9), min_size=1, max_size=50)
 
@@ -56,3 +67,49 @@ def test_a_difference_has_a_ratio_and_a_size() -> None:
     assert (found.cliffs_delta, found.size) == (1.0, "large")
     assert difference([1.0, 2.0], [1.0, 2.0]).size == "negligible"
     assert difference([], [1.0]).ratio is None
+
+
+def test_intervals_of_few_repetitions_cover_the_truth_as_often_as_they_say() -> None:
+    rng = np.random.default_rng(5)
+    means = ratios = 0
+    for _ in range(500):
+        mean = mean_interval(rng.normal(10, 1, 3))
+        ratio = ratio_interval(rng.normal(20, 1, 4), rng.normal(10, 0.5, 4))
+        assert mean is not None
+        assert ratio is not None
+        means += mean.low <= 10 <= mean.high
+        ratios += ratio.low <= 2 <= ratio.high
+    assert 0.92 <= means / 500 <= 0.98
+    assert 0.92 <= ratios / 500 <= 0.99
+
+
+def test_intervals_by_hand() -> None:
+    mean = mean_interval([1.0, 2.0, 3.0])
+    assert mean is not None
+    assert (mean.value, mean.high) == (2, pytest.approx(2 + 4.30265 / 3**0.5))  # t of two degrees of freedom
+    share = share_interval(0, 10)
+    assert share is not None
+    assert share.high == pytest.approx(1 - 0.025**0.1)
+    rates = rate_ratio_interval(0, 1499, 2.0, 1.0)
+    assert rates is not None
+    # None of 1499 events: the share is below 1 - 0.025^(1/1499).
+    assert rates.high == pytest.approx((0.025 ** (-1 / 1499) - 1) / 2)
+    more = rate_ratio_interval(3, 0)
+    assert more is not None
+    assert more.high == float("inf")
+
+
+def test_no_interval_without_values() -> None:
+    assert mean_interval([1.0, 2.0]) is None
+    assert median_interval([1.0, 2.0]) is None
+    assert ratio_interval([1.0, 2.0, 3.0], [1.0, 0.0, 1.0]) is None
+    assert share_interval(0, 0) is None
+    assert rate_ratio_interval(0, 0) is None
+    assert quantile_ratio_interval([1.0, 2.0, 3.0], [1.0, 2.0], 0.5) is None
+
+
+def test_a_ratio_of_quantiles() -> None:
+    found = quantile_ratio_interval(np.arange(100) + 200.0, np.arange(100) + 100.0, 0.5)
+    assert found is not None
+    assert found.low < 249.5 / 149.5 < found.high
+    assert found.value == pytest.approx(249.5 / 149.5)

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -5,7 +7,8 @@ from hypothesis import strategies as st
 from controller.fault_kinds import KINDS
 from experiments.spec.fault_schedule import PlannedFault, matching, places_of, schedule, trials_of
 from experiments.spec.faults import SequentialFaults, TimedFault
-from experiments.spec.one_plane import place_in_one_plane, specs_in_one_plane
+from experiments.spec.one_plane import faults_met, place_in_one_plane, specs_in_one_plane
+from experiments.spec.transports import NAMED
 from topologies import Fabric, load_fabric, one_plane
 
 
@@ -119,3 +122,13 @@ def test_trials_come_round_before_they_repeat_and_follow_from_the_seed(lab: Fabr
     assert trials == trials_of(entry, 0, lab, 3, ())
     assert len({fault.place for fault in trials[:4]}) == 4
     assert (len(trials), trials[0].until_ns) == (10, entry.hold_ns)
+
+
+def test_a_control_meets_no_faults(lab: Fabric) -> None:
+    entry = TimedFault.model_validate({"kind": "blackhole", "where": "p1-t0-0:p1-t1-0"})
+    mrc = NAMED["mrc"]
+    assert faults_met([entry], mrc) == (entry,)
+    assert faults_met([entry], replace(mrc, faults=False)) == ()
+    (moved,) = faults_met([entry], NAMED["rocev2"])
+    assert isinstance(moved, TimedFault)
+    assert moved.where == ("p0-t0-0:p0-t1-0",)

@@ -1,0 +1,15 @@
+"""Figure 19b: T0-T1 links of one plane taken away and returned one at a time."""
+
+from __future__ import annotations
+
+from experiments.figures.fig09a import DIP, DIP_SOURCE
+from experiments.judging.phases import judge_levels
+from experiments.judging.readings import Result
+from experiments.judging.verdict import Verdict, all_hold
+
+PAPER = "100G links taken and returned one by one: 383, 286, 191, 97, 191, 286, 381 Gbit/s, with short dips"
+
+
+def judge(result: Result) -> Verdict:
+    """Every phase carries its share, and its dip is as short as those of figure 9a."""
+    return all_hold(judge_levels(result, "mrc", DIP, DIP_SOURCE))

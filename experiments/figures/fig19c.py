@@ -1,0 +1,15 @@
+"""Figure 19c: two T0-T1 links of one plane taken away at once, and returned."""
+
+from __future__ import annotations
+
+from experiments.figures.fig09a import DIP, DIP_SOURCE
+from experiments.judging.phases import judge_levels
+from experiments.judging.readings import Result
+from experiments.judging.verdict import Verdict, all_hold
+
+PAPER = "two of four 100G links taken at once and returned: 383, 191, 381 Gbit/s"
+
+
+def judge(result: Result) -> Verdict:
+    """Half is left, then all of it, and the dips are as short as those of figure 9a."""
+    return all_hold(judge_levels(result, "mrc", DIP, DIP_SOURCE))

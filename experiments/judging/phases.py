@@ -1,0 +1,122 @@
+"""The times between changes of a run's faults, what is left in each, and the dip at its beginning."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from experiments.judging.criteria import at_least, at_most, unless_control_fails, within
+from experiments.judging.readings import Result, Series, Window, duration_us, mean_of, series_of, transport_of
+from experiments.judging.scale import expected_share, fabric_of, placement_of
+from experiments.judging.verdict import Check
+
+SAME_CHANGE = 0.02
+"""Changes closer together than this share of the measurement are one: several faults at one time."""
+LEVEL_MARGIN = 0.01
+"""Of the fault-free rate: values of the paper were read off its figures to the width of a line, 1 %."""
+LEVEL_SOURCE = "paths left in the topology (paper: its steps are k/n to 1 % of the whole)"
+SAMPLE_US = 200_000.0
+"""The paper's bins."""
+FEWEST_SAMPLES = 15
+"""Bins in a run: where it is short they are narrower than the paper's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """A time in which the same places were broken."""
+
+    window: Window
+    broken: tuple[str, ...]
+
+
+def phases_of(result: Result, transport: str, repetition: int) -> list[Phase]:
+    """Return the phases of a repetition in order of time: the first is before the first fault."""
+    end_us = duration_us(result)
+    changes: list[tuple[float, str, bool]] = []
+    for fault in transport_of(result, transport).get("faults", ()):
+        if fault["repetition"] != repetition:
+            continue
+        middle = (fault["t_before_ns"] + fault["t_after_ns"]) // 2
+        begin_us = fault["at_us"]
+        changes.append((begin_us, fault["where"], True))
+        if fault.get("restore_after_ns") is not None:
+            changes.append((begin_us + (fault["restore_after_ns"] - middle) / 1e3, fault["where"], False))
+    found: list[Phase] = []
+    broken: dict[str, None] = {}
+    begin = 0.0
+    apart = SAME_CHANGE * end_us
+    for at_us, where, breaks in sorted(changes):
+        if at_us >= end_us - apart:
+            break
+        if not found or at_us - begin > apart:
+            found.append(Phase((begin, at_us), tuple(broken)))
+            begin = at_us
+        if breaks:
+            broken[where] = None
+        else:
+            broken.pop(where, None)
+    return [*found, Phase((begin, end_us), tuple(broken))]
+
+
+def judge_levels(
+    result: Result, transport: str, dip_share: float | None = None, dip_source: str = ""
+) -> list[Check]:
+    """Check each phase: its level, in its second half, is that of the capacity left; and its dip, all that is
+    missing from that level over the whole phase, is no more than ``dip_share`` of it (None: not asked)."""
+    fabric = fabric_of(result, transport)
+    levels: dict[int, list[float | None]] = {}
+    dips: dict[int, list[float | None]] = {}
+    wanted: dict[int, float] = {}
+    for series in series_of(result, transport):
+        phases = phases_of(result, transport, series.repetition)
+        usual = series.rate_mbps(phases[0].window)
+        placement = placement_of(result, fabric, series.repetition)
+        src, dst = (placement.hosts[rank] for rank in placement.pairs[0])
+        for number, phase in enumerate(phases[1:], 1):
+            begin, end = phase.window
+            share = expected_share(fabric, src, dst, phase.broken)
+            wanted[number] = share
+            level = series.rate_mbps(((begin + end) / 2, end)) / usual if usual else None
+            levels.setdefault(number, []).append(level)
+            missing = 1 - series.rate_mbps(phase.window) / (share * usual) if share and usual else None
+            dips.setdefault(number, []).append(missing)
+    checks = []
+    for number, share in wanted.items():
+        name = f"phase {number}"
+        asked = f"{name}: share of the fault-free rate"
+        checks.append(within(asked, mean_of(levels[number]), share, LEVEL_MARGIN, LEVEL_SOURCE))
+        if share and dip_share is not None:
+            asked = f"{name}: share of its level that is missing, dip included"
+            checks.append(at_most(asked, mean_of(dips[number]), dip_share, dip_source))
+    return checks or [Check("phases with faults", "none", None, LEVEL_SOURCE)]
+
+
+def sample_us(result: Result) -> float:
+    """Return the width of bins: the paper's 200 ms, less in a short run."""
+    return min(SAMPLE_US, duration_us(result) / FEWEST_SAMPLES)
+
+
+def judge_lowest(result: Result, transport: str, limit: float, source: str) -> Check:
+    """Check that no bin from the first fault on falls below ``limit`` times the fault-free rate.
+
+    The bins before the first fault are the control: where they fall as low, the machine hides the answer.
+    """
+    lowest: list[float | None] = []
+    control: list[float | None] = []
+    for series in series_of(result, transport):
+        phases = phases_of(result, transport, series.repetition)
+        if len(phases) < 2:
+            continue
+        before = phases[0].window
+        after = (before[1], duration_us(result))
+        lowest.append(lowest_share(result, series, after, before))
+        control.append(lowest_share(result, series, before, before))
+    width = f"{sample_us(result) / 1e3:.3g} ms"
+    asked = f"lowest {width} over the fault-free rate"
+    check = at_least(asked, mean_of(lowest), limit, source)
+    return unless_control_fails(check, at_least(f"{asked}, before", mean_of(control), limit, source))
+
+
+def lowest_share(result: Result, series: Series, window: Window, before: Window) -> float | None:
+    """Return the lowest bin of a window over the mean rate of another."""
+    rates, usual = series.rates_mbps(window, sample_us(result)), series.rate_mbps(before)
+    return float(rates.min()) / usual if len(rates) and usual else None

@@ -1,0 +1,71 @@
+"""What senders did with their paths, from the columns of ranks and from the logs of agents."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from experiments.measure import events
+from experiments.measure.events import Event, EventLog, path_events
+from experiments.measure.evidence import Evidence, Sample
+from experiments.spec.transports import NAMED
+from topologies import Fabric
+
+COLUMNS = {
+    "lost": [("ns", [30_000, 20_000]), ("qpn", [7, 8]), ("ev", [1, 2]), ("trimmed", [0, 1])],
+    "retired": [("ns", [31_000]), ("qpn", [7]), ("ev", [1])],
+    "replaced": [("ns", [31_000]), ("qpn", [7]), ("ev", [1]), ("new_ev", [3])],
+    "skipped": [("ns", [5000, 6000]), ("qpn", [7, 7]), ("ev", [16, 16])],
+}
+SAMPLE: Sample = {
+    f"event_{kind}_{name}": np.array(values, np.int64)
+    for kind, columns in COLUMNS.items()
+    for name, values in columns
+}
+
+
+@pytest.fixture
+def evidence(lab: Fabric) -> Evidence:
+    return Evidence(
+        NAMED["mrc"],
+        0,
+        1,
+        lab,
+        ("h0", "h6"),
+        ((0, 1),),
+        {"kind": "stream"},
+        10_000,
+        10**9,
+        samples=({}, SAMPLE),
+    )
+
+
+def test_columns_become_rows_without_trims(evidence: Evidence) -> None:
+    found = path_events(evidence, {})
+    assert found["lost"] == [[20.0, 1, 7, 1]]
+    assert found["retired"] == [[21.0, 1, 7, 1]]
+    assert found["replaced"] == [[21.0, 1, 7, 1, 3]]
+    assert found["restored"] == []
+    assert found["skipped"] == {"0x10": 2}
+    assert found["left_out"] == 0
+
+
+def test_logs_say_the_same(evidence: Evidence) -> None:
+    log = EventLog.of_events(
+        [
+            Event(30_000, "PacketLost", {"qpn": 7, "ev": 1, "reason": "gap"}),
+            Event(20_000, "PacketLost", {"qpn": 8, "ev": 2, "reason": "trimmed_lasthop"}),
+            Event(31_000, "EvRetired", {"qpn": 7, "ev": 1, "reason": "loss"}),
+            Event(31_000, "EvReplaced", {"qpn": 7, "ev": 1, "new_ev": 3}),
+            Event(5000, "EvSkipped", {"qpn": 7, "ev": 16, "trimmed": False}),
+            Event(6000, "EvSkipped", {"qpn": 7, "ev": 16, "trimmed": True}),
+        ]
+    )
+    from_log = path_events(replace(evidence, samples=()), {"h6": log})
+    assert from_log == path_events(evidence, {})
+
+
+def test_what_is_left_out_is_counted(evidence: Evidence, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "MOST_EVENTS", 0)
+    found = path_events(evidence, {})
+    assert (found["lost"], found["left_out"]) == ([], 3)

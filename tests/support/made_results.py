@@ -1,0 +1,116 @@
+"""Results made up to be judged: rates and losses over time, faults, flows, operations, by repetition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+BIN_US = 10_000
+STEADY = (0.999, 1.0, 1.001)
+"""How the repetitions of a run differ."""
+Rate = Callable[[float], float]
+
+
+def no_loss(t: float) -> float:
+    return 0
+
+
+def series(rate: Rate, seconds: float, lost: Rate = no_loss, repetition: int = 0) -> dict[str, Any]:
+    """One repetition: Mbit/s and losses in a bin as functions of the time in seconds, from 100 ms before."""
+    bins = round((seconds + 0.1) * 1e6 / BIN_US)
+    times = [i * BIN_US / 1e6 - 0.1 for i in range(bins)]
+    return {
+        "repetition": repetition,
+        "start_us": -100_000,
+        "bin_us": BIN_US,
+        "bytes": [round(rate(t) * BIN_US / 8) for t in times],
+        "lost": [int(lost(t)) for t in times],
+    }
+
+
+def over_time(
+    rate: Rate,
+    seconds: float,
+    lost: Rate = no_loss,
+    faults: Iterable[tuple[str, float, float | None]] = (),
+    spread: Sequence[float] = STEADY,
+) -> dict[str, Any]:
+    """A transport whose repetitions differ by the factors of ``spread``; faults are places and times."""
+    made = list(faults)
+    return {
+        "series": [
+            series(lambda t, f=factor: f * rate(t), seconds, lost, number)  # type: ignore[misc]
+            for number, factor in enumerate(spread)
+        ],
+        "faults": [fault(*entry, number) for number in range(len(spread)) for entry in made],
+    }
+
+
+def fault(where: str, at_s: float, until_s: float | None, repetition: int) -> dict[str, Any]:
+    at = round(at_s * 1e9)
+    until = None if until_s is None else round(until_s * 1e9)
+    return {
+        "kind": "blackhole",
+        "where": where,
+        "repetition": repetition,
+        "t_before_ns": at,
+        "t_after_ns": at,
+        "restore_before_ns": until,
+        "restore_after_ns": until,
+        "at_us": at / 1e3,
+    }
+
+
+def metrics(spread: Sequence[float] = STEADY, **values: float | Sequence[float]) -> dict[str, Any]:
+    """A transport with these metrics; the repetitions differ by the factors of ``spread``."""
+    rows = {name: [v] if isinstance(v, int | float) else list(v) for name, v in values.items()}
+    samples = [
+        {"failure": None, "integrity": "ok", "metrics": {n: [f * v for v in row] for n, row in rows.items()}}
+        for f in spread
+    ]
+    return {"samples": samples}
+
+
+def events(repetitions: int = 3, left_out: int = 0, **rows: list[list[float]]) -> dict[str, Any]:
+    """The same events of paths in each repetition."""
+    kinds = {kind: rows.get(kind, []) for kind in ("lost", "retired", "replaced", "restored")}
+    entry = {**kinds, "skipped": rows.get("skipped", {}), "left_out": left_out}
+    return {"path_events": [{"repetition": number, **entry} for number in range(repetitions)]}
+
+
+def trial(transport: str, repetition: int = 0, **times: Any) -> dict[str, Any]:
+    """A fault with its times; one that took packets unless it says otherwise."""
+    empty = dict.fromkeys(("first_loss_us", "detected_us", "rerouted_us", "recovered_us"))
+    return {"transport": transport, "repetition": repetition, "felt": True, "rtt_us": None, **empty, **times}
+
+
+def result(
+    workload: Mapping[str, Any],
+    transports: Mapping[str, Mapping[str, Any]],
+    topology: str | dict[str, Any] = "thin",
+    trials: Sequence[Mapping[str, Any]] = (),
+    **more: Any,
+) -> dict[str, Any]:
+    """The parts of a result that judges look at."""
+    empty: dict[str, Any] = {"samples": [], "series": [], "faults": [], "options": {}}
+    return {
+        "parameters": {"topology": topology, "workload": dict(workload)},
+        "transports": {name: empty | dict(found) for name, found in transports.items()},
+        "trials": list(trials),
+        "seed": 1,
+        "valid": True,
+        **more,
+    }
+
+
+def flow_of(kind: str, seconds: float, **more: Any) -> dict[str, Any]:
+    """A workload of flows as a result has it."""
+    given = {
+        "kind": kind,
+        "message_bytes": 16384,
+        "rate_bps": 0,
+        "depth": 16,
+        "duration_ns": round(seconds * 1e9),
+    }
+    ends = {"src": "auto", "dst": "auto"} if kind in ("stream", "bidirectional", "join") else {}
+    return given | ends | more
