@@ -22,7 +22,7 @@ def judge(result: Result) -> Verdict:
     checks: list[Check] = []
     for count, name in sorted(by_count.items()):
         fabric = fabric_of(result, name)
-        whole = payload_mbps(fabric)
+        whole = payload_mbps(result, name)
         shares = mean_of([rate / whole for rate in by_repetition(result, name, "goodput_mbps")])
         asked = f"{count} EVs: goodput over what the NIC's links carry"
         checks.append(within(asked, shares, share_of_paths(result, fabric, count), MARGIN, SOURCE))

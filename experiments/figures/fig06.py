@@ -75,6 +75,6 @@ def predict(result: Result, broken: tuple[str, ...]) -> float:
     compute_us = float(result["parameters"]["workload"]["compute_ns"]) / 1e3
     ring = [(hosts[i], hosts[(i + 1) % len(hosts)]) for i in range(len(hosts))]
     slowest = min(capacity_mbps(fabric, a, b, broken) / capacity_mbps(fabric, a, b, ()) for a, b in ring)
-    wire_us = 2 * (len(hosts) - 1) / len(hosts) * size * 8 / payload_mbps(fabric)
+    wire_us = 2 * (len(hosts) - 1) / len(hosts) * size * 8 / payload_mbps(result, "mrc")
     usual_us = compute_us + sorted(communicate)[len(communicate) // 2]
     return usual_us / (usual_us + wire_us * (1 / slowest - 1)) if slowest else 0.0

@@ -52,7 +52,7 @@ def must_move(result: Result) -> float:
     """Return by how much the first flow's own links must carry more, so that both flows have their rates."""
     workload = result["parameters"]["workload"]
     fabric = fabric_of(result, "mrc")
-    payload = payload_mbps(fabric) / nic_mbps(fabric)
+    payload = payload_mbps(result, "mrc") / nic_mbps(fabric)
     first, second = workload["rate_bps"] / 1e6, workload["second_rate_bps"] / 1e6
     shared = capacity_mbps(fabric, workload["second_src"], workload["second_dst"], ()) * payload
     paths = fabric.paths(workload["src"], workload["dst"])

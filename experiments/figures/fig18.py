@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from experiments.judging.criteria import at_least, leads
 from experiments.judging.readings import Result, flows, mean_of
-from experiments.judging.scale import fabric_of, payload_mbps
+from experiments.judging.scale import payload_mbps
 from experiments.judging.verdict import Check, Verdict, all_hold
 from experiments.report.statistics import ratio_interval
 
@@ -31,7 +31,7 @@ def judge_incast(result: Result, mrc: str, others: Mapping[str, float]) -> list[
     the slowest over the fastest flow of its incast."""
     found = flows(result, mrc)
     victims = [rates[-1] for rates in found]
-    whole = payload_mbps(fabric_of(result, mrc))
+    whole = payload_mbps(result, mrc)
     fairness = mean_of([min(r[:-1]) / max(r[:-1]) if len(r) > 2 and max(r[:-1]) else None for r in found])
     victim = mean_of([v / whole for v in victims])
     checks = [

@@ -26,7 +26,7 @@ def judge(result: Result) -> Verdict:
     """MRC's slowest flow has what the links carry, and leads RoCEv2's, which shares links by its hash."""
     mrc, roce = flows(result, "mrc"), flows(result, "rocev2")
     fabric = fabric_of(result, "rocev2")
-    whole = payload_mbps(fabric_of(result, "mrc"))
+    whole = payload_mbps(result, "mrc")
     collided = mean_interval([sum(r < COLLIDED * whole for r in rates) / len(rates) for rates in roce])
     slowed, slowest = expected_collisions(result, fabric)
     lead = ratio_interval([min(rates) for rates in mrc], [min(rates) for rates in roce])

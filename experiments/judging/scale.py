@@ -11,7 +11,7 @@ from experiments.judging.readings import Result, transport_of, trials_of
 from experiments.measure.faults import FaultRecord
 from experiments.spec.placement import Placement, place
 from hosts.options import estimated_base_rtt_ns, link_bps
-from p4src.contract import FRAME_OVERHEAD_BYTES
+from p4src.contract import FRAME_OVERHEAD_BYTES, TIMESTAMP_BYTES
 from topologies import Fabric, build_fabric, load_fabric, one_plane
 from topologies.model import Path
 
@@ -51,9 +51,11 @@ def nic_mbps(fabric: Fabric) -> float:
     return link_bps(fabric, fabric.hosts[0].name) / 1e6
 
 
-def payload_mbps(fabric: Fabric) -> float:
+def payload_mbps(result: Result, transport: str) -> float:
     """Return the payload that full packets of MRC back to back on all of a NIC's links carry, Mbit/s."""
-    return nic_mbps(fabric) * PAYLOAD_BYTES / (PAYLOAD_BYTES + FRAME_OVERHEAD_BYTES)
+    stamped = bool(transport_of(result, transport).get("options", {}).get("timestamps"))
+    frame_bytes = PAYLOAD_BYTES + FRAME_OVERHEAD_BYTES + stamped * TIMESTAMP_BYTES
+    return nic_mbps(fabric_of(result, transport)) * PAYLOAD_BYTES / frame_bytes
 
 
 def packets_a_second(fabric: Fabric, mbps: float) -> float:

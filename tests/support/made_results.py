@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 BIN_US = 10_000
 STEADY = (0.999, 1.0, 1.001)
 """How the repetitions of a run differ."""
+WIDE = (0.7, 1.0, 1.3)
+"""Repetitions so different that hardly a limit is outside their interval."""
 Rate = Callable[[float], float]
+Result = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Cases:
+    good: Result
+    bad: Mapping[str, Result]
+    unclear: Mapping[str, Result]
 
 
 def no_loss(t: float) -> float:
@@ -114,3 +125,8 @@ def flow_of(kind: str, seconds: float, **more: Any) -> dict[str, Any]:
     }
     ends = {"src": "auto", "dst": "auto"} if kind in ("stream", "bidirectional", "join") else {}
     return given | ends | more
+
+
+def training(**more: Any) -> dict[str, Any]:
+    asked = {"kind": "training", "ranks": 4, "ranks_per_host": 1, "dtype": "float32"}
+    return asked | {"size_bytes": 262_144, "compute_ns": 200_000_000, "steps": 40} | more
