@@ -64,6 +64,11 @@ def programs(name: str) -> list[int]:
     return [number for number, other in _programs() if other == name]
 
 
+def bpf_programs() -> list[int]:
+    """The ids of all loaded BPF programs, of this or any other process."""
+    return [number for number, _ in _programs()]
+
+
 def _programs() -> Iterator[tuple[int, str]]:
     number = 0
     while True:

@@ -1,0 +1,225 @@
+"""Commands that are ended at a random moment, and what they leave: namespaces, links, qdiscs, BPF programs,
+processes, files.
+
+``python -m tests.support.endings HOW FIRST COUNT [REPORT]`` ends that many commands by a signal (``signals``)
+or by kill -9 of one of their processes (``kills``), numbered from FIRST on, and prints a line for each.
+REPORT takes them as JSON lines. The number is the seed: the same one ends the same command at the same moment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from testbed.names import PREFIX_VARIABLE, Names
+from tests.support.kernel_watch import bpf_programs
+
+COMPARISON = """\
+name: small
+topology: {name: slow, planes: 2, t0: 2, t1: 2, hosts: 4,
+           links: {host: {rate: 100 Mbit/s}, fabric: {rate: 100 Mbit/s}}}
+transports: [mrc, rocev2]
+workload: {kind: all-reduce, sizes: [64 KiB], iterations: 200}
+faults:
+  - {kind: blackhole, where: random, at: 20 ms, duration: 100 ms}
+repetitions: 20
+warmup: 100 ms
+"""
+COMMANDS = ("run", "up", "soak", "comparison")
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+LATEST_S = 15.0
+"""The moment of an ending: at random between the start and this."""
+HANG_S = 150.0
+SETTLE_S = 30.0
+"""How long what is left may take to go by itself once the command has ended."""
+
+
+@dataclass(frozen=True)
+class Ending:
+    """What became of one command. ``left`` was there ``SETTLE_S`` after its end, ``for_good`` after clean."""
+
+    number: int
+    command: str
+    how: str
+    after_s: float
+    took_s: float
+    code: int | None
+    said: str
+    traceback: bool
+    left: tuple[str, ...]
+    cleaned: str
+    for_good: tuple[str, ...]
+
+    @property
+    def good(self) -> bool:
+        """True if it ended, in a line, and nothing is left that clean did not list."""
+        return self.code is not None and not self.traceback and not self.for_good
+
+
+def processes_of(environment: Mapping[str, str]) -> dict[int, str]:
+    """Return the processes that were started with our prefix, with their command lines."""
+    ours = f"{PREFIX_VARIABLE}={environment[PREFIX_VARIABLE]}".encode()
+    found = {}
+    for directory in Path("/proc").glob("[0-9]*"):
+        try:
+            if ours in (directory / "environ").read_bytes().split(b"\0"):
+                words = (directory / "cmdline").read_bytes().split(b"\0")
+                found[int(directory.name)] = b" ".join(words).decode(errors="replace")[:100]
+        except OSError:
+            continue
+    return found
+
+
+def _lines(*command: str) -> list[str]:
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+
+
+def machine(environment: Mapping[str, str]) -> set[str]:
+    """Return all that a command could leave, each thing in a line."""
+    names = Names.from_environment(environment)
+    found = {f"process {pid} {words}" for pid, words in processes_of(environment).items()}
+    found |= {f"netns {line}" for line in _lines("ip", "netns") if line.startswith(names.prefix)}
+    found |= {f"link {line.split(':')[1]}" for line in _lines("ip", "-o", "link")}
+    found |= {f"qdisc {line}" for line in _lines("tc", "qdisc")}
+    found |= {f"bpf {number}" for number in bpf_programs()}
+    found |= {f"file {path}" for path in Path(environment["TMPDIR"]).rglob("*")}
+    found |= {f"file {path}" for path in names.state_dir.parent.glob(f"{names.prefix}*")}
+    return found
+
+
+def _command(kind: str, directory: Path) -> list[str]:
+    start = [sys.executable, "-m", "mrclab"]
+    on = ["--target", "ebpf", "--out", str(directory / "out")]
+    if kind == "up":
+        return [*start, "up", "--topology", "tiny", "--target", "ebpf"]
+    if kind == "run":
+        return [*start, "run", "link-kill", "--topology", "tiny", "--trials", "1000", *on]
+    if kind == "soak":
+        return [*start, "soak", "--topology", "tiny", "--duration", "10 min", *on]
+    (directory / "small.yaml").write_text(COMPARISON)
+    return [*start, "run", str(directory / "small.yaml"), *on]
+
+
+def _mrclab(environment: Mapping[str, str], *words: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "mrclab", *words],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=HANG_S,
+        check=False,
+    )
+    return (done.stdout + done.stderr).strip()
+
+
+def _wait_gone(before: set[str], environment: Mapping[str, str]) -> tuple[str, ...]:
+    deadline = time.monotonic() + SETTLE_S
+    while (left := machine(environment) - before) and time.monotonic() < deadline:
+        signal.sigtimedwait([], 0.2)
+    return tuple(sorted(left))
+
+
+def end_one(how: str, number: int) -> Ending:
+    """Start a command, end it at a random moment, and see what is left."""
+    drawn = random.Random(f"{how} {number}")
+    kind = COMMANDS[number % len(COMMANDS)]
+    after_s = drawn.uniform(0.0, LATEST_S)
+    with tempfile.TemporaryDirectory() as scratch:
+        directory = Path(scratch)
+        (directory / "tmp").mkdir()
+        environment = {
+            **os.environ,
+            PREFIX_VARIABLE: f"e{os.urandom(3).hex()}",
+            "TMPDIR": str(directory / "tmp"),
+        }
+        before = machine(environment)
+        with (directory / "said").open("wb") as said:
+            process = subprocess.Popen(
+                _command(kind, directory), env=environment, stdout=said, stderr=said, start_new_session=True
+            )
+        started = time.monotonic()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(after_s)
+        what = _end(how, process, environment, drawn)
+        took = time.monotonic()
+        try:
+            code: int | None = process.wait(HANG_S)
+        except subprocess.TimeoutExpired:
+            code = None
+        took_s = time.monotonic() - took
+        if kind == "up" and how == "kills":
+            _mrclab(environment, "down")  # what was killed may not have been needed to stay up
+        left = _wait_gone(before, environment)
+        cleaned = _mrclab(environment, "clean", "--force")
+        for_good = _wait_gone(before, environment)
+        text = (directory / "said").read_text(errors="replace")
+        for pid in processes_of(environment):
+            os.kill(pid, signal.SIGKILL)
+        last = text.strip().splitlines()[-1] if text.strip() else ""
+    return Ending(
+        number,
+        kind,
+        what,
+        round(min(after_s, took - started), 2),
+        round(took_s, 2),
+        code,
+        last,
+        "Traceback" in text,
+        left,
+        cleaned,
+        for_good,
+    )
+
+
+def _end(
+    how: str, process: subprocess.Popen[bytes], environment: Mapping[str, str], drawn: random.Random
+) -> str:
+    """End the command by a signal, or one of its processes; return what was done."""
+    running = processes_of(environment)
+    if how == "signals":
+        number = drawn.choice(SIGNALS)
+        # An `up` that is done has left its daemon: the signal is for that then.
+        pid = process.pid if process.poll() is None else min(running, default=None)
+        if pid is not None:
+            for _ in range(drawn.choice((1, 1, 2, 3))):
+                os.kill(pid, number)
+        return number.name
+    if not running:
+        return "nothing to kill"
+    pid = drawn.choice(sorted(running))
+    os.kill(pid, signal.SIGKILL)
+    return f"kill -9 {running[pid]}"
+
+
+def main(how: str, first: int, count: int, report: Path | None = None) -> int:
+    """End several commands; return 1 where one was not as it should be."""
+    bad = 0
+    for number in range(first, first + count):
+        ending = end_one(how, number)
+        bad += not ending.good
+        mark = "ok " if ending.good and not ending.left else "LEFT" if ending.good else "BAD"
+        print(
+            f"{mark} {number} {ending.command}: {ending.how} after {ending.after_s} s: code {ending.code} in "
+            f"{ending.took_s} s; {ending.said!r}; left {len(ending.left)}, for good {len(ending.for_good)}",
+            flush=True,
+        )
+        if report is not None:
+            with report.open("a") as file:
+                file.write(json.dumps(asdict(ending)) + "\n")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(
+        main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]) if sys.argv[4:] else None)
+    )
