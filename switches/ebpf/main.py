@@ -26,6 +26,7 @@ from switches.spec import SwitchSpec
 
 READY = "READY"
 DEFAULT_ADDRESS = "127.0.0.1:9559"
+MOST_PORT = 65535
 DEFAULT_DEPTH = 64  # frames; BMv2's
 
 log = logging.getLogger("simple_switch_ebpf")
@@ -98,6 +99,8 @@ def loopback(address: str) -> str:
     host, colon, port = address.rpartition(":")
     if not colon or not port.isdigit():
         raise BadInputError(f"--grpc-server-addr {address}: expects HOST:PORT")
+    if int(port) > MOST_PORT:
+        raise BadInputError(f"--grpc-server-addr {address}: there is no port above {MOST_PORT}")
     if host in ("", "0.0.0.0", "[::]"):
         log.warning("listening on loopback only, not on %s", host or "all interfaces")
         return f"127.0.0.1:{port}"

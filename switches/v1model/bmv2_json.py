@@ -399,5 +399,5 @@ def read_program(data: bytes | str) -> Program:
             },
             union_stacks=_union_stacks(raw),
         )
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as exc:
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as exc:
         raise BadInputError(f"not the BMv2 JSON of a v1model program: {type(exc).__name__}: {exc}") from exc

@@ -3,7 +3,7 @@ processes, files.
 
 ``python -m tests.support.endings HOW FIRST COUNT [REPORT]`` ends that many commands by a signal (``signals``)
 or by kill -9 of one of their processes (``kills``), numbered from FIRST on, and prints a line for each.
-REPORT takes them as JSON lines. The number is the seed: the same one ends the same command at the same moment.
+REPORT takes them as JSON lines. The number is the seed: equal ones end a command at the same moment.
 """
 
 from __future__ import annotations

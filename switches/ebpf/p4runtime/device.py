@@ -35,6 +35,8 @@ from switches.ebpf.runtime.transaction import Transaction
 from switches.spec import SwitchSpec
 
 FEW_CHANGES = 16
+MOST_ENTITY_BYTES = 128 << 10
+"""Of one entity that is written or asked for: far more than any key, and little enough to keep many of."""
 
 
 _KINDS: dict[str, Callable[[Schema, Running], Entities]] = {
@@ -79,6 +81,14 @@ class _Plan:
     update: p4r.Update
     tx: Transaction = field(default_factory=Transaction)
     error: P4RuntimeError | None = None
+
+
+def _check_size(entity: p4r.Entity) -> None:
+    size = entity.ByteSize()
+    if size > MOST_ENTITY_BYTES:
+        raise P4RuntimeError(
+            Code.INVALID_ARGUMENT, f"an entity of {size} bytes: this target takes {MOST_ENTITY_BYTES} at most"
+        )
 
 
 def _kinds(config: Config, running: Running) -> dict[str, Entities]:
@@ -228,6 +238,18 @@ class Device:
         if self.running is not None:
             self.running.datapath.forget_ports()
 
+    def programs(self) -> Iterator[Compiled]:
+        """Yield the compiled programs that are loaded: on the ports, and saved beside them."""
+        for running in (self.running, self._saved[1] if self._saved else None):
+            if running is not None:
+                yield running.datapath.compiled
+
+    def configs(self) -> Iterator[Config]:
+        """Yield the configurations that are set: that which forwards, and the saved one."""
+        for config in (self.config, self._saved[0] if self._saved else None):
+            if config is not None:
+                yield config
+
     def lose_power(self) -> None:
         """Lose the pipeline with its state, and refuse requests. Call `silence` before."""
         self.on = False
@@ -331,6 +353,7 @@ class Device:
         for plan in plans:
             plan.tx, plan.error = Transaction(), None
             try:
+                _check_size(plan.update.entity)
                 kind = plan.update.entity.WhichOneof("entity")
                 if kind is None:
                     raise P4RuntimeError(Code.INVALID_ARGUMENT, "an update without an entity")
@@ -369,6 +392,7 @@ class Device:
 
     def read(self, wanted: p4r.Entity) -> Iterator[p4r.Entity]:
         """Yield everything that an entity asks for; unset fields are wildcards. Raises P4RuntimeError."""
+        _check_size(wanted)
         kind = wanted.WhichOneof("entity")
         if kind is None:
             raise P4RuntimeError(Code.INVALID_ARGUMENT, "a read without an entity")

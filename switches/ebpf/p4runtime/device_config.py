@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from linux.errors import BadInputError
 
+_VARINT_BITS = 70  # protobuf's are ten bytes of seven bits at most
 _DEVICE_DATA = 3  # field of p4.tmp.P4DeviceConfig, as the p4lang tutorials send it
 
 
@@ -22,12 +23,13 @@ def json_of(config: bytes) -> bytes:
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
     value = shift = 0
-    while True:
+    while shift < _VARINT_BITS:
         byte = data[at]
         value |= (byte & 0x7F) << shift
         at, shift = at + 1, shift + 7
         if byte < 0x80:
             return value, at
+    raise ValueError("not a number of this encoding")
 
 
 def _length_delimited(data: bytes, wanted: int) -> bytes | None:

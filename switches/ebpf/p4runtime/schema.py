@@ -241,6 +241,8 @@ def bind(info: p4i.P4Info, compiled: Compiled) -> Schema:
     for t in info.tables:
         name = t.preamble.name
         if name not in compiled.plan.tables:
+            if _any_table(info, compiled):
+                continue  # p4c leaves out of the config what no packet reaches, and BMv2 takes that
             raise _bad(f"P4Info and device config differ: the config has no table {name}")
         if bool(t.implementation_id) != (compiled.plan.tables[name].profile is not None):
             raise _bad(f"P4Info and device config differ in the action profile of table {name}")
@@ -251,7 +253,7 @@ def bind(info: p4i.P4Info, compiled: Compiled) -> Schema:
         if c.preamble.name not in compiled.plan.counters:
             raise _bad(f"P4Info and device config differ: the config has no counter {c.preamble.name}")
         counters[c.preamble.id] = compiled.plan.counters[c.preamble.name]
-    direct = {c.preamble.id: c.direct_table_id for c in info.direct_counters}
+    direct = {c.preamble.id: c.direct_table_id for c in info.direct_counters if c.direct_table_id in tables}
     registers = {}
     for r in info.registers:
         if r.preamble.name not in compiled.plan.registers:
@@ -274,6 +276,11 @@ def bind(info: p4i.P4Info, compiled: Compiled) -> Schema:
     value_sets = {v.preamble.id: _value_set(v, compiled) for v in info.value_sets}
     packets = controller_headers(info)
     return Schema(tables, counters, direct, registers, profiles, meters, digests, names, value_sets, packets)
+
+
+def _any_table(info: p4i.P4Info, compiled: Compiled) -> bool:
+    """Return True if P4Info and config have a table in common, so that they can be of one program."""
+    return any(t.preamble.name in compiled.plan.tables for t in info.tables)
 
 
 def _value_set(v: p4i.ValueSet, compiled: Compiled) -> ValueSetSchema:

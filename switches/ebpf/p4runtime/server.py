@@ -22,7 +22,7 @@ from switches.ebpf.p4runtime.device_config import json_of
 from switches.ebpf.p4runtime.programs import Programs
 from switches.ebpf.p4runtime.schema import bind
 from switches.ebpf.p4runtime.session import Session
-from switches.ebpf.p4runtime.status import DETAILS_KEY, Code, P4RuntimeError, batch_status
+from switches.ebpf.p4runtime.status import DETAILS_KEY, MOST_CHARACTERS, Code, P4RuntimeError, batch_status
 from switches.ebpf.p4runtime.switch_group import SwitchGroup
 from switches.ebpf.runtime.power import power_handlers
 from switches.spec import SwitchSpec
@@ -137,13 +137,20 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
             device = self._switches.device(request.device_id)
             self._switches.arbiter(request.device_id).check(request.role, request.election_id)
             async with self._locks[request.device_id]:
-                await self._set_pipeline(device, request)
+                try:
+                    await self._set_pipeline(device, request)
+                finally:
+                    self._release()
         except P4RuntimeError as exc:
             await context.abort(exc.code, exc.message)
         except (SwitchError, MachineError) as exc:
             log.warning("%s", exc)
             code = Code.INVALID_ARGUMENT if isinstance(exc, BadInputError) else Code.INTERNAL
-            await context.abort(code, str(exc))
+            await context.abort(code, str(exc)[:MOST_CHARACTERS])
+        except OSError as exc:  # a map of a size that the kernel does not make, or too many of them
+            log.warning("the kernel does not take the program: %s", exc)
+            text = f"the kernel does not take the program: {exc.strerror}"
+            await context.abort(Code.RESOURCE_EXHAUSTED, text)
         return p4r.SetForwardingPipelineConfigResponse()
 
     async def _set_pipeline(self, device: Device, request: _Request) -> None:
@@ -172,6 +179,14 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
                 device.reconcile(config, self._switches.tc)
             case _:
                 raise P4RuntimeError(Code.UNIMPLEMENTED, f"action {action} is not supported")
+
+    def _release(self) -> None:
+        """Let go of programs and configurations that no switch has any longer."""
+        devices = self._switches.devices.values()
+        for compiled in self._programs.release([c for device in devices for c in device.programs()]):
+            self._switches.release(compiled)
+        kept = {id(config.message) for device in devices for config in device.configs()}
+        self._messages = {digest: m for digest, m in self._messages.items() if id(m) in kept}
 
     def _intern(self, message: p4r.ForwardingPipelineConfig) -> p4r.ForwardingPipelineConfig:
         """Return one copy of a configuration for all switches that have it."""
@@ -221,18 +236,21 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
         return p4r.WriteResponse()
 
     async def Read(self, request: p4r.ReadRequest, context: Context) -> AsyncIterator[p4r.ReadResponse]:
-        """Return entries, defaults and counters."""
-        response = p4r.ReadResponse()
+        """Return entries, defaults and counters, those of one entity of the request after another.
+
+        What one entity asks for is read at once: a write between two messages would show in half of it only.
+        Between two of them others have their turn, and no more than one waits for the client in memory.
+        """
         try:
             device = self._switches.device(request.device_id)
             device.ready()
         except P4RuntimeError as exc:
             await context.abort(exc.code, exc.message)
             raise
-        # All at once: a write between two messages would show in half of the read only.
         errors: list[P4RuntimeError | None] = []
-        full: list[p4r.ReadResponse] = []
+        response = p4r.ReadResponse()
         for wanted in request.entities:
+            full: list[p4r.ReadResponse] = []
             try:
                 for entity in device.read(wanted):
                     response.entities.append(entity)
@@ -242,8 +260,9 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
                 errors.append(None)
             except P4RuntimeError as exc:
                 errors.append(exc)
-        for message in full:
-            yield message
+            for message in full:
+                yield message
+            await asyncio.sleep(0)
         yield response
         failed = next((e for e in errors if e is not None), None)
         if failed is not None:

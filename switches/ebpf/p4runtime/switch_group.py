@@ -21,6 +21,7 @@ from switches.ebpf.p4runtime.device import Device
 from switches.ebpf.p4runtime.entities.digests import digest_list
 from switches.ebpf.p4runtime.packet_io import PACKET_IN, PACKET_OUT
 from switches.ebpf.p4runtime.status import Code, P4RuntimeError
+from switches.ebpf.plan.compiled import Compiled
 from switches.ebpf.plan.layouts import DROP_PORT
 from switches.ebpf.runtime.cpu_port import CpuPort
 from switches.ebpf.runtime.datapath import SharedMaps
@@ -86,6 +87,10 @@ class SwitchGroup:
             return spec
         self._cpu_ports[spec.device_id] = made = CpuPort()
         return replace(spec, ports={**spec.ports, spec.cpu_port: made.name})
+
+    def release(self, compiled: Compiled) -> None:
+        """Close what the switches share of a program that none of them has loaded."""
+        self._shared.release(compiled)
 
     def start(self) -> None:
         """Take over the ports, and follow their links, queues and CPU ports. Raises BadInputError."""

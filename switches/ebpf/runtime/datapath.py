@@ -81,6 +81,11 @@ class SharedMaps:
             self._maps[key] = new_map(compiled.plan.maps[index])
         return self._maps[key]
 
+    def release(self, compiled: Compiled) -> None:
+        """Close those of a program; where it is attached it keeps them."""
+        for key in [key for key in self._maps if key[0] is compiled]:
+            self._maps.pop(key).close()
+
     def close(self) -> None:
         """Close them all; programs that are attached keep theirs."""
         for m in self._maps.values():

@@ -1,0 +1,158 @@
+"""What a client can make the server take or keep is bounded."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from typing import Any
+
+import pytest
+from finsy.proto import p4r, rpc_status
+from hypothesis import given
+from hypothesis import strategies as st
+
+from linux.errors import BadInputError, SwitchError
+from switches.ebpf.codegen.compile import compile_json
+from switches.ebpf.codegen.translation import translate
+from switches.ebpf.main import loopback
+from switches.ebpf.p4runtime import programs
+from switches.ebpf.p4runtime.device import MOST_ENTITY_BYTES, _check_size
+from switches.ebpf.p4runtime.device_config import json_of
+from switches.ebpf.p4runtime.programs import SPARE, Programs
+from switches.ebpf.p4runtime.schema import bind
+from switches.ebpf.p4runtime.status import (
+    MOST_CHARACTERS,
+    MOST_DETAILS_BYTES,
+    Code,
+    P4RuntimeError,
+    batch_status,
+)
+from switches.ebpf.plan.compiled import Compiled
+from switches.ebpf.plan.source_map import SourceMap
+from switches.v1model.bmv2_json import read_program
+from tests.support.switch_kit import DATA, read_p4info
+
+REASON = P4RuntimeError(Code.INVALID_ARGUMENT, "x" * 900)
+
+
+@pytest.mark.timeout(20)
+def test_a_number_without_an_end_is_refused_at_once() -> None:
+    """It used to be read to its end in quadratic time: 22 s for one megabyte."""
+    with pytest.raises(BadInputError, match="is not BMv2 JSON"):
+        json_of(b"\xff" * (8 << 20))
+
+
+@given(st.binary(max_size=40))
+def test_a_device_config_is_json_or_refused(config: bytes) -> None:
+    with contextlib.suppress(BadInputError):
+        assert json_of(config).lstrip()[:1] == b"{"
+
+
+@pytest.mark.parametrize("parts", [1, 10, 100, 10_000])
+def test_the_details_of_a_batch_fit_into_metadata(parts: int) -> None:
+    packed = batch_status([None] * (parts - 1) + [REASON], f"Write failure: {REASON.message}")
+    assert len(packed) <= MOST_DETAILS_BYTES
+    status = rpc_status.Status.FromString(packed)
+    assert "Write failure: xxx" in status.message
+    assert len(status.details) in (parts, 0)
+
+
+def test_few_details_are_whole() -> None:
+    status = rpc_status.Status.FromString(batch_status([REASON, None], "failed"))
+    detail = p4r.Error()
+    status.details[0].Unpack(detail)
+    assert detail.message == REASON.message
+
+
+def test_a_message_quotes_no_more_than_a_reader_can_use() -> None:
+    error = P4RuntimeError(Code.INVALID_ARGUMENT, "key " + "00" * (1 << 20))
+    assert len(error.message) < MOST_CHARACTERS + 50
+    assert error.message.endswith("(2097156 characters)")
+
+
+def test_an_entity_that_is_too_large_is_refused() -> None:
+    entity = p4r.Entity()
+    entity.table_entry.metadata = bytes(MOST_ENTITY_BYTES - 100)
+    _check_size(entity)
+    entity.table_entry.metadata = bytes(MOST_ENTITY_BYTES)
+    with pytest.raises(P4RuntimeError, match=r"an entity of \d+ bytes"):
+        _check_size(entity)
+
+
+def test_programs_that_no_switch_has_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each different one used to be kept for ever, with its maps."""
+    made = []
+
+    def compile_one(data: bytes) -> Any:
+        made.append(data)
+        if data == b"bad":
+            raise SwitchError("no")
+        return object()
+
+    monkeypatch.setattr(programs, "compile_json", compile_one)
+
+    async def scene() -> None:
+        known = Programs()
+        first = await known.get(b"0")
+        with pytest.raises(SwitchError):
+            await known.get(b"bad")
+        others = [await known.get(str(n).encode()) for n in range(1, 10)]
+        assert known.release([first]) == others[:-SPARE]
+        assert known.release([first]) == []
+        assert await known.get(b"0") is first
+        assert await known.get(b"9") is others[-1]
+        assert made.count(b"0") == 1
+        await known.get(b"1")
+        assert made.count(b"1") == 2
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("damage", ["condition", "table", "field"])
+def test_a_program_that_contradicts_itself_is_refused_in_a_line(damage: str) -> None:
+    raw = json.loads((DATA / "match.json").read_text())
+    if damage == "condition":
+        raw["pipelines"][0]["init_table"] = "nowhere"
+    elif damage == "table":
+        raw["pipelines"][0]["tables"][0]["actions"] = [7]
+        raw["pipelines"][0]["tables"][0]["action_ids"] = [977]
+    else:
+        (table,) = [t for t in raw["pipelines"][0]["tables"] if t["key"]][:1]
+        table["key"][0]["target"] = ["nothing", "at_all"]
+    with pytest.raises(BadInputError) as refused:
+        compile_json(json.dumps(raw))
+    assert "\n" not in str(refused.value)
+
+
+def test_brackets_without_an_end_are_no_program() -> None:
+    with pytest.raises(BadInputError):
+        compile_json(b'{"a":' + b"[" * 100_000)
+
+
+def compiled(name: str) -> Compiled:
+    program = read_program((DATA / f"{name}.json").read_bytes())
+    return Compiled(program, translate(program).plan, b"", SourceMap(()))
+
+
+def test_a_table_that_p4c_left_out_of_the_config_is_taken_as_bmv2_does() -> None:
+    info = read_p4info(DATA / "match.p4info.txtpb")
+    whole = bind(info, compiled("match"))
+    extra = info.tables.add()
+    extra.CopyFrom(info.tables[0])
+    extra.preamble.id, extra.preamble.name = 0x02FFFFFF, "ingress.unreachable"
+    with_extra = bind(info, compiled("match"))
+    assert with_extra.tables.keys() == whole.tables.keys()
+    with pytest.raises(P4RuntimeError, match="no table"):
+        with_extra.table(extra.preamble.id)
+
+
+def test_the_p4info_of_another_program_is_still_refused() -> None:
+    with pytest.raises(P4RuntimeError, match="differ"):
+        bind(read_p4info(DATA / "match.p4info.txtpb"), compiled("multicast"))
+
+
+@pytest.mark.parametrize("port", [65_536, 99_999])
+def test_a_port_that_there_is_not_is_refused(port: int) -> None:
+    with pytest.raises(BadInputError, match="there is no port above 65535"):
+        loopback(f"127.0.0.1:{port}")
