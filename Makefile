@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .PHONY: help setup compile run-experiment live test unit-test lint format p4 bench clean distclean
-.PHONY: docker-build docker-run-experiment
+.PHONY: docker-build docker-run-experiment as-root
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -23,7 +23,11 @@ $(VENV)/.ready: pyproject.toml tools/setup.sh
 compile: $(VENV)/.ready ## Compile the MRC core (run-experiment, test and bench do it by themselves)
 	@$(BIN)/python -m hosts.compile || true
 
-run-experiment: compile ## Bring up a fabric, spray, kill links, report the recovery (SCENARIO=, ARGS=)
+# Said before anything is installed: that takes minutes.
+as-root:
+	@[[ $$(id -u) == 0 ]] || { echo "make: not root: run 'sudo make $(MAKECMDGOALS)' (it makes network namespaces); 'make unit-test' needs no root" >&2; exit 3; }
+
+run-experiment: as-root compile ## Bring up a fabric, spray, kill links, report the recovery (SCENARIO=, ARGS=)
 	@$(BIN)/mrclab run $(SCENARIO) $(ARGS)
 
 live: compile ## A page on which one cuts links of a running fabric and watches MRC go on (ARGS='--topology tiny')
@@ -49,7 +53,7 @@ p4: ## Compile p4src with the p4c-bm2-ss on PATH, or else with that of p4lang's 
 		docker run --rm --network none --user "$$(id -u):$$(id -g)" -v "$$PWD:/src" -w /src $(P4C_IMAGE) python3 -m p4src.compile; \
 	else echo "make p4: no p4c-bm2-ss on PATH and no docker: install one of them" >&2; exit 3; fi
 
-bench: compile ## Run the benchmarks, shortened to some ten minutes, and print their tables (ARGS='--full', ARGS=NAME)
+bench: as-root compile ## Run the benchmarks, shortened to some ten minutes, and print their tables (ARGS='--full', ARGS=NAME)
 	@$(BIN)/python -m benchmarks $(ARGS)
 
 COMPOSE ?= docker compose
@@ -62,7 +66,7 @@ docker-build: ## Build the image with BMv2 in it (needs Docker and nothing else)
 docker-run-experiment: ## run-experiment in that image (SCENARIO=, ARGS=, MRCLAB_TARGET=)
 	@mkdir -p results && $(DOCKER_ENV) $(COMPOSE) run --rm lab
 
-clean: $(VENV)/.ready ## Remove whatever a crashed run left behind
+clean: as-root $(VENV)/.ready ## Remove whatever a crashed run left behind
 	@$(BIN)/mrclab clean
 
 distclean: ## Remove the virtual environment and caches

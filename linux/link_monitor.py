@@ -10,7 +10,7 @@ import errno
 import fcntl
 import socket
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 _NEWLINK, _DELLINK, _GETLINK = 16, 17, 18
 _GROUP_LINK = 1
@@ -66,6 +66,26 @@ class LinkMonitor:
         self._socket.close()
 
 
+UP, DOWN, NO_CARRIER, MISSING = "up", "down", "no carrier", "missing"
+
+
+def link_states(ifnames: Iterable[str]) -> dict[str, str]:
+    """Return UP, DOWN (taken down itself), NO_CARRIER or MISSING for interfaces of the caller's namespace."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as ioctls:
+        return {ifname: _state(ioctls, ifname) for ifname in ifnames}
+
+
+def _state(ioctls: socket.socket, ifname: str) -> str:
+    try:
+        answer = fcntl.ioctl(ioctls, _SIOCGIFFLAGS, _IFREQ.pack(ifname.encode(), 0))
+    except OSError:
+        return MISSING
+    flags: int = _IFREQ.unpack(answer)[1]
+    if not flags & _IFF_UP:
+        return DOWN
+    return UP if flags & _IFF_RUNNING else NO_CARRIER
+
+
 def _links(data: bytes) -> Iterator[tuple[int, bool]]:
     at = 0
     while at + 16 <= len(data):
@@ -116,9 +136,4 @@ class CarrierWatch:
         return changed
 
     def _running(self, ifname: str) -> bool:
-        try:
-            answer = fcntl.ioctl(self._ioctls, _SIOCGIFFLAGS, _IFREQ.pack(ifname.encode(), 0))
-        except OSError:
-            return False  # gone altogether
-        flags: int = _IFREQ.unpack(answer)[1]
-        return flags & (_IFF_UP | _IFF_RUNNING) == _IFF_UP | _IFF_RUNNING
+        return _state(self._ioctls, ifname) == UP

@@ -113,6 +113,7 @@ def _parser() -> argparse.ArgumentParser:
     restore = commands.add_parser("restore", help="undo a fault of the running fabric, or all")
     restore.add_argument("where", metavar="WHERE", nargs="?", help="the place of a fault")
     restore.add_argument("--all", action="store_true", help="all faults")
+    restore.add_argument("--json", action="store_true", help="stamps of CLOCK_MONOTONIC, for programs")
     _force_argument(restore)
     restore.set_defaults(do=_restore)
 
@@ -153,6 +154,8 @@ def _parser() -> argparse.ArgumentParser:
     compare = commands.add_parser("compare", help="runs side by side, with the size of the difference")
     compare.add_argument("a", metavar="A", help="the result directory of a run")
     compare.add_argument("b", metavar="B", nargs="+", help="that of another, or of several")
+    compare.add_argument("--json", action="store_true", help="for programs")
+    compare.add_argument("--csv", action="store_true", help="a line for each metric, for spreadsheets")
     compare.set_defaults(do=_compare)
 
     report = commands.add_parser("report", help="a page of a run, or an index page over many")
@@ -201,6 +204,7 @@ def _fault_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--period", metavar="TIME", help="of a flap (1 s)")
     parser.add_argument("--down", metavar="TIME", help="of a flap's period, or until a switch boots (500 ms)")
     parser.add_argument("--of", metavar="KIND", help="what a flap does: blackhole or carrier (blackhole)")
+    parser.add_argument("--json", action="store_true", help="stamps of CLOCK_MONOTONIC, for programs")
 
 
 def _perf_arguments(parser: argparse.ArgumentParser) -> None:
@@ -329,7 +333,7 @@ def _shell(args: argparse.Namespace) -> int:
 def _compare(args: argparse.Namespace) -> int:
     from mrclab.compare import compare
 
-    return compare(args.a, args.b)
+    return compare([args.a, *args.b], form="json" if args.json else "csv" if args.csv else "")
 
 
 def _report(args: argparse.Namespace) -> int:

@@ -10,7 +10,11 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from rich.console import Console
+from rich.live import Live
+
 from linux.errors import InputError, MachineError
+from mrclab.wall_clock import offset_ns, time_of_day
 from testbed import state
 from testbed.clustermapper import denylist_file, probe
 from testbed.names import Names
@@ -33,20 +37,71 @@ def clustermapper(args: argparse.Namespace) -> int:
         raise MachineError("not root: run it as root (sudo mrclab clustermapper)")
     stopped: list[int] = []
     before = {n: signal.signal(n, lambda n, _: stopped.append(n)) for n in (signal.SIGINT, signal.SIGTERM)}
-    say = _print_json if args.json else _print
+
+    def over() -> bool:
+        return bool(stopped) or (ends is not None and time.monotonic_ns() >= ends)
+
+    console = Console()
     try:
-        if not args.json:
+        if args.json:
+            probe(names, _print_json, over, interval_ns)
+        elif console.is_terminal:
+            page = Page(str(denylist_file(names)))
+            with Live(page.shown(), console=console, auto_refresh=False, screen=True) as live:
+
+                def show(event: Mapping[str, Any]) -> None:
+                    page.add(event)
+                    live.update(page.shown(console.height), refresh=True)
+
+                probe(names, show, over, interval_ns)
+            console.print(page.shown())
+        else:
             print(f"denylist: {denylist_file(names)}", flush=True)
-        probe(
-            names,
-            say,
-            lambda: bool(stopped) or (ends is not None and time.monotonic_ns() >= ends),
-            interval_ns,
-        )
+            probe(names, _print, over, interval_ns)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
     return 0
+
+
+class Page:
+    """What Clustermapper knows, in one screen: what is bad now, the counts, and the last events."""
+
+    def __init__(self, denylist: str) -> None:
+        self._denylist = denylist
+        self._probing = "starting"
+        self._counts = ""
+        self._bad: dict[str, str] = {}
+        self._events: list[str] = []
+
+    def add(self, event: Mapping[str, Any]) -> None:
+        """Take an event as `testbed.clustermapper.probe` says it."""
+        kind = event["event"]
+        line = f"{time_of_day(event['t_ns'], offset_ns())}  {words_of(event)}"
+        if kind == "probing":
+            self._probing = words_of(event)
+        elif kind == "verdict":
+            self._bad[event["place"]] = line
+        elif kind == "cleared":
+            self._bad.pop(event["place"], None)
+        elif kind not in ("deaf", "hearing"):
+            self._counts = words_of(event)
+            return
+        self._events.append(line)
+
+    def shown(self, rows: int = 24) -> str:
+        """Return the screen, in so many rows."""
+        bad = list(self._bad.values())[: max(1, rows - 8)]
+        more = len(self._bad) - len(bad)
+        head = [f"clustermapper: {self._probing}", f"denylist: {self._denylist}", self._counts]
+        now = [
+            f"bad now: {len(self._bad)}" if self._bad else "nothing is bad",
+            *(f"  {line}" for line in bad),
+        ]
+        now += [f"  and {more} more"] if more > 0 else []
+        room = max(1, rows - len(head) - len(now) - 2)
+        last = ["last events:", *(f"  {line}" for line in self._events[-room:])]
+        return "\n".join([*head, *now, *last])
 
 
 def _print_json(event: Mapping[str, Any]) -> None:
@@ -54,7 +109,11 @@ def _print_json(event: Mapping[str, Any]) -> None:
 
 
 def _print(event: Mapping[str, Any]) -> None:
-    at = f"{event['t_ns'] / 1e9:.6f}"
+    print(f"{time_of_day(event['t_ns'], offset_ns())}  {words_of(event)}", flush=True)
+
+
+def words_of(event: Mapping[str, Any]) -> str:
+    """Return what to say about an event."""
     match event["event"]:
         case "probing":
             words = (
@@ -76,4 +135,4 @@ def _print(event: Mapping[str, Any]) -> None:
                 f"{event['sent']} probes sent, {event['lost']} lost, {event['skipped']} rounds skipped, "
                 f"timeout of a probe {event['timeout_us'] / 1000:.1f} ms"
             )
-    print(f"{at}  {words}", flush=True)
+    return words

@@ -2,18 +2,61 @@
 
 from __future__ import annotations
 
+import csv
+import json
+import sys
 from collections.abc import Sequence
+from string import ascii_uppercase
+from typing import Any
 
 from rich.console import Console
 
-from experiments.report.compare import render_compare
+from experiments.report.compare import document, render_compare
 from experiments.report.result import load_result
+from linux.errors import InputError
+
+MOST = len(ascii_uppercase)
+_LIST = "ci95_ratio"
 
 
-def compare(a: str, others: Sequence[str]) -> int:
-    """Print the comparison of result directories. Raises InputError where nothing is shared."""
+def compare(directories: Sequence[str], form: str = "") -> int:
+    """Print the comparison of result directories: tables, or as ``form`` "json" or "csv".
+
+    Raises InputError where two share nothing, or there are too many.
+    """
+    if len(directories) > MOST:
+        raise InputError(f"at most {MOST} runs can be compared at a time, not {len(directories)}")
+    runs = dict(zip(ascii_uppercase, map(load_result, directories), strict=False))
+    if form:
+        found = document(runs)
+        for letter, directory in zip(runs, directories, strict=True):
+            found["runs"][letter]["directory"] = directory
+        if form == "json":
+            print(json.dumps(found, indent=1))
+        else:
+            _csv(found["rows"], found["runs"])
+        return 0
     console = Console()
-    first = load_result(a)
-    for other in others:
-        console.print(render_compare(first, load_result(other)))
+    first, *others = runs
+    for letter in others:
+        console.print(render_compare(runs[first], runs[letter], letter))
     return 0
+
+
+def _csv(rows: Sequence[dict[str, Any]], runs: dict[str, dict[str, Any]]) -> None:
+    """Print a line for each row, with both directories, and the interval in two columns."""
+    names = [name for name in rows[0] if name != _LIST]
+    columns = ["directory_a", "directory_b", *names, "ratio_low", "ratio_high"]
+    writer = csv.DictWriter(sys.stdout, columns, lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        low, high = row[_LIST] or (None, None)
+        writer.writerow(
+            {name: row[name] for name in names}
+            | {
+                "directory_a": runs[str(row["a"])]["directory"],
+                "directory_b": runs[str(row["b"])]["directory"],
+                "ratio_low": low,
+                "ratio_high": high,
+            }
+        )

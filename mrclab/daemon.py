@@ -20,8 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from controller.fault_kinds import Fault
+from linux import namespaces
 from linux.errors import BadInputError, InputError, MachineError, SwitchError
 from linux.life import signals
+from linux.link_monitor import link_states
 from linux.requests import Request, TooLongError, carry_out, encode, refusal
 from mrclab.logs import set_up_logging
 from testbed import state
@@ -71,6 +73,7 @@ class Daemon:
                 where: asdict(fault) | {"times_down": len(lab.faults.transitions(where)) or 1}
                 for where, fault in lab.faults.active.items()
             },
+            "ports": self._port_states(),
             "switches": {
                 switch.name: {
                     "device_id": switch.device_id,
@@ -83,6 +86,15 @@ class Daemon:
                 for switch in lab.switches
             },
         }
+
+    def _port_states(self) -> dict[str, str]:
+        """Return the state of every port of the fabric: its switches' and its hosts'."""
+        fabric, names = self._lab.fabric, self._lab.network.names
+        found = link_states(port.ref.ifname for switch in fabric.switches for port in switch.ports)
+        for host in fabric.hosts:
+            with namespaces.inside(names.host(host.name)):
+                found |= link_states(port.ifname for port in host.ports)
+        return found
 
     def _fault(self, request: Request) -> dict[str, Any]:
         fault = Fault(**request["fault"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import math
 from dataclasses import asdict
 from typing import Any
@@ -13,6 +14,7 @@ from rich.table import Table
 from controller.fault_kinds import KINDS, Fault, flag, kind_named
 from linux.errors import InputError
 from mrclab.control import call
+from mrclab.wall_clock import moment, offset_ns
 from testbed.names import Names
 from testbed.ownership import require_ours
 from topologies.units import option_value, time_ns
@@ -33,7 +35,10 @@ def fault(args: argparse.Namespace) -> int:
     names = Names.from_environment()
     require_ours(names, force=args.force)
     answer = call(names, "fault", fault=asdict(wanted))
-    _tell_moment(f"{args.kind} at {args.where}", answer)
+    if args.json:
+        print(json.dumps({"fault": asdict(wanted), **answer}))
+    else:
+        _tell_moment(f"{args.kind} on {args.where}", answer)
     return 0
 
 
@@ -44,8 +49,11 @@ def restore(args: argparse.Namespace) -> int:
     names = Names.from_environment()
     require_ours(names, force=args.force)
     answer = call(names, "restore", where=args.where)
-    for where, moment in answer["restored"].items():
-        _tell_moment(f"restored {where}", moment)
+    if args.json:
+        print(json.dumps(answer))
+        return 0
+    for where, found in answer["restored"].items():
+        _tell_moment(f"restored {where}", found)
     if not answer["restored"]:
         print("there were no faults")
     return 0
@@ -72,9 +80,6 @@ def _kinds() -> Table:
     return table
 
 
-def _tell_moment(what: str, moment: dict[str, int]) -> None:
-    before, after = moment["t_before_ns"], moment["t_after_ns"]
-    print(
-        f"{what}: at {before / 1e9:.6f} s of CLOCK_MONOTONIC, known to {(after - before) / 1e3:.0f} us "
-        f"(stamped by the {moment['stamped_by']})"
-    )
+def _tell_moment(what: str, found: dict[str, Any]) -> None:
+    at = moment(found["t_before_ns"], found["t_after_ns"], offset_ns())
+    print(f"{what} at {at} (stamped by the {found['stamped_by']})")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -29,6 +29,8 @@ DEFAULT_BYTES = 256 << 20
 """Without -n, fewer large messages are sent: 5,000 messages of 8 MiB take a software NIC long."""
 WARM_UP = 100
 MAX_DURATION_S = 3600
+INTERVAL_S = 1.0
+"""How often a line tells of a measurement that goes on for a given time."""
 MAX_MTU = 4096
 MIB_BITS = 8 << 20
 
@@ -153,9 +155,29 @@ def _measure(pair: PerfPair, args: argparse.Namespace, size: int) -> BandwidthRe
         iterations = max(10, min(DEFAULT_ITERATIONS[args.test], affordable))
     if args.test == "write_lat":
         return pair.ping_pong(size, iterations, min(WARM_UP, iterations))
+    before = [0, 0]
+
+    def told(elapsed_ns: int, completed: int) -> None:
+        print(_interval(size, before, elapsed_ns, completed, gbits=args.report_gbits), flush=True)
+        before[:] = elapsed_ns, completed
+
     return pair.bandwidth(
-        size, iterations, args.tx_depth, both_ways=args.bidirectional, duration_s=args.duration
+        size,
+        iterations,
+        args.tx_depth,
+        both_ways=args.bidirectional,
+        duration_s=args.duration,
+        report_s=INTERVAL_S if args.duration is not None and not args.json else None,
+        told=told,
     )
+
+
+def _interval(size: int, before: Sequence[int], elapsed_ns: int, completed: int, *, gbits: bool) -> str:
+    """Return a line on what the first host wrote since ``before`` (ns, writes)."""
+    since_ns, count = elapsed_ns - before[0], completed - before[1]
+    mib_s = count * size * 1e9 / max(1, since_ns) / (1 << 20)
+    rate = f"{mib_s * MIB_BITS / 1e9:.2f} Gb/sec" if gbits else f"{mib_s:.2f} MiB/sec"
+    return f"  {before[0] / 1e9:.1f} to {elapsed_ns / 1e9:.1f} s: {count} writes, {rate}"
 
 
 def _print_head(args: argparse.Namespace, topology: str, target: str, base_rtt_ns: int | None) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import statistics
+from collections.abc import Sequence
 from dataclasses import asdict
 
-from rich.console import Console
+from rich import box
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
 
 from hosts.path_probe import Echo, PathProber, ProbedPath, probed_paths, since_previous_us
@@ -20,6 +23,8 @@ from testbed.names import Names
 from topologies import Fabric
 
 MAX_COUNT = 100_000
+MOST_PATHS = 32
+"""That are shown of very many."""
 
 
 def probe(args: argparse.Namespace) -> int:
@@ -41,8 +46,11 @@ def probe(args: argparse.Namespace) -> int:
         print(json.dumps([_document(path, echoes) for path, echoes in found], indent=1))
     else:
         console = Console()
-        for path, echoes in found:
+        if len(found) == 1:
+            path, echoes = found[0]
             _show(console, path, [e for e in echoes if e is not None], len(echoes), one_clock)
+        else:
+            console.print(all_paths(found, one_clock))
     return 0 if all(any(echoes) for _, echoes in found) else 1
 
 
@@ -80,6 +88,58 @@ def _show(console: Console, path: ProbedPath, echoes: list[Echo], sent: int, one
     p99 = rtts[min(len(rtts) - 1, round(0.99 * (len(rtts) - 1)))]
     spread = f"median {statistics.median(rtts):.1f}, p99 {p99:.1f}, max {rtts[-1]:.1f}"
     console.print(f"rtt us: min {rtts[0]:.1f}, {spread} (n={len(rtts)})")
+
+
+def all_paths(found: Sequence[tuple[ProbedPath, Sequence[Echo | None]]], one_clock: bool) -> Group:
+    """Return a row for each path, within 80 columns; of very many those that lose or are slowest."""
+    rows = [(path, [echo for echo in echoes if echo is not None], len(echoes)) for path, echoes in found]
+    shown = rows
+    if len(rows) > MOST_PATHS:
+        worst = sorted(rows, key=lambda row: (len(row[1]) == row[2], -_median_us(row[1])))[:MOST_PATHS]
+        shown = [row for row in rows if row in worst]
+    first = found[0][0]
+    last = {path.switches[len(path.switches) // 2] for path, _ in found}
+    to = f" to {last.pop()} and back" if len(last) == 1 else ""
+    table = Table(header_style="bold", box=box.SIMPLE_HEAD, padding=0)
+    table.add_column(f"from {first.host}{to} over", no_wrap=True)
+    for head in ("back", "min", "median", "p99", "max us"):
+        table.add_column(head, justify="right", no_wrap=True)
+    table.add_column("slowest step" if one_clock else "", no_wrap=True)
+    for path, echoes, sent in shown:
+        turn = len(path.switches) // 2
+        name = " ".join(path.switches[: turn + 1])
+        cells = ["-"] * 4
+        if echoes:
+            rtts = sorted(echo.rtt_ns / 1000 for echo in echoes)
+            p99 = rtts[min(len(rtts) - 1, round(0.99 * (len(rtts) - 1)))]
+            cells = [f"{value:,.1f}" for value in (rtts[0], statistics.median(rtts), p99, rtts[-1])]
+        table.add_row(
+            name,
+            f"{len(echoes)} of {sent}",
+            *cells,
+            _slowest(path, echoes) if one_clock and echoes else "",
+            style="" if len(echoes) == sent else "bold red",
+        )
+    parts: list[RenderableType] = [table]
+    if len(shown) < len(rows):
+        medians = [_median_us(echoes) for _, echoes, _ in rows if echoes]
+        parts.append(
+            f"{len(shown)} of {len(rows)} paths, the slowest and those that lose; medians of all: "
+            f"{min(medians, default=0):,.1f} to {max(medians, default=0):,.1f} us (--json has all)"
+        )
+    return Group(*parts)
+
+
+def _median_us(echoes: Sequence[Echo]) -> float:
+    return statistics.median(echo.rtt_ns / 1000 for echo in echoes) if echoes else math.inf
+
+
+def _slowest(path: ProbedPath, echoes: Sequence[Echo]) -> str:
+    """Return the step with the longest median, by where it ends."""
+    steps = [statistics.median(times) for times in zip(*map(since_previous_us, echoes), strict=True)]
+    number = max(range(len(steps)), key=steps.__getitem__)
+    way = "" if number <= len(path.switches) // 2 else " back"
+    return f"{steps[number]:.1f} us to {(*path.switches, path.host)[number]}{way}"
 
 
 def _document(path: ProbedPath, echoes: list[Echo | None]) -> dict[str, object]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -13,11 +14,14 @@ from rich.live import Live
 from rich.table import Table
 
 from controller.fault_kinds import KINDS
+from linux.link_monitor import UP
 from mrclab.control import call
 from testbed import state
 from testbed.names import Names
 
 FILE_WIDTH = 160
+MOST_PORTS = 16
+"""That are named where more are not up."""
 
 
 def status(*, as_json: bool, ports: bool = False, sids: bool = False, watch_s: float | None = None) -> int:
@@ -34,7 +38,7 @@ def status(*, as_json: bool, ports: bool = False, sids: bool = False, watch_s: f
     if as_json:
         print(json.dumps(answer, indent=2))
         return 0
-    _console().print(_page(answer, None, ports=ports, sids=sids))
+    _console().print(_page(answer, ports=ports, sids=sids))
     return 0
 
 
@@ -44,12 +48,14 @@ def _watch(names: Names, since: str, interval_s: float) -> None:
     with contextlib.ExitStack() as stack:
         stack.enter_context(contextlib.suppress(KeyboardInterrupt))
         show = console.print
+        rows = None
         if console.is_terminal:
             live = stack.enter_context(Live(console=console, auto_refresh=False, screen=True))
             show = partial(live.update, refresh=True)
+            rows = console.height
         while True:
             answer = call(names, "status", verify=False) | {"since": since}
-            show(_page(answer, before, ports=True, sids=False))
+            show(screen(answer, before, rows))
             before = answer
             time.sleep(interval_s)
 
@@ -60,40 +66,77 @@ def _console() -> Console:
     return console if console.is_terminal else Console(width=FILE_WIDTH)
 
 
-def _page(answer: dict[str, Any], before: dict[str, Any] | None, *, ports: bool, sids: bool) -> Group:
+def _page(answer: dict[str, Any], *, ports: bool, sids: bool) -> Group:
     switches = answer["switches"]
-    parts: list[Any] = [f"topology {answer['topology']} on {answer['target']}, up since {answer['since']}"]
-    if before is None:
-        parts += [_table(switches), _queues(switches)]
-    if ports or before is not None:
-        parts.append(_ports(answer, before))
+    parts: list[Any] = [_head(answer), _table(switches, answer["ports"]), _queues(switches)]
+    if ports:
+        parts.append(_ports(answer))
     if sids:
         parts.append(_sids(switches))
-    parts += [f"fault: {where} {_fault(fault)}" for where, fault in answer["faults"].items()] or ["no faults"]
-    return Group(*parts)
+    return Group(*parts, *_broken(answer))
 
 
-def _ports(answer: dict[str, Any], before: dict[str, Any] | None) -> Table:
-    """Every port: frames and bytes in and out and what its queue did, in all, or a second where it was
-    ``before``; ports with nothing to say are left out then."""
-    per_s = 1.0 if before is None else max(1e-9, (answer["t_ns"] - before["t_ns"]) / 1e9)
-    unit = "" if before is None else "/s"
-    table = Table(box=None, header_style="bold")
-    table.add_column("port", no_wrap=True)
-    heads = (
-        "in",
-        "bytes in",
-        "high in",
-        "out",
-        "bytes out",
-        "high out",
+def _head(answer: dict[str, Any]) -> str:
+    return f"topology {answer['topology']} on {answer['target']}, up since {answer['since']}"
+
+
+def _broken(answer: dict[str, Any]) -> list[str]:
+    """Return a line for each fault and for each port that is not up."""
+    lines = [f"fault: {where} {_fault(fault)}" for where, fault in answer["faults"].items()] or ["no faults"]
+    not_up = [(port, state) for port, state in answer["ports"].items() if state != UP]
+    lines += [f"port {port}: {state}" for port, state in not_up[:MOST_PORTS]]
+    if len(not_up) > MOST_PORTS:
+        lines.append(f"and {len(not_up) - MOST_PORTS} more ports are not up (--json has all)")
+    return lines
+
+
+def screen(answer: dict[str, Any], before: dict[str, Any] | None, rows: int | None = None) -> Group:
+    """Return what came since ``before``, in as many ``rows`` as the terminal has.
+
+    Ports that marked, trimmed or dropped come first, then the busiest. Without ``before`` there are no rates.
+    """
+    broken = _broken(answer)
+    switches = answer["switches"].values()
+    answering = sum(switch["counters"] is not None for switch in switches)
+    head = f"{_head(answer)}; {answering} of {len(switches)} switches answer"
+    if before is None:
+        return Group(head, *broken)
+    per_s = max(1e-9, (answer["t_ns"] - before["t_ns"]) / 1e9)
+    busy = []
+    for name, port, grown, wait in _growth(answer, before):
+        if any(grown):
+            busy.append((sum(grown[6:]) > 0, grown[1] + grown[4], f"{name}-eth{port}", grown, wait))
+    busy.sort(key=lambda row: row[:2], reverse=True)
+    table = Table(box=None, header_style="bold", padding=(0, 1, 0, 0))
+    for column in (
+        "port",
+        "in/s",
+        "Mbit/s",
+        "out/s",
+        "Mbit/s",
         "marked",
         "trimmed",
         "refused",
         "dropped",
-    )
-    for head in (*heads, ""):
-        table.add_column(head + unit if head else "longest wait", justify="right")
+        "wait",
+    ):
+        table.add_column(column, no_wrap=True, justify="left" if column == "port" else "right")
+    room = len(busy) if rows is None else max(1, rows - len(broken) - 4)
+    for _, _, port, grown, wait in busy[:room]:
+        packets_in, bytes_in, _, packets_out, bytes_out, _, *queue = (count / per_s for count in grown)
+        rates = (packets_in, bytes_in * 8e-6, packets_out, bytes_out * 8e-6)
+        cells = [f"{rate:,.0f}" if rate >= 10 else f"{rate:.1f}" for rate in rates]
+        cells += [f"{count:,.0f}" if count else "" for count in queue]
+        table.add_row(port, *cells, "" if wait is None else f"{wait:.0f} us")
+    quiet = len(answer["ports"]) - len(busy)
+    left = f"{len(busy) - room} busy ports more; " if len(busy) > room else ""
+    return Group(head, *broken, table, f"{left}{quiet} ports without traffic")
+
+
+def _growth(
+    answer: dict[str, Any], before: dict[str, Any] | None
+) -> Iterator[tuple[str, str, list[int], float | None]]:
+    """Yield of every port its switch, its number, what its counters grew by, and its longest wait in us."""
     for name, switch in answer["switches"].items():
         counters = switch["counters"]
         old = before["switches"][name]["counters"] if before is not None else None
@@ -101,10 +144,20 @@ def _ports(answer: dict[str, Any], before: dict[str, Any] | None) -> Table:
             now = _port_counts(counters, port)
             then = _port_counts(old, port) if old is not None else [0] * len(now)
             grown = [max(0, a - b) for a, b in zip(now, then, strict=True)]
-            if before is None or any(grown):
-                wait = counters["queues"][port]["longest_wait_us"]
-                cells = (f"{count / per_s:,.0f}" for count in grown)
-                table.add_row(f"{name}-eth{port}", *cells, "" if wait is None else f"{wait:.0f} us")
+            yield name, port, grown, counters["queues"][port]["longest_wait_us"]
+
+
+def _ports(answer: dict[str, Any]) -> Table:
+    """Return a row for every port: frames and bytes in and out, what its queue did, and its state."""
+    table = Table(box=None, header_style="bold")
+    table.add_column("port", no_wrap=True)
+    heads = ("in", "bytes in", "high in", "out", "bytes out", "high out", "marked", "trimmed", "refused")
+    for head in (*heads, "dropped", "longest wait", "state"):
+        table.add_column(head, justify="right")
+    for name, port, counts, wait in _growth(answer, None):
+        cells = (f"{count:,}" for count in counts)
+        state = answer["ports"].get(f"{name}-eth{port}", "")
+        table.add_row(f"{name}-eth{port}", *cells, "" if wait is None else f"{wait:.0f} us", state)
     return table
 
 
@@ -162,7 +215,7 @@ def _queues(switches: dict[str, Any]) -> Table | str:
     return table if table.row_count else "no frame marked, trimmed or refused by a queue"
 
 
-def _table(switches: dict[str, Any]) -> Table:
+def _table(switches: dict[str, Any], ports: dict[str, str]) -> Table:
     table = Table(box=None, header_style="bold")
     for heading in ("switch", "device", "P4Runtime", "state", "rx frames", "tx frames", "drops"):
         table.add_column(heading, justify="right" if heading.endswith("frames") else "left")
@@ -174,6 +227,8 @@ def _table(switches: dict[str, Any]) -> Table:
         drops = ", ".join(f"{reason} {count['packets']}" for reason, count in counters["drops"].items())
         restarts = switch["programmed"] - 1
         condition = switch["drift"] or ("as programmed" + (f", {restarts} restarts" if restarts else ""))
+        not_up = sum(state != UP for port, state in ports.items() if port.startswith(f"{name}-eth"))
+        condition += f", {not_up} ports not up" if not_up > 1 else ", 1 port not up" if not_up else ""
         table.add_row(
             name,
             str(switch["device_id"]),

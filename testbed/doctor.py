@@ -229,6 +229,7 @@ _TOOLS: tuple[tuple[str, bool, str, str], ...] = (
     ("ip", True, "iproute2", ""),
     ("mnexec", True, "mininet", ""),
     ("tcpdump", False, "tcpdump", "to look at packets"),
+    ("ping", False, "iputils-ping", "for exercises"),
     ("ethtool", False, "ethtool", "to look at interfaces"),
     (str(FRR / "zebra"), False, "frr", "for the baseline of conventional routing"),
     ("simple_switch_grpc", False, "p4lang-bmv2", "for --target bmv2"),

@@ -154,8 +154,10 @@ class FabricIntf(Intf):  # type: ignore[misc]
         """Nothing is left to configure."""
         return {}
 
-    def updateIP(self) -> None:  # noqa: N802
-        """There is none: the kernel does not speak IP on these interfaces."""
+    def updateIP(self) -> str | None:  # noqa: N802
+        """Return the address that the view was told of, None where the kernel speaks no IP here."""
+        address: str | None = self.ip
+        return address
 
     def set_link(self, up: bool) -> None:
         """Bring the interface up or take it down."""
@@ -233,6 +235,56 @@ class FabricCLI(CLI):  # type: ignore[misc]
         """Return the names that ``py`` knows: the nodes', with '_' for '-', and ``net``."""
         self.locals.update({name.replace("-", "_"): self.mn[name] for name in self.mn})
         return dict(self.locals)
+
+    def default(self, line: str) -> None:
+        """Run a command at a node; refuse ``h0 ping h6`` where hosts have no address that could answer."""
+        words = line.split()
+        if len(words) > 1 and words[0] in self.mn and words[1] == "ping" and self._silent():
+            return
+        super().default(line)
+
+    def do_pingall(self, line: str) -> None:
+        """Ping between all hosts."""
+        if not self._silent():
+            super().do_pingall(line)
+
+    def do_pingallfull(self, line: str) -> None:
+        """Ping between all hosts, with all times."""
+        if not self._silent():
+            super().do_pingallfull(line)
+
+    def do_pingpair(self, line: str) -> None:
+        """Ping between the first two hosts."""
+        if not self._silent():
+            super().do_pingpair(line)
+
+    def do_pingpairfull(self, line: str) -> None:
+        """Ping between the first two hosts, with all times."""
+        if not self._silent():
+            super().do_pingpairfull(line)
+
+    def do_iperf(self, line: str) -> None:
+        """Measure TCP between two hosts."""
+        if not self._silent():
+            super().do_iperf(line)
+
+    def do_iperfudp(self, line: str) -> None:
+        """Measure UDP between two hosts."""
+        if not self._silent():
+            super().do_iperfudp(line)
+
+    def _silent(self) -> bool:
+        """Return True, and say what to use, where the hosts' kernels speak no IP."""
+        if any(intf.updateIP() for host in self.mn.hosts for intf in host.intfList()):
+            return False
+        hosts = [host.name for host in self.mn.hosts]
+        first, last = hosts[0], hosts[-1]
+        error(
+            "the hosts' kernels have no address, so nothing answers a ping: their NICs are mrclab's. Use\n"
+            f"  mrclab probe {first} {last}                           (times there and back, hop by hop)\n"
+            f"  mrclab perf write_lat --from {first} --to {last}      (MRC writes)\n"
+        )
+        return True
 
     def waitForNode(self, node: Node) -> None:  # noqa: N802
         """Print a command's output until it ends.

@@ -9,7 +9,7 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 fail() { echo "mrclab setup: $*" >&2; exit 3; }
 
 # Commands that must be there, and the package each comes from.
-declare -A needs=([mnexec]=mininet [ip]=iproute2 [tc]=iproute2 [tcpdump]=tcpdump [ethtool]=ethtool)
+declare -A needs=([mnexec]=mininet [ip]=iproute2 [tc]=iproute2 [tcpdump]=tcpdump [ethtool]=ethtool [ping]=iputils-ping)
 packages=()
 for command in "${!needs[@]}"; do
     PATH=$PATH:/usr/sbin:/sbin command -v "$command" >/dev/null || packages+=("${needs[$command]}")

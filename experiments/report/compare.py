@@ -1,8 +1,10 @@
-"""Two results side by side: each time and metric of each transport, their ratio, and the effect size."""
+"""Results side by side, each with the first: times and metrics of each transport, ratio and effect size."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -37,7 +39,20 @@ def effect(a: Mapping[str, Any], b: Mapping[str, Any], transport: str, metric: s
     return difference(values(a, transport, metric), values(b, transport, metric))
 
 
-def render_compare(a: Mapping[str, Any], b: Mapping[str, Any]) -> RenderableType:
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A metric of a transport in two results: medians ``a`` and ``b`` in the metric's own unit."""
+
+    transport: str
+    metric: str
+    n_a: int
+    n_b: int
+    a: float | None
+    b: float | None
+    found: Difference
+
+
+def compared(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Row]:
     """Return a row for each metric of each transport that both results have.
 
     Raises InputError where they share no transport, or no metric.
@@ -45,21 +60,76 @@ def render_compare(a: Mapping[str, Any], b: Mapping[str, Any]) -> RenderableType
     common = [name for name in a["transports"] if name in b["transports"]]
     if not common:
         raise InputError("the two results have no transport in common")
-    table = narrow_table()
-    table.add_column("", no_wrap=True)
-    for name in ("A p50", "B p50", "B/A", "(95 %)", "delta"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("effect")
-    rows = 0
-    for transport in common:
-        table.add_section()
-        table.add_row(Text(transport, style="bold"))
-        for metric in _metrics(a, b, transport):
-            table.add_row(*_row(a, b, transport, metric))
-            rows += 1
+    rows = [
+        Row(
+            transport,
+            metric,
+            len(values(a, transport, metric)),
+            len(values(b, transport, metric)),
+            _median(a, transport, metric),
+            _median(b, transport, metric),
+            effect(a, b, transport, metric),
+        )
+        for transport in common
+        for metric in _metrics(a, b, transport)
+    ]
     if not rows:
         raise InputError("the two results have no metric in common")
-    return Group(head("A", a), head("B", b), *_differences(a, b), table, Text(LEGEND, style="dim"))
+    return rows
+
+
+def render_compare(a: Mapping[str, Any], b: Mapping[str, Any], letter: str = "B") -> RenderableType:
+    """Return a table for a terminal of 80 columns; ``letter`` names the second result.
+
+    Raises what `compared` raises.
+    """
+    table = narrow_table()
+    table.add_column("", no_wrap=True)
+    for name in ("A p50", f"{letter} p50", f"{letter}/A", "(95 %)", "delta"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("effect")
+    for transport, rows in groupby(compared(a, b), key=lambda row: row.transport):
+        table.add_section()
+        table.add_row(Text(transport, style="bold"))
+        for row in rows:
+            table.add_row(*_cells(row))
+    legend = Text(LEGEND.replace(" B ", f" {letter} "), style="dim")
+    return Group(head("A", a), head(letter, b), *_differences(a, b), table, legend)
+
+
+def document(runs: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the comparison of results, by letter, with the first of them, in JSON types.
+
+    Raises what `compared` raises.
+    """
+    letters = list(runs)
+    return {
+        "schema": "mrclab.compare/1",
+        "runs": {
+            letter: {
+                key: run[key] for key in ("scenario", "topology", "target", "seed", "valid", "integrity")
+            }
+            for letter, run in runs.items()
+        },
+        "rows": [
+            {
+                "transport": row.transport,
+                "metric": row.metric,
+                "a": letters[0],
+                "b": letter,
+                "n_a": row.n_a,
+                "n_b": row.n_b,
+                "p50_a": row.a,
+                "p50_b": row.b,
+                "ratio": row.found.ratio,
+                "ci95_ratio": list(row.found.ci95_ratio) if row.found.ci95_ratio else None,
+                "cliffs_delta": row.found.cliffs_delta,
+                "effect": row.found.size,
+            }
+            for letter in letters[1:]
+            for row in compared(runs[letters[0]], runs[letter])
+        ],
+    }
 
 
 def _metrics(a: Mapping[str, Any], b: Mapping[str, Any], transport: str) -> list[str]:
@@ -70,19 +140,12 @@ def _metrics(a: Mapping[str, Any], b: Mapping[str, Any], transport: str) -> list
     return [name for name in shared if name.partition("@")[0] not in LEFT_OUT]
 
 
-def _row(a: Mapping[str, Any], b: Mapping[str, Any], transport: str, metric: str) -> list[str]:
-    found = effect(a, b, transport, metric)
-    medians = [_median(result, transport, metric) for result in (a, b)]
-    scale, label = scaled(metric, medians)
-    shown = [figure(None if m is None else m / scale) for m in medians]
-    return [
-        f"  {label}",
-        *shown,
-        figure(found.ratio),
-        interval(found.ci95_ratio),
-        figure(found.cliffs_delta),
-        found.size,
-    ]
+def _cells(row: Row) -> list[str]:
+    scale, label = scaled(row.metric, [row.a, row.b])
+    shown = [figure(None if m is None else m / scale) for m in (row.a, row.b)]
+    found = row.found
+    ratio = [figure(found.ratio), interval(found.ci95_ratio), figure(found.cliffs_delta), found.size]
+    return [f"  {label}", *shown, *ratio]
 
 
 def _median(result: Mapping[str, Any], transport: str, metric: str) -> float | None:

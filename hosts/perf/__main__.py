@@ -7,7 +7,8 @@ It runs in a host's namespace (`hosts.worker`) and takes these requests, which `
               and memory                                            -> attributes, address, rkey
     connect   connect to the peer, given its answer to `open`
     calibrate measure the RTT of the idle network, for NSCC         -> that RTT
-    write_bw  keep writes in flight on every queue pair             -> completion times
+    write_bw  keep writes in flight on every queue pair             -> completion times; before them, where
+              `report_s` asks for it, how many are done so far
     write_lat write once at a time, until it is acknowledged        -> the duration of each
     ping      write once at a time, until the peer has written back -> the duration of each
     pong      answer each write of the peer with a write, from now on
@@ -53,7 +54,9 @@ class PerfAgent:
             "connect": self._connect,
             "calibrate": self._calibrate,
             "write_bw": lambda r: self._begin(
-                Bandwidth(self.nic, r["size"], r["iterations"], r["depth"], r["duration_s"])
+                Bandwidth(
+                    self.nic, r["size"], r["iterations"], r["depth"], r["duration_s"], r.get("report_s")
+                )
             ),
             "write_lat": lambda r: self._begin(
                 Latency(self.nic, r["size"], r["iterations"], r["warm_up"], ping=False)
@@ -92,8 +95,9 @@ class PerfAgent:
         if job is None:
             return requested, None
         result = job.result()
-        if result is not None:
-            self._job = None
+        if result is None:
+            return requested, job.progress()
+        self._job = None
         return requested, result
 
     def close(self) -> None:

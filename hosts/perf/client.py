@@ -168,15 +168,24 @@ class PerfPair:
         *,
         both_ways: bool = False,
         duration_s: float | None = None,
+        report_s: float | None = None,
+        told: Callable[[int, int], None] = lambda elapsed_ns, completed: None,
     ) -> BandwidthResult:
         """Measure writes of this size: ``iterations`` per queue pair, with ``depth`` in flight on each.
 
-        With ``duration_s`` writes continue for that long instead.
+        With ``duration_s`` writes continue for that long instead. With ``report_s``, ``told`` is called that
+        often with the time since the start and how many writes the first host has done.
         """
         active = self.ends if both_ways else self.ends[:1]
-        for end in active:
-            end.send("write_bw", size=size, iterations=iterations, depth=depth, duration_s=duration_s)
-        return bandwidth_result(size, [end.receive(None)["completed_ns"] for end in active])
+        asked = {"size": size, "iterations": iterations, "depth": depth, "duration_s": duration_s}
+        for number, end in enumerate(active):
+            end.send("write_bw", **asked, report_s=None if number else report_s)
+        answer = active[0].receive(None)
+        while "completed_ns" not in answer:
+            told(answer["elapsed_ns"], answer["completed"])
+            answer = active[0].receive(None)
+        others = [end.receive(None)["completed_ns"] for end in active[1:]]
+        return bandwidth_result(size, [answer["completed_ns"], *others])
 
     def ping_pong(self, size: int, iterations: int, warm_up: int) -> LatencyResult:
         """Measure half the time of a write and the answering write: the one-way latency, as in perftest."""

@@ -26,6 +26,17 @@ class Job(Protocol):
     def result(self) -> dict[str, Any] | None:
         """Return the answer to the request once the job is over, else None."""
 
+    def progress(self) -> dict[str, Any] | None:
+        """Return what is to be told meanwhile, if something is due."""
+
+
+class _Silent:
+    """A job that tells nothing before its end."""
+
+    def progress(self) -> dict[str, Any] | None:
+        """Return None."""
+        return None
+
 
 class Nic:
     """What jobs use: a device, its connected queue pairs and the peer's memory."""
@@ -50,17 +61,26 @@ def _check(event: SendCompleted) -> None:
 class Bandwidth:
     """Up to ``depth`` writes in flight on each queue pair, until each has done ``iterations``.
 
-    With ``duration_s`` writes continue for that long instead.
+    With ``duration_s`` writes continue for that long instead. With ``report_s`` it tells that often how many
+    are done.
     """
 
     def __init__(
-        self, nic: Nic, size: int, iterations: int, depth: int, duration_s: float | None = None
+        self,
+        nic: Nic,
+        size: int,
+        iterations: int,
+        depth: int,
+        duration_s: float | None = None,
+        report_s: float | None = None,
     ) -> None:
         self._nic = nic
         self._size = size
         self._to_post = dict.fromkeys(nic.qpns, iterations)
         self._depth = depth
         self._duration_ns = None if duration_s is None else round(duration_s * 1e9)
+        self._report_ns = None if report_s is None else round(report_s * 1e9)
+        self._told_ns = 0
         self._in_flight = 0
         self._started_ns = 0
         self._completed_ns: list[int] = []
@@ -91,12 +111,22 @@ class Bandwidth:
             self._in_flight -= 1
             self._post(event.qpn, elapsed_ns)
 
+    def progress(self) -> dict[str, Any] | None:
+        """Return how many writes are done after how long, once in each interval."""
+        if self._report_ns is None or not self._completed_ns:
+            return None
+        elapsed_ns = self._completed_ns[-1]
+        if elapsed_ns < self._told_ns + self._report_ns:
+            return None
+        self._told_ns = elapsed_ns
+        return {"elapsed_ns": elapsed_ns, "completed": len(self._completed_ns)}
+
     def result(self) -> dict[str, Any] | None:
         """Return when each write completed, in ns from the first post."""
         return {"completed_ns": self._completed_ns} if not self._in_flight else None
 
 
-class Latency:
+class Latency(_Silent):
     """One write at a time on the first queue pair.
 
     A write ends with its acknowledgement or, with ``ping``, with the peer's answering write.
@@ -132,7 +162,7 @@ class Latency:
         return {"durations_ns": self._durations_ns[self._warm_up :]} if done else None
 
 
-class Pong:
+class Pong(_Silent):
     """The far end of pings: it answers every write with a write, until another job starts."""
 
     def __init__(self, nic: Nic, size: int) -> None:

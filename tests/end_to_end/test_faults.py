@@ -1,11 +1,13 @@
 """Faults as a person makes them: the commands, on a fabric that is up."""
 
+import json
 import os
+import re
 
 import pytest
 
 from controller.fault_kinds import KINDS
-from tests.support.command import Mrclab
+from tests.support.command import Mrclab, Up
 
 pytestmark = pytest.mark.root
 LINK = "p0-t0-0:p0-t1-0"
@@ -15,7 +17,7 @@ def test_faults_are_told_made_shown_undone_and_cleaned_away(mrclab: Mrclab, mach
     assert all(kind in mrclab.ok("fault") for kind in KINDS)
     mrclab.ok("up", "--topology", "tiny", "--target", "ebpf")
     said = mrclab.ok("fault", "loss", LINK, "--ratio", "0.25", "--direction", "up")
-    assert "known to" in said
+    assert re.search(r" at \d\d:\d\d:\d\d\.\d{6} \+- [\d.]+ us \(stamped", said)
     assert "stamped by the switch" in said
     mrclab.ok("fault", "switch-death", "p1-t1-0")
     shown = mrclab.ok("status")
@@ -47,3 +49,31 @@ def test_faults_are_told_made_shown_undone_and_cleaned_away(mrclab: Mrclab, mach
     mrclab.ok("clean")
     assert [n for n in os.listdir("/run/netns") if n.startswith(mrclab.names.prefix)] == []
     assert not mrclab.names.state_dir.exists()
+
+
+def test_a_link_taken_down_at_the_prompt_shows(tiny: Up) -> None:
+    assert "port " not in tiny.mrclab.ok("status")
+    try:
+        tiny.mrclab("cli", input="link p0-t0-0 p0-t1-0 down\nexit\n")
+        shown = tiny.mrclab.ok("status")
+        assert "port p0-t0-0-eth3: down" in shown
+        assert "as programmed, 1 port not up" in shown
+        assert tiny.mrclab.status()["ports"]["p0-t1-0-eth1"] == "down"
+    finally:
+        tiny.mrclab("cli", input="link p0-t0-0 p0-t1-0 up\nexit\n")
+    assert set(tiny.mrclab.status()["ports"].values()) == {"up"}
+
+
+def test_hosts_without_addresses_say_so_instead_of_failing_to_ping(tiny: Up) -> None:
+    said = tiny.mrclab("cli", input="pingall\nh0 ping -c 1 h3\nexit\n")
+    output = said.stdout + said.stderr
+    assert output.count("the hosts' kernels have no address") == 2
+    assert "mrclab probe h0 h3" in output
+    assert "not known" not in output
+
+
+def test_stamps_of_a_fault_for_programs(tiny: Up) -> None:
+    made = json.loads(tiny.mrclab.ok("fault", "blackhole", LINK, "--json"))
+    undone = json.loads(tiny.mrclab.ok("restore", LINK, "--json"))["restored"][LINK]
+    assert made["t_before_ns"] < made["t_after_ns"] < undone["t_before_ns"] < undone["t_after_ns"]
+    assert made["fault"]["where"] == LINK

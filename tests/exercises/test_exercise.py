@@ -131,12 +131,13 @@ def test_the_command_gives_mininets_prompt_and_leaves_nothing() -> None:
     prefix = f"ey{os.urandom(3).hex()}"
     done = mrclab(
         prefix, str(TUNNEL), "--build", str(DATA), "--target", "ebpf",
-        script="h1 ip -br address show eth0\ns1 ip -br link show s1-eth2\nexit\n",
+        script="h1 ip -br address show eth0\ns1 ip -br link show s1-eth2\nh1 echo ping h2\nexit\n",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "s2  P4Runtime 127.0.0.1:50052 device 1, runs s2-runtime.json" in done.stdout
     assert "10.0.1.1/24" in done.stdout + done.stderr
     assert "s1-eth2@" in done.stdout + done.stderr
+    assert "ping 10.0.2.2" in done.stdout + done.stderr, "a host's name stands for its address"
     assert not [n for n in namespaces() if n.startswith(prefix)]
 
 

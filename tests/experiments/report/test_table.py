@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from copy import deepcopy
 from pathlib import Path
@@ -101,6 +102,35 @@ def test_the_command_takes_old_and_new_results(
     assert "no result in" in capsys.readouterr().err
     assert main(["compare", str(a), str(DATA / "soak-1.json")]) == 2
     assert "no metric in common" in capsys.readouterr().err
+
+
+def test_many_runs_are_compared_for_programs_and_spreadsheets(
+    spray: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directories = []
+    for number in range(3):
+        slower = deepcopy(spray)
+        for trial in slower["trials"]:
+            if trial["recovered_us"] is not None:
+                trial["recovered_us"] *= number + 1
+        directories.append(str(tmp_path / str(number)))
+        Path(directories[-1]).mkdir()
+        save_result(Path(directories[-1]), slower)
+    assert main(["compare", *directories, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [run["directory"] for run in found["runs"].values()] == directories
+    ratios = {row["b"]: row["ratio"] for row in found["rows"] if row["metric"] == "recovered_us"}
+    assert ratios == pytest.approx({"B": 2, "C": 3}, rel=1e-4)
+    assert main(["compare", *directories, "--csv"]) == 0
+    lines = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+    assert len(lines) == len(found["rows"])
+    row = next(line for line in lines if line["metric"] == "recovered_us" and line["b"] == "C")
+    assert float(row["ratio_low"]) <= float(row["ratio"]) <= float(row["ratio_high"])
+    assert (row["directory_a"], row["directory_b"]) == (directories[0], directories[2])
+    assert main(["compare", *directories]) == 0
+    tables = capsys.readouterr().out
+    assert "C/A" in tables
+    assert max(map(len, tables.splitlines())) <= 80
 
 
 @pytest.mark.parametrize(

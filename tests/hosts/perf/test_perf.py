@@ -7,6 +7,7 @@ import pytest
 
 from hosts.perf.client import bandwidth_result, latency_result, percentile
 from hosts.perf.jobs import Bandwidth, PerfError
+from hosts.rdma.events import SendCompleted, Status
 from mrclab import cli
 from mrclab.perf import ALL_SIZES, BW_HEADER, LAT_HEADER
 from tests.support.command import Up
@@ -185,3 +186,31 @@ def test_every_latency_is_shown_when_asked_for(tiny: Up) -> None:
     assert times == sorted(times)
     shown = re.findall(r"^ (\d+), \d+\.\d{3}$", tiny.mrclab.ok(*words), re.MULTILINE)
     assert shown == [str(n) for n in range(20)]
+
+
+def test_a_long_measurement_tells_of_each_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0
+
+    class Endless:
+        """A NIC that completes each write 400 ms after it was posted."""
+
+        qpns = (1,)
+
+        def post(self, qpn: int, size: int, imm: int | None = None) -> None:
+            pass
+
+    monkeypatch.setattr("hosts.perf.jobs.time.monotonic_ns", lambda: now)
+    job = Bandwidth(Endless(), 1000, 5, 1, duration_s=3.0, report_s=1.0)  # type: ignore[arg-type]
+    job.start()
+    told = []
+    for _ in range(8):
+        assert job.progress() is None
+        now += 400_000_000
+        job.on_event(SendCompleted(now, 1, 0, Status.SUCCESS, 1000))
+        if (found := job.progress()) is not None:
+            told.append(found)
+    assert told == [
+        {"elapsed_ns": 1_200_000_000, "completed": 3},
+        {"elapsed_ns": 2_400_000_000, "completed": 6},
+    ]
+    assert job.result() == {"completed_ns": [n * 400_000_000 for n in range(1, 9)]}

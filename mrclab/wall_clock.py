@@ -1,0 +1,26 @@
+"""Moments of CLOCK_MONOTONIC as a person reads them: local time of day, with its error."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+
+
+def offset_ns() -> int:
+    """Return what the wall clock is ahead of CLOCK_MONOTONIC now, in nanoseconds."""
+    before = time.monotonic_ns()
+    wall = time.time_ns()
+    return wall - (before + time.monotonic_ns()) // 2
+
+
+def time_of_day(monotonic_ns: int, ahead_ns: int) -> str:
+    """Return a moment as local time of day in microseconds, ``19:25:31.123456``."""
+    wall_ns = monotonic_ns + ahead_ns
+    return f"{datetime.fromtimestamp(wall_ns // 10**9):%H:%M:%S}.{wall_ns % 10**9 // 1000:06d}"
+
+
+def moment(before_ns: int, after_ns: int, ahead_ns: int) -> str:
+    """Return the middle of an interval, and how far the true moment can be from it."""
+    half_us = (after_ns - before_ns) / 2000
+    error = f"{half_us:.1f}" if half_us < 10 else f"{half_us:,.0f}"
+    return f"{time_of_day((before_ns + after_ns) // 2, ahead_ns)} +- {error} us"

@@ -1,0 +1,25 @@
+"""What `make` does before anything is installed."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support.paths import ROOT
+from tests.support.privilege import AS_NOBODY
+
+
+@pytest.mark.root
+@pytest.mark.parallel
+@pytest.mark.parametrize("target", ["run-experiment", "bench", "clean"])
+def test_who_is_not_root_hears_so_before_anything_is_installed(target: str, tmp_path: Path) -> None:
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    tmp_path.chmod(0o777)
+    done = subprocess.run(
+        [*AS_NOBODY, "make", target], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=30
+    )
+    assert done.returncode != 0
+    assert f"not root: run 'sudo make {target}'" in done.stderr
+    assert "installing" not in done.stdout + done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["Makefile"]
