@@ -47,6 +47,27 @@ DEPLOYED: Mapping[str, Any] = {
 the receiver's own, 128 EVs in use [P1 §2.1] and a backup set [P1 §2.4], whose size, 32 on four planes, is
 ours. Where a fabric has fewer paths, all are in use and none is a backup."""
 
+DATACENTER: Mapping[str, Any] = {
+    **DEPLOYED,
+    "mpr": 4096,
+    "initial_rtt_ns": 10_000,
+    "min_reorder_ns": 1_000,
+    "max_reorder_ns": 100_000,
+    "reorder_memory_ns": 1_000_000,
+    "reorder_quiet_ns": 1_000_000,
+    "tail_probe_max_ns": 100_000,
+    "probe_interval_ns": 100_000,
+    "probe_interval_max_ns": 1_600_000,
+    "reverse_probe_min_ns": 10_000,
+    "endpoint_timeout_ns": 100_000,
+    "stall_grace_ns": 100_000,
+    "nscc": {"base_rtt_ns": 7_000},
+}
+"""MRC with its times for a fabric in hardware: RTTs of 5 to 7 us, ports of 100 Gbit/s and more. A quarter of
+the RTT is the reordering window, and the receive window lasts 170 us at 800 Gbit/s. NSCC's link rate comes
+from the topology, and its base RTT falls to the least that is seen. For simulators; hosts in software are
+forty times slower."""
+
 TRANSPORTS: Mapping[str, Transport] = {
     t.name: t
     for t in (

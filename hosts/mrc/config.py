@@ -213,6 +213,10 @@ class MrcConfig:
     """Multiple of the queueing delay (the RTT's present floor less the least ever) in that window."""
     max_reorder_ns: int = 4_000_000
     """Ceiling of the reordering window."""
+    reorder_memory_ns: int = 250_000_000
+    """How long an overtaking counts as recent: at least this, at most twice this; scale it with the RTT."""
+    reorder_quiet_ns: int = 1_000_000_000
+    """Time without a false loss after which a window that one has doubled halves again; likewise."""
     port_bps: int = 0
     """Rate of the slowest link on the way, as far as known; 0: unknown. Where a full packet takes long on it,
     packets of one burst arrive that far apart: the window is then six such times at least, its ceiling six
@@ -261,6 +265,10 @@ class MrcConfig:
             raise ValueError("reverse_evs is set or mirror, all_ports_down is wait or error")
         if min(self.max_wimm, self.port_status_attempts, self.endpoint_timeout_ns) < 1:
             raise ValueError("max_wimm, port_status_attempts and endpoint_timeout_ns must be positive")
+        if min(self.min_reorder_ns, self.max_reorder_ns, self.reorder_memory_ns, self.reorder_quiet_ns) < 1:
+            raise ValueError(
+                "min_reorder_ns, max_reorder_ns, reorder_memory_ns and reorder_quiet_ns must be positive"
+            )
         if self.port_bps < 0:
             raise ValueError(f"port_bps must not be negative, but {self.port_bps}")
         if not 1 <= self.rate_quantum_bytes <= self.rate_burst_bytes:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
 
-from hosts.rdma.events import Event
+from hosts.rdma.events import Event, LossReason
 
 
 class RetireReason(Enum):
@@ -19,6 +20,15 @@ class RetireReason(Enum):
     TIMEOUT = "timeout"
     ALWAYS_SKIP = "always skip"
     DENIED = "denied"
+
+
+RETIRE_FOR: Final = {
+    LossReason.GAP: RetireReason.LOSS,
+    LossReason.RETIRED: RetireReason.LOSS,
+    LossReason.PROBE: RetireReason.LOSS,
+    LossReason.TIMEOUT: RetireReason.TIMEOUT,
+}
+"""The losses that retire an EV."""
 
 
 @dataclass(frozen=True, slots=True)

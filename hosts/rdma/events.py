@@ -31,6 +31,8 @@ class LossReason(Enum):
 
     GAP = "gap"
     """Packets sent well after it were acknowledged."""
+    RETIRED = "retired EV"
+    """A packet sent later was acknowledged, and the EV had been retired for a loss meanwhile."""
     PROBE = "probe"
     """A tail probe sent well after it was answered."""
     TIMEOUT = "timeout"

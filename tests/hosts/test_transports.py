@@ -13,7 +13,7 @@ from hosts.mrc.evs.ev_set import EvSet
 from hosts.nic.routes import nic_addresses, remote_paths
 from hosts.roce import DcqcnConfig, RoceConfig
 from hosts.roce import Endpoint as RoceEndpoint
-from hosts.transports import DEPLOYED, TRANSPORTS, make_config, make_endpoint
+from hosts.transports import DATACENTER, DEPLOYED, TRANSPORTS, make_config, make_endpoint
 from topologies import load_fabric
 
 FABRIC = load_fabric("tiny")
@@ -73,3 +73,14 @@ def test_what_a_transport_has_not_got_is_refused():
 def test_a_channel_refuses_options_it_has_not_got(kind: str) -> None:
     with pytest.raises(TypeError, match="flavour"):
         open_channels(kind, FABRIC, "h0", [0], {"flavour": 1}, 1)
+
+
+def test_datacenter_is_what_is_deployed_with_times_of_a_fabric_in_hardware():
+    config = make_config("mrc", FABRIC, "h0", DATACENTER)
+    assert isinstance(config, MrcConfig)
+    assert DEPLOYED.items() <= DATACENTER.items()
+    assert config.nscc.base_rtt_ns == 7_000
+    assert config.nscc.link_bps == make_config("mrc", FABRIC, "h0").nscc.link_bps
+    # A quarter of an RTT of 5 us decides, and 4,096 full packets last longer than any repair at 800 Gbit/s.
+    assert config.min_reorder_ns < 5_000 * config.reorder_rtt_fraction
+    assert config.mpr * config.mtu_bytes * 8 / 800 > 10 * 7_000

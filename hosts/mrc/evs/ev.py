@@ -32,6 +32,7 @@ class Ev:
         "probes_passed",
         "ready",
         "retired",
+        "retired_ns",
         "sent",
         "skip_until_ns",
         "state",
@@ -52,6 +53,8 @@ class Ev:
         self.heads = heads
         self.sent = self.acked = self.lost = self.trimmed = self.ecn_marked = self.retired = 0
         self.failed_ns = 0
+        self.retired_ns = -1
+        """When it was retired for a loss; -1: it is not."""
         self.skip_until_ns = 0
         self.probe_due_ns = 0
         self.probe_wait_ns = 0

@@ -389,6 +389,8 @@ class EvSet:
             self._probe_stale = True
         if state is EvState.ASSUMED_BAD:
             self.bad.append(ev)
+            if event is EvInput.LOST:
+                ev.retired_ns = now_ns
             ev.probe_wait_ns = self._config.probe_interval_ns
             ev.probe_due_ns = now_ns + ev.probe_wait_ns
             ev.probe_id = None
@@ -416,6 +418,7 @@ class EvSet:
         if before is EvState.ASSUMED_BAD:
             self.bad.remove(ev)
             self._probe_stale = True
+            ev.retired_ns = -1
         ev.plane.spares.append(ev)
         self._emit(EvRestored(now_ns, self._qpn, ev.value, ev.port))
         self._balance()

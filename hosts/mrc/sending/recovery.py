@@ -8,6 +8,9 @@ reordering window later, on whatever path, has been acknowledged:
 Both sides of that comparison are send times. A receiver or a machine that stalls delays all acknowledgements
 alike and therefore declares nothing lost; only evidence that something later overtook the packet does.
 
+Once a loss has retired an EV, what was sent on it before is under suspicion: there the window is 0, so that
+all of it counts as lost as soon as anything sent later is acknowledged.
+
 The rule needs something sent later, and nothing is after the last packets of a burst. A probe supplies it:
 
 * when a packet is overtaken by less than the window, and nothing sent since could decide: as soon as the
@@ -55,6 +58,8 @@ class Recovery:
         self._heard_ns = -1
         """When the last valid frame of the peer came in."""
         self._order = SendOrder(board)
+        self._retired_ns = -1
+        """When an EV was retired last, while anything sent before is in flight."""
         self._newest_acked_ns = -1
         """Latest send time of what was acknowledged."""
         self._late_ready = False
@@ -165,6 +170,25 @@ class Recovery:
         self.gap = packet is not None and packet.sent_ns < newest
         return lost
 
+    def on_retired(self, now_ns: int) -> None:
+        """Note that an EV was retired for a loss."""
+        self._retired_ns = now_ns
+        self._order.rescan()
+
+    def detect_retired(self) -> list[SentPacket]:
+        """Take out what is overtaken by anything at all, and was sent on an EV that has been retired since.
+
+        What is sent there later, where no other EV is usable, has the reordering window as anywhere.
+        """
+        if self._retired_ns < 0:
+            return []
+        lost = self._order.take_retired(min(self._newest_acked_ns, self._retired_ns))
+        oldest = self._order.oldest()
+        if oldest is None or oldest.sent_ns >= self._retired_ns:
+            self._retired_ns = -1
+        self.gap = oldest is not None and oldest.sent_ns < self._newest_acked_ns
+        return lost
+
     def timed_out(self, now_ns: int) -> list[SentPacket]:
         """Return what is lost when the ACK timer runs out.
 
@@ -232,5 +256,6 @@ class Recovery:
     def clear(self) -> None:
         """Forget everything in flight, as a QP in error does."""
         self._order.clear()
+        self._retired_ns = -1
         self.gap = False
         self._gap_due_ns = 0

@@ -33,6 +33,7 @@ class ReorderingWindow:
         "_memory_ns",
         "_min_ns",
         "_period_ns",
+        "_quiet_ns",
         "_recent_ns",
         "_rtt",
         "_widened_ns",
@@ -40,12 +41,10 @@ class ReorderingWindow:
     )
 
     _MAX_WIDENING = 16
-    _QUIET_NS = 1_000_000_000
     _COLD_SAMPLES = 256
-    _MEMORY_NS = 250_000_000
-    """What was seen counts for this long at least and twice as long at most."""
     _MEMORY_PACKETS = 512
-    """And for the time of so many packets on a slow link, where queues take as long to come and go."""
+    """What was seen counts for the time of so many packets at least: on a slow link queues take as long to
+    come and go."""
     _PACKET_TIMES = 6
     _SPAN = 6
     """The ceiling over the floor, where that comes from a slow link: 36 packets of 4 KiB are what a queue
@@ -57,7 +56,8 @@ class ReorderingWindow:
         slow_ns = self._PACKET_TIMES * config.packet_time_ns()
         self._min_ns = max(config.min_reorder_ns, slow_ns)
         self._max_ns = max(config.max_reorder_ns, self._SPAN * slow_ns)
-        self._memory_ns = max(self._MEMORY_NS, self._MEMORY_PACKETS * config.packet_time_ns())
+        self._memory_ns = max(config.reorder_memory_ns, self._MEMORY_PACKETS * config.packet_time_ns())
+        self._quiet_ns = config.reorder_quiet_ns
         self.widening = 1
         self._widened_ns = 0
         self._recent_ns = self._before_ns = 0
@@ -66,7 +66,7 @@ class ReorderingWindow:
     def ns(self, now_ns: int) -> int:
         """Return the window at this time."""
         config, rtt = self._config, self._rtt
-        if self.widening > 1 and now_ns - self._widened_ns > self._QUIET_NS:
+        if self.widening > 1 and now_ns - self._widened_ns > self._quiet_ns:
             self.widening //= 2
             self._widened_ns = now_ns
         floor_ns = rtt.floor_ns

@@ -16,18 +16,18 @@ from hosts.mrc.codec.values import SackPacket
 from hosts.mrc.config import MrcConfig
 from hosts.mrc.congestion.control import CongestionControl, FixedWindow
 from hosts.mrc.connection import Connection
-from hosts.mrc.events import RetireReason, SpuriousLoss
+from hosts.mrc.events import RETIRE_FOR, SpuriousLoss
 from hosts.mrc.evs.ev import Ev
 from hosts.mrc.evs.ev_set import EvSet
 from hosts.mrc.evs.states import EvInput
 from hosts.mrc.sending.probes import Probes
 from hosts.mrc.sending.recovery import ACK_TIMEOUT, TAIL_PROBE, Recovery
-from hosts.mrc.sending.rtt_sample import by_entropy, by_stamp
+from hosts.mrc.sending.rtt_sample import rtt_of
 from hosts.mrc.sending.scoreboard import Scoreboard, SentPacket
 from hosts.mrc.sending.send_queue import SendQueue, WorkRequest
 from hosts.mrc.sending.transport_nak import is_ack, nak_status
 from hosts.mrc.sending.window_report import WindowReport
-from hosts.mrc.wire import BTH_RETRANSMISSION, EvMark, Nack, NackReason, without_hold
+from hosts.mrc.wire import BTH_RETRANSMISSION, EvMark, Nack, NackReason
 from hosts.rdma.counters import EvState
 from hosts.rdma.events import (
     Event,
@@ -47,11 +47,6 @@ _UNKNOWN: Final = EvState.UNKNOWN
 _ACK_BIT: Final = BTH_ACK_REQUEST << 24
 _RTX_BIT: Final = BTH_RETRANSMISSION << 24
 _EMPTY: Final[deque[WorkRequest]] = deque()
-_RETIRE_FOR: Final = {
-    LossReason.GAP: RetireReason.LOSS,
-    LossReason.PROBE: RetireReason.LOSS,
-    LossReason.TIMEOUT: RetireReason.TIMEOUT,
-}
 
 
 class Requester:
@@ -71,6 +66,7 @@ class Requester:
         self._emit = emit
         self.congestion: CongestionControl = FixedWindow(config.cwnd_bytes)
         self._overhead = 0
+        self._timestamps = config.timestamps
         self._service_time = config.reading.service_time and config.timestamps
         self._report = WindowReport(qpn, config.window_event_interval_ns, emit)
         self._rcvd_units = 0
@@ -276,7 +272,7 @@ class Requester:
         acked, found = board.apply_sack(cack, cack + sack.sack_offset, sack.bitmap)
         for packet in found:
             recovery.on_found(now_ns, packet, known_ns)
-            self._on_spurious(now_ns, packet.psn, packet.ev)
+            self._on_spurious(now_ns, packet)
         if mark:
             evs.on_mark(now_ns, sack.entropy, mark)
         for packet in acked:
@@ -308,6 +304,9 @@ class Requester:
         lost = recovery.detect(now_ns)
         if lost:
             self._infer_lost(now_ns, lost, reason)
+        lost = recovery.detect_retired()
+        if lost:
+            self._infer_lost(now_ns, lost, LossReason.RETIRED)
         if congestion.cwnd_bytes != self._report.cwnd_bytes:
             self._report.note(now_ns, self.congestion)
 
@@ -321,13 +320,8 @@ class Requester:
             self.evs.prove(now_ns, trigger.ev)
         elif previous is not None:
             # The echoed EV is that of an earlier transmission: it had arrived, late.
-            self._on_spurious(now_ns, trigger.psn, previous.ev)
-        if previous is None or not self._config.timestamps:
-            rtt_ns = by_entropy(now_ns, trigger, entropy)
-            if rtt_ns is not None and previous is None and self._service_time:
-                rtt_ns = without_hold(rtt_ns, trigger.sent_ns, sack.tx_timestamp)
-        else:
-            rtt_ns = by_stamp(now_ns, trigger, sack.tx_timestamp)
+            self._on_spurious(now_ns, previous)
+        rtt_ns = rtt_of(now_ns, trigger, sack, timestamps=self._timestamps, service_time=self._service_time)
         if rtt_ns is not None:
             self.recovery.rtt.sample(rtt_ns)
         return rtt_ns
@@ -396,13 +390,14 @@ class Requester:
 
     # Losses
 
-    def _on_spurious(self, now_ns: int, psn: int, ev: Ev | None) -> None:
+    def _on_spurious(self, now_ns: int, packet: SentPacket) -> None:
+        """Take in that a transmission which counted as lost had arrived."""
         self.packets_spurious += 1
-        self.recovery.on_spurious(now_ns)
-        if ev is not None:
-            self.evs.on_late_arrival(now_ns, ev)
-            window_ns = self.recovery.window.ns(now_ns)
-            self._emit(SpuriousLoss(now_ns, self.qpn, psn & PSN_MASK, ev.value, window_ns))
+        if not packet.lost_with_ev:
+            self.recovery.on_spurious(now_ns)
+        self.evs.on_late_arrival(now_ns, packet.ev)
+        window_ns = self.recovery.window.ns(now_ns)
+        self._emit(SpuriousLoss(now_ns, self.qpn, packet.psn & PSN_MASK, packet.ev.value, window_ns))
 
     def _infer_lost(self, now_ns: int, packets: list[SentPacket], reason: LossReason) -> None:
         """Declare packets lost for want of an acknowledgement."""
@@ -416,12 +411,14 @@ class Requester:
 
     def _lose(self, now_ns: int, packet: SentPacket, reason: LossReason) -> None:
         self.board.on_lost(packet)
+        packet.lost_with_ev = reason is LossReason.RETIRED
         self.packets_lost += 1
         ev, psn = packet.ev, packet.psn & PSN_MASK
         self._emit(PacketLost(now_ns, self.qpn, psn, ev.value, ev.port, reason, packet.sent_ns))
-        retire = _RETIRE_FOR.get(reason)
+        retire = RETIRE_FOR.get(reason)
         if retire is not None:
             self.evs.on_lost(now_ns, ev, psn, retire)
+            self.recovery.on_retired(now_ns)
 
     def on_port_down(self, now_ns: int, port: int) -> None:
         """Send again on other planes what is in flight on a plane that left service; its EVs are not to

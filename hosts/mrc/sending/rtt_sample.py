@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
+from hosts.mrc.codec.values import SackPacket
 from hosts.mrc.sending.scoreboard import SentPacket
-from hosts.mrc.wire import timestamp
+from hosts.mrc.wire import timestamp, without_hold
+
+
+def rtt_of(
+    now_ns: int, packet: SentPacket, sack: SackPacket, *, timestamps: bool, service_time: bool
+) -> int | None:
+    """Return the RTT, ns, of the packet in flight that a SACK answers; None where that would be ambiguous."""
+    if packet.previous is not None and timestamps:
+        return by_stamp(now_ns, packet, sack.tx_timestamp)
+    rtt_ns = by_entropy(now_ns, packet, sack.entropy)
+    if rtt_ns is not None and packet.previous is None and service_time:
+        rtt_ns = without_hold(rtt_ns, packet.sent_ns, sack.tx_timestamp)
+    return rtt_ns
 
 
 def by_stamp(now_ns: int, packet: SentPacket, stamp: int) -> int | None:

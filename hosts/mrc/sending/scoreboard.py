@@ -18,7 +18,7 @@ from hosts.mrc.sending.send_queue import WorkRequest
 class SentPacket:
     """One transmission of one PSN."""
 
-    __slots__ = ("ev", "length", "offset", "previous", "psn", "request", "sent_ns", "tries")
+    __slots__ = ("ev", "length", "lost_with_ev", "offset", "previous", "psn", "request", "sent_ns", "tries")
 
     def __init__(
         self,
@@ -43,6 +43,8 @@ class SentPacket:
         """Transmissions before this one."""
         self.previous = previous
         """The transmission before this one; it has none itself."""
+        self.lost_with_ev = False
+        """It counted as lost because its EV was retired, not by the reordering window."""
 
 
 class Scoreboard:

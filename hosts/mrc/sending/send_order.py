@@ -16,12 +16,14 @@ class SendOrder:
     A list with a place where it begins: the compiled core reads it faster than a deque.
     """
 
-    __slots__ = ("_board", "_first", "_packets")
+    __slots__ = ("_board", "_first", "_packets", "_scanned")
 
     def __init__(self, board: Scoreboard) -> None:
         self._board = board
         self._packets: list[SentPacket | None] = []
         self._first = 0
+        self._scanned = 0
+        """Where `take_retired` goes on."""
 
     def add(self, packet: SentPacket) -> None:
         """Note a transmission."""
@@ -42,6 +44,7 @@ class SendOrder:
             at += 1
         if at > _KEPT and 2 * at > end:
             del packets[:at]
+            self._scanned -= at
             at = 0
         self._first = at
         return found
@@ -59,7 +62,31 @@ class SendOrder:
                 return packet
         return None
 
+    def rescan(self) -> None:
+        """Let `take_retired` begin anew: another EV was retired."""
+        self._scanned = 0
+
+    def take_retired(self, before_ns: int) -> list[SentPacket]:
+        """Take out what was sent before this time, on an EV that was retired for a loss after it.
+
+        Each transmission is looked at once, until `rescan` is called.
+        """
+        found: list[SentPacket] = []
+        packets, board = self._packets, self._board
+        at = max(self._scanned, self._first)
+        while at < len(packets):
+            packet = packets[at]
+            if packet is not None:
+                if packet.sent_ns >= before_ns:
+                    break
+                if packet.sent_ns < packet.ev.retired_ns and board.current(packet.psn) is packet:
+                    found.append(packet)
+                    packets[at] = None
+            at += 1
+        self._scanned = at
+        return found
+
     def clear(self) -> None:
         """Forget everything."""
         self._packets = []
-        self._first = 0
+        self._first = self._scanned = 0
