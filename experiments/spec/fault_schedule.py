@@ -18,6 +18,7 @@ from experiments.spec.faults import (
     FLAP,
     RANDOM,
     REBOOT,
+    Drain,
     FaultSpec,
     RandomFaults,
     SequentialFaults,
@@ -96,6 +97,9 @@ def check_places(specs: Sequence[FaultSpec], fabric: Fabric, where: str, used: S
     for number, spec in enumerate(specs):
         if isinstance(spec, RandomFaults):
             continue
+        if isinstance(spec, Drain):
+            _check_drain(spec, fabric, f"faults[{number}].where", where)
+            continue
         what, places = f"faults[{number}]", matching(spec, fabric, used)
         names = ", ".join(spec.where)
         if not places:
@@ -109,6 +113,46 @@ def check_places(specs: Sequence[FaultSpec], fabric: Fabric, where: str, used: S
         links = [name for name in places if KINDS[spec.kind].place is Place.LINK and name != BUSIEST]
         if used and links and not set(links) & set(used):
             raise InputError(f"{what}.where: '{names}' is on no path of the traffic", where=where)
+
+
+def _check_drain(spec: Drain, fabric: Fabric, key: str, where: str) -> None:
+    for pattern in spec.where:
+        if not drained_links(spec.model_copy(update={"where": (pattern,)}), fabric):
+            raise InputError(
+                f"{key}: '{pattern}' matches nothing in {fabric.name}: give a switch or a link", where=where
+            )
+
+
+def drained_links(spec: Drain, fabric: Fabric) -> tuple[str, ...]:
+    """Return the links that hosts leave alone while a drain lasts: those named, and all of switches named."""
+    return tuple(
+        link.name
+        for link in fabric.links
+        for pattern in spec.where
+        if any(fnmatchcase(name, pattern) for name in (link.name, link.a.node, link.b.node))
+    )
+
+
+def denylists(specs: Sequence[FaultSpec], fabric: Fabric) -> tuple[tuple[int, tuple[str, ...]], ...]:
+    """Return the links that hosts leave alone, from each time on at which that changes, in time's order."""
+    drains = [spec for spec in specs if isinstance(spec, Drain)]
+    changes = {spec.at_ns for spec in drains}
+    changes |= {spec.at_ns + spec.duration_ns for spec in drains if spec.duration_ns}
+    return tuple(
+        (
+            at_ns,
+            tuple(
+                dict.fromkeys(
+                    link for spec in drains if _lasts(spec, at_ns) for link in drained_links(spec, fabric)
+                )
+            ),
+        )
+        for at_ns in sorted(changes)
+    )
+
+
+def _lasts(spec: Drain, at_ns: int) -> bool:
+    return spec.at_ns <= at_ns and (not spec.duration_ns or at_ns < spec.at_ns + spec.duration_ns)
 
 
 def schedule(

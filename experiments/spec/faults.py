@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema,
 from controller import fault_kinds
 from topologies.yaml_model import Number, Time, WholeNumber, YamlModel, wrong
 
-RANDOM, BUSIEST = "random", "busiest"
+RANDOM, BUSIEST, DRAIN = "random", "busiest", "drain"
 FLAP, REBOOT, DEATH, DELAY = "flap", "switch-reboot", "switch-death", "delay"
 Kind = Literal[
     "blackhole",
@@ -158,22 +158,36 @@ class RandomFaults(YamlModel):
         return self
 
 
+class Drain(YamlModel):
+    """Maintenance, which breaks nothing: hosts leave switches or links alone for a time, as told."""
+
+    kind: Literal["drain"]
+    where: Annotated[
+        tuple[str, ...], BeforeValidator(_as_list), Field(min_length=1), WithJsonSchema(_WHERE)
+    ] = Field(description="a switch or link, or a pattern with * ? [], or a list of them")
+    at_ns: AnyTime = Field(0, alias="at", description="after the measurement starts")
+    duration_ns: AnyTime = Field(0, alias="duration", description="how long hosts avoid it; 0: to the end")
+
+
 def _form(value: Any) -> str:
-    if isinstance(value, RandomFaults | SequentialFaults | TimedFault):
-        return {RandomFaults: "random", SequentialFaults: "sequence", TimedFault: "timed"}[type(value)]
-    if isinstance(value, Mapping) and value.get("kind") == RANDOM:
-        return "random"
+    if isinstance(value, RandomFaults | SequentialFaults | TimedFault | Drain):
+        names = {RandomFaults: "random", SequentialFaults: "sequence", TimedFault: "timed", Drain: DRAIN}
+        return names[type(value)]
+    if isinstance(value, Mapping) and value.get("kind") in (RANDOM, DRAIN):
+        return str(value["kind"])
     return "sequence" if isinstance(value, Mapping) and "trials" in value else "timed"
 
 
 FaultSpec = Annotated[
     Annotated[TimedFault, Tag("timed")]
     | Annotated[SequentialFaults, Tag("sequence")]
-    | Annotated[RandomFaults, Tag("random")],
+    | Annotated[RandomFaults, Tag("random")]
+    | Annotated[Drain, Tag("drain")],
     Discriminator(_form),
 ]
 FORMS: dict[str, type[YamlModel]] = {
     "timed": TimedFault,
     "sequence": SequentialFaults,
     "random": RandomFaults,
+    "drain": Drain,
 }

@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from experiments.figures.listing import require_figure
 from experiments.spec.fault_schedule import check_places
-from experiments.spec.faults import FaultSpec, RandomFaults, SequentialFaults, TimedFault
+from experiments.spec.faults import Drain, FaultSpec, RandomFaults, SequentialFaults, TimedFault
 from experiments.spec.links import metered
 from experiments.spec.placement import Placement, place
 from experiments.spec.transports import Transport, TransportEntry
@@ -141,11 +141,13 @@ class Scenario(YamlModel):
                 raise wrong("faults in sequence set the length of a run: all meet them", "transports", name)
         lasts_ns = self.workload.lasts_ns
         for number, fault in enumerate(self.faults):
-            if isinstance(fault, TimedFault) and lasts_ns is not None and fault.at_ns >= lasts_ns:
+            if isinstance(fault, TimedFault | Drain) and lasts_ns is not None and fault.at_ns >= lasts_ns:
                 raise wrong(
                     f"the workload is over by then: it lasts {lasts_ns / 1e9:g} s",
                     *("faults", number, "at"),
                 )
+            if isinstance(fault, Drain) and self.workload.kind in AGENT_KINDS:
+                raise wrong("a drain is for workloads of ranks", "faults", number)
             if isinstance(fault, RandomFaults) and lasts_ns is None:
                 raise wrong(
                     "random faults go on for ever: give the workload a duration",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from experiments.spec.faults import FaultSpec, RandomFaults, SequentialFaults, TimedFault
+from experiments.spec.faults import Drain, FaultSpec, RandomFaults, SequentialFaults, TimedFault
 from experiments.spec.transports import Transport
 
 
@@ -28,6 +28,6 @@ def specs_in_one_plane(specs: Sequence[FaultSpec]) -> tuple[FaultSpec, ...]:
     return tuple(spec if isinstance(spec, RandomFaults) else _in_one_plane(spec) for spec in specs)
 
 
-def _in_one_plane(spec: TimedFault | SequentialFaults) -> TimedFault | SequentialFaults:
+def _in_one_plane(spec: TimedFault | SequentialFaults | Drain) -> FaultSpec:
     where = tuple(dict.fromkeys(place_in_one_plane(place) for place in spec.where))
     return spec.model_copy(update={"where": where})

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from experiments.spec.fault_schedule import PlannedFault, schedule, trials_of
-from experiments.spec.faults import RandomFaults, SequentialFaults
+from experiments.spec.faults import Drain, RandomFaults, SequentialFaults
 from experiments.spec.mesh import mesh_streams
 from experiments.spec.model import Scenario
 from experiments.spec.one_plane import faults_met
@@ -67,5 +67,8 @@ def _faults(
                     f"{fault.kind} on {fault.place} for {spec.hold_ns / 1e6:g} ms, "
                     f"then {spec.settle_ns / 1e6:g} ms to settle"
                 )
+        elif isinstance(spec, Drain):
+            until = f"{(spec.at_ns + spec.duration_ns) / 1e6:g} ms" if spec.duration_ns else "the end"
+            yield f"hosts avoid {', '.join(spec.where)} from {spec.at_ns / 1e6:g} ms to {until}"
         elif isinstance(spec, RandomFaults):
             yield from random_faults(fabric, placement.hosts, spec, scenario.seed, length_ns, number)

@@ -91,6 +91,9 @@ class Channel(Protocol):
         ``retired_ev``; ``restored_ns`` and ``restored_ev``.
         """
 
+    def deny(self, links: Collection[str]) -> None:
+        """Avoid these links of the fabric, and use all others again, where the transport chooses paths."""
+
     def save_log(self, path: Path) -> int:
         """Write the transport's event log to a file, one JSON object per line. Return the number of lines."""
 

@@ -88,6 +88,10 @@ class HostChannel:
         """See Channel."""
         return self._remote.event_columns()
 
+    def deny(self, links: Collection[str]) -> None:
+        """See Channel."""
+        self._remote.deny(links)
+
     def save_log(self, path: Path) -> int:
         """See Channel."""
         return self._remote.save_log(path)

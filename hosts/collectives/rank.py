@@ -5,7 +5,8 @@ It runs in the host's namespace (`hosts.worker`) and takes these requests (-> wh
     open      open the channels: fabric, host, ranks here and in all, transport, job
                                                       -> the attributes that each rank's peers need
     connect   connect the channels, given the peers' attributes by rank and peer
-    run       run the job, given its start time and duration; answered when the job is over
+    run       run the job, given its start time and duration, and which links to avoid from when on;
+              answered when the job is over
                                                       -> `problem`: what is wrong with the data that arrived,
                                                          `failure`: why the job did not finish; or None
     stop      end the job            -> `stopped`, and the answer to `run` if the job was still running
@@ -131,6 +132,8 @@ class RankProcess:
     def __init__(self) -> None:
         self._seats: list[Seat] = []
         self._turn: Turn | None = None
+        self._denied: list[tuple[int, list[str]]] = []
+        """Links to avoid, and from when on, in order of time."""
         self._asked = False
         """True while the answer to ``run`` is due."""
         self.operations: Mapping[str, Operation] = {
@@ -149,7 +152,9 @@ class RankProcess:
         # Sample before the wait too, or bytes that arrive after a pause would seem spread over the pause.
         for seat in seats:
             seat.note()
+        self._deny_what_is_due()
         untils = [s.running.wait.until_ns for s in seats if s.running is not None]
+        untils += [at_ns for at_ns, _ in self._denied[:1]]
         until = min((t for t in untils if t is not None), default=None)
         readable = self._turn(until, (control_fd,))
         for seat in seats:
@@ -161,6 +166,12 @@ class RankProcess:
         """Close the channels."""
         for seat in self._seats:
             seat.channel.close()
+
+    def _deny_what_is_due(self) -> None:
+        while self._denied and self._denied[0][0] <= time.monotonic_ns():
+            _, links = self._denied.pop(0)
+            for seat in self._seats:
+                seat.channel.deny(links)
 
     def _over(self) -> Answer:
         """Return the answer to ``run`` if all ranks are done, or one failed or found wrong data."""
@@ -206,6 +217,7 @@ class RankProcess:
 
     def _run(self, request: Request) -> None:
         self._asked = True
+        self._denied = [(at_ns, links) for at_ns, links in request["denied"]]
         for seat in self._seats:
             seat.run(Times(request["start_ns"], request["measure_ns"]))
 

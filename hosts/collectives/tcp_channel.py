@@ -418,6 +418,9 @@ class TcpChannel:
         """See Channel: the kernel reports no events."""
         return {}
 
+    def deny(self, links: Collection[str]) -> None:
+        """See Channel: the fabric chooses the kernel's paths."""
+
     def save_log(self, path: Path) -> int:
         """See Channel. The log has lost connections and counters: the kernel reports no single packets."""
         lines = [*self._log, {"t_ns": time.monotonic_ns(), "event": "Counters", **self.counters()}]

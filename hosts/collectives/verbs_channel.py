@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hosts.clustermapper.denylist import apply_denylist
 from hosts.collectives.channel import TAG_BITS, Arrived, ChannelEvent, Done
 from hosts.eventlog import write_log
 from hosts.mrc.events import EvReplaced, EvRestored, EvRetired, EvSkipped
@@ -51,6 +52,7 @@ class VerbsChannel:
         self._regions: list[MemoryRegion] = []
         self._qps: dict[int, list[QueuePair]] = {}
         self._peer_of: dict[int, int] = {}
+        self._hosts: dict[int, str] = {}
         self._remote: dict[int, list[tuple[int, int]]] = {}
         self._puts: dict[int, _Put] = {}
         self._parts: dict[tuple[int, int], tuple[int, int]] = {}
@@ -77,6 +79,7 @@ class VerbsChannel:
         """See Channel. Raise KeyError, TypeError or ValueError if these are no attributes."""
         for qp, remote in zip(self._qps[peer], attributes["qps"], strict=True):
             qp.connect(remote)
+        self._hosts[peer] = attributes["qps"][0]["host"]
         self._remote[peer] = [(r["address"], r["rkey"]) for r in attributes["regions"]]
 
     def put(self, peer: int, region: int, offset: int, data: memoryview, tag: int) -> int:
@@ -175,6 +178,16 @@ class VerbsChannel:
             columns[f"{name}_qpn"] = [e.qpn for e in found]
         columns["replaced_new_ev"] = [e.new_ev for e in self._log if isinstance(e, EvReplaced)]
         return columns
+
+    def deny(self, links: Collection[str]) -> None:
+        """See Channel. Do nothing on a transport without EVs."""
+        context = self._context
+        for peer, qps in self._qps.items():
+            for qp in qps if peer in self._hosts else ():
+                ends = (context.host, self._hosts[peer])
+                if len(set(ends)) > 1:
+                    device = context.device
+                    apply_denylist(device.endpoint, qp.qp_num, context.fabric, *ends, links, device.now())
 
     def save_log(self, path: Path) -> int:
         """See Channel."""

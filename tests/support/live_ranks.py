@@ -54,7 +54,7 @@ def run_ranks(
         connect(ranks, timeout_s)
         start_ns = time.monotonic_ns() + LEAD_NS
         for rank in ranks:
-            rank.send("run", start_ns=start_ns, measure_ns=start_ns)
+            rank.send("run", start_ns=start_ns, measure_ns=start_ns, denied=[])
         for rank in ranks:
             answer = rank.receive(timeout_s)
             assert answer["problem"] is None, answer

@@ -102,6 +102,9 @@ class MemoryChannel:
     def event_columns(self) -> dict[str, list[int]]:
         return {}
 
+    def deny(self, links: Collection[str]) -> None:
+        pass
+
     def save_log(self, path: Path) -> int:
         return 0
 

@@ -13,6 +13,8 @@ import numpy as np
 
 from experiments.measure.evidence import Sample
 from experiments.run.drivers.driver import Collected, Setting
+from experiments.spec.fault_schedule import denylists
+from experiments.spec.one_plane import faults_met
 from hosts.remote import RemoteAgent
 from linux.scheduling import before_others
 from topologies import fabric_text
@@ -88,8 +90,11 @@ class RankDriver:
         """Have all ranks begin together; return when their measurement begins."""
         start_ns = time.monotonic_ns() + LEAD_NS
         measure_ns = start_ns + self._setting.scenario.warmup_ns
+        specs = faults_met(self._setting.scenario.faults, self._setting.transport)
+        drains = denylists(specs, self._setting.running.fabric)
+        denied = [(measure_ns + at_ns, list(links)) for at_ns, links in drains]
         for process in self._processes:
-            process.send("run", start_ns=start_ns, measure_ns=measure_ns)
+            process.send("run", start_ns=start_ns, measure_ns=measure_ns, denied=denied)
         return measure_ns
 
     def descriptors(self) -> Collection[RemoteAgent]:

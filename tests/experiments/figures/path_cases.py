@@ -225,3 +225,29 @@ def t1_reboot() -> Cases:
         {"MRC stalls": run(500_000), "the other does not": run(240_000, stall=200_000)},
         {"not felt": run(240_000, felt=False)},
     )
+
+
+def drain() -> Cases:
+    faults = [("p1-t1-2", 1.0, 2.0), ("p2-t1-1", 3.5, 4.5)]
+
+    def run(
+        drained: int = 0,
+        other: int = 2,
+        level: float = 100,
+        spread: tuple[float, ...] = STEADY,
+        left_out: int = 0,
+    ) -> Result:
+        made = over_time(lambda t: level if 1 <= t < 2 else 100, 5, faults=faults, spread=spread)
+        lost = [[1_100_000.0, 0, 1, 1]] * drained + [[3_600_000.0, 0, 1, 1]] * other
+        made |= events(len(spread), left_out, lost=lost)
+        return result(flow_of("stream", 5), {"mrc": made})
+
+    return Cases(
+        run(),
+        {"a packet lost": run(drained=1), "2 % less": run(level=98)},
+        {
+            "the other lost none": run(other=0),
+            "two repetitions": run(spread=(1, 1)),
+            "events cut": run(left_out=1),
+        },
+    )

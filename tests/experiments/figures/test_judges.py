@@ -39,6 +39,7 @@ CASES: dict[str, Callable[[], Cases]] = {
     "all_reduce": lead.all_reduce,
     "bandwidth": lead.bandwidth,
     "entropy_values": lead.entropy_values,
+    "drain": path.drain,
     "headline": lead.headline,
     "latency": lead.latency,
     "link_kill": lead.link_kill,

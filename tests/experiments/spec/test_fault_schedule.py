@@ -5,10 +5,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.fault_kinds import KINDS
-from experiments.spec.fault_schedule import PlannedFault, matching, places_of, schedule, trials_of
-from experiments.spec.faults import SequentialFaults, TimedFault
+from experiments.spec.fault_schedule import (
+    PlannedFault,
+    check_places,
+    denylists,
+    matching,
+    places_of,
+    schedule,
+    trials_of,
+)
+from experiments.spec.faults import Drain, SequentialFaults, TimedFault
 from experiments.spec.one_plane import faults_met, place_in_one_plane, specs_in_one_plane
 from experiments.spec.transports import NAMED
+from linux.errors import InputError
 from topologies import Fabric, load_fabric, one_plane
 
 
@@ -132,3 +141,21 @@ def test_a_control_meets_no_faults(lab: Fabric) -> None:
     (moved,) = faults_met([entry], NAMED["rocev2"])
     assert isinstance(moved, TimedFault)
     assert moved.where == ("p0-t0-0:p0-t1-0",)
+
+
+def test_drains_say_which_links_to_avoid_from_when_on(lab: Fabric) -> None:
+    ms = 1_000_000
+    switch = Drain.model_validate({"kind": "drain", "where": "p1-t1-2", "at": "10 ms", "duration": "20 ms"})
+    link = Drain.model_validate({"kind": "drain", "where": "p0-t0-0:p0-t1-0", "at": "20 ms"})
+    at_switch = tuple(f"p1-t0-{rack}:p1-t1-2" for rack in range(4))
+    assert denylists([switch, link], lab) == (
+        (10 * ms, at_switch),
+        (20 * ms, (*at_switch, "p0-t0-0:p0-t1-0")),
+        (30 * ms, ("p0-t0-0:p0-t1-0",)),
+    )
+    assert denylists([], lab) == ()
+    assert schedule([switch, link], lab, 1, 10**9) == ()
+    check_places([switch, link], lab, "x.yaml")
+    wrong = Drain.model_validate({"kind": "drain", "where": ["p1-t1-2", "p9-t1-0"]})
+    with pytest.raises(InputError, match=r"faults\[0\].where: 'p9-t1-0' matches nothing in lab"):
+        check_places([wrong], lab, "x.yaml")
