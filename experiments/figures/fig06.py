@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+import numpy as np
+
 from experiments.judging.criteria import at_least, present, within
 from experiments.judging.phases import phases_of
 from experiments.judging.readings import Result, Series, by_repetition, mean_of, series_of
@@ -71,10 +75,13 @@ def predict(result: Result, broken: tuple[str, ...]) -> float:
     fabric = fabric_of(result, "mrc")
     hosts = placement_of(result, fabric).hosts
     size = float(result["parameters"]["workload"]["size_bytes"])
-    communicate = by_repetition(result, "mrc", "comm_us", lambda values: sorted(values)[len(values) // 2])
+    # The lower quartile is of steps without a fault.
+    communicate = by_repetition(result, "mrc", "comm_us", partial(np.quantile, q=0.25))
+    if not communicate:
+        return 0.0
     compute_us = float(result["parameters"]["workload"]["compute_ns"]) / 1e3
     ring = [(hosts[i], hosts[(i + 1) % len(hosts)]) for i in range(len(hosts))]
     slowest = min(capacity_mbps(fabric, a, b, broken) / capacity_mbps(fabric, a, b, ()) for a, b in ring)
     wire_us = 2 * (len(hosts) - 1) / len(hosts) * size * 8 / payload_mbps(result, "mrc")
-    usual_us = compute_us + sorted(communicate)[len(communicate) // 2]
+    usual_us = compute_us + float(np.median(communicate))
     return usual_us / (usual_us + wire_us * (1 / slowest - 1)) if slowest else 0.0

@@ -53,9 +53,10 @@ def nic_mbps(fabric: Fabric) -> float:
 
 def payload_mbps(result: Result, transport: str) -> float:
     """Return the payload that full packets of MRC back to back on all of a NIC's links carry, Mbit/s."""
-    stamped = bool(transport_of(result, transport).get("options", {}).get("timestamps"))
-    frame_bytes = PAYLOAD_BYTES + FRAME_OVERHEAD_BYTES + stamped * TIMESTAMP_BYTES
-    return nic_mbps(fabric_of(result, transport)) * PAYLOAD_BYTES / frame_bytes
+    options = transport_of(result, transport).get("options", {})
+    payload_bytes = int(options.get("mtu_bytes", PAYLOAD_BYTES))
+    frame_bytes = payload_bytes + FRAME_OVERHEAD_BYTES + bool(options.get("timestamps")) * TIMESTAMP_BYTES
+    return nic_mbps(fabric_of(result, transport)) * payload_bytes / frame_bytes
 
 
 def packets_a_second(fabric: Fabric, mbps: float) -> float:

@@ -81,6 +81,17 @@ def test_nothing_is_shown_by_a_run_that_is_not_valid(figure: str) -> None:
     assert judge(figure, cases(figure).good | {"valid": False})["holds"] is None
 
 
+@pytest.mark.parametrize("figure", CASES)
+def test_a_run_that_measured_nothing_shows_nothing(figure: str) -> None:
+    good = cases(figure).good
+    empty = {"samples": [], "series": [], "faults": [], "links": [], "path_events": []}
+    parts = {name: part | empty for name, part in good["transports"].items()}
+    failed = {"failure": "a queue pair failed", "integrity": "ok", "metrics": {}}
+    ended = {name: part | {"samples": [failed] * 3} for name, part in parts.items()}
+    assert judge(figure, good | {"transports": parts, "trials": []})["holds"] is None
+    assert judge(figure, good | {"transports": ended, "trials": []})["holds"] is not True
+
+
 def test_every_judge_is_tried_here() -> None:
     modules = {
         f.name.removesuffix(".py") for f in files("experiments.figures").iterdir() if f.name.endswith(".py")
