@@ -102,6 +102,11 @@ def _parser() -> argparse.ArgumentParser:
     live.add_argument("--listen", metavar="ADDRESS", help="for other machines too (default: this one only)")
     live.set_defaults(do=_live)
 
+    watch = commands.add_parser("watch", help="what the live page sees, in the terminal")
+    watch.add_argument("--once", action="store_true", help="one look, not again and again")
+    watch.add_argument("--json", action="store_true", help="one look, for programs")
+    watch.set_defaults(do=_watch)
+
     cli = commands.add_parser("cli", help="Mininet's command line on the running fabric")
     cli.set_defaults(do=_cli)
 
@@ -177,6 +182,11 @@ def _parser() -> argparse.ArgumentParser:
     scale = commands.add_parser("scale", help="a fabric too large to run: cost, claims, failures, shares")
     scale_arguments(scale)
     scale.set_defaults(do=_scale)
+
+    trace = commands.add_parser("trace", help="a run's events for Perfetto or chrome://tracing")
+    trace.add_argument("directory", metavar="DIR", help="the result directory of a run")
+    trace.add_argument("--out", metavar="FILE", help="where it goes (default: DIR/trace.json)")
+    trace.set_defaults(do=_trace)
 
     clean = commands.add_parser("clean", help="remove whatever a crashed run left behind")
     _force_argument(clean)
@@ -277,6 +287,18 @@ def _live(args: argparse.Namespace) -> int:
             f"the live page needs Python's '{error.name}'", "pip install 'mrclab[live]', or make live"
         ) from None
     return live(args)
+
+
+def _watch(args: argparse.Namespace) -> int:
+    from mrclab.live.watch import watch
+
+    return watch(once=args.once, as_json=args.json)
+
+
+def _trace(args: argparse.Namespace) -> int:
+    from mrclab.trace import trace
+
+    return trace(args.directory, args.out)
 
 
 def _cli(args: argparse.Namespace) -> int:

@@ -1,5 +1,6 @@
 """The live lab: what a viewer does reaches the fabric, and what it did is shown."""
 
+import json
 import os
 import signal
 from collections.abc import Iterator
@@ -75,6 +76,7 @@ def test_what_makes_no_sense_is_refused_by_name(page: LivePage) -> None:
 
 
 def test_watchers_see_and_a_replay_is_one_file(page: LivePage) -> None:
+    page.frame_with(rates)
     assert page.ask("about", owner=False)["owner"] is False
     assert "window.RECORDING" in page.ask("replay.html?seconds=5", owner=False)
     assert 'transport="mrc"' in page.ask("metrics", owner=False)
@@ -95,7 +97,7 @@ def test_a_signal_takes_down_what_the_page_brought_up(runner: Mrclab) -> None:
     own = Mrclab(Names.of_prefix(f"t{os.urandom(3).hex()}"))
     before = snapshot(own.names)
     with live_page(own, "--topology", "tiny") as page:
-        page.frame_with(lambda f: rates(f))
+        page.frame_with(rates)
         said = page.end(signal.SIGTERM)
         assert "everything is gone" in said
         assert page.process.returncode == 0
@@ -108,12 +110,12 @@ def test_a_page_that_joined_leaves_the_testbed_and_one_whose_testbed_goes_says_s
     try:
         own.ok("up", "--topology", "tiny")
         with live_page(own) as page:
-            page.frame_with(lambda f: rates(f))
+            page.frame_with(rates)
             page.end()
             assert own.status()["topology"] == "tiny"
         own.ok("up", "--topology", "tiny")
         with live_page(own) as page:
-            page.frame_with(lambda f: rates(f))
+            page.frame_with(rates)
             own.ok("down")
             page.process.wait(60)
             assert page.process.returncode == 1
@@ -126,3 +128,19 @@ def test_bad_arguments_are_one_line(runner: Mrclab) -> None:
         done = runner("live", *words)
         assert done.returncode == 2
         assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_the_terminal_shows_what_the_page_shows(page: LivePage, runner: Mrclab) -> None:
+    page.frame_with(rates)
+    frame = json.loads(runner.ok("watch", "--json"))
+    assert frame["topology"] == "tiny"
+    assert set(rates(frame)) == set(rates(page.ask("state")["frame"]))
+    said = runner.ok("watch", "--once")
+    assert "delivered" in said
+    assert "no faults" in said or "fault:" in said
+
+
+def test_without_a_page_the_terminal_says_so() -> None:
+    done = Mrclab(Names.of_prefix(f"t{os.urandom(3).hex()}"))("watch")
+    assert done.returncode == 2
+    assert "mrclab live" in done.stderr

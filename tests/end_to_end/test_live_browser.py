@@ -42,7 +42,7 @@ def page(browser: "Browser", live: LivePage) -> Iterator["Page"]:
     view = browser.new_page(viewport={"width": 1400, "height": 900})
     view.set_default_timeout(WAIT_MS)
     errors: list[object] = []
-    view.on("pageerror", errors.append)
+    view.on("pageerror", lambda error: errors.append(error))
     view.goto(live.owner)
     yield view
     view.close()
@@ -94,7 +94,7 @@ def test_a_saved_replay_opens_from_disk_without_a_server(
     offline = browser.new_context(offline=True)
     view = offline.new_page()
     errors: list[object] = []
-    view.on("pageerror", errors.append)
+    view.on("pageerror", lambda error: errors.append(error))
     view.goto(file.as_uri())
     view.locator("[data-transport=mrc] b").wait_for()
     assert view.inner_text("#mode") == "replay"

@@ -1,0 +1,126 @@
+"""``mrclab watch``: what the live page shows, in one screen of a terminal."""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+
+from hosts.rdma.counters import EvState
+from linux.errors import InputError
+from testbed.names import Names
+
+INTERVAL_S = 0.5
+TIMES = ("first_loss", "detected", "rerouted", "recovered")
+SIGNS = {
+    EvState.UNKNOWN: ("?", "dim"),
+    EvState.GOOD: ("#", "green"),
+    EvState.SKIP: ("~", "yellow"),
+    EvState.ASSUMED_BAD: ("X", "bold red"),
+    EvState.DENIED: ("-", "dim"),
+}
+
+
+def watch(*, once: bool, as_json: bool) -> int:
+    """Show what the live page of this testbed sees, until Ctrl-C. Raise InputError where there is none."""
+    names = Names.from_environment()
+    if as_json or once:
+        frame = _frame(names)
+        print(json.dumps(frame)) if as_json else Console().print(screen(frame))
+        return 0
+    console = Console()
+    try:
+        with Live(console=console, auto_refresh=False, screen=console.is_terminal) as live:
+            while True:
+                live.update(screen(_frame(names)), refresh=True)
+                time.sleep(INTERVAL_S)
+    except KeyboardInterrupt:
+        return 0
+
+
+def _frame(names: Names) -> dict[str, Any]:
+    try:
+        known = json.loads((names.state_dir / "live.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        raise InputError(
+            "no live page is up here: run 'mrclab live' first (or 'mrclab status --watch')"
+        ) from None
+    request = urllib.request.Request(
+        f"{known['address']}state", headers={"Authorization": f"Bearer {known['token']}"}
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            state = json.loads(answer.read())
+    except urllib.error.HTTPError as error:
+        raise InputError(json.loads(error.read())["error"]) from None
+    except OSError:
+        raise InputError("the live page does not answer: run 'mrclab live' again") from None
+    if state["frame"] is None:
+        raise InputError("the live page has not seen anything yet: try again in a second")
+    return {"topology": state["about"]["topology"], **state["frame"]}
+
+
+def screen(frame: Mapping[str, Any]) -> Group:
+    """Return rates, paths, faults and the last fault's times as one screen."""
+    rates = Table(box=None, header_style="bold")
+    for heading in ("transport", "delivered", "sent again", "gave up", "paths of the first flow"):
+        rates.add_column(
+            heading, justify="left" if heading in ("transport", "paths of the first flow") else "right"
+        )
+    for name, one in frame["transports"].items():
+        total = sum(flow[2] for flow in one["flows"])
+        rates.add_row(
+            one["label"],
+            _rate(total),
+            f"{one['resent']:,}",
+            str(one["restarts"]),
+            _paths(frame["paths"].get(name, ())),
+        )
+    parts: list[Any] = [f"live on {frame['topology']}, {frame['t_ms'] / 1000:.1f} s", rates]
+    parts += [f"fault: {where} {fault['text']}" for where, fault in frame["faults"].items()] or ["no faults"]
+    if frame["cards"]:
+        parts.append(_last(frame["cards"][-1], frame["transports"]))
+    return Group(*parts)
+
+
+def _paths(rows: Any) -> str:
+    signs = []
+    for row in rows:
+        sign, style = SIGNS[EvState(row[2])]
+        signs.append(f"[{style}]{sign if row[3] or row[2] != EvState.GOOD else '.'}[/]")
+    return "".join(signs)
+
+
+def _last(card: Mapping[str, Any], transports: Mapping[str, Any]) -> Table:
+    table = Table(
+        box=None, header_style="bold", title=f"{card['where']}: {card['text']}", title_justify="left"
+    )
+    table.add_column("since the fault")
+    for name in TIMES:
+        table.add_column(name.replace("_", " "), justify="right")
+    for name, result in card["results"].items():
+        label = transports[name]["label"] if name in transports else name
+        if not result["felt"]:
+            table.add_row(label, "not felt")
+            continue
+        table.add_row(label, *(_time(result[f"{key}_us"]) for key in TIMES))
+    return table
+
+
+def _rate(bps: float) -> str:
+    return f"{bps / 1e6:,.1f} Mbit/s"
+
+
+def _time(us: float | None) -> str:
+    if us is None:
+        return "-"
+    if us < 1000:
+        return f"{us:.0f} us"
+    return f"{us / 1e3:.2f} ms" if us < 1e6 else f"{us / 1e6:.2f} s"

@@ -1,0 +1,26 @@
+"""``mrclab trace DIR``: a run's events for Perfetto or chrome://tracing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from experiments.report.chrome_trace import trace_of
+from linux.errors import InputError
+
+NAME = "trace.json"
+
+
+def trace(directory: str, out: str | None) -> int:
+    """Write the trace of a result directory. Raise InputError where there is nothing to write."""
+    source = Path(directory)
+    if not source.is_dir():
+        raise InputError(f"no directory '{directory}': give the result directory of a run")
+    target = Path(out) if out is not None else source / NAME
+    document = trace_of(source)
+    try:
+        target.write_text(json.dumps(document, separators=(",", ":")) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot write {target}: {error.strerror}") from None
+    print(target)
+    return 0
