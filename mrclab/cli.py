@@ -188,6 +188,16 @@ def _parser() -> argparse.ArgumentParser:
     trace.add_argument("--out", metavar="FILE", help="where it goes (default: DIR/trace.json)")
     trace.set_defaults(do=_trace)
 
+    sweep = commands.add_parser("sweep", help="a grid of parameters and seeds, on this machine or on many")
+    sweep.add_argument("file", metavar="FILE", help="a YAML file, or a shipped sweep (dead-links)")
+    sweep.add_argument("--workers", type=int, metavar="N", help="processes on this machine (one a CPU)")
+    sweep.add_argument(
+        "--scheduler", metavar="ADDRESS", help="of a Dask scheduler, or its file: workers anywhere"
+    )
+    sweep.add_argument("--out", metavar="DIR", help="of points and tables (default: results/sweep/<name>/)")
+    sweep.add_argument("--dry-run", action="store_true", help="check the file and count the points")
+    sweep.set_defaults(do=_sweep)
+
     clean = commands.add_parser("clean", help="remove whatever a crashed run left behind")
     _force_argument(clean)
     clean.set_defaults(do=_clean)
@@ -374,6 +384,12 @@ def _scale(args: argparse.Namespace) -> int:
     from mrclab.scaling.command import scale
 
     return scale(args)
+
+
+def _sweep(args: argparse.Namespace) -> int:
+    from mrclab.sweep.command import sweep
+
+    return sweep(args)
 
 
 def _clean(args: argparse.Namespace) -> int:

@@ -1,0 +1,1 @@
+"""``mrclab sweep``: a grid of parameters and seeds, point by point, on one machine or many."""

@@ -1,0 +1,116 @@
+"""``mrclab sweep``: read the file, compute what is not done yet, write the table and the pictures."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from rich.console import Console
+
+from linux.errors import InputError
+from mrclab.sweep.spec import Point, SweepFile, parse_sweep, points_of
+from topologies.shipped import Shipped
+
+SWEEPS = Shipped("sweep", "mrclab.sweep", "sweeps")
+ALL_FAILED = 5
+"""So many failures are shown; the others are counted."""
+
+
+def sweep(args: argparse.Namespace) -> int:
+    """Run a sweep; return 1 where points are missing. Raise InputError on a mistake in the file."""
+    found = parse_sweep(*SWEEPS.text(args.file))
+    points = points_of(found)
+    text = check(found, points)
+    if args.dry_run:
+        print(f"{found.name}: {len(points)} points, {len(points) // max(_seeds(found), 1)} of the grid")
+        return 0
+    # Imported late: they load numpy and matplotlib, and bad input should be refused before that.
+    from mrclab.output import progress
+    from mrclab.sweep.executors import DaskCluster, Executor, LocalProcesses, usable_cpus
+    from mrclab.sweep.pictures import draw
+    from mrclab.sweep.store import Store
+    from mrclab.sweep.table import points_csv, rendered, rows_of, table_csv
+    from mrclab.sweep.task import Outcome, task_of
+
+    tasks = [task_of(found, text, point.place, point.params, point.seed) for point in points]
+    alone = any(task.one_at_a_time for task in tasks)
+    if args.workers is not None and not 1 <= args.workers <= 1024:
+        raise InputError(f"it must be from 1 to 1024, not {args.workers}", where="--workers")
+    if alone and not args.scheduler and (args.workers or 1) > 1:
+        raise InputError("one fabric runs on a machine at a time: leave it out", where="--workers")
+    out = Path(args.out) if args.out else Path("results") / "sweep" / found.name
+    store = Store(out)
+    metrics = dict(store.load(tasks))
+    left = [task for task in tasks if task.place not in metrics]
+    console = Console()
+    console.print(f"{found.name}: {len(tasks)} points, {len(metrics)} done before")
+    failed: list[Outcome] = []
+    if left:
+        executor: Executor
+        if args.scheduler:
+            executor = DaskCluster(args.scheduler)
+        else:
+            executor = LocalProcesses(1 if alone else args.workers or min(usable_cpus(), len(left)))
+        with progress(console, "points", len(tasks)) as (say, step):
+
+            def done(outcome: Outcome) -> None:
+                if outcome.error:
+                    failed.append(outcome)
+                    if len(failed) <= ALL_FAILED:
+                        say(f"  failed: {_where(outcome, found)}: {outcome.error}")
+                else:
+                    store.save(outcome)
+                    metrics[outcome.task.place] = outcome.metrics
+                step(len(metrics) + len(failed))
+
+            step(len(metrics))
+            executor.run(left, done)
+    rows = rows_of(found, points, metrics)
+    (out / "table.csv").write_text(table_csv(found, rows), encoding="utf-8")
+    (out / "points.csv").write_text(points_csv(points, metrics), encoding="utf-8")
+    pictures = draw(out, found, rows)
+    console.print(rendered(found, rows))
+    console.print(f"results: {out} (table.csv, points.csv{''.join(f', {name}.svg' for name in pictures)})")
+    if failed:
+        console.print(f"{len(failed)} of {len(tasks)} points failed; the same command tries them again")
+    return 1 if failed else 0
+
+
+def check(found: SweepFile, points: tuple[Point, ...]) -> str | None:
+    """Check what can be without running; return the text of the scenario's file, None where it is shipped.
+
+    Raise InputError.
+    """
+    if found.scenario is None:
+        return None
+    from experiments.spec.model import TARGETS
+    from experiments.spec.scenario import SCENARIOS, load_scenario
+
+    if found.target is not None and found.target not in (*TARGETS, "sim"):
+        raise InputError(f"{found.name}: target must be one of {', '.join(TARGETS)}, not '{found.target}'")
+    text, _ = SCENARIOS.text(found.scenario)
+    seen = set()
+    for point in points:
+        settings = tuple(f"{key}={_yaml(value)}" for key, value in point.params.items())
+        if settings not in seen and found.target != "sim":
+            seen.add(settings)
+            load_scenario(found.scenario, topology=found.topology, target=found.target, settings=settings)
+    return None if found.scenario in SCENARIOS.names() else text
+
+
+def _yaml(value: object) -> str:
+    import json
+
+    return json.dumps(value)
+
+
+def _seeds(found: SweepFile) -> int:
+    return found.seeds if isinstance(found.seeds, int) else len(found.seeds)
+
+
+def _where(outcome: object, found: SweepFile) -> str:
+    from mrclab.sweep.task import Outcome
+
+    assert isinstance(outcome, Outcome)
+    values = ", ".join(f"{key} {outcome.task.params[key]}" for key in found.grid)
+    return f"{values}, seed {outcome.task.seed}"

@@ -1,0 +1,146 @@
+"""Where points are computed: processes of this machine, or workers of a Dask cluster.
+
+An executor takes tasks and tells of each outcome as it comes. A worker that dies loses the point that it was
+at; that is run again, and given up when its workers died three times.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import Protocol
+
+from linux.errors import MachineError
+from mrclab.sweep.task import Outcome, Task, run_task
+
+MOST_DEATHS = 3
+CONNECT_S = 10
+RESOURCE = "FABRIC"
+"""What a Dask worker must be started with (``--resources FABRIC=1``) to run fabrics in its kernel."""
+
+Done = Callable[[Outcome], None]
+Run = Callable[[Task], Outcome]
+
+
+class Executor(Protocol):
+    """Computes tasks anywhere."""
+
+    def run(self, tasks: Sequence[Task], done: Done) -> None:
+        """Compute all tasks, in any order, and call ``done`` with each outcome, in this thread."""
+
+
+def gave_up(task: Task) -> Outcome:
+    """Return the outcome of a task whose workers died too often."""
+    return Outcome(task, {}, 0.0, "", f"{MOST_DEATHS} workers died while they were at it")
+
+
+class LocalProcesses:
+    """Worker processes on this machine. ``run`` is what each does with a task."""
+
+    def __init__(self, workers: int, run: Run = run_task) -> None:
+        self._workers = workers
+        self._run = run
+
+    def run(self, tasks: Sequence[Task], done: Done) -> None:
+        """Compute all tasks. A pool ends when a worker dies, so all points under way run again."""
+        waiting = list(reversed(tasks))
+        deaths: dict[int, int] = {}
+        while waiting:
+            waiting = self._with_a_pool(waiting, deaths, done)
+
+    def _with_a_pool(self, waiting: list[Task], deaths: dict[int, int], done: Done) -> list[Task]:
+        """Compute tasks until all are done or a worker dies; return those that are left."""
+        # A point that a worker died of runs alone, so that it takes no other with it again.
+        suspect = deaths.get(waiting[-1].place, 0) > 0
+        workers = 1 if suspect else self._workers
+        context = multiprocessing.get_context("spawn")
+        under_way: dict[Future[Outcome], Task] = {}
+        with ProcessPoolExecutor(workers, mp_context=context, initializer=_leave_ctrl_c) as pool:
+            try:
+                while under_way or waiting:
+                    while waiting and len(under_way) < workers:
+                        if suspect and deaths.get(waiting[-1].place, 0) == 0:
+                            break
+                        task = waiting.pop()
+                        under_way[pool.submit(self._run, task)] = task
+                    if not under_way:
+                        return waiting
+                    ready, _ = wait(under_way, return_when=FIRST_COMPLETED)
+                    for future in ready:
+                        outcome = future.result()
+                        del under_way[future]
+                        done(outcome)
+            except BrokenProcessPool:
+                for task in under_way.values():
+                    deaths[task.place] = deaths.get(task.place, 0) + 1
+                    if deaths[task.place] < MOST_DEATHS:
+                        waiting.append(task)
+                    else:
+                        done(gave_up(task))
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+        return waiting
+
+
+def _leave_ctrl_c() -> None:
+    """Leave Ctrl-C to the process that started the workers."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+class DaskCluster:
+    """Workers of a Dask scheduler. Raise MachineError where Dask is missing or no scheduler answers."""
+
+    def __init__(self, scheduler: str, run: Run = run_task) -> None:
+        try:
+            import distributed
+        except ImportError:
+            raise MachineError(
+                "Dask is not installed", "pip install 'mrclab[sweep]' here and on the workers"
+            ) from None
+        self._run = run
+        try:
+            if Path(scheduler).is_file():
+                self._client = distributed.Client(scheduler_file=scheduler, timeout=CONNECT_S)
+            else:
+                self._client = distributed.Client(scheduler, timeout=CONNECT_S)
+        except (OSError, ValueError) as error:
+            raise MachineError(
+                f"no Dask scheduler answers at {scheduler} ({type(error).__name__})",
+                "start one: dask scheduler; and workers: dask worker ADDRESS --nthreads 1",
+            ) from None
+
+    def run(self, tasks: Sequence[Task], done: Done) -> None:
+        """Compute all tasks. Dask gives a dead worker's points to others; it gives up after three deaths."""
+        import distributed
+
+        try:
+            by_future = {
+                self._client.submit(
+                    self._run,
+                    task,
+                    key=f"mrclab-{task.name}",
+                    pure=False,
+                    resources={RESOURCE: 1} if task.one_at_a_time else None,
+                ): task
+                for task in tasks
+            }
+            for future in distributed.as_completed(by_future):
+                try:
+                    outcome = future.result()
+                except distributed.KilledWorker:
+                    outcome = gave_up(by_future[future])
+                done(outcome)
+                future.release()
+        finally:
+            self._client.close()
+
+
+def usable_cpus() -> int:
+    """Return how many processes can run here at once."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

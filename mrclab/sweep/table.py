@@ -1,0 +1,103 @@
+"""The table and the pictures of a sweep, from its points alone: the same points give the same bytes."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from rich import box
+from rich.table import Table as RichTable
+
+from linux.errors import InputError
+from mrclab.sweep.spec import Plain, Point, SweepFile
+
+Metrics = Mapping[int, Mapping[str, float]]
+"""The metrics of points, by their places."""
+MOST_COLUMNS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One combination of the grid: its values, and for each metric mean, least and most over the seeds."""
+
+    values: tuple[Plain, ...]
+    seeds: int
+    spread: Mapping[str, tuple[float, float, float]]
+
+
+def names_of(sweep: SweepFile, metrics: Metrics) -> tuple[str, ...]:
+    """Return the metrics to show, in order. Raise InputError where one that is asked for is in no point."""
+    there = dict.fromkeys(name for place in sorted(metrics) for name in metrics[place])
+    if missing := [name for name in sweep.metrics if there and name not in there]:
+        raise InputError(f"no point has the metric '{missing[0]}' (there are {', '.join(there)})")
+    return tuple(sweep.metrics) or tuple(there)
+
+
+def rows_of(sweep: SweepFile, points: Sequence[Point], metrics: Metrics) -> list[Row]:
+    """Return a row for each combination of the grid, in the grid's order."""
+    groups: dict[tuple[Plain, ...], list[Mapping[str, float]]] = {}
+    for point in points:
+        key = tuple(point.params[name] for name in sweep.grid)
+        groups.setdefault(key, [])
+        if point.place in metrics:
+            groups[key].append(metrics[point.place])
+    rows = []
+    for key, found in groups.items():
+        spread = {}
+        for name in names_of(sweep, metrics):
+            values = [one[name] for one in found if name in one]
+            if values:
+                spread[name] = (fmean(values), min(values), max(values))
+        rows.append(Row(key, len(found), spread))
+    return rows
+
+
+def table_csv(sweep: SweepFile, rows: Sequence[Row]) -> str:
+    """Return the table as CSV: the grid's keys, seeds, and mean, least, most of each metric."""
+    text = io.StringIO()
+    names = list(dict.fromkeys(name for row in rows for name in row.spread))
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(
+        [*sweep.grid, "seeds", *(f"{name}.{part}" for name in names for part in ("mean", "min", "max"))]
+    )
+    for row in rows:
+        cells = [value for name in names for value in row.spread.get(name, ("", "", ""))]
+        writer.writerow([*row.values, row.seeds, *cells])
+    return text.getvalue()
+
+
+def points_csv(points: Sequence[Point], metrics: Metrics) -> str:
+    """Return every point that is done as a line of CSV: parameters, seed, metrics."""
+    text = io.StringIO()
+    keys = list(dict.fromkeys(key for point in points for key in point.params))
+    names = list(dict.fromkeys(name for place in sorted(metrics) for name in metrics[place]))
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*keys, "seed", *names])
+    for point in points:
+        if point.place in metrics:
+            found = metrics[point.place]
+            writer.writerow(
+                [*(point.params[key] for key in keys), point.seed, *(found.get(name, "") for name in names)]
+            )
+    return text.getvalue()
+
+
+def rendered(sweep: SweepFile, rows: Sequence[Row]) -> RichTable:
+    """Return the table for a terminal: the first metrics, as mean and, of several seeds, least and most."""
+    names = list(dict.fromkeys(name for row in rows for name in row.spread))[:MOST_COLUMNS]
+    shown = RichTable(header_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for name in (*sweep.grid, "seeds", *names):
+        shown.add_column(name, justify="right")
+    for row in rows:
+        cells = []
+        for name in names:
+            mean, least, most = row.spread.get(name, (None, None, None))
+            if mean is None or least == most:
+                cells.append("-" if mean is None else f"{mean:.4g}")
+            else:
+                cells.append(f"{mean:.4g} ({least:.4g} to {most:.4g})")
+        shown.add_row(*(str(value) for value in row.values), str(row.seeds), *cells)
+    return shown

@@ -1,0 +1,161 @@
+"""One point of a sweep as a task for any process: what it is named, and how it is run.
+
+A task carries all that it needs as text, so that a worker on another machine needs the same mrclab and
+nothing else. Its name is a hash of the parameters, the seed and the source that computes it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from linux.errors import MrclabError
+from mrclab.sweep.spec import Plain, SweepFile
+
+SOURCE_OF_MODELS = ("scale", "topologies", "mrclab/sweep")
+SOURCE_OF_RUNS = (
+    "p4src",
+    "linux",
+    "topologies",
+    "switches",
+    "controller",
+    "hosts",
+    "simulator",
+    "testbed",
+    "experiments",
+)
+_SOURCE_FILES = (".py", ".yaml", ".json", ".p4", ".txtpb")
+_LAST_LINES = 3
+
+
+@dataclass(frozen=True)
+class Task:
+    """A point to compute: a model's name, or a scenario's name with its text (None: a shipped one)."""
+
+    place: int
+    model: str | None
+    scenario: str | None
+    text: str | None
+    target: str | None
+    topology: str | None
+    params: Mapping[str, Plain]
+    seed: int
+    source: str
+
+    @property
+    def name(self) -> str:
+        """What the point's file is named: the same for the same parameters, seed and source."""
+        content = {key: value for key, value in vars(self).items() if key != "place"}
+        content["params"] = dict(sorted(self.params.items()))
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:24]
+
+    @property
+    def one_at_a_time(self) -> bool:
+        """Whether a machine runs one of these at a time: a fabric in the kernel has it to itself."""
+        return self.scenario is not None and self.target != "sim"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a task: its metrics, or the line that says why there are none."""
+
+    task: Task
+    metrics: Mapping[str, float]
+    seconds: float
+    host: str
+    error: str = ""
+
+
+class PointError(MrclabError):
+    """A point could not be computed."""
+
+
+def task_of(sweep: SweepFile, text: str | None, place: int, params: Mapping[str, Plain], seed: int) -> Task:
+    """Return the task of a point; ``text`` is that of the scenario's file, where it is one."""
+    source = source_of(sweep.scenario is not None)
+    return Task(
+        place, sweep.model, sweep.scenario, text, sweep.target, sweep.topology, dict(params), seed, source
+    )
+
+
+@cache
+def source_of(of_runs: bool) -> str:
+    """Return a hash of the source files that compute points: all packages' for runs, else the models'."""
+    root = Path(__file__).resolve().parents[2]
+    digest = hashlib.sha256()
+    for folder in SOURCE_OF_RUNS if of_runs else SOURCE_OF_MODELS:
+        for path in sorted((root / folder).rglob("*")):
+            if path.suffix in _SOURCE_FILES and path.is_file():
+                digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
+def run_task(task: Task) -> Outcome:
+    """Compute a point, in a worker. A point that fails is an outcome, no exception."""
+    began = time.monotonic()
+    metrics: Mapping[str, float] = {}
+    error = ""
+    try:
+        if source_of(task.scenario is not None) != task.source:
+            raise PointError(f"{socket.gethostname()} has another version of mrclab: install the same there")
+        if task.model is not None:
+            from mrclab.sweep.models import run_model  # takes NumPy, which a run need not
+
+            metrics = run_model(task.model, task.params, task.seed)
+        else:
+            metrics = _run_scenario(task)
+    except (MrclabError, ValueError, OSError) as caught:
+        error = str(caught)
+    return Outcome(task, metrics, time.monotonic() - began, socket.gethostname(), error)
+
+
+def _run_scenario(task: Task) -> Mapping[str, float]:
+    """Run a scenario as `mrclab run` does, in a process of its own, and read what it found."""
+    assert task.scenario is not None
+    with tempfile.TemporaryDirectory(prefix="mrclab-sweep-") as folder:
+        name = task.scenario
+        if task.text is not None:
+            path = Path(folder) / f"{Path(task.scenario).stem}.yaml"
+            path.write_text(task.text, encoding="utf-8")
+            name = str(path)
+        out = Path(folder) / "out"
+        words = [sys.executable, "-m", "mrclab", "run", name, "--seed", str(task.seed), "--out", str(out)]
+        for option in ("target", "topology"):
+            if (value := getattr(task, option)) is not None:
+                words += [f"--{option}", value]
+        for key, value in task.params.items():
+            words += ["--set", f"{key}={json.dumps(value)}"]
+        root = str(Path(__file__).resolve().parents[2])
+        done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=folder, env=_with(root))
+        found = out / "result.json"
+        if done.returncode != 0 or not found.exists():
+            lines = done.stderr.strip().splitlines()[-_LAST_LINES:]
+            raise PointError(" ".join(lines) or f"mrclab run ended with {done.returncode}")
+        return metrics_of(json.loads(found.read_text(encoding="utf-8")))
+
+
+def _with(root: str) -> dict[str, str]:
+    """Return this process's environment, in which Python finds these packages first."""
+    return {**os.environ, "PYTHONPATH": ":".join([root, os.environ.get("PYTHONPATH", "")]).rstrip(":")}
+
+
+def metrics_of(result: Mapping[str, Any]) -> dict[str, float]:
+    """Return the median of each metric of each transport of a run, and whether the run was valid (1 or 0)."""
+    found = {
+        f"{transport}.{metric}": float(summary["p50"])
+        for transport, part in result["transports"].items()
+        for metric, summary in part["summary"].items()
+        if summary.get("p50") is not None
+    }
+    return {**found, "valid": float(bool(result["valid"]))}

@@ -1,0 +1,30 @@
+"""What workers of sweeps under test do with a point: in a module, so that any process can import it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from mrclab.sweep.task import Outcome, Task
+
+
+def count(task: Task) -> Outcome:
+    """Compute a point that costs nothing."""
+    return Outcome(task, {"x": float(task.seed)}, 0.0, "here")
+
+
+def die_once(task: Task) -> Outcome:
+    """Kill this process at seed 3, the first time: ``params['folder']`` remembers that."""
+    mark = Path(str(task.params["folder"])) / "died"
+    if task.seed == 3 and not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return count(task)
+
+
+def die_always(task: Task) -> Outcome:
+    """Kill this process at seed 3, each time."""
+    if task.seed == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return count(task)
