@@ -11,7 +11,7 @@ import pytest
 
 from linux.errors import InputError
 from mrclab.cli import main
-from mrclab.sweep.command import SWEEPS
+from mrclab.sweep.command import SWEEPS, check
 from mrclab.sweep.executors import LocalProcesses
 from mrclab.sweep.models import DEFAULTS, run_model
 from mrclab.sweep.spec import parse_sweep, points_of
@@ -19,6 +19,7 @@ from mrclab.sweep.store import Store
 from mrclab.sweep.table import points_csv, rows_of, table_csv
 from mrclab.sweep.task import Outcome, Task, metrics_of, run_task, task_of
 from tests.support import sweep_points
+from tests.support.paths import ROOT
 
 FILE = """
 name: small
@@ -78,6 +79,12 @@ def test_too_many_points_are_refused() -> None:
         points_of(parse_sweep(text, "f"))
 
 
+def test_the_example_of_the_page_is_a_sweep() -> None:
+    page = (ROOT / "docs/sweeps.md").read_text(encoding="utf-8")
+    found = parse_sweep(page.split("```yaml")[1].split("```")[0], "docs/sweeps.md")
+    assert check(found, points_of(found)) is None
+
+
 @pytest.mark.parametrize("name", SWEEPS.names())
 def test_shipped_sweeps_can_be_run(name: str) -> None:
     sweep = parse_sweep(*SWEEPS.text(name))
@@ -113,7 +120,7 @@ def test_a_killed_sweep_goes_on_where_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "small.yaml"
-    file.write_text(FILE)
+    file.write_text(FILE + "metrics: [least]\n")
     computed: list[str] = []
 
     class Killed:
