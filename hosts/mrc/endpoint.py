@@ -38,7 +38,7 @@ from hosts.mrc.wire import (
     Opcode,
 )
 from hosts.rdma.counters import EvCounters
-from hosts.rdma.endpoint import FIRST_QPN, BaseEndpoint
+from hosts.rdma.endpoint import BaseEndpoint
 from hosts.rdma.events import Event, QpError, Status
 from hosts.rdma.frames import Flow, Frame
 from hosts.rdma.headers import BTH_LEN, BTH_OFFSET, BTH_STRUCT, ICRC_LEN, WireError
@@ -97,8 +97,7 @@ class Endpoint(BaseEndpoint):
 
     def create_qp(self) -> int:
         """Create a queue pair and return its number."""
-        qpn = self.next_qpn
-        self.next_qpn = qpn + 1 & 0xFFFFFF or FIRST_QPN
+        qpn = self.draw_qpn(self.qps)
         psn = self.rng.getrandbits(24)
         requester = Requester(qpn, psn, self.config, self._builder, self._emit)
         responder = Responder(

@@ -14,7 +14,7 @@ fires over unread acknowledgements would see losses that are none.
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Container, Iterator, Sequence
 from typing import Final
 
 from mypy_extensions import mypyc_attr
@@ -30,6 +30,7 @@ from hosts.rdma.reports import Completion, Reports
 from hosts.rdma.scheduler import Scheduler
 
 FIRST_QPN: Final = 0x10
+LAST_QPN: Final = 0xFFFFFF
 _RESERVED_BYTE: Final = 4
 _view: Final = memoryview  # Names of the module are looked up faster than builtins.
 
@@ -70,7 +71,6 @@ class BaseEndpoint:
         self.memory = MemoryTable(self.rng)
         self.scheduler = Scheduler(packet_bytes)
         self.reports = Reports()
-        self.next_qpn = FIRST_QPN + self.rng.getrandbits(12)
         self.now_ns = 0
         """Time of the last call."""
         self.drops = Drops()
@@ -84,6 +84,17 @@ class BaseEndpoint:
     def frames_sent(self) -> dict[int, int]:
         """Frames that each port sent."""
         return {number: self.port_states[number].sent for number in self.addresses}
+
+    def draw_qpn(self, taken: Container[int], count: int = 1) -> int:
+        """Return the first of `count` numbers in a row for new queue pairs, drawn from the whole range.
+
+        None of them is in `taken`. Numbers that follow from one another would make those of other queue pairs
+        easy to guess.
+        """
+        while True:
+            qpn = self.rng.randrange(FIRST_QPN, LAST_QPN - count + 2)
+            if not any(qpn + i in taken for i in range(count)):
+                return qpn
 
     # Verbs of the application
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hosts.rdma.counters import EvCounters, EvState
-from hosts.rdma.endpoint import FIRST_QPN, BaseEndpoint
+from hosts.rdma.endpoint import BaseEndpoint
 from hosts.rdma.events import Event, QpError, ReceiveCompleted, SendCompleted
 from hosts.rdma.frames import Flow, FlowCache
 from hosts.rdma.headers import BTH_LEN, BTH_STRUCT, ICRC_LEN, IMM_STRUCT
@@ -99,10 +99,7 @@ class Endpoint(BaseEndpoint):
     def create_qp(self) -> int:
         """Create a connection of as many queue pairs as the options say; return the number of the first."""
         count = self.config.qps
-        if self.next_qpn + count > 0xFFFFFF:
-            self.next_qpn = FIRST_QPN
-        qpn = self.next_qpn
-        self.next_qpn += count
+        qpn = self.draw_qpn(self.qps, count)
         psn = self.rng.getrandbits(24)
         connection = Connection(qpn, count, self.reports.add)
         self._connections[qpn] = tuple(self._make_qp(qpn + i, psn, connection) for i in range(count))

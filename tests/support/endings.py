@@ -39,7 +39,9 @@ COMMANDS = ("run", "up", "soak", "comparison")
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 LATEST_S = 15.0
 """The moment of an ending: at random between the start and this."""
-HANG_S = 150.0
+HANG_S = 120.0
+NEEDED_S = 12.0
+"""A command that goes on for so long without a process does not need it: then SIGTERM ends it."""
 SETTLE_S = 30.0
 """How long what is left may take to go by itself once the command has ended."""
 
@@ -152,6 +154,12 @@ def end_one(how: str, number: int) -> Ending:
             process.wait(after_s)
         what = _end(how, process, environment, drawn)
         took = time.monotonic()
+        if how == "kills":
+            try:
+                process.wait(NEEDED_S)
+            except subprocess.TimeoutExpired:
+                what += ", which was not needed"
+                process.terminate()
         try:
             code: int | None = process.wait(HANG_S)
         except subprocess.TimeoutExpired:
