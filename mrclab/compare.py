@@ -6,13 +6,14 @@ import csv
 import json
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from string import ascii_uppercase
 from typing import Any
 
 from rich.console import Console
 
 from experiments.report.compare import document, render_compare
-from experiments.report.result import load_result
+from experiments.report.result import load_result, refused_if_damaged
 from linux.errors import InputError
 
 MOST = len(ascii_uppercase)
@@ -38,8 +39,9 @@ def compare(directories: Sequence[str], form: str = "") -> int:
         return 0
     console = Console()
     first, *others = runs
-    for letter in others:
-        console.print(render_compare(runs[first], runs[letter], letter))
+    for letter, directory in zip(others, directories[1:], strict=True):
+        with refused_if_damaged(Path(directory)):
+            console.print(render_compare(runs[first], runs[letter], letter))
     return 0
 
 

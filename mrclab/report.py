@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from experiments.report.result import refused_if_damaged
 from experiments.report.run_file import rebuild
 from experiments.report.write import write_all, write_index
 from linux.errors import InputError
@@ -24,15 +25,13 @@ def report(directories: Sequence[str], index: str | None) -> int:
     console = Console(soft_wrap=True)
     runs = [Path(directory) for directory in directories]
     if len(runs) == 1 and index is None:
-        rebuild(runs[0])
-        for path in write_all(runs[0]):
+        for path in _written(runs[0]):
             console.print(str(path))
         return 0
     found = []
     for run in runs:
         try:
-            rebuild(run)
-            write_all(run)
+            _written(run)
         except InputError as error:
             print(f"mrclab: left out: {error}", file=sys.stderr)
         else:
@@ -41,3 +40,9 @@ def report(directories: Sequence[str], index: str | None) -> int:
         raise InputError(f"none of the {len(runs)} directories has a result")
     console.print(str(write_index(found, Path(index or INDEX))))
     return 0
+
+
+def _written(run: Path) -> tuple[Path, Path]:
+    rebuild(run)
+    with refused_if_damaged(run):
+        return write_all(run)

@@ -6,6 +6,7 @@ import ctypes
 import errno
 import os
 import platform
+import resource
 import shutil
 import socket
 import struct
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 MIN_PYTHON = (3, 11)
 MIN_KERNEL = (5, 10)
 MIN_MEMORY = 1 << 30
+MIN_FILES = 1024  # of a process: the switches of `wide` take some 600 in one
 IPPROTO_MPTCP = 262
 BPF_PROG_LOAD = 5
 BPF_PROG_TYPE_SCHED_CLS = 3
@@ -65,10 +67,26 @@ def doctor() -> tuple[Check, ...]:
 
 
 def require_machine() -> None:
-    """Raise MachineError for the first thing that no testbed can do without. Takes about a millisecond."""
-    for check in (_root(), _python(), _tool("ip", True, "iproute2", "")):
+    """Raise MachineError for the first thing that no testbed can do without. Takes about a millisecond.
+
+    A low limit of open files is raised, where that is allowed.
+    """
+    for check in (_files(), _root(), _python(), _tool("ip", True, "iproute2", "")):
         if not check.ok:
             raise MachineError(check.found, check.mend)
+
+
+def _files() -> Check:
+    """Check the limit of open files, and raise it if it is too low."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    unlimited = resource.RLIM_INFINITY
+    if soft != unlimited and soft < MIN_FILES:
+        with suppress(ValueError, OSError):
+            more = hard if hard == unlimited else max(hard, MIN_FILES)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (MIN_FILES, more))
+            soft = MIN_FILES
+    ok = soft == unlimited or soft >= MIN_FILES
+    return Check("open files", ok, True, f"at most {soft} files may be open here", f"ulimit -n {MIN_FILES}")
 
 
 def _root() -> Check:

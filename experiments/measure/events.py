@@ -80,6 +80,8 @@ def load_events(path: Path | str) -> EventLog:
         text = Path(path).read_text(encoding="utf-8")
     except OSError as error:
         raise InputError(f"cannot read the event log: {error.strerror}", where=str(path)) from None
+    except UnicodeDecodeError:
+        raise InputError("not an event log: it is not UTF-8 text", where=str(path)) from None
     lines = text.split("\n")
     lines.pop()  # empty where the last line is whole, else the broken one
     return parse_events(lines, str(path))

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from linux.errors import InputError
+from pydantic import ValidationError
+
+from linux.errors import InputError, reason
 
 NAME = "result.json"
 
@@ -28,6 +31,7 @@ def load_result(directory: Path | str) -> dict[str, Any]:
 
     Older forms are turned into it. Raises InputError where there is no result.
     """
+    from experiments.report.model import Result
     from experiments.report.upgrade import upgrade  # takes numpy, which a directory without a result need not
 
     path = Path(directory)
@@ -41,10 +45,25 @@ def load_result(directory: Path | str) -> dict[str, Any]:
         raise InputError(f"not a result: {error}", where=str(path)) from None
     if not isinstance(result, dict):
         raise InputError("not a result: it holds no object", where=str(path))
+    with refused_if_damaged(path):
+        found = upgrade(result)
+        Result.model_validate(found)
+    return found
+
+
+@contextmanager
+def refused_if_damaged(path: Path) -> Iterator[None]:
+    """Raise InputError for whatever a damaged result makes of the ``with`` body, which reads or shows it."""
     try:
-        return upgrade(result)
+        yield
     except InputError as error:
-        raise InputError(str(error), where=str(path)) from None
+        raise error if str(path) in str(error) else InputError(str(error), where=str(path)) from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        at = ".".join(str(part) for part in first["loc"])
+        raise InputError(f"a damaged result: {at}: {first['msg']}", where=str(path)) from None
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise InputError(f"a damaged result: {reason(error)}", where=str(path)) from error
 
 
 def result_schema() -> dict[str, Any]:

@@ -1,0 +1,60 @@
+"""What a run leaves when it is ended: nothing where nothing could be measured, else all that it recorded."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from experiments.run import engine
+from experiments.spec.scenario import load_scenario
+from linux.errors import InputError, MachineError
+from linux.life.signals import Ended
+from mrclab.run_scenario import run_and_report
+
+
+def run(monkeypatch: pytest.MonkeyPatch, out: Path, *, began: bool, error: BaseException) -> None:
+    """Run a scenario whose engine raises an error before it measures, or while it does."""
+
+    def fails(_: object, out: Path, outcome: engine.Outcome, **_shown: Any) -> None:
+        outcome.began = began
+        (out / "mrc-0").mkdir()
+        (out / "mrc-0" / "captured").touch()
+        raise error
+
+    monkeypatch.setattr(engine, "run_scenario", fails)
+    out.mkdir()
+    scenario = load_scenario("link-kill", topology="tiny", target="ebpf")
+    with pytest.raises(type(error)):
+        run_and_report(scenario, out, Console(file=io.StringIO()), ["mrclab", "run", "link-kill"])
+
+
+REFUSALS = [InputError("a damaged capture"), MachineError("no memory")]
+
+
+@pytest.mark.parametrize("error", REFUSALS)
+def test_evidence_is_kept_once_measuring_began(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: Exception
+) -> None:
+    """A damaged capture used to take the whole directory with it."""
+    run(monkeypatch, tmp_path / "out", began=True, error=error)
+    assert (tmp_path / "out" / "mrc-0" / "captured").exists()
+
+
+@pytest.mark.parametrize("error", REFUSALS)
+def test_nothing_is_left_of_a_run_that_could_not_begin(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: Exception
+) -> None:
+    run(monkeypatch, tmp_path / "out", began=False, error=error)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_run_that_was_ended_before_it_measured_keeps_its_logs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    run(monkeypatch, tmp_path / "out", began=False, error=Ended(15))
+    assert (tmp_path / "out" / "run.json").exists()
+    assert not (tmp_path / "out" / "result.json").exists()

@@ -1,0 +1,37 @@
+"""A low limit of open files is raised, or named with its mend before anything is started."""
+
+from __future__ import annotations
+
+import resource
+
+import pytest
+
+from linux.errors import MachineError
+from testbed import doctor
+
+
+@pytest.fixture
+def low(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """A soft limit of 64 and a hard one of 256, and what they are set to."""
+    made: list[tuple[int, int]] = []
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (64, 256))
+    monkeypatch.setattr(resource, "setrlimit", lambda _, limits: made.append(limits))
+    return made
+
+
+def test_a_low_limit_is_raised(low: list[tuple[int, int]]) -> None:
+    assert doctor._files().ok
+    assert low == [(doctor.MIN_FILES, doctor.MIN_FILES)]
+
+
+def test_a_limit_that_may_not_be_raised_is_named(
+    low: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It took 122 s and 77,000 lines to fail."""
+
+    def refuse(*_: object) -> None:
+        raise ValueError("not allowed to raise maximum limit")
+
+    monkeypatch.setattr(resource, "setrlimit", refuse)
+    with pytest.raises(MachineError, match="at most 64 files may be open here: ulimit -n 1024"):
+        doctor.require_machine()
