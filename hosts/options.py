@@ -13,6 +13,7 @@ from typing import Any
 
 from hosts.mrc import DscpMap, MrcConfig, SpecReading
 from hosts.mrc.congestion.nscc import NsccConfig
+from hosts.schemes.registry import control_of, policy_of
 from p4src.contract import FRAME_OVERHEAD_BYTES
 from topologies import Fabric
 
@@ -43,7 +44,9 @@ def mrc_config(fabric: Fabric, host: str, options: Mapping[str, Any]) -> MrcConf
             **given,
         }
     )
-    return MrcConfig(**rest, nscc=nscc)
+    config = MrcConfig(**rest, nscc=nscc)
+    policy_of(config), control_of(config)  # Refuse a name that nothing has before anything is started.
+    return config
 
 
 def link_bps(fabric: Fabric, host: str) -> int:

@@ -18,6 +18,7 @@ from hosts.options import mrc_config
 from hosts.rdma.paths import PortAddress
 from hosts.roce import DcqcnConfig, RoceConfig
 from hosts.roce import Endpoint as RoceEndpoint
+from hosts.schemes.registry import control_of, policy_of
 from topologies import Fabric
 
 Config = MrcConfig | RoceConfig
@@ -98,7 +99,7 @@ def make_endpoint(addresses: Sequence[PortAddress], config: Config, rng: random.
     """Create the endpoint for a configuration."""
     if isinstance(config, RoceConfig):
         return RoceEndpoint(addresses, config, rng)
-    return MrcEndpoint(addresses, config, rng)
+    return MrcEndpoint(addresses, config, rng, control_of(config), policy_of(config))
 
 
 def _roce_config(fabric: Fabric, host: str, options: Mapping[str, Any]) -> RoceConfig:

@@ -244,7 +244,10 @@ def _perf_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--report_gbits", action="store_true", help="Gb/sec instead of MiB/sec")
     parser.add_argument("-H", "--report-histogram", action="store_true", help="write_lat: every result")
     parser.add_argument(
-        "--congestion", choices=("fixed", "nscc"), help="control: a fixed window, or NSCC (fixed)"
+        "--congestion", metavar="NAME", help="control: fixed, nscc, aimd, module:Class (fixed)"
+    )
+    parser.add_argument(
+        "--path-policy", metavar="NAME", help="rotation, random, two-choices, reps, module:Class (rotation)"
     )
     parser.add_argument("--window", type=int, metavar="N", help="packets in flight per queue pair (64)")
     parser.add_argument("--base-rtt", metavar="TIME", help="that NSCC counts delay from (measured)")

@@ -12,6 +12,7 @@ from typing import Any
 from hosts.clustermapper.denylist import Denylist
 from hosts.mrc import MrcConfig
 from hosts.perf.client import BandwidthResult, LatencyResult, PerfPair
+from hosts.schemes.registry import CONGESTION_CONTROLS, PATH_POLICIES
 from hosts.transports import TRANSPORTS
 from linux.errors import InputError, MachineError
 from testbed.clustermapper import denylist_file
@@ -116,9 +117,16 @@ def _check(args: argparse.Namespace) -> None:
         raise InputError(f"--window must be at least 1 packet, not {args.window}")
     if args.base_rtt is not None and args.congestion != "nscc":
         raise InputError("--base-rtt is for --congestion nscc only")
-    chosen = [name for name in ("congestion", "window", "rate_limit") if getattr(args, name) is not None]
+    for registry, name in ((CONGESTION_CONTROLS, args.congestion), (PATH_POLICIES, args.path_policy)):
+        if name is not None:
+            try:
+                registry.find(name)
+            except ValueError as error:
+                raise InputError(str(error)) from None
+    options = ("congestion", "path_policy", "window", "rate_limit")
+    chosen = [name for name in options if getattr(args, name) is not None]
     if chosen and TRANSPORTS[args.transport].kind != "mrc":
-        raise InputError(f"--{chosen[0]} is for MRC, not for {args.transport}")
+        raise InputError(f"--{chosen[0].replace('_', '-')} is for MRC, not for {args.transport}")
 
 
 def _config(args: argparse.Namespace) -> dict[str, Any]:
@@ -131,6 +139,7 @@ def _config(args: argparse.Namespace) -> dict[str, Any]:
         config["exponential_retries"] = DEAD_PEER_RETRIES
         # What the endpoint's software can do is the question, so nothing holds it back unless asked to.
         config["congestion"] = args.congestion or "fixed"
+        config["path_policy"] = args.path_policy or "rotation"
     if args.rate_limit is not None:
         config["rate_bps"] = option_value(rate_bps, args.rate_limit, "--rate_limit")
         if not config["rate_bps"]:

@@ -131,8 +131,12 @@ class MrcConfig:
     congestion: str = "fixed"
     """`fixed`, a window per QP that never changes, or `nscc`, one per destination.
 
-    The fixed window is for tests and for comparison; the transport `mrc` of experiments uses NSCC.
+    The fixed window is for tests and for comparison; the transport `mrc` of experiments uses NSCC. Other
+    names are those of docs/your-own.md.
     """
+    path_policy: str = "rotation"
+    """Who chooses the EV of a packet among those in use: `rotation`, as MRC has it, or one of
+    docs/your-own.md."""
     cwnd_bytes: int = 64 * 4096
     """Payload bytes in flight allowed by the fixed window."""
     rate_bps: int = 0
@@ -273,8 +277,8 @@ class MrcConfig:
             raise ValueError(f"port_bps must not be negative, but {self.port_bps}")
         if not 1 <= self.rate_quantum_bytes <= self.rate_burst_bytes:
             raise ValueError("rate_quantum_bytes must be from 1 to rate_burst_bytes")
-        if self.congestion not in ("fixed", "nscc"):
-            raise ValueError(f"congestion must be fixed or nscc, not {self.congestion}")
+        if not self.congestion or not self.path_policy:
+            raise ValueError("congestion and path_policy are names of schemes")
 
     def ack_times(self) -> tuple[int, int, int]:
         """Return the ACK timer's exponent, linear retries and exponential retries."""

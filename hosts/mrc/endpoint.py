@@ -19,6 +19,7 @@ from hosts.mrc.connection import Connection, QpAttributes
 from hosts.mrc.counters import PlaneCounters, QpCounters
 from hosts.mrc.evs.ev import Ev, HeadCache
 from hosts.mrc.evs.ev_set import EvSet
+from hosts.mrc.evs.policy import PathPolicy
 from hosts.mrc.frames import FrameOptions, MrcFlowCache
 from hosts.mrc.operations import Operations
 from hosts.mrc.port_status import PortStatus
@@ -65,11 +66,13 @@ class Endpoint(BaseEndpoint):
         config: MrcConfig | None = None,
         rng: random.Random | None = None,
         congestion: Callable[[MrcConfig], CongestionControl] | None = None,
+        path_policy: Callable[[random.Random], PathPolicy] | None = None,
     ) -> None:
         """Make a NIC with these ports.
 
         `rng` is the only source of randomness: give a seeded one to replay a run. `congestion` makes a
-        controller; by default the one that `config.congestion` names.
+        controller in place of those that the core has itself, `path_policy` the policy of a queue pair.
+        `hosts.schemes.registry` finds both by the names in `config`.
         """
         self.config = config or MrcConfig()
         reading = self.config.reading
@@ -82,7 +85,8 @@ class Endpoint(BaseEndpoint):
         dscp = self.config.dscp
         flows = MrcFlowCache(options, reading.udp_ports(), (dscp.trimmed, dscp.trimmed_lasthop))
         super().__init__(ports, rng or random.Random(), flows, self.config.mtu_bytes)
-        self._congestion = congestion or make_controller
+        self._congestion = congestion
+        self._path_policy = path_policy
         self._windows: dict[frozenset[bytes], tuple[CongestionControl, SharedWindow]] = {}
         """The controllers that all QPs to a destination share, and who waits for them."""
         self._builder = PacketBuilder(self.config, options)
@@ -126,7 +130,8 @@ class Endpoint(BaseEndpoint):
         if not self.config.ev_in_flow_label and any(p.ev >> 16 for q in paths.planes for p in q.paths):
             raise ValueError("EVs have 16 bits where the flow label carries none of them")
         peers = frozenset(port.address for port in remote.ports)
-        evs = EvSet(qpn, paths, self.config, self.rng, self._emit, self._heads)
+        policy = None if self._path_policy is None else self._path_policy(self.rng)
+        evs = EvSet(qpn, paths, self.config, self.rng, self._emit, self._heads, policy)
         connection = Connection.agree(self.config, remote)
         controller, sharing = self._window(peers)
         qp.connect(remote, peers, connection, evs, controller, sharing)
@@ -137,7 +142,7 @@ class Endpoint(BaseEndpoint):
         found = self._windows.get(peers)
         if found is not None:
             return found
-        controller = self._congestion(self.config)
+        controller = make_controller(self.config, self._congestion)
         if not controller.shared:
             return controller, None
         made = controller, SharedWindow()

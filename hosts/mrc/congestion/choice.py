@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from hosts.mrc.config import MrcConfig
@@ -51,10 +52,17 @@ class NsccControl(CongestionControl):
         self.cwnd_bytes = self.nscc.cwnd_bytes
 
 
-def make_controller(config: MrcConfig) -> CongestionControl:
-    """Return the controller that `config.congestion` names, behind a rate cap where `config` has one."""
+def make_controller(
+    config: MrcConfig, other: Callable[[MrcConfig], CongestionControl] | None = None
+) -> CongestionControl:
+    """Return the controller that `config.congestion` names, behind a rate cap where `config` has one.
+
+    `other` makes one that the core does not have itself.
+    """
     window: CongestionControl = FixedWindow(config.cwnd_bytes)
-    if config.congestion == "nscc":
+    if other is not None:
+        window = other(config)
+    elif config.congestion == "nscc":
         nscc = Nscc(config.nscc, config.mtu_bytes, trim=config.trim, queue_ns=config.queue_time_ns())
         window = NsccControl(nscc, NOMINAL_OVERHEAD_BYTES + (TSETH_LEN if config.timestamps else 0))
     if not config.rate_bps:

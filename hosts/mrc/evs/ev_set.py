@@ -21,6 +21,7 @@ from typing import Final
 from hosts.mrc.config import MrcConfig
 from hosts.mrc.events import EvReplaced, EvRestored, EvRetired, EvSkipped, PlaneDown, PlaneUp, RetireReason
 from hosts.mrc.evs.ev import Ev, HeadCache, Plane
+from hosts.mrc.evs.policy import PathPolicy
 from hosts.mrc.evs.states import TRANSITIONS, EvInput
 from hosts.mrc.wire import EvMark
 from hosts.rdma.counters import EvState
@@ -51,9 +52,12 @@ class EvSet:
         rng: random.Random,
         emit: Callable[[Event], None],
         heads: HeadCache | None = None,
+        policy: PathPolicy | None = None,
     ) -> None:
         cache: HeadCache = {} if heads is None else heads
         self._qpn = qpn
+        self.policy = policy
+        """Chooses the EVs in place of the rotation."""
         self._config = config
         self._random = rng.random
         self._rng = rng
@@ -95,6 +99,9 @@ class EvSet:
         When no EV of any plane is usable the one that failed longest ago is taken, so that a QP never stands
         still for good.
         """
+        if self.policy is not None:
+            chosen = self._by_policy(self.policy, free_ports, avoid)
+            return self._last_resort(free_ports, avoid) if chosen is None else chosen
         position = self._position
         if avoid is None and position < len(self._schedule):
             ready = self._schedule[position]
@@ -119,6 +126,32 @@ class EvSet:
                     continue
             return ev
         return self._last_resort(free_ports, avoid)
+
+    def _by_policy(
+        self, policy: PathPolicy, free_ports: Collection[int] | None, avoid: Ev | None
+    ) -> Ev | None:
+        """Return the policy's choice among the EVs that may be used; None where there is none.
+
+        Each packet ends the SKIP of one EV, after the choice, so an EV that was marked sits out one turn.
+        """
+        usable: list[Ev] = []
+        skipping: Ev | None = None
+        for plane in self.planes:
+            for ev in plane.active:
+                if ev.ready:
+                    if ev is not avoid and (free_ports is None or ev.port in free_ports):
+                        usable.append(ev)
+                elif skipping is None and ev.state is _SKIP:
+                    skipping = ev
+        if not usable and skipping is None:
+            return None
+        chosen = policy.choose(self.now_ns, usable) if usable else None
+        if skipping is not None:
+            self._restored = None
+            self._sit_out(skipping)
+            if chosen is None and skipping.ready and (free_ports is None or skipping.port in free_ports):
+                chosen = skipping
+        return chosen
 
     def pick_aside(self, free_ports: Collection[int] | None = None, avoid: Ev | None = None) -> Ev | None:
         """Return a random EV for a probe, not of the plane of `avoid` if it can be helped.
@@ -257,6 +290,8 @@ class EvSet:
         trimmed = event is not EvInput.ECN
         if trimmed:
             ev.trimmed += 1
+            if self.policy is not None:
+                self.policy.on_trim(now_ns, ev)
         else:
             ev.ecn_marked += 1
         if not self._config.ev_health:
@@ -267,6 +302,15 @@ class EvSet:
             if skip_ns:
                 ev.skip_until_ns = now_ns + skip_ns
             self._emit(EvSkipped(now_ns, self._qpn, ev.value, ev.port, trimmed))
+
+    def on_sack(self, now_ns: int, value: int, mark: int) -> None:
+        """Take in that a SACK names an EV, and the mark that it carries for it."""
+        if mark:
+            self.on_mark(now_ns, value, mark)
+        if self.policy is not None:
+            ev = self.by_value.get(value)
+            if ev is not None:
+                self.policy.on_sack(now_ns, ev, mark != 0)
 
     def on_mark(self, now_ns: int, value: int, mark: int) -> None:
         """Take in the mark that a SACK carries for an EV."""
@@ -283,6 +327,8 @@ class EvSet:
         ev.lost += 1
         ev.failed_ns = now_ns
         ev.probes_passed = 0
+        if self.policy is not None:
+            self.policy.on_loss(now_ns, ev)
         if not self._at_floor():
             self._retire(now_ns, ev, EvInput.LOST, psn, reason)
 

@@ -273,8 +273,7 @@ class Requester:
         for packet in found:
             recovery.on_found(now_ns, packet, known_ns)
             self._on_spurious(now_ns, packet)
-        if mark:
-            evs.on_mark(now_ns, sack.entropy, mark)
+        evs.on_sack(now_ns, sack.entropy, mark)
         for packet in acked:
             ev = packet.ev
             ev.acked += 1

@@ -1,0 +1,48 @@
+"""AIMD: add a packet to the window each round trip, halve it on congestion, as TCP Reno does [RFC 5681].
+
+At most one halving a round trip: marks and losses of one moment are one event.
+"""
+
+from __future__ import annotations
+
+from hosts.mrc.config import MrcConfig
+from hosts.mrc.congestion.control import CongestionControl
+
+INITIAL_PACKETS = 16
+GUESSED_RTT_NS = 1_000_000
+"""The round trip until one was measured."""
+
+
+class Aimd(CongestionControl):
+    """Additive increase, multiplicative decrease: one window for each queue pair."""
+
+    def __init__(self, config: MrcConfig) -> None:
+        super().__init__(INITIAL_PACKETS * config.mtu_bytes)
+        self._mtu_bytes = config.mtu_bytes
+        self._rtt_ns = GUESSED_RTT_NS
+        self._halved_ns = -1 << 62
+
+    def on_ack(self, now_ns: int, acked_bytes: int, rtt_ns: int | None, ecn: bool) -> None:
+        """Grow by a packet a round trip, or halve where the network marked."""
+        super().on_ack(now_ns, acked_bytes, rtt_ns, ecn)
+        if rtt_ns is not None:
+            self._rtt_ns = rtt_ns
+        if ecn:
+            self._halve(now_ns)
+        else:
+            self.cwnd_bytes += self._mtu_bytes * acked_bytes // self.cwnd_bytes
+
+    def on_trim(self, now_ns: int, lost_bytes: int, last_hop: bool) -> None:
+        """Take a trim for congestion."""
+        super().on_trim(now_ns, lost_bytes, last_hop)
+        self._halve(now_ns)
+
+    def on_loss(self, now_ns: int, lost_bytes: int) -> None:
+        """Take a loss for congestion, as TCP must; MRC need not, since a loss means a broken path."""
+        super().on_loss(now_ns, lost_bytes)
+        self._halve(now_ns)
+
+    def _halve(self, now_ns: int) -> None:
+        if now_ns - self._halved_ns >= self._rtt_ns:
+            self._halved_ns = now_ns
+            self.cwnd_bytes = max(self._mtu_bytes, self.cwnd_bytes // 2)

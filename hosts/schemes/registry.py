@@ -1,0 +1,113 @@
+"""Path policies and congestion controls by name: a shipped one, ``module:Class``, or a package's entry point.
+
+A package announces its schemes as entry points of the groups ``mrclab.path_policies`` and
+``mrclab.congestion_controls``. ``module:Class`` is looked for where Python looks, and in the current
+directory. Importing a module runs its code: name only schemes that you would run.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import random
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from typing import Any
+
+from hosts.mrc.config import MrcConfig
+from hosts.mrc.congestion.control import CongestionControl
+from hosts.mrc.evs.policy import PathPolicy
+
+MakePolicy = Callable[[random.Random], PathPolicy]
+MakeControl = Callable[[MrcConfig], CongestionControl]
+
+
+@dataclass(frozen=True)
+class Registry:
+    """The schemes of one kind. ``builtin`` are those that the core makes itself."""
+
+    what: str
+    option: str
+    group: str
+    base: type
+    builtin: tuple[str, ...]
+    shipped: Mapping[str, str]
+
+    def names(self) -> tuple[str, ...]:
+        """Return all names that may be given, those of installed packages included."""
+        found = {*self.shipped, *(point.name for point in entry_points(group=self.group))}
+        return (*self.builtin, *sorted(found))
+
+    def find(self, name: str) -> type | None:
+        """Return the class of a name, None for a built-in one.
+
+        Raise ValueError, with one line that names the mend, where there is none or it is something else.
+        """
+        if name in self.builtin:
+            return None
+        points = {point.name: point.value for point in entry_points(group=self.group)}
+        place = self.shipped.get(name) or points.get(name) or name
+        module, colon, attribute = place.partition(":")
+        if not colon or not module or not attribute:
+            choices = ", ".join(self.names())
+            raise ValueError(f"no {self.what} '{name}': {self.option} is one of {choices}, or module:Class")
+        found = _attribute(name, module, attribute)
+        if not isinstance(found, type) or not issubclass(found, self.base):
+            raise ValueError(f"{self.option}: {place} is no class derived from {self.base.__name__}")
+        return found
+
+
+def _attribute(name: str, module: str, attribute: str) -> Any:
+    here = os.getcwd()
+    there = here in sys.path or "" in sys.path
+    if not there:
+        sys.path.append(here)
+    try:
+        found: Any = importlib.import_module(module)
+    except Exception as error:
+        raise ValueError(f"cannot import {module} for '{name}': {error}") from None
+    finally:
+        if not there:
+            sys.path.remove(here)
+    if not hasattr(found, attribute):
+        raise ValueError(f"{module} has no class {attribute}")
+    return getattr(found, attribute)
+
+
+PATH_POLICIES = Registry(
+    what="path policy",
+    option="path_policy",
+    group="mrclab.path_policies",
+    base=PathPolicy,
+    builtin=("rotation",),
+    shipped={
+        "random": "hosts.mrc.evs.policy:PathPolicy",
+        "two-choices": "hosts.schemes.two_choices:TwoChoices",
+        "reps": "hosts.schemes.reps:Reps",
+    },
+)
+CONGESTION_CONTROLS = Registry(
+    what="congestion control",
+    option="congestion",
+    group="mrclab.congestion_controls",
+    base=CongestionControl,
+    builtin=("fixed", "nscc"),
+    shipped={"aimd": "hosts.schemes.aimd:Aimd"},
+)
+
+
+def policy_of(config: MrcConfig) -> MakePolicy | None:
+    """Return what makes the path policy that the options name; None for the rotation. Raise ValueError."""
+    found = PATH_POLICIES.find(config.path_policy)
+    return None if found is None else found
+
+
+def control_of(config: MrcConfig) -> MakeControl | None:
+    """Return what makes the congestion control that the options name; None for a built-in one.
+
+    Raise ValueError.
+    """
+    found = CONGESTION_CONTROLS.find(config.congestion)
+    return None if found is None else found
