@@ -228,13 +228,8 @@ class EvSet:
     def _last_resort(self, free_ports: Collection[int] | None, avoid: Ev | None) -> Ev | None:
         candidates = [ev for plane in self.planes if plane.up for ev in plane.candidates()]
         if any(ev.active and ev is not avoid for ev in candidates):
-            if free_ports is None:
-                candidates = [ev for ev in candidates if ev.active and ev is not avoid]
-            else:
-                candidates = [
-                    ev for ev in candidates if ev.active and ev is not avoid and ev.port in free_ports
-                ]
-        elif free_ports is not None:
+            candidates = [ev for ev in candidates if ev.active and ev is not avoid]
+        if free_ports is not None:
             candidates = [ev for ev in candidates if ev.port in free_ports]
         if not candidates:
             return None
