@@ -82,3 +82,42 @@ class Endpoint(Protocol):
 
     def ev_counters(self, qpn: int) -> list[EvCounters]:
         """Return a snapshot of the paths of a queue pair."""
+
+
+class Host(Protocol):
+    """An endpoint and the clock that it runs by."""
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """The endpoint."""
+
+    def now(self) -> int:
+        """Return the time, ns."""
+
+
+class NicDevice(Host, Protocol):
+    """A NIC as programs drive it: `hosts.nic.device.Device`, or one in virtual time."""
+
+    def events(self) -> list[Event]:
+        """Return the endpoint's events since the last call, in order."""
+
+    def turn(self, until_ns: int | None = None, others: Collection[int] = ()) -> Collection[int]:
+        """Wait for something to do, do it, and return which of ``others`` (descriptors) are readable."""
+
+    def flush(self) -> None:
+        """Send what the endpoint has ready."""
+
+    def drops(self) -> int:
+        """Return how many frames were lost since the last call because they were read too late."""
+
+    def descriptors(self) -> Collection[int]:
+        """Return the descriptors that wake the NIC."""
+
+    def blocked(self) -> Collection[int]:
+        """Return descriptors of ports that wait until they are writable."""
+
+    def due_ns(self) -> int | None:
+        """Return when there is something to do apart from the descriptors."""
+
+    def close(self) -> None:
+        """Close the ports."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any
+from typing import Any, Final
 
 from hosts.mrc import DscpMap, MrcConfig, SpecReading
 from hosts.mrc.congestion.nscc import NsccConfig
@@ -57,27 +57,92 @@ def link_bps(fabric: Fabric, host: str) -> int:
 def wire_time_ns(fabric: Fabric, src: str, dst: str, payload_bytes: int) -> int:
     """Return the serialisation time of a full packet over all links of a path, ns: the longest path's."""
     bits = 8 * (payload_bytes + FRAME_OVERHEAD_BYTES)
+    usual = fabric.uniform_profiles
+    if usual is not None:
+        near, far = (bits * 10**9 // profile.rate_bps for profile in usual)
+        return 2 * near + (2 * far if fabric.host(src).rack != fabric.host(dst).rack else 0)
     return max(
         sum(bits * 10**9 // fabric.link(*name.split(":")).profile.rate_bps for name in path.links)
         for path in fabric.paths(src, dst)
     )
 
 
+def _delay_ns(fabric: Fabric, src: str, dst: str) -> int:
+    """Return the propagation delay of a path: the longest path's."""
+    usual = fabric.uniform_profiles
+    if usual is not None:
+        near, far = (profile.delay_ns for profile in usual)
+        return 2 * near + (2 * far if fabric.host(src).rack != fabric.host(dst).rack else 0)
+    return max(
+        sum(fabric.link(*name.split(":")).profile.delay_ns for name in path.links)
+        for path in fabric.paths(src, dst)
+    )
+
+
+def _peers(fabric: Fabric, host: str) -> list[str]:
+    """Return the hosts whose paths have to be looked at: one of each rack where all links are alike."""
+    others = [other for other in fabric.hosts if other.name != host]
+    if fabric.uniform_profiles is not None:
+        others = list({other.rack: other for other in others}.values())
+    return [other.name for other in others]
+
+
 def path_byte_ns(fabric: Fabric, host: str) -> float:
     """Return the serialisation time of a byte over all links of a path, ns: the longest path's."""
     full = 1_000_000 - FRAME_OVERHEAD_BYTES
+    return max(wire_time_ns(fabric, host, peer, full) / 1_000_000 for peer in _peers(fabric, host))
+
+
+def idle_rtt_ns(fabric: Fabric, host: str, payload_bytes: int = MrcConfig().mtu_bytes) -> int:
+    """Return the idle network's RTT by the topology, ns: serialisation and propagation, the longest path's."""
     return max(
-        wire_time_ns(fabric, host, peer.name, full) / 1_000_000 for peer in fabric.hosts if peer.name != host
+        wire_time_ns(fabric, host, peer, payload_bytes) + 2 * _delay_ns(fabric, host, peer)
+        for peer in _peers(fabric, host)
     )
 
 
 def estimated_base_rtt_ns(fabric: Fabric, host: str, payload_bytes: int) -> int:
-    """Return the idle network's RTT by the topology, ns: serialisation, propagation and software."""
-    found = 0
-    for peer in (other.name for other in fabric.hosts if other.name != host):
-        delays = [
-            sum(fabric.link(*name.split(":")).profile.delay_ns for name in path.links)
-            for path in fabric.paths(host, peer)
-        ]
-        found = max(found, wire_time_ns(fabric, host, peer, payload_bytes) + 2 * max(delays))
-    return SOFTWARE_RTT_NS + found
+    """Return what the RTT between hosts in software is at moderate load, ns."""
+    return SOFTWARE_RTT_NS + idle_rtt_ns(fabric, host, payload_bytes)
+
+
+FAST_BPS: Final = 10**10
+"""Links at least so fast belong to a data centre with NICs and switches in hardware."""
+
+
+def fast_links(fabric: Fabric) -> bool:
+    """Return whether all links of a fabric are of a data centre's speed."""
+    return all(link.profile.rate_bps >= FAST_BPS for link in fabric.links)
+
+
+def datacenter_mrc(fabric: Fabric, host: str) -> dict[str, Any]:
+    """Return options of MRC for a data centre's speed: all that is a time there follows the idle RTT.
+
+    The defaults of `MrcConfig` suit software hosts, whose RTT is hundreds of microseconds.
+    """
+    rtt_ns = idle_rtt_ns(fabric, host)
+    window = link_bps(fabric, host) * rtt_ns // (8 * 10**9 * MrcConfig().mtu_bytes)
+    return {
+        "initial_rtt_ns": rtt_ns,
+        "min_reorder_ns": rtt_ns,
+        "max_reorder_ns": 20 * rtt_ns,
+        "tail_probe_max_ns": 4 * rtt_ns,
+        "probe_interval_ns": 8 * rtt_ns,
+        "probe_interval_max_ns": 128 * rtt_ns,
+        "reverse_probe_min_ns": rtt_ns,
+        "endpoint_timeout_ns": 20 * rtt_ns,
+        "window_event_interval_ns": rtt_ns,
+        "ack_timeout_exponent": max(0, (40 * rtt_ns // 1024).bit_length()),
+        "mpr": min(max(128 * -(-8 * window // 128), 1024), 4096),
+        "nscc": {"base_rtt_ns": rtt_ns},
+    }
+
+
+def datacenter_rocev2(fabric: Fabric, host: str) -> dict[str, Any]:
+    """Return options of RoCEv2 for a data centre's speed; DCQCN has the proportions of its paper."""
+    port = fabric.host(host).ports[0]
+    rate_bps = fabric.link(host, port.t0).profile.rate_bps
+    return {
+        "window_bytes": 2 * rate_bps * idle_rtt_ns(fabric, host) // (8 * 10**9),
+        "dcqcn": {"additive_increase_bps": rate_bps // 1000},
+    }

@@ -14,7 +14,7 @@ from typing import Any
 from hosts.endpoint import Endpoint
 from hosts.mrc import Endpoint as MrcEndpoint
 from hosts.mrc import MrcConfig
-from hosts.options import mrc_config
+from hosts.options import datacenter_mrc, datacenter_rocev2, mrc_config
 from hosts.rdma.paths import PortAddress
 from hosts.roce import DcqcnConfig, RoceConfig
 from hosts.roce import Endpoint as RoceEndpoint
@@ -114,6 +114,23 @@ def _roce_config(fabric: Fabric, host: str, options: Mapping[str, Any]) -> RoceC
     port = fabric.host(host).ports[0]
     config = DcqcnConfig(line_rate_bps=fabric.link(host, port.t0).profile.rate_bps)
     return RoceConfig(**given, dcqcn=replace(config, **settings))
+
+
+def datacenter_options(kind: str, fabric: Fabric, host: str) -> dict[str, Any]:
+    """Return the options of a kind of endpoint that suit links of a data centre's speed.
+
+    Those that are mappings themselves are to be merged key by key: `merged` does that.
+    """
+    return {"mrc": datacenter_mrc, "rocev2": datacenter_rocev2}[kind](fabric, host)
+
+
+def merged(options: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options with others on top; mappings inside both are merged key by key."""
+    result = {**options, **over}
+    for key in options.keys() & over.keys():
+        if isinstance(options[key], Mapping) and isinstance(over[key], Mapping):
+            result[key] = {**options[key], **over[key]}
+    return result
 
 
 _CONFIGS: Mapping[str, Callable[[Fabric, str, Mapping[str, Any]], Config]] = {

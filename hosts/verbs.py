@@ -13,13 +13,14 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from types import TracebackType
 from typing import Any
 
 from hosts.attributes import attributes_from_dict, attributes_to_dict
+from hosts.endpoint import NicDevice
 from hosts.mrc import MrcConfig
 from hosts.nic.device import Device
 from hosts.nic.routes import remote_paths
@@ -92,7 +93,7 @@ class Context:
     Not safe for use from more than one thread.
     """
 
-    def __init__(self, fabric: Fabric, host: str, device: Device) -> None:
+    def __init__(self, fabric: Fabric, host: str, device: NicDevice) -> None:
         self.fabric = fabric
         self.host = host
         self.device = device
@@ -167,11 +168,12 @@ class Context:
         ``others`` are descriptors that end the wait too. Return those that are readable.
         """
         readable = self.device.turn(until_ns, others)
-        self._hand_out()
+        self.hand_out(self.device.events())
         return readable
 
-    def _hand_out(self) -> None:
-        for event in self.device.events():
+    def hand_out(self, events: Iterable[Event]) -> None:
+        """Pass events of the NIC on: completions to their queues, others to ``async_events``."""
+        for event in events:
             qp = self._qps.get(event.qpn)
             if isinstance(event, SendCompleted | ReceiveCompleted):
                 if qp is not None:
@@ -204,7 +206,7 @@ class Context:
         """Do what can be done now, and arrange that the event loop calls again when there is more to do."""
         self.progress(0)
         self.device.flush()
-        self._hand_out()
+        self.hand_out(self.device.events())
         if self._loop is None:
             return
         blocked = set(self.device.blocked())

@@ -39,7 +39,7 @@ def _parser() -> argparse.ArgumentParser:
 
     run = commands.add_parser("run", help="run a scenario on a fabric of its own")
     run.add_argument("scenario", metavar="SCENARIO", help="a shipped scenario (link-kill) or a YAML file")
-    run.add_argument("--target", choices=TARGETS, default=os.environ.get("MRCLAB_TARGET"))
+    run.add_argument("--target", choices=(*TARGETS, "sim"), default=os.environ.get("MRCLAB_TARGET"))
     run.add_argument(
         "--topology", metavar="T", help="a shipped topology (tiny, lab, two-racks, wide, thin) or a YAML file"
     )

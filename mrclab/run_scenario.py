@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from experiments.spec.model import Scenario
+from experiments.spec.model import SIMULATED, Scenario
 from experiments.spec.scenario import load_scenario
 from linux.errors import InputError, MachineError, reason
 from mrclab.output import directory, progress, repeat, room_for, size_text
@@ -36,7 +36,12 @@ def run_scenario(args: argparse.Namespace) -> int:
 
 
 def require(scenario: Scenario) -> None:
-    """Check that the machine has what all transports of a scenario need. Raises MachineError."""
+    """Check that the machine has what all transports of a scenario need: in virtual time, nothing.
+
+    Raises MachineError.
+    """
+    if scenario.target == SIMULATED:
+        return
     from experiments.run.needs import require_all
 
     require_machine()
@@ -72,6 +77,10 @@ def run_and_report(scenario: Scenario, out: Path, console: Console, command: Seq
     from experiments.run import engine
     from experiments.run.system import describe_system
 
+    run: Callable[..., None] = engine.run_scenario
+    if scenario.target == SIMULATED:
+        from experiments.virtual.engine import run_scenario as run
+
     fabric = scenario.fabric()
     console.print(f"[bold]{scenario.name}[/bold] on {fabric.name}: {scenario.description}")
     described = Run(
@@ -92,7 +101,7 @@ def run_and_report(scenario: Scenario, out: Path, console: Console, command: Seq
         room_for(out)
         save_run(out, described)
         with progress(console, what, scenario.steps) as (say, step):
-            engine.run_scenario(scenario, out, outcome, say=say, step=step)
+            run(scenario, out, outcome, say=say, step=step)
     except BaseException as error:
         if not outcome.began and isinstance(error, InputError | MachineError):
             shutil.rmtree(out, ignore_errors=True)  # nothing can be measured here

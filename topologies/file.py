@@ -71,7 +71,7 @@ def switch_map(classes: Mapping[str, str]) -> tuple[tuple[int, str], ...]:
     return tuple(sorted((int(dscp), name) for dscp, name in classes.items()))
 
 
-LinkRate = Annotated[int, Rate(10**6, 10**11)]
+LinkRate = Annotated[int, Rate(10**6, 10**12)]
 LinkDelay = Annotated[int, Time()]
 LinkMtu = Annotated[int, WholeNumber(MIN_MTU_BYTES, MAX_MTU_BYTES)]
 

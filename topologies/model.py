@@ -170,6 +170,18 @@ class Fabric:
     def _links(self) -> Mapping[str, Link]:
         return {link.name: link for link in self.links}
 
+    @cached_property
+    def uniform_profiles(self) -> tuple[LinkProfile, LinkProfile] | None:
+        """The profiles of host links and of fabric links, where all of a kind are alike and none is missing.
+
+        A fabric without T1s has the host links' twice.
+        """
+        found: dict[LinkKind, set[LinkProfile]] = {"host": set(), "fabric": set()}
+        for link in self.links:
+            found[link.kind].add(link.profile)
+        host, inner = found["host"], found["fabric"] or found["host"]
+        return (next(iter(host)), next(iter(inner))) if len(host) == len(inner) == 1 else None
+
     def far_ends(self) -> tuple[str, str]:
         """Return the first host of the first rack and the first of the last: what `auto` stands for."""
         racks = [host.rack for host in self.hosts]

@@ -13,8 +13,7 @@ from typing import Protocol
 import grpc
 
 from experiments.measure.faults import FaultRecord
-from experiments.measure.validity import kept_up
-from experiments.run.captures.recorder import Recorder
+from experiments.measure.validity import Load, kept_up
 from experiments.run.injection import Injector
 from experiments.run.switch_deaths import SwitchDeaths
 from experiments.spec.fault_schedule import PlannedFault
@@ -36,6 +35,27 @@ class Paths(Protocol):
     @property
     def restored(self) -> bool | None:
         """Return the answer: None while there is none yet."""
+
+
+class Marks(Protocol):
+    """Who notes the boundaries between trials: `experiments.run.captures.recorder.Recorder`."""
+
+    def mark(self) -> None:
+        """Mark a boundary."""
+
+    def last_load(self) -> Load:
+        """Return the load between the last two marks."""
+
+
+class Deaths(Protocol):
+    """Who knows of switches that ended by themselves: `experiments.run.switch_deaths.SwitchDeaths`."""
+
+    @property
+    def reviving(self) -> bool:
+        """Return True while a switch is being started again."""
+
+    def require_death(self) -> None:
+        """Raise where no switch has ended."""
 
 
 class TimedSource:
@@ -94,8 +114,8 @@ class SequenceSource:
         trials: Sequence[PlannedFault],
         settle_ns: int,
         paths: Paths,
-        recorder: Recorder,
-        deaths: SwitchDeaths,
+        recorder: Marks,
+        deaths: Deaths,
         step: Callable[[], None],
     ) -> None:
         self._injector = injector

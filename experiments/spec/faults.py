@@ -115,7 +115,7 @@ class SequentialFaults(_PlacedFault):
     """Faults one after another: the next one begins when all paths are in use again."""
 
     trials: Annotated[int, WholeNumber(1, 100_000)] = Field(description="how many faults")
-    hold_ns: Annotated[int, Time(1_000_000)] = Field(
+    hold_ns: Annotated[int, Time(1_000)] = Field(
         100_000_000, alias="hold", description="how long each fault stays"
     )
     settle_ns: AnyTime = Field(
@@ -133,13 +133,13 @@ class RandomFaults(YamlModel):
     """Faults of several kinds on links and NIC ports, drawn at random for the whole run."""
 
     kind: Literal["random"]
-    every_ns: Annotated[int, Time(10**6)] = Field(
+    every_ns: Annotated[int, Time(10**3)] = Field(
         250_000_000, alias="every", description="mean time from one fault to the next"
     )
-    shortest_ns: Annotated[int, Time(10**6)] = Field(
+    shortest_ns: Annotated[int, Time(10**3)] = Field(
         20_000_000, alias="shortest", description="the shortest time that a fault lasts"
     )
-    longest_ns: Annotated[int, Time(10**6)] = Field(
+    longest_ns: Annotated[int, Time(10**3)] = Field(
         3 * 10**9, alias="longest", description="the longest time that a fault lasts"
     )
     at_once: Annotated[int, WholeNumber(1, 1000)] = Field(

@@ -25,14 +25,16 @@ from topologies.file import Classes, switch_map
 from topologies.shipped import TOPOLOGIES
 from topologies.yaml_model import Time, WholeNumber, YamlModel, wrong
 
-Target = Literal["auto", "ebpf", "bmv2"]
-TARGETS: tuple[Target, ...] = ("auto", "ebpf", "bmv2")
+Target = Literal["auto", "ebpf", "bmv2", "sim"]
+TARGETS: tuple[Target, ...] = ("auto", "ebpf", "bmv2", "sim")
+SIMULATED: Target = "sim"
+"""The target that runs in virtual time: no switch runs anywhere."""
 
 
 class Measure(YamlModel):
     """What is measured besides the faults' times."""
 
-    series_ns: Annotated[int, Time(100_000)] = Field(
+    series_ns: Annotated[int, Time(1_000)] = Field(
         1_000_000, alias="series", description="width of the bins of the delivered bytes"
     )
     capture: bool = Field(
@@ -92,7 +94,7 @@ class Scenario(YamlModel):
     warmup_ns: Annotated[int, Time()] = Field(
         500_000_000, alias="warmup", description="after the workload starts, before anything counts"
     )
-    limit_ns: Annotated[int, Time(10**9)] = Field(
+    limit_ns: Annotated[int, Time(10**6)] = Field(
         120 * 10**9,
         alias="limit",
         description="the longest that one repetition of rank processes may take (not spray and mesh)",

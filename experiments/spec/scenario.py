@@ -62,6 +62,10 @@ def parse_scenario(
     for override in overrides:
         topology = override.data.get("topology", topology)
         target = override.data.get("target", target)
+    given = any("topology" in override.data for override in overrides)
+    own = part_of(document, ("targets", str(target))).data if _has_part(document, str(target)) else {}
+    if not given and "topology" in own:
+        topology = own["topology"]
     chosen: dict[str, tuple[str, ...]] = {"topologies": (), "targets": ()}
     if isinstance(topology, str):
         chosen["topologies"] = (topology, Path(topology).stem)
@@ -74,6 +78,8 @@ def parse_scenario(
                 raise part.error(f"{variants} cannot choose another {key}", (key,))
             if name in chosen[variants]:
                 whole = merge(whole, part)
+                if given:  # by who wins over the part
+                    whole = whole.with_value(("topology",), topology, variants)
             else:
                 others.append(merge(base, part))
     for override in overrides:
@@ -84,6 +90,12 @@ def parse_scenario(
     for other in others:  # a mistake in a part shows also where the part is not used
         validated(Scenario, other)
     return found
+
+
+def _has_part(document: YamlDocument, target: str) -> bool:
+    """Return whether a scenario has a part for a target."""
+    parts = document.data.get("targets")
+    return isinstance(parts, dict) and target in parts
 
 
 def _parts(document: YamlDocument, variants: str) -> list[tuple[str, YamlDocument]]:

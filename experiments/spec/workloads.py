@@ -35,9 +35,9 @@ class _Workload(YamlModel):
 
 Src = Annotated[str, Field(description="a host; auto: the first of the first rack")]
 Dst = Annotated[str, Field(description="a host; auto: the first of the last rack")]
-Duration = Annotated[int, Time(low=10**7, high=3600 * 10**9)]
+Duration = Annotated[int, Time(low=10**3, high=3600 * 10**9)]
 Message = Annotated[int, Size(low=32, high=16 << 20)]
-Paced = Annotated[int, Rate(high=10**11)]
+Paced = Annotated[int, Rate(high=10**12)]
 
 Depth = Annotated[int, WholeNumber(1, 64), Field(description="messages in flight at most, of each flow")]
 _RATE = Field(0, alias="rate", description="rate of each flow's payload, paced; 0 bit/s: as fast as possible")
@@ -214,7 +214,7 @@ class Spray(_Workload):
     burst: Annotated[int, WholeNumber(0, 64)] = Field(
         0, description="packets that the NIC sends at a time, at the rate's pace; 0: whole messages"
     )
-    rate_bps: Annotated[int, Rate(10**5, 10**11)] = Field(
+    rate_bps: Annotated[int, Rate(10**5, 10**12)] = Field(
         150_000_000, alias="rate", description="rate of payload"
     )
     busy: Annotated[float, Number(0, 1)] = Field(
@@ -240,7 +240,7 @@ class Mesh(_Workload):
         4, description="how many hosts take part, spread over the racks"
     )
     qps: Annotated[int, WholeNumber(1, 64)] = Field(2, description="queue pairs of each pair of hosts")
-    rate_bps: Annotated[int, Rate(10**5, 10**11)] = Field(
+    rate_bps: Annotated[int, Rate(10**5, 10**12)] = Field(
         80_000_000, alias="rate", description="rate of payload, all streams together"
     )
     message_bytes: Annotated[int, Size(OVERHEAD_BYTES + 1, MAX_MESSAGE_BYTES)] = Field(

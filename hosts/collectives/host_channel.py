@@ -21,10 +21,13 @@ Turn = Callable[[int | None, Collection[int]], Collection[int]]
 class HostChannel:
     """A rank's channel that reaches ranks of the same host through memory, and others through ``remote``."""
 
-    def __init__(self, rank: int, remote: Channel, host: Mapping[int, HostChannel]) -> None:
+    def __init__(
+        self, rank: int, remote: Channel, host: Mapping[int, HostChannel], clock: Callable[[], int]
+    ) -> None:
         self._rank = rank
         self._remote = remote
         self._host = host
+        self._clock = clock
         self._regions: list[memoryview] = []
         self._tickets = 0
         self._bytes = 0
@@ -49,7 +52,7 @@ class HostChannel:
         neighbour = self._host.get(peer)
         if neighbour is None:
             return self._remote.put(peer, region, offset, data, tag)
-        now = time.monotonic_ns()
+        now = self._clock()
         neighbour.take(region, offset, data)
         neighbour._ready.append(Arrived(self._rank, tag, len(data), now))
         self._tickets -= 1
@@ -101,14 +104,16 @@ class HostChannel:
         self._remote.close()
 
 
-def on_one_host(remotes: Mapping[int, Channel], turn: Turn) -> tuple[Sequence[Channel], Turn]:
+def on_one_host(
+    remotes: Mapping[int, Channel], turn: Turn, clock: Callable[[], int] = time.monotonic_ns
+) -> tuple[Sequence[Channel], Turn]:
     """Return the channels of all ranks of a host, in order, and one ``turn`` for all of them.
 
     ``remotes`` are their channels over the host's NIC; ``turn`` lets that NIC work for all of them.
     """
     channels: dict[int, HostChannel] = {}
     for rank, remote in remotes.items():
-        channels[rank] = HostChannel(rank, remote, channels)
+        channels[rank] = HostChannel(rank, remote, channels, clock)
 
     def turn_all(until_ns: int | None, others: Collection[int]) -> Collection[int]:
         pending = any(channel.pending for channel in channels.values())

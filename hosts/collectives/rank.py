@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from hosts.collectives.channel import Channel
-from hosts.collectives.communicator import Communicator, PutError, Steps, Wait
+from hosts.collectives.communicator import Clock, Communicator, PutError, Steps, Wait
 from hosts.collectives.host_channel import Turn
 from hosts.collectives.job import Job, Times, as_int64
 from hosts.collectives.jobs import make_job
@@ -75,13 +75,22 @@ class Series:
 class Seat:
     """One rank: its channel, its part of the job, its series."""
 
-    def __init__(self, channel: Channel, job: Job, rank: int, size: int, series_ns: int) -> None:
+    def __init__(
+        self,
+        channel: Channel,
+        job: Job,
+        rank: int,
+        size: int,
+        series_ns: int,
+        clock: Clock = time.monotonic_ns,
+    ) -> None:
         self.rank = rank
         self.channel = channel
         self.job = job
         self.running: Running | None = None
         self.failure: str | None = None
-        self._comm = Communicator(channel, rank, size)
+        self._clock = clock
+        self._comm = Communicator(channel, rank, size, clock)
         self._series = Series(series_ns)
         job.prepare(self._comm)
 
@@ -92,14 +101,14 @@ class Seat:
 
     def note(self) -> None:
         """Take a sample of the series if one is due."""
-        self._series.note(time.monotonic_ns(), self.channel.bytes_delivered)
+        self._series.note(self._clock(), self.channel.bytes_delivered)
 
     def advance(self) -> None:
         """Continue the rank's part as far as possible."""
         try:
             for event in self.channel.events():
                 self._comm.take(event)
-            while self.running is not None and _is_over(self.running.wait):
+            while self.running is not None and _is_over(self.running.wait, self._clock):
                 self.running.wait = next(self.running.steps)
         except StopIteration:
             self.end(None)
@@ -111,10 +120,10 @@ class Seat:
         if self.running is not None:
             self.running = None
             self.failure = failure
-            self._series.take(time.monotonic_ns(), self.channel.bytes_delivered())
+            self._series.take(self._clock(), self.channel.bytes_delivered())
 
-    def save(self, path: Path) -> None:
-        """Write the rank's samples and series to a file."""
+    def samples(self) -> dict[str, Any]:
+        """Return the rank's samples and series, as arrays by name."""
         series = {
             "series_t_ns": as_int64(self._series.times_ns),
             "series_bytes": as_int64(self._series.bytes_delivered),
@@ -123,7 +132,11 @@ class Seat:
             f"event_{name}": np.array(values, dtype=np.int64)
             for name, values in self.channel.event_columns().items()
         }
-        np.savez(path, allow_pickle=False, **self.job.samples(), **series, **events)
+        return {**self.job.samples(), **series, **events}
+
+    def save(self, path: Path) -> None:
+        """Write the rank's samples and series to a file."""
+        np.savez(path, allow_pickle=False, **self.samples())
 
 
 class RankProcess:
@@ -236,8 +249,8 @@ class RankProcess:
         return {"counters": counters}
 
 
-def _is_over(wait: Wait) -> bool:
-    return wait.ready() or (wait.until_ns is not None and time.monotonic_ns() >= wait.until_ns)
+def _is_over(wait: Wait, clock: Clock) -> bool:
+    return wait.ready() or (wait.until_ns is not None and clock() >= wait.until_ns)
 
 
 def _go_before_others() -> None:

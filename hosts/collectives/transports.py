@@ -50,9 +50,7 @@ def open_channels(
         channel: Channel = OPENERS[kind](fabric, host, ranks[0], options)
         return [channel], channel.turn
     context = CONTEXTS[kind](fabric, host, options, seed, propagation_ns)
-    # RoCEv2's `qps` is an option of its endpoint, which stripes messages over queue pairs itself.
-    qps = options.get("qps", 1) if kind == "mrc" else 1
-    channels = {rank: VerbsChannel(context, rank, qps) for rank in ranks}
+    channels = {rank: VerbsChannel(context, rank, channel_qps(kind, options)) for rank in ranks}
     if len(ranks) == 1:
         return list(channels.values()), channels[ranks[0]].turn
 
@@ -65,6 +63,19 @@ def open_channels(
     return on_one_host(channels, turn)
 
 
+def channel_qps(kind: str, options: Mapping[str, Any]) -> int:
+    """Return over how many queue pairs a channel splits each put.
+
+    RoCEv2's `qps` is an option of its endpoint, which stripes messages over queue pairs itself.
+    """
+    return int(options.get("qps", 1)) if kind == "mrc" else 1
+
+
+def endpoint_options(kind: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a transport's options without those of the channel."""
+    return {key: value for key, value in options.items() if kind != "mrc" or key != "qps"}
+
+
 def check_options(kind: str, fabric: Fabric, options: Mapping[str, Any]) -> None:
     """Raise ValueError, with one line, for an option that the transport does not have or a bad value.
 
@@ -73,7 +84,7 @@ def check_options(kind: str, fabric: Fabric, options: Mapping[str, Any]) -> None
     host = fabric.hosts[0].name
     try:
         if kind == "mrc":
-            mrc_config(fabric, host, {key: value for key, value in options.items() if key != "qps"})
+            mrc_config(fabric, host, endpoint_options(kind, options))
         elif kind in WITH_NIC:
             make_config(kind, fabric, host, options)
         else:
@@ -86,8 +97,7 @@ def check_options(kind: str, fabric: Fabric, options: Mapping[str, Any]) -> None
 
 
 def _mrc(fabric: Fabric, host: str, options: Mapping[str, Any], seed: int, propagation_ns: int) -> Context:
-    # `qps` is the channel's option: it splits each put into that many parts.
-    config = mrc_config(fabric, host, {key: value for key, value in options.items() if key != "qps"})
+    config = mrc_config(fabric, host, endpoint_options("mrc", options))
     if propagation_ns and "base_rtt_ns" not in options.get("nscc", {}):
         base_rtt_ns = config.nscc.base_rtt_ns + 2 * propagation_ns
         config = replace(config, nscc=replace(config.nscc, base_rtt_ns=base_rtt_ns))

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hosts.nic.device import Device
+from hosts.endpoint import Host
 from hosts.rdma.events import Event, ReceiveCompleted, SendCompleted, Status
 from hosts.rdma.memory import Access, MemoryRegion
 from hosts.streams.messages import MessageFactory
@@ -78,7 +78,7 @@ class RemoteRegion:
 class StreamSender:
     """The sending end: it posts messages on schedule, with at most as many in flight as there are slots."""
 
-    def __init__(self, device: Device, qpn: int, remote: RemoteRegion, plan: StreamPlan) -> None:
+    def __init__(self, device: Host, qpn: int, remote: RemoteRegion, plan: StreamPlan) -> None:
         self._device = device
         self._qpn = qpn
         self._remote = remote
@@ -167,7 +167,7 @@ class StreamSender:
 class StreamReceiver:
     """The receiving end: it checks each message on completion, and that none is missing or duplicated."""
 
-    def __init__(self, device: Device, plan: StreamPlan) -> None:
+    def __init__(self, device: Host, plan: StreamPlan) -> None:
         self._factory = MessageFactory(plan.message_bytes, plan.seed)
         self._plan = plan
         self._slots = plan.slots

@@ -70,14 +70,7 @@ class SprayDriver:
     def _connect(self) -> None:
         """Open both NICs, have the two queue pairs exchange their attributes, and prepare the stream."""
         workload, fabric, seed = self._workload, self._setting.running.fabric, self._setting.seed
-        config: dict[str, Any] = {"mtu_bytes": workload.payload_bytes}
-        if workload.burst:
-            burst_bytes = workload.burst * workload.payload_bytes
-            config |= {
-                "rate_bps": workload.rate_bps,
-                "rate_burst_bytes": burst_bytes,
-                "rate_quantum_bytes": burst_bytes - workload.payload_bytes + 1,
-            }
+        config = nic_options(workload)
         plan = asdict(StreamPlan(workload.message_bytes, workload.rate_bps, seed))
         text = fabric_text(fabric)
         # A CPU each: the kernel would wake the receiver on the CPU where the sender still forwards for it.
@@ -170,6 +163,19 @@ class SprayDriver:
                 "stream": stream_details(self._workload, self._rate_bps),
             },
         )
+
+
+def nic_options(workload: Spray) -> dict[str, Any]:
+    """Return the options of the two NICs that the workload asks for."""
+    options: dict[str, Any] = {"mtu_bytes": workload.payload_bytes}
+    if workload.burst:
+        burst_bytes = workload.burst * workload.payload_bytes
+        options |= {
+            "rate_bps": workload.rate_bps,
+            "rate_burst_bytes": burst_bytes,
+            "rate_quantum_bytes": burst_bytes - workload.payload_bytes + 1,
+        }
+    return options
 
 
 def verdict(sender: Mapping[str, Any], receiver: Mapping[str, Any]) -> tuple[str | None, str | None]:

@@ -1,0 +1,69 @@
+"""The simulated fabric that a transport runs on."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from controller.queues import QueuePolicy
+from experiments.spec.transports import Transport
+from experiments.virtual.mechanisms import registry_of
+from hosts.collectives.transports import WITH_NIC, endpoint_options
+from hosts.mrc import MrcConfig
+from hosts.nic.routes import nic_addresses
+from hosts.options import fast_links, idle_rtt_ns
+from hosts.rdma.endpoint import BaseEndpoint
+from hosts.transports import datacenter_options, make_config, make_endpoint, merged
+from linux.errors import InputError
+from simulator.clock import PS_PER_NS
+from simulator.network import Network
+from simulator.nic import Nic
+from topologies import Fabric
+
+REACTION_NS = 200
+"""From a frame's arrival to the first frame that answers it: what a NIC in hardware takes, as an assumption."""
+
+
+class VirtualFabric:
+    """A network with its faults, for one transport."""
+
+    def __init__(self, fabric: Fabric, transport: Transport, seed: int, propagation_ns: int = 0) -> None:
+        """Build the fabric; all that reaches a NIC is ``propagation_ns`` longer on its way.
+
+        Raises InputError for a transport that only a kernel has.
+        """
+        if transport.kind not in WITH_NIC or transport.routing == "frr":
+            raise InputError(
+                f"{transport.name} needs Linux's own TCP or routers: leave it out with --target sim",
+                where="transports",
+            )
+        self.fabric = fabric
+        self.transport = transport
+        self._propagation_ns = propagation_ns
+        self.fast = fast_links(fabric)
+        policy = QueuePolicy()
+        if self.fast:
+            longest_ns = max(idle_rtt_ns(fabric, host.name) for host in (fabric.hosts[0], fabric.hosts[-1]))
+            policy = QueuePolicy(base_rtt_us=-(-longest_ns // 1000))
+        self.network = Network(fabric, policy, seed)
+        if transport.routing == "ecmp":
+            self.network.route()
+        self.faults = registry_of(self.network)
+
+    def nic(self, host: str, options: Mapping[str, Any], seed: int) -> Nic:
+        """Return a NIC at a host with the transport's endpoint; ``options`` go on top of the transport's."""
+        kind = self.transport.kind
+        options = {**options, **endpoint_options(kind, self.transport.channel_options)}
+        if self.fast:
+            options = merged(datacenter_options(kind, self.fabric, host), options)
+        config = make_config(kind, self.fabric, host, options)
+        if isinstance(config, MrcConfig) and "base_rtt_ns" not in options.get("nscc", {}):
+            base_rtt_ns = config.nscc.base_rtt_ns + 2 * self._propagation_ns
+            config = replace(config, nscc=replace(config.nscc, base_rtt_ns=base_rtt_ns))
+        endpoint: Any = make_endpoint(nic_addresses(self.fabric, host), config, random.Random(seed))
+        assert isinstance(endpoint, BaseEndpoint)
+        for port in self.fabric.host(host).ports:
+            self.network.links[port.t0, host].delay_ps += self._propagation_ns * PS_PER_NS
+        return self.network.attach(host, endpoint, REACTION_NS)

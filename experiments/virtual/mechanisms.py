@@ -1,0 +1,68 @@
+"""The mechanism of each kind of fault on a simulated fabric, for the registry that live runs use too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from controller.fault_kinds import KINDS, Fault, Moment
+from simulator.faults import NetworkFaults
+from simulator.network import Network
+from testbed.faults.mechanism import SimpleMechanism
+from testbed.faults.registry import Faults
+
+
+class VirtualMechanism(SimpleMechanism):
+    """Makes a fault of any kind at the present moment of a network's clock."""
+
+    def __init__(self, network: Network) -> None:
+        self._network = network
+        self._faults = NetworkFaults(network)
+        self._end: Callable[[], None] | None = None
+
+    def _now(self) -> Moment:
+        now_ns = self._network.clock.now_ns
+        return Moment(now_ns, now_ns, "testbed")
+
+    def apply(self, fault: Fault) -> Moment:
+        """Break the place."""
+        if fault.kind in ("flap", "switch-reboot"):
+            period_ns = fault.period_ns if fault.kind == "flap" else 0
+            self._end = self._faults.repeat(fault.down_ns, period_ns, lambda on: self._change(fault, on))
+        else:
+            self._change(fault, True)
+        return self._now()
+
+    def undo(self, fault: Fault) -> Moment:
+        """Mend the place."""
+        if self._end is not None:
+            self._end()
+        else:
+            self._change(fault, False)
+        return self._now()
+
+    def _change(self, fault: Fault, on: bool) -> None:
+        faults, where, way = self._faults, fault.where, fault.direction
+        kind = fault.of if fault.kind == "flap" else fault.kind
+        if kind == "blackhole":
+            faults.blackhole(where, way, on)
+        elif kind == "loss":
+            faults.loss(where, way, fault.ratio if on else 0.0)
+        elif kind == "corruption":
+            faults.corruption(where, way, fault.ratio if on else 0.0)
+        elif kind == "rate":
+            faults.rate(where, way, fault.ratio if on else 0.0)
+        elif kind == "delay":
+            faults.delay(where, fault.delay_ns if on else -fault.delay_ns)
+        elif kind == "carrier":
+            faults.carrier(where, on)
+        elif kind == "port-down":
+            faults.port_down(where, on)
+        elif kind == "plane-death":
+            faults.plane(int(where[1:]), on)
+        else:
+            faults.switch(where, on)
+
+
+def registry_of(network: Network) -> Faults:
+    """Return the faults of a simulated fabric: it can make every kind."""
+    return Faults(network.fabric, dict.fromkeys(KINDS, lambda: VirtualMechanism(network)))

@@ -1,0 +1,174 @@
+"""Rank workloads in virtual time: the jobs of `hosts.collectives`, all ranks in this process."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from experiments.measure.evidence import Sample
+from experiments.run.drivers.driver import Collected
+from experiments.virtual.device import VirtualDevice
+from experiments.virtual.workload import VirtualSetting
+from hosts.collectives.channel import Channel
+from hosts.collectives.host_channel import on_one_host
+from hosts.collectives.job import Times
+from hosts.collectives.jobs import make_job
+from hosts.collectives.rank import Seat
+from hosts.collectives.transports import channel_qps
+from hosts.collectives.verbs_channel import VerbsChannel
+from hosts.rdma.events import Event
+from hosts.verbs import Context
+from simulator.nic import Nic
+
+LEAD_NS = 1000
+"""From the command to begin to the beginning."""
+
+
+class HostProgram:
+    """All ranks of a host, which share its NIC."""
+
+    def __init__(
+        self,
+        nic: Nic,
+        context: Context,
+        channels: list[VerbsChannel],
+        seats: list[Seat],
+        over: Callable[[], None],
+    ) -> None:
+        """Work for ``seats``, whose ``channels`` are those of ``context``; call ``over`` at the end."""
+        self.nic = nic
+        self.seats = seats
+        self._context = context
+        self._channels = channels
+        self._over = over
+        nic.programs.append(self)
+
+    def take(self, event: Event) -> None:
+        """Pass an event on to the channel that it is for."""
+        self._context.hand_out((event,))
+
+    def tick(self, now_ns: int) -> int | None:
+        """Let every rank go on as far as it can; return when one of them waits for a time."""
+        for channel in self._channels:
+            channel.collect()
+        due: int | None = None
+        working = False
+        for _ in range(2):  # A rank may have put something into the memory of one before it.
+            for seat in self.seats:
+                seat.advance()
+        for seat in self.seats:
+            seat.note()
+            if seat.running is not None:
+                working = True
+                until_ns = seat.running.wait.until_ns
+                if until_ns is not None and (due is None or until_ns < due):
+                    due = until_ns
+        if not working or any(seat.failure or seat.job.problem for seat in self.seats):
+            self._over()
+        return due
+
+
+class VirtualRanks:
+    """The ranks of a placement on the NICs of their hosts."""
+
+    def __init__(self, setting: VirtualSetting) -> None:
+        self._setting = setting
+        self._network = setting.fabric.network
+        self._programs: list[HostProgram] = []
+        self._seats: dict[int, Seat] = {}
+        self._done: set[int] = set()
+        for host, ranks in setting.placement.ranks_by_host().items():
+            self._open(host, ranks)
+        self._connect()
+        self.over = False
+
+    def _open(self, host: str, ranks: list[int]) -> None:
+        setting = self._setting
+        transport, placement = setting.fabric.transport, setting.placement
+        nic = setting.fabric.nic(host, {}, setting.seed + ranks[0])
+        context = Context(setting.fabric.fabric, host, VirtualDevice(nic))
+        qps = channel_qps(transport.kind, transport.channel_options)
+        remotes = {rank: VerbsChannel(context, rank, qps) for rank in ranks}
+        channels: list[Channel] = list(remotes.values())
+        now = VirtualDevice(nic).now
+        if len(ranks) > 1:
+            shared, _ = on_one_host(remotes, lambda until_ns, others: (), now)
+            channels = list(shared)
+        seats = []
+        for rank, channel in zip(ranks, channels, strict=True):
+            job = make_job(placement.job, placement.params, rank, len(placement.hosts), setting.seed)
+            series_ns = setting.scenario.measure.series_ns
+            seats.append(Seat(channel, job, rank, len(placement.hosts), series_ns, now))
+            self._seats[rank] = seats[-1]
+        number = len(self._programs)
+        program = HostProgram(nic, context, list(remotes.values()), seats, lambda: self._end(number))
+        self._programs.append(program)
+
+    def _connect(self) -> None:
+        known: dict[int, dict[int, Any]] = {
+            rank: {peer: seat.channel.attributes(peer) for peer in sorted(seat.job.peers())}
+            for rank, seat in sorted(self._seats.items())
+        }
+        for rank, seat in sorted(self._seats.items()):
+            for peer in sorted(seat.job.peers()):
+                seat.channel.connect(peer, known[peer][rank])
+
+    def _end(self, number: int) -> None:
+        """Note that a host's ranks are done, or that something is wrong."""
+        self._done.add(number)
+        seats = self._programs[number].seats
+        wrong = any(seat.failure or seat.job.problem for seat in seats)
+        if wrong or len(self._done) == len(self._programs):
+            self.over = True
+            self._network.clock.stop()
+
+    def start(self) -> int:
+        """Have all ranks begin together; return when their measurement begins."""
+        start_ns = self._network.clock.now_ns + LEAD_NS
+        measure_ns = start_ns + self._setting.scenario.warmup_ns
+        for program in self._programs:
+            for seat in program.seats:
+                seat.run(Times(start_ns, measure_ns))
+            program.nic.wake_now()
+        return measure_ns
+
+    def ask_restored(self, timeout_s: float) -> None:
+        """Do nothing: ranks do not say which paths they use."""
+
+    @property
+    def restored(self) -> bool | None:
+        """Return True: only the time to settle is waited for."""
+        return True
+
+    def stop(self) -> None:
+        """Stop what is not over, and let what was sent arrive."""
+        for program in self._programs:
+            for seat in program.seats:
+                seat.end("stopped before it was over")
+
+    def collect(self) -> Collected:
+        """Return what came out; all ranks' samples go into one file, ``data.npz``."""
+        directory = self._setting.directory
+        events = directory / "events"
+        events.mkdir(parents=True, exist_ok=True)
+        samples: list[Sample] = []
+        merged: dict[str, Any] = {}
+        counters: dict[str, int] = defaultdict(int)
+        for rank, seat in sorted(self._seats.items()):
+            samples.append(seat.samples())
+            merged |= {f"rank{rank}_{name}": values for name, values in samples[-1].items()}
+            seat.channel.save_log(events / f"rank{rank}.jsonl")
+            for name, count in seat.channel.counters().items():
+                counters[name] += count
+        np.savez_compressed(directory / "data.npz", **merged)
+        seats = [seat for _, seat in sorted(self._seats.items())]
+        return Collected(
+            samples=tuple(samples),
+            counters=dict(counters),
+            bytes_delivered=sum(int(s["series_bytes"][-1]) if len(s["series_bytes"]) else 0 for s in samples),
+            problem=next((seat.job.problem for seat in seats if seat.job.problem), None),
+            failure=next((seat.failure for seat in seats if seat.failure), None),
+        )

@@ -1,0 +1,167 @@
+"""The spray in virtual time: the stream of agents, between two simulated NICs."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any, cast
+
+from experiments.run.drivers.driver import Collected
+from experiments.run.drivers.spray import DRAIN_TIMEOUT_S, nic_options, stream_details, verdict
+from experiments.spec.workloads import Spray
+from experiments.virtual.device import VirtualDevice
+from experiments.virtual.workload import VirtualSetting
+from hosts.eventlog import LogFile
+from hosts.mrc import Endpoint
+from hosts.mrc.events import EvRestored
+from hosts.nic.routes import remote_paths
+from hosts.rdma.counters import EvState
+from hosts.rdma.events import Event
+from hosts.streams.stream import StreamPlan, StreamReceiver, StreamSender
+from simulator.clock import Clock
+from simulator.nic import Nic
+
+
+class StreamProgram:
+    """A NIC's end of a stream, and its event log."""
+
+    def __init__(self, nic: Nic) -> None:
+        self.nic = nic
+        self.device = VirtualDevice(nic)
+        self.endpoint = cast(Endpoint, nic.endpoint)
+        self.qpn = self.endpoint.create_qp()
+        self.sender: StreamSender | None = None
+        self.receiver: StreamReceiver | None = None
+        self.log: LogFile | None = None
+        self.restored_ns: int | None = None
+        """When an EV was restored last."""
+        nic.programs.append(self)
+
+    def tick(self, now_ns: int) -> int | None:
+        """Post what is due."""
+        if self.sender is None:
+            return None
+        self.sender.tick()
+        return self.sender.next_due()
+
+    def take(self, event: Event) -> None:
+        """Log an event, and let the stream have it."""
+        if self.log is not None:
+            self.log.write((event,))
+        if self.receiver is not None:
+            self.receiver.on_event(event)
+        if self.sender is not None:
+            self.sender.on_event(event)
+        if isinstance(event, EvRestored):
+            self.restored_ns = event.t_ns
+            self.nic.clock.stop()
+
+    def bad_evs(self) -> int:
+        """Return how many EVs are taken for broken."""
+        return sum(ev.state is EvState.ASSUMED_BAD for ev in self.endpoint.ev_counters(self.qpn))
+
+    def status(self) -> dict[str, Any]:
+        """Return progress and counters, as an agent does."""
+        answer: dict[str, Any] = {
+            "counters": asdict(self.endpoint.qp_counters(self.qpn)),
+            "drops": asdict(self.endpoint.drops),
+        }
+        if self.sender is not None:
+            sender = self.sender
+            answer |= {
+                "posted": sender.posted,
+                "completed": sender.completed,
+                "drained": sender.drained,
+                "failed": sender.failed,
+            }
+        if self.receiver is not None:
+            receiver = self.receiver
+            answer |= {
+                "received": receiver.received,
+                "bytes_delivered": receiver.bytes_delivered,
+                "problem": receiver.problem,
+            }
+        return answer
+
+
+class VirtualSpray:
+    """Two NICs and the stream between them."""
+
+    over = False
+
+    def __init__(self, setting: VirtualSetting) -> None:
+        workload = setting.scenario.workload
+        assert isinstance(workload, Spray)
+        self._setting = setting
+        self._workload = workload
+        self._clock: Clock = setting.fabric.network.clock
+        fabric, hosts = setting.fabric, setting.placement.hosts
+        options = nic_options(workload)
+        nics = [fabric.nic(host, options, setting.seed + number) for number, host in enumerate(hosts[:2])]
+        self._sender, self._receiver = (StreamProgram(nic) for nic in nics)
+        plan = StreamPlan(workload.message_bytes, workload.rate_bps, setting.seed)
+        self._receiver.receiver = StreamReceiver(self._receiver.device, plan)
+        remote = self._receiver.receiver.remote
+        self._sender.sender = StreamSender(self._sender.device, self._sender.qpn, remote, plan)
+        ends = (self._sender, self._receiver)
+        for near, far in (ends, ends[::-1]):
+            attributes = far.endpoint.local_attributes(far.qpn)
+            paths = remote_paths(fabric.fabric, near.nic.name, far.nic.name)
+            near.endpoint.connect(near.qpn, attributes, paths)
+        events = setting.directory / "events"
+        events.mkdir(parents=True, exist_ok=True)
+        self._logs = {}
+        for end in ends:
+            self._logs[end.nic.name] = events / f"{end.nic.name}.jsonl"
+            end.log = LogFile(self._logs[end.nic.name], end.nic.name, self._clock.now_ns)
+        self._asked_until_ns: int | None = None
+
+    def start(self) -> int:
+        """Begin; the measurement begins after the warm-up."""
+        sender = self._sender.sender
+        assert sender is not None
+        sender.start()
+        self._sender.nic.wake_now()
+        return self._clock.now_ns + self._setting.scenario.warmup_ns
+
+    def ask_restored(self, timeout_s: float) -> None:
+        """Begin to wait until the sender takes no path for broken."""
+        self._asked_until_ns = self._clock.now_ns + round(timeout_s * 1e9)
+        self._clock.call_at(self._asked_until_ns * 1000, self._clock.stop)
+
+    @property
+    def restored(self) -> bool | None:
+        """Return the answer: None while there is none yet."""
+        if self._asked_until_ns is None:
+            return None
+        holds = not self._sender.bad_evs()
+        return holds if holds or self._clock.now_ns >= self._asked_until_ns else None
+
+    def stop(self) -> None:
+        """Send no more, and let what was sent arrive."""
+        sender, clock = self._sender.sender, self._clock
+        assert sender is not None
+        sender.stop()
+        self._sender.nic.wake_now()
+        end_ps = clock.now_ps + round(DRAIN_TIMEOUT_S * 1e12)
+        step_ps = 10**9
+        while not sender.drained and clock.now_ps < end_ps:
+            clock.run(min(end_ps, clock.now_ps + step_ps))
+        for end in (self._sender, self._receiver):
+            if end.log is not None:
+                end.log.close()
+
+    def collect(self) -> Collected:
+        """Return what came out."""
+        sender, receiver = self._sender.status(), self._receiver.status()
+        problem, failure = verdict(sender, receiver)
+        return Collected(
+            counters={key: int(value) for key, value in sender["counters"].items()},
+            bytes_delivered=int(receiver["bytes_delivered"]),
+            problem=problem,
+            failure=failure,
+            event_logs=dict(self._logs),
+            details={
+                "endpoints": {"sender": sender, "receiver": receiver},
+                "stream": stream_details(self._workload, self._workload.rate_bps),
+            },
+        )
