@@ -26,7 +26,7 @@ def test_shipped(name: str, switches: int, links: int, paths: int) -> None:
 
 
 def test_all_shipped_topologies_are_known() -> None:
-    assert shipped_topologies() == ("lab", "thin", "tiny", "two-racks", "wide")
+    assert shipped_topologies() == ("lab", "paper-b", "paper-c", "pod", "thin", "tiny", "two-racks", "wide")
 
 
 def test_two_loads_are_equal() -> None:
@@ -168,5 +168,5 @@ def test_any_text_is_a_fabric_or_an_input_error(text: str) -> None:
 
 
 def test_unknown_topology_names_the_shipped_ones() -> None:
-    with pytest.raises(InputError, match="one of lab, thin, tiny, two-racks, wide"):
+    with pytest.raises(InputError, match="one of lab, paper-b, paper-c, pod, thin, tiny, two-racks, wide"):
         load_fabric("no-such-topology")
