@@ -9,6 +9,7 @@ switches change is kept, in `simulator.port.Packet`. The layout is that of `p4sr
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from hosts.rdma.headers import BTH_OFFSET, NEXT_IPV6, NEXT_UDP, PLAIN_BTH_OFFSET
@@ -31,8 +32,16 @@ _FLAGS: Final = 8
 _PSN: Final = 9
 _CE: Final = 0x30
 _PRIORITIES: Final = {"data": DATA, "trimmable": DATA, "high": CUT, "control": CONTROL}
-_PRIORITY: Final = [_PRIORITIES[SWITCH_MAP.get(dscp, "data")] for dscp in range(64)]
-_TRIMMABLE: Final = [SWITCH_MAP.get(dscp, "data") == "trimmable" for dscp in range(64)]
+
+
+class ClassMap:
+    """The traffic class of each DSCP, as a fabric's switches have it."""
+
+    def __init__(self, differing: Mapping[int, str] | None = None) -> None:
+        """Take the usual map (p4src.contract.SWITCH_MAP) with what differs of it."""
+        classes = {**SWITCH_MAP, **(differing or {})}
+        self.priority = [_PRIORITIES[classes.get(dscp, "data")] for dscp in range(64)]
+        self.trimmable = [classes.get(dscp, "data") == "trimmable" for dscp in range(64)]
 
 
 def destination(frame: bytes) -> bytes:
@@ -40,15 +49,15 @@ def destination(frame: bytes) -> bytes:
     return frame[DST:OUTER_END]
 
 
-def packet_of(frame: bytes, hop: Hop) -> Packet:
+def packet_of(frame: bytes, hop: Hop, classes: ClassMap) -> Packet:
     """Return the packet of a frame that enters the network; `hop` is what its sender does with it."""
     dscp = (frame[14] & 0xF) << 2 | frame[15] >> 6
     trim_bytes = 0
-    if _TRIMMABLE[dscp]:
+    if classes.trimmable[dscp]:
         trim_bytes = trimmed_bytes(frame)
         if trim_bytes >= len(frame):
             trim_bytes = 0
-    return Packet(frame, len(frame), hop, _PRIORITY[dscp], trim_bytes, frame[15] & _CE != 0)
+    return Packet(frame, len(frame), hop, classes.priority[dscp], trim_bytes, frame[15] & _CE != 0)
 
 
 def trimmed_bytes(frame: bytes) -> int:

@@ -11,6 +11,7 @@ from controller.queues import QueuePolicy, queue_setting
 from hosts.rdma.endpoint import BaseEndpoint
 from p4src.contract import TICKS_PER_US
 from simulator.clock import NEVER_PS, PS_PER_NS, Clock
+from simulator.headers import ClassMap
 from simulator.nic import Nic
 from simulator.port import UNLIMITED, Depths, Port
 from simulator.switch import SID_BYTES, Switch, Tables
@@ -51,6 +52,7 @@ class Network:
         self.fabric = fabric
         self._policy = policy or QueuePolicy()
         self._rng = random.Random(seed)
+        self._classes = ClassMap(dict(fabric.classes))
         fastest = max(link.profile.rate_bps for link in fabric.links)
         self.clock = Clock(_PACKET_BITS * 10**12 // fastest // _SLOTS_PER_PACKET)
         self.links: dict[tuple[str, str], Port] = {}
@@ -89,7 +91,7 @@ class Network:
         """Attach a host's endpoint to the fabric and return its NIC."""
         plan = self.fabric.host(host)
         ports = [self.links[host, port.t0] for port in plan.ports]
-        nic = Nic(self.clock, host, ports, endpoint, reaction_ns)
+        nic = Nic(self.clock, host, ports, endpoint, self._classes, reaction_ns)
         for port in plan.ports:
             self.links[port.t0, host].peer = nic
         self.nics[host] = nic

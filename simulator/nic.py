@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from hosts.rdma.endpoint import BaseEndpoint
 from hosts.rdma.events import Event as EndpointEvent
 from simulator.clock import NEVER_PS, PS_PER_NS, Clock, Event
-from simulator.headers import HOP_LIMIT, NEXT_HEADER, OUTER_END, destination, frame_of, packet_of
+from simulator.headers import HOP_LIMIT, NEXT_HEADER, OUTER_END, ClassMap, destination, frame_of, packet_of
 from simulator.port import Hop, Node, Packet, Port
 
 _HOPS_KEPT: Final = 1 << 14
@@ -57,7 +57,13 @@ class Nic(Node):
     """One host's NIC with its ports, in the order of the planes."""
 
     def __init__(
-        self, clock: Clock, name: str, ports: Sequence[Port], endpoint: BaseEndpoint, reaction_ns: int = 0
+        self,
+        clock: Clock,
+        name: str,
+        ports: Sequence[Port],
+        endpoint: BaseEndpoint,
+        classes: ClassMap,
+        reaction_ns: int = 0,
     ) -> None:
         """Drive `endpoint` over `ports`; it answers `reaction_ns` after something has arrived."""
         self.clock = clock
@@ -68,6 +74,7 @@ class Nic(Node):
         self.recorder: Recorder | None = None
         self.turn_ps = NEVER_PS
         """When the next turn is due."""
+        self._classes = classes
         self._reaction_ps = reaction_ns * PS_PER_NS
         self._hops: dict[bytes, Hop] = {}
         self._up = [True] * len(self.ports)
@@ -169,7 +176,7 @@ class Nic(Node):
                 if self.recorder is not None:
                     self.recorder.note(now_ns, plane, frame, True)
                 if self._up[plane]:
-                    ports[plane].put(packet_of(frame, self._hop_of(plane, frame)))
+                    ports[plane].put(packet_of(frame, self._hop_of(plane, frame), self._classes))
 
     def _hop_of(self, plane: int, frame: bytes) -> Hop:
         """Return what the NIC itself does with a frame: nothing, but for sending it."""

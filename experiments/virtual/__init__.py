@@ -1,1 +1,1 @@
-"""Scenarios in virtual time (target `sim`): the same evidence as a live run leaves, without root or kernel."""
+"""Scenarios in virtual time (target `sim`): a live run's evidence without root or kernel."""

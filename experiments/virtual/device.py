@@ -1,4 +1,4 @@
-"""A simulated NIC with the interface of `hosts.nic.device.Device`, so that what uses one can use the other."""
+"""A simulated NIC with the interface of `hosts.nic.device.Device`, for whatever uses one."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from simulator.nic import Nic
 from topologies import Fabric
 
 REACTION_NS = 200
-"""From a frame's arrival to the first frame that answers it: what a NIC in hardware takes, as an assumption."""
+"""From a frame's arrival to the first frame that answers it: an assumption about NICs in hardware."""
 
 
 class VirtualFabric:

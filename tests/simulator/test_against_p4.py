@@ -20,7 +20,7 @@ from p4src.contract import (
     TRAFFIC_CLASS_TABLE,
     Drop,
 )
-from simulator.headers import destination, frame_of, packet_of
+from simulator.headers import ClassMap, destination, frame_of, packet_of
 from simulator.network import Network
 from simulator.port import Hop, Node, Packet
 from switches.v1model.bmv2_json import read_program
@@ -34,6 +34,7 @@ planes: 2
 t0: 3
 t1: 3
 hosts: 6
+classes: {"8": high, "33": trimmable}
 links: {host: {rate: 1 Gbit/s}, fabric: {rate: 2 Gbit/s, delay: 3 us}}
 """
 FRAMES = 10_000
@@ -115,6 +116,7 @@ class Bench:
         network.route()
         self.switch = network.switches[switch.name]
         self.clock = network.clock
+        self.classes = ClassMap(dict(fabric.classes))
         self.sinks: dict[int, Sink] = {}
         for number, port in self.switch.ports.items():
             self.sinks[number] = port.peer = Sink()
@@ -140,7 +142,7 @@ class Bench:
             port._idle_ps = clock.now_ps + waits[0] * 10**6 // TICKS_PER_US
             port._cut_credit_ps = clock.now_ps + waits[1] * 10**6 // TICKS_PER_US
         self.switch.drops = [0] * len(self.switch.drops)
-        self.switch.arrive(packet_of(frame, Hop(destination(frame), frame[21], None, 0, False)))
+        self.switch.arrive(packet_of(frame, Hop(destination(frame), frame[21], None, 0, False), self.classes))
         clock.run(clock.now_ps + 10**11)
         if any(self.switch.drops):
             assert sum(self.switch.drops) == 1
@@ -198,7 +200,7 @@ class Frames:
             head = 6 << 28 | rng.getrandbits(28)
             data = struct.pack("!IHBB", head, len(data), protocol, 60) + rng.randbytes(32) + data
             protocol = 41
-        dscp = rng.choice([0, 4, 8, 12, 16, 46, rng.randrange(64)])
+        dscp = rng.choice([0, 4, 8, 12, 16, 33, 46, rng.randrange(64)])
         first = 6 << 28 | dscp << 22 | rng.randrange(4) << 20 | rng.getrandbits(20)
         limit = rng.choice([0, 1, 2, 63, 64])
         outer = struct.pack("!IHBB", first, len(data), protocol, limit)

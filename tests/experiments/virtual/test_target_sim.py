@@ -1,0 +1,160 @@
+"""The target `sim`: scenarios in virtual time, by an ordinary user, with the result of a live run."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiments.measure.repetition import Repetition
+from experiments.report.result import load_result
+from experiments.run.engine import Outcome
+from experiments.spec.model import Scenario
+from experiments.spec.overlay import parse_overrides
+from experiments.spec.scenario import SCENARIOS, parse_scenario
+from experiments.virtual.engine import run_scenario
+from linux.errors import InputError
+from tests.support.paths import ROOT
+
+SMALL: dict[str, Any] = {
+    "name": "small",
+    "planes": 2,
+    "t0": 2,
+    "t1": 4,
+    "hosts": 4,
+    "links": {k: {"rate": "100 Gbit/s", "delay": "500 ns"} for k in ("host", "fabric")},
+}
+
+
+def run(tmp_path: Path, **scenario: Any) -> list[Repetition]:
+    """Run a scenario on the small fabric; return its only transport's repetitions."""
+    text = json.dumps({"name": "test", "topology": SMALL, "target": "sim", "repetitions": 1, **scenario})
+    return carry_out(tmp_path, parse_scenario(text, "test.yaml"))["mrc"]
+
+
+def carry_out(tmp_path: Path, scenario: Scenario) -> dict[str, list[Repetition]]:
+    outcome, steps = Outcome(), list[int]()
+    run_scenario(scenario, tmp_path, outcome, say=lambda text: None, step=steps.append)
+    assert steps[-1] == scenario.steps
+    return outcome.repetitions
+
+
+def test_a_cut_under_a_spray_is_timed_from_the_capture(tmp_path: Path) -> None:
+    (found,) = run(
+        tmp_path,
+        workload={"kind": "spray", "rate": "100 Gbit/s", "message_bytes": 16384},
+        faults=[{"kind": "blackhole", "where": "random", "trials": 2, "hold": "100 us", "settle": "10 us"}],
+        warmup="20 us",
+        measure={"capture": True, "series": "10 us"},
+    )
+    assert found.problem is None
+    assert found.failure is None
+    assert found.validity.valid, found.validity.reasons
+    assert len(found.trials) == 2
+    for trial in found.trials:
+        assert trial["integrity"] == "ok"
+        assert 0 <= trial["first_loss_us"] < trial["detected_us"] < trial["recovered_us"] < 100
+        # Eight times 500 ns, and a full packet's 338 ns on four; the SACK's few; the NIC's reaction of 200 ns.
+        assert 4 + 4 * 0.338 < trial["rtt_us"] < 6.5
+    assert {path.name for path in (tmp_path / "mrc-0" / "captures").iterdir()} == {"h0.pcap", "h2.pcap"}
+    assert (tmp_path / "mrc-0" / "events" / "h0.jsonl").read_text().count("ev_retired") >= 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("permutation", {"message_bytes": 65536, "duration": "200 us"}),
+        ("incast", {"message_bytes": 65536, "duration": "200 us"}),
+        ("request-response", {"duration": "200 us"}),
+        ("all-reduce", {"sizes": 65536, "iterations": 2}),
+        ("all-to-all", {"sizes": 65536, "iterations": 2, "ranks_per_host": 2}),
+        ("training", {"size": 65536, "steps": 2, "compute": "10 us"}),
+    ],
+)
+def test_every_workload_of_ranks_delivers_what_it_sends(
+    tmp_path: Path, kind: str, options: dict[str, Any]
+) -> None:
+    (found,) = run(tmp_path, workload={"kind": kind, **options}, warmup="20 us", limit="100 ms")
+    assert found.problem is None
+    assert found.failure is None
+    assert found.bytes_delivered > 0
+    assert found.metrics
+
+
+def test_rocev2_waits_for_routes_where_mrc_does_not(tmp_path: Path) -> None:
+    scenario = {
+        "name": "test",
+        "topology": SMALL,
+        "target": "sim",
+        "repetitions": 1,
+        "transports": {"mrc": {}, "routed": {"use": "rocev2", "detection": "300 us"}},
+        "workload": {"kind": "stream", "message_bytes": 65536, "duration": "2 ms"},
+        "faults": [{"kind": "blackhole", "where": "busiest", "at": "100 us"}],
+        "warmup": "50 us",
+    }
+    found = carry_out(tmp_path, parse_scenario(json.dumps(scenario), "test.yaml"))
+    mrc, routed = (found[name][0].trials[0] for name in ("mrc", "routed"))
+    assert mrc["recovered_us"] < 60
+    assert 200 <= routed["detected_us"] <= 310
+    assert routed["recovered_us"] is None or routed["recovered_us"] > 200
+
+
+def test_what_only_a_kernel_has_is_refused_in_one_line(tmp_path: Path) -> None:
+    workload = {"kind": "stream", "duration": "1 ms"}
+    with pytest.raises(InputError, match="leave it out with --target sim"):
+        run(tmp_path, workload=workload, transports=["tcp"])
+    with pytest.raises(InputError, match="a mesh needs a live target"):
+        run(tmp_path, workload={"kind": "mesh"})
+
+
+def test_a_part_for_the_target_may_choose_the_topology_unless_the_user_does() -> None:
+    text, where = SCENARIOS.text("link-kill")
+    assert parse_scenario(text, where, parse_overrides((), topology=None, target="sim")).topology == "paper-c"
+    asked = parse_overrides((), topology="lab", target="sim")
+    assert parse_scenario(text, where, asked).topology == "lab"
+    assert parse_scenario(text, where).topology == "lab"
+
+
+PR_CAPBSET_DROP = 24
+
+
+def give_up_all_capabilities() -> None:
+    """Leave nothing of root's rights to the program that is executed next."""
+    prctl = ctypes.CDLL(None).prctl
+    for capability in range(64):
+        prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
+
+
+@pytest.mark.slow
+def test_whoever_has_no_capabilities_runs_link_kill(tmp_path: Path) -> None:
+    program = """
+import sys
+from pathlib import Path
+status = Path("/proc/self/status").read_text()
+assert "CapEff:\t0000000000000000" in status, status
+from mrclab.cli import main
+sys.exit(main())
+"""
+    out = tmp_path / "out"
+    words = ["run", "link-kill", "--target", "sim", "--trials", "2", "--out", str(out)]
+    done = subprocess.run(
+        [sys.executable, "-c", program, *words],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=give_up_all_capabilities,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    result = load_result(out)
+    assert result["schema"] == "mrclab.result/2"
+    assert (result["target"], result["topology"], result["integrity"]) == ("sim", "paper-c", "ok")
+    assert len(result["trials"]) == 2
+    assert list(out.glob("*.html"))
