@@ -94,7 +94,7 @@ def path_byte_ns(fabric: Fabric, host: str) -> float:
 
 
 def idle_rtt_ns(fabric: Fabric, host: str, payload_bytes: int = MrcConfig().mtu_bytes) -> int:
-    """Return the idle network's RTT by the topology, ns: serialisation and propagation on the longest path."""
+    """Return the idle network's RTT by the topology, ns: serialisation and propagation of the longest."""
     return max(
         wire_time_ns(fabric, host, peer, payload_bytes) + 2 * _delay_ns(fabric, host, peer)
         for peer in _peers(fabric, host)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from testbed.nodes import FabricMininet
 
 REAP_S = 5.0
+MAX_RATE_BPS = 10**11
 
 
 class FabricNetwork:
@@ -70,8 +71,9 @@ class FabricNetwork:
 
         It belongs to this process until ``detach``, and to the ``command`` that it carries out (as started):
         should this process be killed, a watchdog removes the testbed. Raises InputError where another testbed
-        is up, MachineError where the machine lacks something.
+        is up or a link is faster than the kernel shapes, MachineError where the machine lacks something.
         """
+        refuse_too_fast(fabric)
         require_machine()
         names = names or Names.from_environment()
         run_id = run_id or names.new_run_id()
@@ -263,3 +265,11 @@ def refuse_second(names: Names) -> None:
     raise InputError(
         f"{ownership.whose(found)}: wait until it is free, or take it with 'mrclab down --force'"
     )
+
+
+def refuse_too_fast(fabric: Fabric) -> None:
+    """Raise InputError where a link is faster than anything that the kernel shapes can be."""
+    for link in fabric.links:
+        if link.profile.rate_bps > MAX_RATE_BPS:
+            rate = f"{link.profile.rate_bps / 1e9:g} Gbit/s"
+            raise InputError(f"link {link.name} has {rate}: use --target sim, or at most 100 Gbit/s")

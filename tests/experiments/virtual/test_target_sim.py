@@ -60,7 +60,7 @@ def test_a_cut_under_a_spray_is_timed_from_the_capture(tmp_path: Path) -> None:
     for trial in found.trials:
         assert trial["integrity"] == "ok"
         assert 0 <= trial["first_loss_us"] < trial["detected_us"] < trial["recovered_us"] < 100
-        # Eight times 500 ns, and a full packet's 338 ns on four; the SACK's few; the NIC's reaction of 200 ns.
+        # Eight times 500 ns, and a full packet's 338 ns on four; the NIC's reaction of 200 ns.
         assert 4 + 4 * 0.338 < trial["rtt_us"] < 6.5
     assert {path.name for path in (tmp_path / "mrc-0" / "captures").iterdir()} == {"h0.pcap", "h2.pcap"}
     assert (tmp_path / "mrc-0" / "events" / "h0.jsonl").read_text().count("ev_retired") >= 2
