@@ -41,7 +41,7 @@ from hosts.mrc import Endpoint
 from hosts.mrc.events import EvRestored
 from hosts.nic.base_rtt import calibrate
 from hosts.nic.device import Device
-from hosts.nic.routes import remote_paths
+from hosts.nic.routes import paths_for
 from hosts.observation import RecentEvents, flow_state, path_states
 from hosts.rdma.counters import EvState
 from hosts.rdma.events import Event, SendCompleted
@@ -207,7 +207,7 @@ class Agent:
         if self._fabric is None:
             raise RuntimeError("'open' comes first")
         peer = attributes_from_dict(request["attributes"])
-        paths = remote_paths(self._fabric, self._host, request["peer"])
+        paths = paths_for(self.device.endpoint, self._fabric, self._host, request["peer"])
         connection = self._connection(request)
         self.device.endpoint.connect(connection.qpn, peer, paths)
         connection.peer = request["peer"]

@@ -23,7 +23,7 @@ from hosts.attributes import attributes_from_dict, attributes_to_dict
 from hosts.endpoint import NicDevice
 from hosts.mrc import MrcConfig
 from hosts.nic.device import Device
-from hosts.nic.routes import remote_paths
+from hosts.nic.routes import paths_for
 from hosts.rdma.events import Event, QpError, ReceiveCompleted, SendCompleted, Status
 from hosts.rdma.memory import Access, MemoryRegion
 from hosts.transports import Config
@@ -318,7 +318,7 @@ class QueuePair:
         """
         host = remote["host"]
         attributes = attributes_from_dict({key: value for key, value in remote.items() if key != "host"})
-        paths = remote_paths(self._context.fabric, self._context.host, host)
+        paths = paths_for(self._context.device.endpoint, self._context.fabric, self._context.host, host)
         self._context.device.endpoint.connect(self.qp_num, attributes, paths)
         self.state = QpState.RTS
 

@@ -11,7 +11,7 @@ from experiments.measure.evidence import RouteChange, Sample
 from experiments.measure.faults import FaultRecord
 from experiments.measure.recovery import EVENT_STAMP_NS, Measured, Retirements, Span
 from experiments.spec.transports import Transport
-from topologies import Fabric
+from topologies import Fabric, Path
 
 OBLIVIOUS = "not applicable: it retires no path and goes on using broken ones"
 NO_ROUTING = "not applicable: it leaves the path to a fabric whose routes never change"
@@ -47,10 +47,18 @@ def retirements_of_ranks(hosts: Sequence[str], samples: Sequence[Sample]) -> dic
     return found
 
 
+Ways = Mapping[tuple[str, str], Sequence[Path]]
+"""The paths between hosts that send to one another, each with its EV."""
+
+
+def ways_between(fabric: Fabric, pairs: Sequence[tuple[str, str]]) -> Ways:
+    """Return the paths between pairs of hosts, with the EVs that name them on a fabric with segment lists."""
+    return {(src, dst): fabric.paths(src, dst) for src, dst in pairs}
+
+
 def detected(
     transport: Transport,
-    fabric: Fabric,
-    pairs: Sequence[tuple[str, str]],
+    ways: Ways,
     retired: Mapping[str, Retirements],
     changes: Sequence[RouteChange],
     fault: FaultRecord,
@@ -58,12 +66,12 @@ def detected(
 ) -> Measured:
     """Return when a fault was detected.
 
-    ``pairs`` are the hosts that send to one another, ``retired`` the retirements of the senders (MRC), and
+    ``ways`` are the paths of the hosts that send, ``retired`` the retirements of the senders (MRC), and
     ``changes`` those of routes (routed fabrics). Times come from an endpoint's or a switch's own stamps.
     """
     if transport.kind == "mrc":
         return (
-            _by_retirements(fabric, pairs, retired, fault, span)
+            _by_retirements(ways, retired, fault, span)
             if retires_paths(transport)
             else Measured(None, reason=OBLIVIOUS)
         )
@@ -74,17 +82,16 @@ def detected(
 
 
 def _by_retirements(
-    fabric: Fabric,
-    pairs: Sequence[tuple[str, str]],
+    ways: Ways,
     retired: Mapping[str, Retirements],
     fault: FaultRecord,
     span: Span,
 ) -> Measured:
     found: list[int] = []
-    for src, dst in pairs:
+    for (src, _), paths in ways.items():
         if src not in retired:
             continue
-        broken = [path.ev for path in fabric.paths(src, dst) if fault.breaks(path)]
+        broken = [path.ev for path in paths if fault.breaks(path)]
         during = retired[src].between(fault.t_before_ns, span.repair_after)
         found += during.t_ns[np.isin(during.ev, broken)].tolist()
     return _first(found, fault, NONE_RETIRED)

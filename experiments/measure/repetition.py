@@ -13,7 +13,13 @@ import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
 from experiments.measure.clock import STEP_NS
-from experiments.measure.detection import detected, retirements_of_log, retirements_of_ranks, retires_paths
+from experiments.measure.detection import (
+    detected,
+    retirements_of_log,
+    retirements_of_ranks,
+    retires_paths,
+    ways_between,
+)
 from experiments.measure.events import EventLog, load_events, path_events
 from experiments.measure.evidence import Evidence, Sample
 from experiments.measure.faults import FaultRecord
@@ -44,7 +50,7 @@ from experiments.measure.recovery import (
 )
 from experiments.measure.tcp_capture import read_segments
 from experiments.measure.tcp_trace import build_tcp_trace
-from experiments.measure.trace import Trace, build_trace
+from experiments.measure.trace import Trace, build_trace, hashed_ways
 from experiments.measure.trial import Scene, trial_of
 from experiments.measure.validity import Load, Validity, judge, kept_up, overloads, taken_away
 from linux.errors import InputError
@@ -161,8 +167,16 @@ def _traces(e: Evidence) -> tuple[tuple[Trace, ...], list[str]]:
     packets = {host: read_pcap(path) for host, path in paths.items()}
     wrong = [f"the capture at {host} is cut short" for host, p in packets.items() if p.truncated]
     wrong += [f"the capture at {host} holds no packet" for host, p in packets.items() if not len(p.rows)]
+    hashed = e.transport.kind == "mrc" and e.transport.routing == "ecmp"
     return tuple(
-        build_trace(packets[a], packets[b], fabric.paths(a, b), clock, fabric)
+        build_trace(
+            packets[a],
+            packets[b],
+            hashed_ways(fabric, a, b, packets[a]) if hashed else fabric.paths(a, b),
+            clock,
+            fabric,
+            by_ev=hashed,
+        )
         for a, b in _pairs(e)
         if a in packets and b in packets
     ), wrong
@@ -176,8 +190,10 @@ def _scenes(e: Evidence, traces: tuple[Trace, ...], logs: Mapping[str, EventLog]
     retired = {host: retirements_of_log(log) for host, log in logs.items()}
     retired |= retirements_of_ranks(e.hosts, e.samples)
     found = []
+    ways = dict(ways_between(e.fabric, _pairs(e)))
+    ways |= {(trace.paths[0].src, trace.paths[0].dst): trace.paths for trace in traces if trace.paths}
     for fault, span in zip(e.faults, spans(e.faults, first, last), strict=True):
-        seen = detected(e.transport, e.fabric, _pairs(e), retired, e.route_changes, fault, span)
+        seen = detected(e.transport, ways, retired, e.route_changes, fault, span)
         if traces:
             known = retired if retires_paths(e.transport) else None
             result = times(traces, fault, span, seen, known)

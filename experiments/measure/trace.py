@@ -15,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from experiments.measure.clock import ClockMap
-from experiments.measure.pcap import FIRST_DATA, Opcode, Packets
+from experiments.measure.pcap import FIRST_DATA, MRC_PORT, Opcode, Packets
 from topologies import Fabric, Path
+from topologies.hashed import hashed_path
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -128,21 +129,39 @@ def port_addresses(fabric: Fabric, host: str) -> npt.NDArray[np.void]:
     return addresses(halves[:, 0], halves[:, 1])
 
 
+def hashed_ways(fabric: Fabric, src: str, dst: str, sender: Packets) -> tuple[Path, ...]:
+    """Return the path of every EV with which ``src`` sent data to ``dst``, by the switches' hash."""
+    tx = sender.rows[sender.is_data & sender.rows["outgoing"]]
+    ours = tx[np.isin(addresses(tx["dst_hi"], tx["dst_lo"]), port_addresses(fabric, dst))]
+    return tuple(hashed_path(fabric, src, dst, int(ev), MRC_PORT) for ev in np.unique(ours["ev"]))
+
+
 def build_trace(
-    sender: Packets, receiver: Packets, paths: Sequence[Path], clock: ClockMap, fabric: Fabric | None = None
+    sender: Packets,
+    receiver: Packets,
+    paths: Sequence[Path],
+    clock: ClockMap,
+    fabric: Fabric | None = None,
+    *,
+    by_ev: bool = False,
 ) -> Trace:
     """Put the captures at the two ends of ``paths`` together (MRC and RoCEv2).
 
     Keeps the data of the paths' sender and receiver, known by the NICs' inner addresses where these
     distinguish the paths, and by the outer destinations otherwise. Packets without a segment list are known
-    by the addresses of the NICs' ports in ``fabric``. SACKs are those that came in at the sender.
+    by the addresses of the NICs' ports in ``fabric``; with ``by_ev`` each EV has one of ``paths``, by a hash
+    that is known. SACKs are those that came in at the sender.
     """
     tx = sender.rows[sender.is_data & sender.rows["outgoing"]]
-    containers = {_halves(int(path.outer_dst)): index for index, path in enumerate(paths)}
-    path_index = _look_up(tx["outer_hi"], tx["outer_lo"], containers)
+    if by_ev:
+        index_of = {path.ev: index for index, path in enumerate(paths)}
+        path_index = np.array([index_of.get(ev, -1) for ev in tx["ev"].tolist()], np.int64)
+    else:
+        containers = {_halves(int(path.outer_dst)): index for index, path in enumerate(paths)}
+        path_index = _look_up(tx["outer_hi"], tx["outer_lo"], containers)
     known = fabric is None or bool((path_index >= 0).any()) or not len(tx)
     inner = addresses(tx["dst_hi"], tx["dst_lo"])
-    if known:
+    if known and not by_ev:
         targets = np.unique(inner[path_index >= 0])
         ours = np.isin(inner, targets)
         sources = np.unique(addresses(tx["src_hi"], tx["src_lo"])[ours])
@@ -150,7 +169,7 @@ def build_trace(
         assert fabric is not None
         sources, targets = (port_addresses(fabric, host) for host in (paths[0].src, paths[0].dst))
         ours = np.isin(inner, targets) & np.isin(addresses(tx["src_hi"], tx["src_lo"]), sources)
-        known = not ours.any()
+        known = by_ev or not ours.any()
     tx, path_index = tx[ours], path_index[ours]
 
     rx = receiver.rows[receiver.is_data & ~receiver.rows["outgoing"]]

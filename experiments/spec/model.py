@@ -163,9 +163,9 @@ class Scenario(YamlModel):
             raise wrong(f"the NIC of {transport.name} is the kernel's, which has none", "propagation")
         if self.workload.kind not in AGENT_KINDS:
             return
-        if transport.kind != "mrc" or transport.routing != "srv6":
+        if transport.kind != "mrc" or transport.routing not in ("srv6", "ecmp"):
             raise wrong(
-                f"a {self.workload.kind} is sent by MRC over SRv6 only",
+                f"a {self.workload.kind} is sent by MRC only",
                 *("transports", transport.name),
             )
         if self.propagation_ns:

@@ -59,10 +59,12 @@ class Transport:
 
     @property
     def channel_options(self) -> dict[str, Any]:
-        """What the channel is opened with: RoCEv2 leaves the path to switches that hash, and pins it else."""
-        if self.kind != "rocev2":
-            return dict(self.options)
-        return {"encapsulation": "srv6" if self.routing == "srv6" else "plain", **self.options}
+        """What the channel is opened with: over ECMP MRC and RoCEv2 leave the path to switches that hash."""
+        if self.kind == "rocev2":
+            return {"encapsulation": "srv6" if self.routing == "srv6" else "plain", **self.options}
+        if self.kind == "mrc" and self.routing == "ecmp":
+            return {"ev_mode": "ecmp", **self.options}
+        return dict(self.options)
 
 
 MRC: Mapping[str, Any] = TRANSPORTS["mrc"].options
@@ -96,6 +98,7 @@ NAMED: dict[str, Transport] = {
     t.name: t
     for t in (
         Transport("mrc", "mrc", "srv6", "MRC: sprays over all planes, retires paths that lose", MRC),
+        Transport("mrc-ecmp", "mrc", "ecmp", "MRC whose EVs the switches hash, without segment lists", MRC),
         Transport(
             "oblivious",
             "mrc",

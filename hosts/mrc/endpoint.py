@@ -20,7 +20,7 @@ from hosts.mrc.counters import PlaneCounters, QpCounters
 from hosts.mrc.evs.ev import Ev, HeadCache
 from hosts.mrc.evs.ev_set import EvSet
 from hosts.mrc.evs.policy import PathPolicy
-from hosts.mrc.frames import FrameOptions, MrcFlowCache
+from hosts.mrc.frames import FrameOptions, MrcFlowCache, with_room_for_outer
 from hosts.mrc.operations import Operations
 from hosts.mrc.port_status import PortStatus
 from hosts.mrc.queue_pair import MrcQueuePair
@@ -83,7 +83,9 @@ class Endpoint(BaseEndpoint):
             self.config.ev_in_flow_label,
         )
         dscp = self.config.dscp
-        flows = MrcFlowCache(options, reading.udp_ports(), (dscp.trimmed, dscp.trimmed_lasthop))
+        srv6 = self.config.ev_mode == "srv6"
+        trimmed = dscp.trimmed, dscp.trimmed_lasthop
+        flows = MrcFlowCache(options, reading.udp_ports(), trimmed, needs_outer=srv6)
         super().__init__(ports, rng or random.Random(), flows, self.config.mtu_bytes)
         self._congestion = congestion
         self._path_policy = path_policy
@@ -237,6 +239,8 @@ class Endpoint(BaseEndpoint):
 
     def take(self, port: int, view: memoryview, flow: Flow) -> None:
         """Take in a frame whose headers up to the BTH and whose ICRC were right."""
+        if flow.bth != BTH_OFFSET:
+            view = with_room_for_outer(view)
         self.port_states[port].received += 1
         opcode = view[BTH_OFFSET]
         if not FIRST_WRITE_OPCODE <= opcode <= LAST_WRITE_OPCODE:
@@ -268,6 +272,8 @@ class Endpoint(BaseEndpoint):
 
     def take_trimmed(self, port: int, view: memoryview, flow: Flow) -> None:
         """Take in a frame whose payload a switch cut off; a NACK is all that can come of it."""
+        if flow.bth != BTH_OFFSET:
+            view = with_room_for_outer(view)
         opcode, _, _, qpn, last = BTH_STRUCT.unpack_from(view, BTH_OFFSET)
         if not FIRST_WRITE_OPCODE <= opcode <= LAST_WRITE_OPCODE:
             self.drops.unknown_opcode += 1

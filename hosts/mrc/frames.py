@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from hosts.mrc.wire import join_ev, split_ev
 from hosts.rdma.frames import FlowCache, build_prefix
+from hosts.rdma.headers import BTH_OFFSET, PLAIN_BTH_OFFSET
 from hosts.rdma.paths import Path, PlanePaths
 
 
@@ -45,13 +46,26 @@ def prefix(
     )
 
 
+def with_room_for_outer(view: memoryview) -> memoryview:
+    """Return a frame without an outer header as one whose headers from the BTH on stand behind such a header.
+
+    So the rest of the core knows one place for them. What stands before the BTH is not to be read.
+    """
+    return memoryview(bytes(BTH_OFFSET - PLAIN_BTH_OFFSET) + view)
+
+
 class MrcFlowCache(FlowCache):
     """The flows of arriving MRC frames, each with the EV that it carries."""
 
     def __init__(
-        self, options: FrameOptions, udp_ports: tuple[int, ...], trimmed_dscps: tuple[int, ...] = ()
+        self,
+        options: FrameOptions,
+        udp_ports: tuple[int, ...],
+        trimmed_dscps: tuple[int, ...] = (),
+        *,
+        needs_outer: bool = True,
     ) -> None:
-        super().__init__(udp_ports, needs_outer=True, trimmed_dscps=trimmed_dscps)
+        super().__init__(udp_ports, needs_outer=needs_outer, trimmed_dscps=trimmed_dscps)
         self._options = options
 
     def entropy(self, source: int, flow_label: int) -> int:

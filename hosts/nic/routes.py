@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable
+
+from hosts.endpoint import Endpoint
+from hosts.mrc import Endpoint as MrcEndpoint
+from hosts.mrc import MrcConfig
+from hosts.mrc.evs.ev_modes import EvMode, EvProfile
 from hosts.rdma.paths import Path, PlanePaths, PortAddress, RemotePaths
-from topologies import Fabric
+from topologies import Fabric, NicPort
+from topologies.hashed import FREE_EV_BITS, hashed_ev
 
 
 def nic_addresses(fabric: Fabric, host: str) -> tuple[PortAddress, ...]:
@@ -12,8 +20,42 @@ def nic_addresses(fabric: Fabric, host: str) -> tuple[PortAddress, ...]:
 
 
 def remote_paths(fabric: Fabric, src: str, dst: str) -> RemotePaths:
-    """Return all paths from one host's NIC to another's, over which queue pairs spray."""
+    """Return all paths from one host's NIC to another's, over which queue pairs spray, as segment lists."""
     paths = fabric.paths(src, dst)
+    return _remote(
+        fabric,
+        src,
+        dst,
+        lambda port: tuple(Path(p.ev, p.outer_dst.packed) for p in paths if p.plane == port.plane),
+    )
+
+
+def hashed_paths(fabric: Fabric, src: str, dst: str, config: MrcConfig, rng: random.Random) -> RemotePaths:
+    """Return as many random EVs as the options ask for: switches choose their paths by a hash.
+
+    Several may come to one path; which, the sender does not know.
+    """
+    planes = len(fabric.host(src).ports)
+    count = -(-config.active_evs() // planes) + config.spare_evs_per_plane
+    profile = EvProfile(EvMode.AUTO, count=count, bits=FREE_EV_BITS)
+    return _remote(
+        fabric,
+        src,
+        dst,
+        lambda port: tuple(
+            Path(hashed_ev(port.plane, value), None) for value in profile.evs(port.plane, rng)
+        ),
+    )
+
+
+def paths_for(endpoint: Endpoint, fabric: Fabric, src: str, dst: str) -> RemotePaths:
+    """Return the paths for an endpoint of ``src``: hashed ones where its option ``ev_mode`` is `ecmp`."""
+    if isinstance(endpoint, MrcEndpoint) and endpoint.config.ev_mode == "ecmp":
+        return hashed_paths(fabric, src, dst, endpoint.config, endpoint.rng)
+    return remote_paths(fabric, src, dst)
+
+
+def _remote(fabric: Fabric, src: str, dst: str, paths: Callable[[NicPort], tuple[Path, ...]]) -> RemotePaths:
     peer = fabric.host(dst)
     return RemotePaths(
         tuple(
@@ -23,7 +65,7 @@ def remote_paths(fabric: Fabric, src: str, dst: str) -> RemotePaths:
                 dst_mac=port.t0_mac,
                 src=port.address.packed,
                 dst=peer.ports[port.plane].address.packed,
-                paths=tuple(Path(p.ev, p.outer_dst.packed) for p in paths if p.plane == port.plane),
+                paths=paths(port),
             )
             for port in fabric.host(src).ports
         )

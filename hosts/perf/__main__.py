@@ -29,7 +29,7 @@ from hosts.attributes import attributes_from_dict, attributes_to_dict
 from hosts.clustermapper.denylist import apply_denylist
 from hosts.nic.base_rtt import calibrate
 from hosts.nic.device import Device
-from hosts.nic.routes import remote_paths
+from hosts.nic.routes import paths_for
 from hosts.perf.jobs import Bandwidth, Job, Latency, Nic, PerfError, Pong
 from hosts.streams.stream import RemoteRegion
 from hosts.transports import make_config
@@ -139,9 +139,9 @@ class PerfAgent:
         if self._fabric is None:
             raise RuntimeError("'open' comes first")
         peer = request["peer"]
-        paths = remote_paths(self._fabric, self._host, peer["host"])
+        endpoint = self.nic.device.endpoint
+        paths = paths_for(endpoint, self._fabric, self._host, peer["host"])
         for qpn, attributes in zip(self.nic.qpns, peer["qps"], strict=True):
-            endpoint = self.nic.device.endpoint
             endpoint.connect(qpn, attributes_from_dict(attributes), paths)
             now = self.nic.device.now()
             apply_denylist(

@@ -14,8 +14,9 @@ class Path:
 
     ev: int
     """Entropy value, 32 bits: with SRv6 it embeds the choices the path makes [P1 §2.3]."""
-    outer_dst: bytes
-    """Destination of the outer IPv6 header: the uSID container, 16 bytes."""
+    outer_dst: bytes | None
+    """Destination of the outer IPv6 header: the uSID container, 16 bytes. None: there is no outer header, and
+    switches choose the path by a hash over the fields that carry the EV."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ class RemotePaths:
             if len(plane.src) != 16 or len(plane.dst) != 16:
                 raise ValueError(f"port {plane.port}: an IPv6 address has 16 bytes")
             for path in plane.paths:
-                if not 0 <= path.ev < 1 << 32 or len(path.outer_dst) != 16:
+                if not 0 <= path.ev < 1 << 32 or (path.outer_dst is not None and len(path.outer_dst) != 16):
                     raise ValueError(f"port {plane.port}: bad path {path}")
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from experiments.measure.clock import ClockMap, OffsetSample
-from experiments.measure.detection import detected, retires_paths
+from experiments.measure.detection import detected, retires_paths, ways_between
 from experiments.measure.faults import FaultRecord
 from experiments.measure.pcap import Packets
 from experiments.measure.recovery import Measured, Retirements, Span, Times, spans, times
@@ -142,7 +142,7 @@ def work_out(
         first = min((t.span_ns[0] for t in traces if t.span_ns[0]), default=fault.t_before_ns - BEFORE_NS)
         [span] = spans([fault], first, now_ns)
         pairs = list(dict.fromkeys((flow.source, flow.target) for flow in one.flows))
-        seen = detected(one.transport, fabric, pairs, one.retired, (), fault, span)
+        seen = detected(one.transport, ways_between(fabric, pairs), one.retired, (), fault, span)
         known = one.retired if retires_paths(one.transport) else None
         result = times(traces, fault, span, seen, known)
         card.results[one.name] = _result(result, traces, fault, span)

@@ -85,4 +85,4 @@ class Agents:
 
 def transport_config(setting: Setting, config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the agents' options: the workload's, and the transport's on top."""
-    return {**config, **setting.transport.options}
+    return {**config, **setting.transport.channel_options}

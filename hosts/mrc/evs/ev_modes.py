@@ -1,7 +1,7 @@
 """Where entropy values come from: the three modes of the control API, as pure functions.
 
-No endpoint uses them yet: paths come ready-made from the topology. They are for ECMP fabrics and structured
-EVs, where the NIC makes its EVs itself.
+`hosts.nic.routes` makes the EVs of ECMP fabrics with AUTO. With SRv6 paths come ready-made from the topology,
+and structured EVs, which switches read bit by bit, no switch of ours knows: the other two are for tests.
 
 * AUTO: the NIC invents them. Right for fabrics that hash (ECMP), where any value is a path.
 * EXPLICIT: the host lists (value, port) entries.
@@ -113,7 +113,7 @@ class EvProfile:
 
 
 def make_paths(
-    profile: EvProfile, port: int, rng: random.Random, outer_dst: Callable[[int], bytes]
+    profile: EvProfile, port: int, rng: random.Random, outer_dst: Callable[[int], bytes | None]
 ) -> tuple[Path, ...]:
     """Return a port's paths; `outer_dst` is the fixed rule from an EV to a uSID container [P1 §2.3]."""
     return tuple(Path(ev, outer_dst(ev)) for ev in profile.evs(port, rng))

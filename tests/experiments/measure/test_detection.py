@@ -12,6 +12,7 @@ from experiments.measure.detection import (
     OBLIVIOUS,
     detected,
     retirements_of_ranks,
+    ways_between,
 )
 from experiments.measure.evidence import RouteChange
 from experiments.measure.faults import FaultRecord
@@ -37,7 +38,7 @@ def of(
     columns = np.array(retired or [], np.int64).reshape(-1, 2)
     sample = {"event_retired_ns": columns[:, 0], "event_retired_ev": columns[:, 1]}
     ranks = retirements_of_ranks(HOSTS, [sample, {}])
-    return detected(NAMED[transport], TINY, PAIRS, ranks, changes, CUT, SPAN)
+    return detected(NAMED[transport], ways_between(TINY, PAIRS), ranks, changes, CUT, SPAN)
 
 
 def test_mrc_detects_with_the_first_broken_ev() -> None:

@@ -61,9 +61,7 @@ def analyse(
     retired = {src: retirements_of_log(events)}
     found = []
     for fault, span in zip(faults, spans(faults, *trace.span_ns), strict=True):
-        seen = detected(
-            NAMED["mrc"], load_fabric(FABRIC[len(trace.paths)]), [(src, dst)], retired, (), fault, span
-        )
+        seen = detected(NAMED["mrc"], {(src, dst): trace.paths}, retired, (), fault, span)
         result = times([trace], fault, span, seen, retired)
         found.append(Found(result, trial_of(FaultScene((trace,), fault, span, result, logs))))
     return found
