@@ -1,6 +1,8 @@
 """What senders did with their paths, from the columns of ranks and from the logs of agents."""
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -9,6 +11,9 @@ from experiments.measure import events
 from experiments.measure.events import Event, EventLog, path_events
 from experiments.measure.evidence import Evidence, Sample
 from experiments.spec.transports import NAMED
+from hosts.collectives.verbs_channel import VerbsChannel
+from hosts.mrc.events import EvReplaced, EvRetired, EvSkipped, RetireReason
+from hosts.rdma.events import LossReason, PacketLost
 from topologies import Fabric
 
 COLUMNS = {
@@ -69,3 +74,18 @@ def test_what_is_left_out_is_counted(evidence: Evidence, monkeypatch: pytest.Mon
     monkeypatch.setattr(events, "MOST_EVENTS", 0)
     found = path_events(evidence, {})
     assert (found["lost"], found["left_out"]) == ([], 3)
+
+
+def test_a_channel_has_the_columns(evidence: Evidence) -> None:
+    channel = VerbsChannel(cast(Any, SimpleNamespace(create_cq=list)), 1)
+    channel._log += [
+        PacketLost(30_000, 7, 5, 1, 0, LossReason.GAP, 1000),
+        PacketLost(20_000, 8, 6, 2, 0, LossReason.TRIMMED, 1000),
+        EvRetired(31_000, 7, 1, 0, RetireReason.LOSS, 5),
+        EvReplaced(31_000, 7, 1, 3, 0),
+        EvSkipped(5000, 7, 16, 0, False),
+        EvSkipped(6000, 7, 16, 0, True),
+    ]
+    sample = {f"event_{name}": np.array(v, np.int64) for name, v in channel.event_columns().items()}
+    found = path_events(replace(evidence, samples=({}, sample)), {})
+    assert found == path_events(evidence, {})
