@@ -33,7 +33,7 @@ RUN apt-get update -qq \
     && apt-get install -y -qq --no-install-recommends gcc libc6-dev python3-dev python3-venv \
     && rm -rf /var/lib/apt/lists/*
 WORKDIR /mrclab
-RUN python3 -m venv .venv && .venv/bin/pip install --no-cache-dir --quiet mypy setuptools zlib-ng
+RUN python3 -m venv .venv && .venv/bin/pip install --no-cache-dir --quiet mypy==2.4.1 'setuptools>=78.1.1' zlib-ng
 COPY p4src p4src
 COPY linux linux
 COPY topologies topologies

@@ -44,6 +44,7 @@ _MIDDLE: Final = int(Opcode.WRITE_MIDDLE)
 _MARK_NONE: Final = int(EvMark.NONE)
 _MARK_SKIP: Final = int(EvMark.SKIP_ONCE)
 _MARK_ALWAYS: Final = int(EvMark.ALWAYS_SKIP)
+_MOST_MARKED: Final = 4096  # EVs whose marks in a row are counted; a connection uses some hundreds
 _SINGLE: Final = (int(Opcode.WRITE_ONLY), int(Opcode.WRITE_ONLY_IMM))
 _ACK_BIT: Final = BTH_ACK_REQUEST << 24
 _STAMPED: Final = BTH_TIMESTAMP << 24
@@ -266,6 +267,8 @@ class Responder:
             return _MARK_SKIP
         count = self._marked[ev] = self._marked.get(ev, 0) + 1
         if count < limit:
+            if len(self._marked) > _MOST_MARKED:  # a peer may name any EV: forget what was marked first
+                del self._marked[next(iter(self._marked))]
             return _MARK_SKIP
         del self._marked[ev]
         return _MARK_ALWAYS

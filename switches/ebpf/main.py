@@ -18,15 +18,21 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from linux.errors import BadInputError, MrclabError
 from switches.ebpf.plan.queues import SLOTS
+from switches.ebpf.runtime.claims import Claims
 from switches.ebpf.runtime.qdiscs import MOST_FRAMES_PER_SECOND
 from switches.spec import SwitchSpec
+
+if TYPE_CHECKING:
+    from switches.ebpf.p4runtime.server import P4RuntimeServer
 
 READY = "READY"
 DEFAULT_ADDRESS = "127.0.0.1:9559"
 MOST_PORT = 65535
+MOST_CLAIMS = 64
 DEFAULT_DEPTH = 64  # frames; BMv2's
 
 log = logging.getLogger("simple_switch_ebpf")
@@ -192,19 +198,27 @@ async def serve(options: Options) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    async with P4RuntimeServer(options.specs, options.address, options.queues) as server:
-        if options.json_file is not None:
-            try:
-                data = options.json_file.read_bytes()
-            except OSError as exc:
-                raise BadInputError(f"{options.json_file}: {exc.strerror}") from exc
-            for spec in options.specs:
-                await server.load_json(spec.device_id, data)
-        host = options.address.rpartition(":")[0]
-        print(f"{READY} {host}:{server.port}", flush=True)
-        log.info("serving %d switches on %s:%d", len(options.specs), host, server.port)
-        await stop.wait()
-        log.info("stopping")
+    server = P4RuntimeServer(options.specs, options.address, options.queues)
+    interfaces = [interface for spec in options.specs for interface in spec.ports.values()]
+    # Each claim takes a descriptor; a large fabric has its namespace to itself anyway.
+    with Claims(interfaces if len(interfaces) <= MOST_CLAIMS else ()):
+        async with server:
+            if options.json_file is not None:
+                await _load(server, options, options.json_file)
+            host = options.address.rpartition(":")[0]
+            print(f"{READY} {host}:{server.port}", flush=True)
+            log.info("serving %d switches on %s:%d", len(options.specs), host, server.port)
+            await stop.wait()
+            log.info("stopping")
+
+
+async def _load(server: P4RuntimeServer, options: Options, file: Path) -> None:
+    try:
+        data = file.read_bytes()
+    except OSError as exc:
+        raise BadInputError(f"{file}: {exc.strerror}") from exc
+    for spec in options.specs:
+        await server.load_json(spec.device_id, data)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

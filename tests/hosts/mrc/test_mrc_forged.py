@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 from hosts.mrc import Endpoint, MrcConfig
 from hosts.mrc.codec.received import read_sack
-from hosts.mrc.wire import Opcode, Sack
+from hosts.mrc.wire import EvMark, Opcode, Sack
 from hosts.rdma.events import SendCompleted
 from hosts.rdma.headers import BTH_LEN, BTH_OFFSET, ICRC_LEN
 from hosts.rdma.memory import Access
-from tests.support.mrc_pair import reseal
+from tests.support.mrc_pair import Pair, reseal
 from tests.support.mrc_sim import Network, Sim, port_addresses, remote_paths, trim
 
 
@@ -194,3 +194,13 @@ def test_lying_sacks_break_no_promise(cack, offset, bitmap, seed):
         assert board.inflight_bytes == sum(p.length for p in board.in_flight()) >= 0
         assert board.inflight_packets == len(board.in_flight())
     assert not [e for e in end.events() if isinstance(e, SendCompleted)]
+
+
+def test_marks_of_any_number_of_evs_take_bounded_memory():
+    """A peer may name any EV; the count of each marked one used to be kept for ever."""
+    pair = Pair(always_skip_after=3)
+    responder = pair.b.qps[pair.qpn_b].responder
+    for ev in range(10_000):
+        responder._mark(ev)
+    assert len(responder._marked) <= 4096
+    assert [int(responder._mark(9_999)) for _ in range(2)] == [int(EvMark.SKIP_ONCE), int(EvMark.ALWAYS_SKIP)]

@@ -1,0 +1,52 @@
+"""No method of the controller waits for a switch whose process has ended."""
+
+from __future__ import annotations
+
+import asyncio
+
+import grpc
+import pytest
+
+from controller.thread import ControllerThread
+from linux.errors import SwitchError
+from topologies import load_fabric
+
+WHY = "the switch server (process 7) was ended by SIGKILL"
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_death_ends_the_waiting_with_its_reason(fails: bool) -> None:
+    """A server that was killed while it was programmed used to be waited for 120 s."""
+
+    async def never() -> None:
+        if fails:
+            raise grpc.RpcError("Connection reset by peer")
+        await asyncio.Event().wait()
+
+    ended: list[str] = []
+    controller = ControllerThread(load_fabric("tiny"), (), ended=lambda: ended[0] if ended else None)
+    controller.start()
+    try:
+        ended.append(WHY)
+        with pytest.raises(SwitchError, match=r"process 7\) was ended by SIGKILL"):
+            controller._call(never())
+    finally:
+        controller.stop()
+
+
+def test_an_answer_and_an_error_of_a_living_switch_pass() -> None:
+    async def answer() -> int:
+        return 5
+
+    async def late() -> None:
+        raise TimeoutError("too late")
+
+    controller = ControllerThread(load_fabric("tiny"), ())
+    controller.start()
+    try:
+        assert controller._call(answer()) == 5
+        with pytest.raises(TimeoutError, match="too late"):
+            controller._call(late())
+    finally:
+        controller.stop()

@@ -1,0 +1,71 @@
+"""The daemon's socket: whatever a client sends or does not send, others are served."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from mrclab import daemon
+
+WHY = "the switch server (process 7) was ended by SIGKILL"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Iterator[Path]:
+    """A daemon without a fabric, whose switches have ended."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(str(tmp_path / "sock"))
+        listener.listen()
+        lab: Any = SimpleNamespace(target=SimpleNamespace(ended=lambda: WHY))
+        server = threading.Thread(target=daemon.serve, args=(lab, listener))
+        server.start()
+        yield tmp_path / "sock"
+        assert ask(tmp_path / "sock", b'{"do": "down"}\n') == {"pid": os.getpid()}
+        server.join(60)
+        assert not server.is_alive()
+
+
+def ask(path: Path, line: bytes) -> dict[str, Any]:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(60)
+        connection.connect(str(path))
+        connection.sendall(line)
+        with connection.makefile("rb") as lines:
+            answer: dict[str, Any] = json.loads(lines.readline())
+    return answer
+
+
+def test_a_client_that_is_silent_or_drips_holds_up_no_other(path: Path) -> None:
+    """It used to block all others for as long as it took."""
+    with (
+        socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as silent,
+        socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as drips,
+    ):
+        silent.connect(str(path))
+        drips.connect(str(path))
+        drips.sendall(b'{"do"')
+        assert "not a request" in ask(path, b"nonsense\n")["error"]
+        drips.sendall(b': "status"}\n')
+        assert WHY in json.loads(drips.makefile("rb").readline())["error"]
+
+
+def test_a_request_is_refused_with_the_reason_once_the_switches_have_ended(path: Path) -> None:
+    assert ask(path, b'{"do": "status"}\n') == {
+        "error": f"{WHY}; 'mrclab down' removes the testbed",
+        "kind": "failed",
+    }
+
+
+@pytest.mark.parametrize("line", [b"[" * 60_000 + b"\n", b"x" * (daemon.REQUEST_BYTES + 10)])
+def test_nonsense_of_any_length_is_answered_and_the_daemon_goes_on(path: Path, line: bytes) -> None:
+    """60,000 brackets used to end it, and its testbed."""
+    assert "error" in ask(path, line)
+    assert "not a request" in ask(path, b"{}\n")["error"]
