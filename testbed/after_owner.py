@@ -20,7 +20,11 @@ def remove_dead(names: Names, run_id: str) -> Removed:
         return Removed()
     with state.locked(names):
         found = state.read(names)
-        if found is None or found.run_id != run_id or found.owner is None or found.owner.alive:
+        if found is None:
+            # The owner took everything down, and ended before it could stop its watchdog: the lock is left.
+            state.forget(names)
+            return Removed()
+        if found.run_id != run_id or found.owner is None or found.owner.alive:
             return Removed()
         return remove(names)
 

@@ -11,6 +11,7 @@ import pytest
 from linux.errors import InputError
 from linux.processes import Process
 from testbed import ownership, state
+from testbed.after_owner import remove_dead
 from testbed.names import Names
 from testbed.network import refuse_second
 from testbed.state import State
@@ -82,3 +83,19 @@ def test_forgetting_names_what_it_removed(names: Names, record: State) -> None:
         removed = state.forget(names)
     assert removed == [str(state.state_file(names)), str(state.control_socket(names))]
     assert not names.state_dir.exists()
+
+
+def test_a_watchdog_that_comes_late_leaves_no_lock(names: Names) -> None:
+    """Its owner had removed all but the watchdog itself."""
+    with state.locked(names):
+        pass
+    assert names.state_dir.exists()
+    assert not remove_dead(names, "t.1")
+    assert not names.state_dir.exists()
+
+
+def test_a_watchdog_leaves_alone_what_lives_or_is_anothers(names: Names, record: State) -> None:
+    assert not remove_dead(names, record.run_id)
+    state.write(names, replace(record, owner=NOBODY))
+    assert not remove_dead(names, "t.2")
+    assert state.read(names) is not None
