@@ -19,6 +19,8 @@ Floats = npt.NDArray[np.float64]
 _POINTS = 400  # of a curve
 _MOST_PACKETS = 3000  # of one kind in a picture
 _COLUMNS = 400  # of the picture of paths in use
+_BEFORE_NS = 50_000_000  # of each fault, in which the rate of before is counted
+_BURST_SPREAD = 0.75  # of the time between bursts, which a burst is spread by
 
 
 def pictures_of(trace: Trace, scenes: Mapping[int, Scene], log: EventLog) -> dict[str, Any]:
@@ -76,40 +78,53 @@ def _packets(trace: Trace, scene: Scene, reach: tuple[int, int]) -> dict[str, An
 
 
 def _rate(trace: Trace, scenes: Mapping[int, Scene], middle: int, reach: tuple[int, int]) -> dict[str, Any]:
-    """Return the delivered rate around the faults: the median trial, and mean and spread of all.
+    """Return what came in around the faults, of the broken paths and of all others, in percent of before.
 
-    Bins would beat against paced packets, so each arrival is spread by a Gaussian, two packets wide.
+    Mean and spread over the trials. A sender that bursts would show its bursts: each arrival is spread by a
+    Gaussian wider than the time between two, and wide enough that all trials together have some thirty
+    packets in it.
     """
-    span = sum(scene.span.end - scene.span.start for scene in scenes.values())
-    packets = sum(
-        int(np.searchsorted(trace.sent.t_ns, s.span.end) - np.searchsorted(trace.sent.t_ns, s.span.start))
-        for s in scenes.values()
-    )
-    sigma_ns = max(2.0 * span / max(packets, 1), 1_000.0)
     grid = np.linspace(*reach, _POINTS)
-    rates = {number: _smooth_rate(trace, scene, grid, sigma_ns) for number, scene in scenes.items()}
-    every = np.array(list(rates.values()))
-    low, high = np.percentile(every, (10, 90), axis=0)
-    curves = {"median_trial": rates[middle], "mean": every.mean(axis=0), "p10": low, "p90": high}
-    return {
-        "trials": len(rates),
-        "sigma_us": round(sigma_ns / 1e3, 3),
-        "t_us": (grid / 1e3).round(3).tolist(),
-        **{f"{name}_mbps": curve.round(3).tolist() for name, curve in curves.items()},
-    }
+    found: dict[str, Any] = {"trials": len(scenes), "t_us": (grid / 1e3).round(3).tolist()}
+    path = np.where(trace.received.tx >= 0, trace.sent.path[trace.received.tx], -1)
+    for name, on_broken in (("broken", True), ("others", False)):
+        arrivals, before = [], 0
+        for scene in scenes.values():
+            hit = np.array([scene.fault.breaks(path) for path in trace.paths] + [False])
+            chosen = trace.received.first & (hit[path] == on_broken) & (path >= 0)
+            since = trace.received.t_ns[chosen] - scene.fault.middle_ns
+            arrivals.append(since)
+            before += int(np.count_nonzero((since >= -_BEFORE_NS) & (since < 0)))
+        if not before:
+            continue
+        per_ns = before / len(scenes) / _BEFORE_NS
+        sigma_ns = max(_BURST_SPREAD * _burst_ns(arrivals), 9.0 / (per_ns * len(scenes)), 2.0 / per_ns / 10)
+        curves = np.array([_smooth(since, grid, sigma_ns) for since in arrivals]) / per_ns * 100
+        low, high = np.percentile(curves, (10, 90), axis=0)
+        found[name] = {
+            "sigma_us": round(sigma_ns / 1e3, 3),
+            "mean": curves.mean(axis=0).round(2).tolist(),
+            "p10": low.round(2).tolist(),
+            "p90": high.round(2).tolist(),
+        }
+    return found
 
 
-def _smooth_rate(trace: Trace, scene: Scene, grid_ns: Floats, sigma_ns: float) -> Floats:
-    """Return the delivered Mbit/s at each point of the grid (ns since the fault)."""
-    received, zero = trace.received, scene.fault.middle_ns
+def _burst_ns(arrivals: Sequence[IntArray]) -> float:
+    """Return the time from burst to burst: the gaps that hold nearly all of the time before the faults."""
+    gaps = [np.diff(since[(since >= -_BEFORE_NS) & (since < 0)]) for since in arrivals]
+    every = np.sort(np.concatenate([g for g in gaps if len(g)] or [np.zeros(1, np.int64)]))
+    held = np.cumsum(every)
+    return float(every[int(np.searchsorted(held, held[-1] / 2))]) if held[-1] > 0 else 0.0
+
+
+def _smooth(since_ns: IntArray, grid_ns: Floats, sigma_ns: float) -> Floats:
+    """Return arrivals per nanosecond at each point of the grid (ns since the fault)."""
     reach = 4 * sigma_ns
-    shown = received.first & (received.t_ns >= zero + grid_ns[0] - reach)
-    shown &= received.t_ns <= zero + grid_ns[-1] + reach
-    bits = received.payload[shown] * 8.0
-    away = (grid_ns[:, None] - (received.t_ns[shown] - zero)[None, :]) / sigma_ns
-    weight = np.exp(-0.5 * away**2) / (sigma_ns / 1e9 * np.sqrt(2 * np.pi))
-    rate: Floats = weight @ bits / 1e6
-    return rate
+    shown = since_ns[(since_ns >= grid_ns[0] - reach) & (since_ns <= grid_ns[-1] + reach)]
+    away = (grid_ns[:, None] - shown[None, :]) / sigma_ns
+    density: Floats = np.exp(-0.5 * away**2).sum(axis=1) / (sigma_ns * np.sqrt(2 * np.pi))
+    return density
 
 
 def _paths(trace: Trace, scene: Scene, log: EventLog) -> dict[str, Any]:

@@ -38,7 +38,8 @@ def draw(result: Mapping[str, Any]) -> dict[str, Figure]:
                 found["recovery"] = draw_recovery(data["packets"], trial, title)
                 found["delivered-rate"] = draw_rate(data["rate"], trial, title)
                 found["ev-activity"] = draw_paths(data["paths"], trial, title)
-            found["reordering"] = draw_reordering(data["spread"], title)
+            if data["spread"]["out_of_order"] > 0:
+                found["reordering"] = draw_reordering(data["spread"], title)
             if data["spread"]["delivery_us"]:
                 found["delivery-times"] = draw_delivery(data["spread"], title)
         if found:
@@ -88,27 +89,42 @@ def _place(trial: Mapping[str, Any]) -> str:
 
 
 def draw_rate(data: Mapping[str, Any], trial: Mapping[str, Any], title: str) -> Figure:
-    """Draw delivered payload over time around the fault: the median trial, mean and spread of all."""
+    """Draw what came in around the fault, of the broken paths and of all others: mean and spread of trials.
+
+    Results of before have one rate in Mbit/s for both.
+    """
     figure = new_figure()
     axes = figure.subplots()
     t_us = data["t_us"]
-    low, high = data["p10_mbps"], data["p90_mbps"]
-    axes.fill_between(t_us, low, high, color=GREY, alpha=0.3, linewidth=0, label="80 % of the trials")
-    label = f"median recovery, trial {trial['trial'] + 1}"
-    axes.plot(t_us, data["median_trial_mbps"], color=ORANGE, linewidth=1.2, label=label)
-    axes.plot(t_us, data["mean_mbps"], color=BLUE, linewidth=1.8, label=f"mean of {data['trials']} trials")
-    axes.axvline(0, color=RED, linewidth=1.4, label="fault")
-    if trial["recovered_us"] is not None:
-        text = f"recovered, median {us(trial['recovered_us'])} \N{MICRO SIGN}s"
-        axes.axvline(trial["recovered_us"], color=GREEN, linewidth=1.2, label=text)
+    curves = [("others", "all other paths", BLUE), ("broken", "paths that the fault broke", RED)]
+    if "mean_mbps" in data:
+        axes.fill_between(t_us, data["p10_mbps"], data["p90_mbps"], color=GREY, alpha=0.3, linewidth=0)
+        axes.plot(
+            t_us, data["mean_mbps"], color=BLUE, linewidth=1.8, label=f"mean of {data['trials']} trials"
+        )
+        axes.set_ylabel("delivered payload (Mbit/s)")
+    else:
+        for name, label, colour in curves:
+            if (curve := data.get(name)) is None:
+                continue
+            axes.fill_between(t_us, curve["p10"], curve["p90"], color=colour, alpha=0.13, linewidth=0)
+            smoothed = f"\N{GREEK SMALL LETTER SIGMA} {us(curve['sigma_us'])} \N{MICRO SIGN}s"
+            axes.plot(
+                t_us, curve["mean"], color=colour, linewidth=1.8, label=f"{label} (smoothed, {smoothed})"
+            )
+        axes.set_ylabel("packets delivered, % of before")
+    axes.axvline(0, color=DARK, linewidth=1.2, label="fault")
+    for name in ("rerouted", "recovered"):
+        if trial[f"{name}_us"] is not None:
+            colour, line = _TIMES[name]
+            text = f"{name}, median trial: {us(trial[f'{name}_us'])} \N{MICRO SIGN}s"
+            axes.axvline(trial[f"{name}_us"], color=colour, linestyle=line, linewidth=1.2, label=text)
     axes.set_xlim(t_us[0], t_us[-1])
     axes.set_ylim(bottom=0)
     axes.set_xlabel("time since the fault (\N{MICRO SIGN}s)")
-    axes.set_ylabel("delivered payload (Mbit/s)")
     axes.xaxis.set_major_formatter(FuncFormatter(thousands))
-    smoothed = f"smoothed, \N{GREEK SMALL LETTER SIGMA} {data['sigma_us']:.0f} \N{MICRO SIGN}s"
-    axes.set_title(f"{title}: delivered rate around the fault ({smoothed})")
-    axes.legend(loc="upper left", bbox_to_anchor=(0, -0.16), ncols=3)
+    axes.set_title(f"{title}: delivered around the fault, {data['trials']} trials")
+    axes.legend(loc="upper left", bbox_to_anchor=(0, -0.16), ncols=2)
     return figure
 
 
@@ -118,13 +134,20 @@ def draw_paths(data: Mapping[str, Any], trial: Mapping[str, Any], title: str) ->
     figure = new_figure(7.2, min(1.8 + 0.16 * max(len(rows), 8), 9.0))
     axes = figure.subplots()
     width = (data["to_ms"] - data["from_ms"]) / data["columns"]
-    for key, colour, line in (("sent", BLUE, 0.8), ("resent", GREEN, 1.2), ("lost", RED, 1.4)):
+    for key, colour, line in (("sent", BLUE, 0.8), ("resent", GREEN, 1.2)):
         marks = [
             [(data["from_ms"] + (column + 0.5) * width, row + half) for half in (-0.42, 0.42)]
             for row, column, _ in data[key]
         ]
         many = len(marks) > 2000
         axes.add_collection(LineCollection(marks, colors=colour, linewidths=line, rasterized=many))
+    # A packet that was lost is one of thousands: a cross stays visible however many rows there are.
+    for key, mark, colour in (("resent", "^", GREEN), ("lost", "x", RED)):
+        x = [data["from_ms"] + (column + 0.5) * width for _, column, _ in data[key]]
+        few = len(data[key]) <= 200
+        axes.scatter(
+            x, [row for row, _, _ in data[key]], s=26 if few else 6, marker=mark, color=colour, zorder=5
+        )
     for row, begin, end in data["retired"]:
         axes.barh(row, end - begin, left=begin, height=0.96, color="#DDDDDD", zorder=0.5)
     for row, path in enumerate(rows):
@@ -140,8 +163,8 @@ def draw_paths(data: Mapping[str, Any], trial: Mapping[str, Any], title: str) ->
     axes.set_title(f"{title}: EVs in use, a row each\n{_place(trial)}")
     handles = [
         Line2D([], [], color=BLUE, marker="|", linestyle="", label="packets sent"),
-        Line2D([], [], color=RED, marker="|", linestyle="", label="lost"),
-        Line2D([], [], color=GREEN, marker="|", linestyle="", label="retransmission"),
+        Line2D([], [], color=RED, marker="x", linestyle="", label="lost"),
+        Line2D([], [], color=GREEN, marker="^", linestyle="", label="retransmission"),
         Patch(color="#DDDDDD", label="EV retired"),
         Line2D([], [], color=RED, linewidth=1.6, label="path broken"),
         Line2D([], [], color=DARK, linestyle="--", linewidth=0.9, label="repaired"),

@@ -19,6 +19,7 @@ from matplotlib.ticker import FuncFormatter
 from experiments.report import packet_pictures
 from experiments.report.compare import values
 from experiments.report.model import TIMES
+from experiments.report.numbers import LONG_US
 from experiments.report.numbers import figure as number
 from experiments.report.palette import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, STYLE, new_figure, thousands
 
@@ -63,7 +64,7 @@ def draw_all(directory: Path, result: Mapping[str, Any]) -> tuple[str, ...]:
         if sizes := sizes_of(transports):
             drawn["busbw"] = draw_bandwidth(transports, sizes)
         for name, figure in drawn.items():
-            figure.savefig(directory / f"{name}.svg", metadata={"Date": None})
+            figure.savefig(directory / f"{name}.svg", metadata={"Date": None}, transparent=True)
             figure.savefig(directory / f"{name}.png", dpi=150)
     return tuple(drawn)
 
@@ -125,9 +126,12 @@ def draw_spread(meaning: str, spread: Mapping[str, Sequence[float]]) -> Figure:
     """Draw the share of values (us) up to x for each transport, or each time, on a logarithmic axis."""
     figure = new_figure(7.2, 3.6)
     axes = figure.subplots()
+    long = max((value for those in spread.values() for value in those), default=0) >= LONG_US
+    scale, unit = (1e3, "ms") if long else (1.0, "\N{MICRO SIGN}s")
+    spread = {name: [value / scale for value in those] for name, those in spread.items()}
     positive = [value for those in spread.values() for value in those if value > 0]
     # A time of zero has no place on a logarithmic axis: what is too small stands at the left edge.
-    left = max(10.0 ** np.floor(np.log10(min(positive))), 0.1) if positive else 1.0
+    left = max(10.0 ** np.floor(np.log10(min(positive))), 0.1 / scale) if positive else 1.0
     for place, (name, those) in enumerate(spread.items()):
         if not those:
             continue
@@ -136,14 +140,14 @@ def draw_spread(meaning: str, spread: Mapping[str, Sequence[float]]) -> Figure:
             x = x[np.linspace(0, len(x) - 1, _POINTS).round().astype(int)]
         y = np.arange(len(x) + 1) / len(x)
         words = name.removesuffix("_us").replace("_", " ") if name in TIMES else name
-        label = f"{words}: median {number(float(np.median(those)))}, n {len(those)}"
+        label = f"{words}: median {number(float(np.median(those)))} {unit}, n {len(those)}"
         axes.step(np.concatenate([x[:1], x]), y, where="post", label=label, linewidth=1.7, **style_of(place))
     below = any(value < left for those in spread.values() for value in those)
     note = f", logarithmic; below {left:g} at the left edge" if below else ", logarithmic"
     axes.set_xscale("log")
     axes.set_xlim(left=left)
     axes.set_ylim(0, 1.02)
-    axes.set_xlabel(f"{meaning} (\N{MICRO SIGN}s{note})")
+    axes.set_xlabel(f"{meaning} ({unit}{note})")
     axes.set_ylabel("share")
     axes.xaxis.set_major_formatter(FuncFormatter(thousands))
     axes.grid(visible=True, which="both", color="#EEEEEE", linewidth=0.6)

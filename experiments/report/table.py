@@ -11,6 +11,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from experiments.report.grouping import grouped
 from experiments.report.model import TIMES
 from experiments.report.numbers import figure, interval, scaled, us
 
@@ -49,9 +50,32 @@ def title(result: Mapping[str, Any]) -> str:
     """Return one line on what ran."""
     transports = len(result["transports"])
     many = f"{transports} transports, " if transports > 1 else ""
-    trials = f"{len(result['trials'])} faults, " if result["trials"] else ""
+    trials = f"{faults_text(result)}, " if result["trials"] else ""
     where = f"{result['topology']}, target {result['target'] or 'none'}"
     return f"{result['scenario']} on {where}, {many}{trials}seed {result['seed']}"
+
+
+def faults_text(result: Mapping[str, Any]) -> str:
+    """Return how many faults count, and how many were asked for and made where that differs."""
+    counted, aside = len(result["trials"]), len(result.get("set_aside", ()))
+    asked = asked_for(result)
+    if not asked or asked == counted + aside:
+        return f"{counted} faults"
+    if aside:
+        return f"{counted} faults ({asked} asked for, {counted + aside} made, {aside} set aside)"
+    if counted > asked:
+        return f"{counted} faults ({asked} asked for, the others made again; all count)"
+    return f"{counted} faults of {asked} asked for"
+
+
+def asked_for(result: Mapping[str, Any]) -> int:
+    """Return how many faults in sequence a run was asked for; 0 where it has none."""
+    asked = result["parameters"]
+    try:
+        each = sum(entry.get("trials") or 0 for entry in asked.get("faults") or ())
+        return int(each * asked.get("repetitions", 1) * len(asked.get("transports") or [0]))
+    except (AttributeError, TypeError):  # a form of before
+        return 0
 
 
 def narrow_table() -> Table:
@@ -188,8 +212,8 @@ def verdict(result: Mapping[str, Any]) -> Text:
     else:
         text.append("NOT VALID, do not quote these figures:", style="bold red")
     for lines, sign in (
-        (result["validity"]["reasons"], "!"),
-        ([*result["validity"]["notes"], *failed(result)], "-"),
+        (grouped(result["validity"]["reasons"], result), "!"),
+        ([*grouped(result["validity"]["notes"], result), *failed(result)], "-"),
     ):
         for line in lines[:MOST_LINES]:
             text.append(f"\n  {sign} {line}", style="yellow")

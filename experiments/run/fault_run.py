@@ -103,8 +103,9 @@ class TimedSource:
 class SequenceSource:
     """Makes faults one after another: hold, undo, wait for all paths, settle, next.
 
-    A trial in which the machine did not keep up is made again, as many times in all as there are trials: a
-    shared machine has such moments, and whether one falls into a trial does not depend on how the trial goes.
+    A trial in which the machine did not keep up is made again after all others, as many times in all as there
+    are trials: a shared machine has such moments, and whether one falls into a trial does not depend on how
+    the trial goes. At once it would often meet the same moment, and one place would get most of the trials.
     ``marks`` is called at each boundary between trials.
     """
 
@@ -119,7 +120,7 @@ class SequenceSource:
         step: Callable[[], None],
     ) -> None:
         self._injector = injector
-        self._trials = trials
+        self._trials = list(trials)
         self._settle_ns = settle_ns
         self._paths = paths
         self._recorder = recorder
@@ -207,6 +208,7 @@ class SequenceSource:
         self._state, self.next_ns = "ready", 0
         if not kept_up(self._recorder.last_load()) and self._again:
             self._again -= 1
+            self._trials.append(self._trials.pop(self._number))
             return
         self._number += 1
         self._step()

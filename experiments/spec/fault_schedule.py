@@ -24,7 +24,10 @@ from experiments.spec.faults import (
     SequentialFaults,
     TimedFault,
 )
+from experiments.spec.transports import Transport
 from linux.errors import InputError
+from switches.capabilities import PORT_DOWN_HALTS, capabilities_of
+from testbed.frr.plan import FAULT_KINDS
 from topologies import Fabric
 
 Placed = TimedFault | SequentialFaults
@@ -153,6 +156,43 @@ def denylists(specs: Sequence[FaultSpec], fabric: Fabric) -> tuple[tuple[int, tu
 
 def _lasts(spec: Drain, at_ns: int) -> bool:
     return spec.at_ns <= at_ns and (not spec.duration_ns or at_ns < spec.at_ns + spec.duration_ns)
+
+
+def check_makeable(
+    specs: Sequence[FaultSpec], transports: Sequence[Transport], fabric: Fabric, target: str, where: str
+) -> None:
+    """Raise InputError on an entry that the fabric of one of the transports cannot make.
+
+    Routers can be broken in fewer ways than our switches; BMv2's own interfaces must not go down.
+    """
+    routed = next((t.name for t in transports if t.routing == "frr"), None)
+    switched = any(t.routing != "frr" for t in transports)
+    for number, spec in enumerate(specs):
+        if isinstance(spec, Drain):
+            continue
+        kind = _made_as(spec)
+        if routed is not None and kind not in FAULT_KINDS:
+            raise InputError(
+                f"faults[{number}].kind: routers cannot make {spec.kind} ({routed} runs on routers): "
+                f"choose {', '.join(FAULT_KINDS)}, or leave {routed} out",
+                where=where,
+            )
+        if kind != "carrier" or not switched or capabilities_of(target).ports_can_go_down:
+            continue
+        assert not isinstance(spec, RandomFaults)
+        between = {link.name for link in fabric.links if link.kind == "fabric"} | {BUSIEST}
+        if between & set(matching(spec, fabric)):
+            raise InputError(
+                f"faults[{number}].kind: {PORT_DOWN_HALTS}: use blackhole on links between switches",
+                where=where,
+            )
+
+
+def _made_as(spec: TimedFault | SequentialFaults | RandomFaults) -> str:
+    """Return the kind of fault that an entry's faults are made as."""
+    if isinstance(spec, TimedFault) and spec.kind == FLAP:
+        return spec.of
+    return DEATH if spec.kind == REBOOT else spec.kind
 
 
 def schedule(

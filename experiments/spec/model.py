@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from experiments.figures.listing import require_figure
-from experiments.spec.fault_schedule import check_places
+from experiments.spec.fault_schedule import check_makeable, check_places
 from experiments.spec.faults import Drain, FaultSpec, RandomFaults, SequentialFaults, TimedFault
 from experiments.spec.links import metered
 from experiments.spec.placement import Placement, place
@@ -20,6 +20,7 @@ from experiments.spec.transports import Transport, TransportEntry
 from experiments.spec.workloads import AGENT_KINDS, Workload
 from hosts.collectives.transports import WITH_NIC, check_options
 from linux.errors import InputError
+from switches.target import target_name
 from topologies import Fabric, build_fabric, load_fabric
 from topologies.file import Classes, switch_map
 from topologies.shipped import TOPOLOGIES
@@ -231,6 +232,7 @@ class Scenario(YamlModel):
             except ValueError as error:
                 raise InputError(f"transports.{transport.name}.options: {error}", where=where) from None
         check_places(self.faults, fabric, where)
+        check_makeable(self.faults, self.transports, fabric, target_name(self.target), where)
         used = self.placement(fabric, self.seed).links_used(fabric)
         check_places(self.sequences, fabric, where, tuple(used))
         metered(fabric, self.measure.links)

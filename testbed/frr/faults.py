@@ -21,6 +21,7 @@ from linux.traffic_control import TrafficControl, ifindex_of
 from testbed import links
 from testbed.faults.mechanism import SimpleMechanism
 from testbed.faults.registry import Faults, MakeMechanism
+from testbed.frr.plan import FAULT_KINDS
 from topologies import Fabric, Link, PortRef
 
 _PASS = insn.call(insn.SET_HASH_INVALID) + insn.leave(0)  # of the frame in register 1; TC_ACT_OK
@@ -70,7 +71,7 @@ class RouterFaults:
             "switch-death": lambda: _Filter(self),
             "plane-death": lambda: _Filter(self),
         }
-        return Faults(self._fabric, makers)
+        return Faults(self._fabric, {kind: makers[kind] for kind in FAULT_KINDS})
 
     def _load(self, code: bytes, name: str) -> int:
         self._programs.append(bpf.load_program(code, name))

@@ -57,6 +57,15 @@ def mrclab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
         (["run", "link-kill", "--target", "tofino"], "invalid choice: 'tofino'"),
         (["run", "link-kill", "--out", "full"], "'full' is not empty"),
         (["run", "link-kill", "--out", "bad.yaml"], "cannot use 'bad.yaml'"),
+        (
+            ["run", "headline", "--dry-run", "--set", "faults.0.kind=corruption"],
+            "routers cannot make corruption",
+        ),
+        (
+            ["run", "link-kill", "--dry-run", "--target", "bmv2", "--set", "faults.0.kind=carrier"],
+            "use blackhole on links between switches",
+        ),
+        (["run", "fig12", "--dry-run", "--set", "faults.0.at=5 s"], "the workload is over by then"),
         (["up", "--topology", "bad.yaml"], "bad.yaml:4"),
         (["soak", "none"], "no scenario 'none': give a file or one of"),
         (["soak", "--duration", "soon"], "duration must be a time"),
@@ -103,6 +112,15 @@ def test_without_root_one_line_says_so(words: list[str], tmp_path: Path) -> None
     assert done.returncode == 3, done.stderr
     assert "root" in done.stderr
     assert done.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["link-kill", "headline", "random-faults", "fig12"])
+def test_every_kind_of_scenario_has_a_plan(mrclab: Command, name: str, tmp_path: Path) -> None:
+    done = mrclab("run", name, "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert "workload: " in done.stdout
+    assert "fault: " in done.stdout
     assert list(tmp_path.iterdir()) == []
 
 

@@ -22,8 +22,8 @@ _CAPTIONS = {
     "recovery": "One recovery, packet by packet: the trial with the median. Each mark is a packet: when it "
     "left the sender (hollow), when it came in (filled), and those that the fault took (crosses), which "
     "leave again on another path (triangles).",
-    "delivered-rate": "Delivered rate around the fault: what came in at the receiver, over all trials. Only "
-    "the share of the dead path is missing, and only until its packets have been sent again.",
+    "delivered-rate": "What came in around the fault, over all trials, in percent of before: from the paths "
+    "that the fault broke, and from all others. The broken ones fall silent, the others take on their share.",
     "ev-activity": "Paths in use: a row for each entropy value (EV), which stands for one path. The sender "
     "stops using the EVs whose paths died, and takes them back after probes have come through.",
     "delivered": "What arrived, over time, a panel for each transport: thin lines are repetitions, the thick "
@@ -45,8 +45,9 @@ _CAPTIONS = {
     "between numbers of ranks.",
     "delivery-times": "Most packets take one trip through the fabric. The tail of those sent while a fault "
     "lasted is what had to be sent twice.",
-    "reordering": "Packets of one message take different paths and overtake each other. The receiver writes "
-    "each to its place in memory at once, so this costs nothing but a bitmap.",
+    "reordering": "How many packets were overtaken, and by how many others: packets of one message take "
+    "different paths. The receiver writes each to its place in memory at once, so this costs nothing but a "
+    "bitmap.",
 }
 _MEANS = {
     "first_loss_us": "the first packet is lost",
@@ -92,7 +93,7 @@ def result_page(directory: Path, result: Mapping[str, Any], fabric: Fabric | Non
         **head_of(directory, result),
         "description": result["parameters"].get("description", ""),
         "claim": result["claim"],
-        "headline": headline(result).replace(" us", " µs"),
+        "headline": headline(result).replace(" us", " µs").replace("+-", "±"),
         "judgement": judgement(result),
         "checks": _checks(result),
         "doing": _doing(result),
@@ -140,6 +141,8 @@ def _shown_trial(result: Mapping[str, Any]) -> Mapping[str, Any] | None:
 def _tiles(transports: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return what says most: of one transport its times, of many one metric of each."""
     names = {name for found in transports.values() for name, row in found["summary"].items() if row["n"]}
+    if len(transports) == 1 and (account := _account(next(iter(transports.values())))):
+        return account
     if len(transports) == 1 and "recovered_us" in names:
         ((_, found),) = transports.items()
         return [_tile(words_of(name), found, name) for name in TIMES if found["summary"][name]["n"]]
@@ -161,7 +164,30 @@ def _tile(name: str, found: Mapping[str, Any], metric: str) -> dict[str, Any]:
         spread = f"95 %: {' to '.join(amount(end, metric) for end in between)}; {spread}"
     meaning = _MEANS.get(base, words_of(metric)) + (f" ({size})" if size else "")
     value = amount(row["p50"], metric) if row["n"] else "-"
-    return {"name": name, "value": value, "meaning": meaning, "spread": spread, "valid": found["valid"]}
+    return {"name": name, "value": value, "meaning": meaning, "spread": spread, "median": True}
+
+
+def _account(found: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return what says most of a run that is judged by its data: what was sent, what broke, what was lost."""
+    details = [details for details in found["details"] if details.get("streams")]
+    if not details:
+        return []
+    streams = sum(len(part["streams"]) for part in details)
+    totals = [part.get("totals", {}) for part in details]
+    messages = sum(stream.get("delivered_messages", 0) for part in details for stream in part["streams"])
+    lost = sum(total.get("packets_lost", 0) for total in totals)
+    kinds = Counter(fault["kind"] for fault in found["faults"])
+    said = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
+    tiles = [
+        ("delivered", f"{(found['bytes_delivered'] or 0) / 1e6:,.0f} MB", f"in {messages:,} messages", ""),
+        ("streams", f"{streams:,}", "each checked byte by byte", ""),
+        ("faults", f"{sum(kinds.values()):,}", said or "none", ""),
+        ("packets lost", f"{lost:,}", "and sent again", ""),
+    ]
+    return [
+        {"name": name, "value": value, "meaning": meaning, "spread": spread, "median": False}
+        for name, value, meaning, spread in tiles
+    ]
 
 
 def _checks(result: Mapping[str, Any]) -> list[dict[str, str]]:
@@ -190,7 +216,7 @@ def _doing(result: Mapping[str, Any]) -> str:
         parts.append(f"packets of at most {work['payload_bytes']:,} bytes")
     rate_bps = _rate_bps(result) or work.get("rate_bps")
     if rate_bps:
-        parts.append(f"{rate_bps / 1e6:.4g} Mbit/s")
+        parts.append(f"{figure(rate_bps / 1e6)} Mbit/s")
     if work.get("duration_ns"):
         parts.append(f"{work['duration_ns'] / 1e9:g} s")
     text = f"The workload: {', '.join(parts)}." if parts else ""

@@ -8,14 +8,12 @@ from html import escape
 
 from topologies import Fabric, Link, Path
 
-_WIDTH = 960
-_PANELS_A_ROW = 4
-_GAP = 14
+_PANEL_WIDTH, _DENSE_WIDTH = 230, 640
+"""Of a plane's drawing: the page puts as many beside each other as it has room for."""
 _ROWS = {"t1": 46, "t0": 120, "host": 178}
 _PANEL_HEIGHT = 216
 _NODE = 20
 _MANY = 12  # nodes a row: more of them lose their labels
-_BROKEN, _USED, _PLAIN = "#D55E00", "#0072B2", "#C9CDD2"
 
 
 @dataclass(frozen=True)
@@ -33,35 +31,27 @@ class Marks:
 
 
 def draw_fabric(fabric: Fabric, marks: Marks) -> str:
-    """Return the fabric as an ``<svg>`` element, with a title that screen readers speak.
+    """Return the fabric as a ``<div>`` with an ``<svg>`` for each plane, and a title for screen readers.
 
     Planes are alike, so of many only those in which something was broken are drawn, and the text says how
     many others there are.
     """
     shown = _planes(fabric, marks)
-    a_row = min(_PANELS_A_ROW, len(shown), 2 if _widest(fabric) > _MANY else _PANELS_A_ROW)
-    panel_width = (_WIDTH - _GAP * (a_row - 1)) / a_row
-    rows = -(-len(shown) // a_row)
+    dense = _widest(fabric) > _MANY
+    width = _DENSE_WIDTH if dense else _PANEL_WIDTH
     hidden = fabric.planes - len(shown)
-    height = rows * (_PANEL_HEIGHT + _GAP) + (18 if hidden else 0)
     counts = f"{fabric.planes} planes, {len(fabric.switches)} switches, {len(fabric.hosts)} hosts"
     title = f"Fabric {fabric.name}: {counts}"
     if marks.main:
         title += f"; broken: {marks.main}"
-    parts = [
-        f'<svg class="fabric" viewBox="0 0 {_WIDTH} {height}" role="img" xmlns="http://www.w3.org/2000/svg">',
-        f"<title>{escape(title)}</title>",
-    ]
-    for place, plane in enumerate(shown):
-        x = (place % a_row) * (panel_width + _GAP)
-        y = (place // a_row) * (_PANEL_HEIGHT + _GAP)
-        parts.append(f'<g transform="translate({x:.1f} {y})">')
-        parts += _panel(fabric, plane, panel_width, marks)
-        parts.append("</g>")
+    parts = [f'<div class="fabric{" dense" if dense else ""}" role="img" aria-label="{escape(title)}">']
+    for plane in shown:
+        box = f'viewBox="0 0 {width} {_PANEL_HEIGHT}" xmlns="http://www.w3.org/2000/svg"'
+        parts.append(f'<svg class="fabric" {box}>')
+        parts += [f"<title>{escape(title)}</title>", *_panel(fabric, plane, width, marks), "</svg>"]
     if hidden:
-        text = f"and {hidden} more plane{'s' if hidden > 1 else ''}, built alike"
-        parts.append(f'<text x="4" y="{height - 4}" class="note">{text}</text>')
-    return "".join([*parts, "</svg>"])
+        parts.append(f"<p>and {hidden} more plane{'s' if hidden > 1 else ''}, built alike</p>")
+    return "".join([*parts, "</div>"])
 
 
 def _widest(fabric: Fabric) -> int:
@@ -113,21 +103,21 @@ def _line(link: Link, place: Mapping[str, tuple[float, float]], marks: Marks, us
     (x1, y1), (x2, y2) = place[link.a.node], place[link.b.node]
     times = marks.broken.get(link.name, 0)
     main = link.name == marks.main
-    colour = _BROKEN if times else _USED if used else _PLAIN
+    look = "hit" if times else "used" if used else "plain"
     width = 3.2 if main else 1.8 if times else 1.1 if used else 0.7
     dash = "" if not times or main else ' stroke-dasharray="5 3"'
     opacity = 1.0 if times or not used else 0.55
     said = f"{link.name}, broken {times} time{'s' if times > 1 else ''}" if times else link.name
     line = (
-        f'<line x1="{x1:.1f}" y1="{y1}" x2="{x2:.1f}" y2="{y2}" stroke="{colour}" stroke-width="{width}"'
+        f'<line x1="{x1:.1f}" y1="{y1}" x2="{x2:.1f}" y2="{y2}" class="{look}" stroke-width="{width}"'
         f' opacity="{opacity}"{dash}><title>{escape(said)}</title></line>'
     )
     if main:
         x, y = (x1 + x2) / 2, (y1 + y2) / 2
         line += (
             f'<g transform="translate({x:.1f} {y:.1f})">'
-            f'<circle r="9" fill="#fff" stroke="{_BROKEN}" stroke-width="2"/>'
-            f'<path d="M-4-4 4 4M4-4-4 4" stroke="{_BROKEN}" stroke-width="2.4"/></g>'
+            '<circle r="9" class="cross" stroke-width="2"/>'
+            '<path d="M-4-4 4 4M4-4-4 4" class="cross" stroke-width="2.4"/></g>'
         )
     return line
 
@@ -135,8 +125,7 @@ def _line(link: Link, place: Mapping[str, tuple[float, float]], marks: Marks, us
 def _node(name: str, tier: str, at: tuple[float, float], width: float, marks: Marks, labelled: bool) -> str:
     x, y = at
     broken, end = name in marks.broken, name in marks.ends
-    fill = "#F7D9C8" if broken else "#D6E8F5" if end else "#FFFFFF"
-    stroke = _BROKEN if broken else _USED if end else "#5B6470"
+    look = "hit" if broken else "end" if end else ""
     text = ""
     if labelled:
         short = name.split("-", 1)[1].upper().replace("-", " ") if tier != "host" else name
@@ -144,5 +133,5 @@ def _node(name: str, tier: str, at: tuple[float, float], width: float, marks: Ma
     return (
         f"<g><title>{escape(name)}</title>"
         f'<rect x="{x - width / 2:.1f}" y="{y - _NODE / 2}" width="{width:.1f}"'
-        f' height="{_NODE}" rx="{10 if tier == "host" else 3}" fill="{fill}" stroke="{stroke}"/>{text}</g>'
+        f' height="{_NODE}" rx="{10 if tier == "host" else 3}" class="node-box {look}"/>{text}</g>'
     )

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from experiments.report.grouping import grouped
+from experiments.report.table import failed
+
 
 def head_of(directory: Path, result: Mapping[str, Any]) -> dict[str, Any]:
     """Return what every page's template needs: what ran where, whether to believe it, how to repeat it."""
@@ -19,11 +22,11 @@ def head_of(directory: Path, result: Mapping[str, Any]) -> dict[str, Any]:
         "finished": result["finished"].replace("T", " ").replace("+00:00", " UTC"),
         "valid": result["valid"],
         "doubtful": not result["valid"],
-        "reasons": result["validity"]["reasons"],
-        "notes": result["validity"]["notes"],
+        "reasons": grouped(result["validity"]["reasons"], result),
+        "notes": [*grouped(result["validity"]["notes"], result), *failed(result)],
         "integrity": result["integrity"],
         "command": command_of(result),
-        "directory": directory.name,
+        "directory": shlex.quote(str(directory.resolve())),
         "method": [(key, text) for key, text in result["method"].items() if isinstance(text, str)],
         "system": machine_of(result["system"]),
     }

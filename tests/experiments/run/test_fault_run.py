@@ -131,8 +131,8 @@ class Bench:
     ("loads", "places"),
     [
         ([QUIET] * 3, "abc"),
-        ([QUIET, STOLEN, STOLEN, QUIET, QUIET], "abbbc"),
-        ([STOLEN] * 6, "aaaabc"),  # as many again as there are trials, then no more
+        ([QUIET, STOLEN, STOLEN, QUIET, QUIET], "abcbc"),
+        ([STOLEN] * 6, "abcabc"),  # as many again as there are trials, then no more
     ],
 )
 def test_a_trial_in_which_the_machine_did_not_keep_up_is_made_again(loads: list[Load], places: str) -> None:

@@ -1,0 +1,69 @@
+"""Reasons and notes that many repetitions share, in a line each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+_NUMBER = re.compile(r"(?<![\w-])\d[\d,]*(?:\.\d+)?")
+"""Not those in names, such as p0-t0-1: who it was is no matter of size."""
+_REPETITION = re.compile(r"repetition (\d+): ")
+
+
+@dataclass(slots=True)
+class _Group:
+    worst: str
+    size: float
+    where: dict[str, list[str]] = field(default_factory=dict)
+    """Transport to its repetitions, as far as they are named."""
+    count: int = 0
+
+
+def grouped(lines: Sequence[str], result: Mapping[str, Any]) -> list[str]:
+    """Return a line for each kind of reason: the worst of those that differ in numbers only, and where.
+
+    ``lines`` are those of a result's validity, with the transport and the repetition in front where there are
+    several: ``mrc: repetition 1: in 1 of 1 trials the CPUs were 99% busy``.
+    """
+    groups: dict[str, _Group] = {}
+    for line in lines:
+        transport, text = _transport_of(line, result["transports"])
+        repetition = ""
+        if found := _REPETITION.match(text):
+            repetition, text = found[1], text[found.end() :]
+        size = max(
+            (float(n.replace(",", "")) for n in _NUMBER.findall(text.partition(" (limit")[0])), default=0
+        )
+        alike = _NUMBER.sub("#", text) if transport or repetition else text
+        group = groups.setdefault(alike, _Group(text, size))
+        if size > group.size:
+            group.worst, group.size = text, size
+        group.count += 1
+        group.where.setdefault(transport, [])
+        if repetition:
+            group.where[transport].append(repetition)
+    return [_line(group) for group in groups.values()]
+
+
+def _transport_of(line: str, transports: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the transport that a line begins with, if any, and the rest of it."""
+    for name in transports:
+        if line.startswith(f"{name}: "):
+            return name, line[len(name) + 2 :]
+    return "", line
+
+
+def _line(group: _Group) -> str:
+    places = []
+    for transport, repetitions in group.where.items():
+        numbers = (
+            f"repetition{'s' if len(repetitions) > 1 else ''} {', '.join(repetitions)}" if repetitions else ""
+        )
+        places.append(" ".join(part for part in (transport, numbers) if part))
+    where = "; ".join(place for place in places if place)
+    if not where:
+        return group.worst
+    worst = "at worst, " if group.count > 1 else ""
+    return f"{worst}{group.worst} [{where}]"
