@@ -31,14 +31,17 @@ class _Parser(argparse.ArgumentParser):
         self.exit(InputError.exit_code, f"mrclab: {message} (see '{self.prog} --help')\n")
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the whole command line."""
     parser = _Parser(prog="mrclab", description="Emulation testbed for Multipath Reliable Connection (MRC).")
     parser.add_argument("--version", action="version", version=f"mrclab {version()}")
     parser.add_argument("--verbose", action="store_true", help="say on stderr what is going on")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     run = commands.add_parser("run", help="run a scenario on a fabric of its own")
-    run.add_argument("scenario", metavar="SCENARIO", help="a shipped scenario (link-kill) or a YAML file")
+    run.add_argument(
+        "scenario", metavar="SCENARIO", nargs="?", help="a shipped scenario (link-kill) or a YAML file"
+    )
     run.add_argument("--target", choices=(*TARGETS, "sim"), default=os.environ.get("MRCLAB_TARGET"))
     run.add_argument(
         "--topology", metavar="T", help="a shipped topology (tiny, lab, two-racks, wide, thin) or a YAML file"
@@ -52,6 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--no-pcap", action="store_true", help="delete each capture as soon as its times have been read"
     )
+    run.add_argument("--resume", metavar="DIR", help="go on with the run of a directory that ended early")
     run.add_argument("--dry-run", action="store_true", help="print the plan, and touch nothing")
     run.set_defaults(do=_run)
 
@@ -261,7 +265,7 @@ def _perf_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(args: argparse.Namespace) -> int:
     from mrclab.run import run
 
-    return run(args)
+    return run(args, parser().parse_args)
 
 
 def _soak(args: argparse.Namespace) -> int:
@@ -418,7 +422,7 @@ def _main(argv: Sequence[str] | None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a name that the terminal cannot show must not end a run
             stream.reconfigure(errors="backslashreplace")
-    args = _parser().parse_args(argv)
+    args = parser().parse_args(argv)
     set_up_logging(verbose=args.verbose)
     command: Command = args.do
     try:

@@ -84,9 +84,10 @@ def repeat(args: argparse.Namespace, name: str, scenario: Scenario) -> list[str]
     if getattr(args, "trials", None) is not None:
         words += ["--trials", str(args.trials)]
     words += ["--seed", str(scenario.seed)]
+    settings = [*args.set]
     if getattr(args, "duration", None) is not None:
-        words += ["--duration", args.duration]
-    return words + [word for setting in args.set for word in ("--set", setting)]
+        settings.append(f"workload.duration={args.duration}")
+    return words + [word for setting in settings for word in ("--set", setting)]
 
 
 def _whole(shipped: Shipped, name: str) -> str:

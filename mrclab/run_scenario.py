@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from experiments.spec.scenario import load_scenario
 from linux.errors import InputError, MachineError, reason
 from mrclab.output import directory, progress, repeat, room_for, size_text
 from testbed.doctor import require_machine
+
+Parse = Callable[[Sequence[str]], argparse.Namespace]
 
 
 def run_scenario(args: argparse.Namespace) -> int:
@@ -33,6 +36,45 @@ def run_scenario(args: argparse.Namespace) -> int:
     out = directory(args.out, scenario.name)
     result = run_and_report(scenario, out, Console(), repeat(args, args.scenario, scenario))
     return 0 if result["integrity"] == "ok" else 1
+
+
+def resume_scenario(out: Path, parse: Parse) -> int:
+    """Go on with the run of a directory: the repetitions that it has finished are kept.
+
+    ``parse`` reads the words of a command line, after the program's name, as the run was started by.
+    Raises InputError where the directory has no run, one that is finished, or one whose scenario means
+    something else today.
+    """
+    from experiments.report.run_file import load_run
+
+    run = load_run(out)
+    if is_finished(out):
+        raise InputError(f"the run in '{out}' is finished: mrclab report {out} shows it")
+    if tuple(run.command[:2]) != ("mrclab", "run"):
+        raise InputError(f"the run in '{out}' does not say how it was started: run it anew")
+    args = parse(run.command[1:])
+    scenario = scenario_of(args, args.scenario)
+    if _meaning(scenario.to_dict()) != _meaning(run.parameters) or scenario.fabric().name != run.topology:
+        raise InputError(f"'{out}': its scenario means something else today: run it anew")
+    require(scenario)
+    result = run_and_report(scenario, out, Console(), run.command, resume=True)
+    return 0 if result["integrity"] == "ok" else 1
+
+
+def is_finished(out: Path) -> bool:
+    """Return True if a directory has the result of a run that came to its end."""
+    from experiments.report.result import load_result
+
+    try:
+        return load_result(out).get("unfinished") is None
+    except InputError:
+        return False
+
+
+def _meaning(parameters: Mapping[str, Any]) -> Any:
+    """Return what a scenario asks for, as JSON has it, however its target and topology were named."""
+    found = json.loads(json.dumps(dict(parameters)))
+    return {key: value for key, value in found.items() if key not in ("target", "topology")}
 
 
 def require(scenario: Scenario) -> None:
@@ -63,15 +105,17 @@ def scenario_of(args: argparse.Namespace, name: str) -> Scenario:
     return scenario
 
 
-def run_and_report(scenario: Scenario, out: Path, console: Console, command: Sequence[str]) -> dict[str, Any]:
+def run_and_report(
+    scenario: Scenario, out: Path, console: Console, command: Sequence[str], *, resume: bool = False
+) -> dict[str, Any]:
     """Run a scenario with its progress on a terminal; return what it wrote to result.json.
 
-    ``command`` reproduces the run.
+    ``command`` reproduces the run. With ``resume`` the repetitions that the directory has are kept.
     """
     from controller.pipeline import shipped_pipeline
     from experiments.report.build import Run, build
     from experiments.report.result import save_result
-    from experiments.report.run_file import save_run, save_unfinished
+    from experiments.report.run_file import load_repetitions, save_run, save_unfinished
     from experiments.report.table import render_result
     from experiments.report.write import write_all
     from experiments.run import engine
@@ -95,7 +139,10 @@ def run_and_report(scenario: Scenario, out: Path, console: Console, command: Seq
         figure=scenario.figure or None,
         command=tuple(command),
     )
-    outcome = engine.Outcome()
+    outcome = engine.Outcome(repetitions=load_repetitions(out, described) if resume else {})
+    for name, kept in outcome.repetitions.items():
+        whole = sum(repetition.interrupted is None for repetition in kept)
+        console.print(f"{name}: {whole} of {scenario.repetitions} repetitions kept")
     what = "trials" if scenario.sequences else "repetitions"
     try:
         room_for(out)
@@ -103,13 +150,15 @@ def run_and_report(scenario: Scenario, out: Path, console: Console, command: Seq
         with progress(console, what, scenario.steps) as (say, step):
             run(scenario, out, outcome, say=say, step=step)
     except BaseException as error:
-        if not outcome.began and isinstance(error, InputError | MachineError):
+        if not outcome.began and not resume and isinstance(error, InputError | MachineError):
             shutil.rmtree(out, ignore_errors=True)  # nothing can be measured here
         elif save_unfinished(
             out, replace(described, target=outcome.target), outcome.repetitions, reason(error)
         ):
             write_all(out)
-            console.print(Text(f"what was measured until then: {out}"))
+            console.print(
+                Text(f"what was measured until then: {out} (mrclab run --resume {out} goes on with it)")
+            )
         raise
     result = build(replace(described, target=outcome.target), outcome.repetitions)
     save_result(out, result)

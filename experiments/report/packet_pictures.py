@@ -89,7 +89,7 @@ def _place(trial: Mapping[str, Any]) -> str:
 
 
 def draw_rate(data: Mapping[str, Any], trial: Mapping[str, Any], title: str) -> Figure:
-    """Draw what came in around the fault, of the broken paths and of all others: mean and spread of trials.
+    """Draw what came in around the fault, of the broken paths and of all others: their means over the trials.
 
     Results of before have one rate in Mbit/s for both.
     """
@@ -107,7 +107,7 @@ def draw_rate(data: Mapping[str, Any], trial: Mapping[str, Any], title: str) -> 
         for name, label, colour in curves:
             if (curve := data.get(name)) is None:
                 continue
-            axes.fill_between(t_us, curve["p10"], curve["p90"], color=colour, alpha=0.13, linewidth=0)
+            axes.fill_between(t_us, curve["low"], curve["high"], color=colour, alpha=0.15, linewidth=0)
             smoothed = f"\N{GREEK SMALL LETTER SIGMA} {us(curve['sigma_us'])} \N{MICRO SIGN}s"
             axes.plot(
                 t_us, curve["mean"], color=colour, linewidth=1.8, label=f"{label} (smoothed, {smoothed})"
@@ -123,7 +123,7 @@ def draw_rate(data: Mapping[str, Any], trial: Mapping[str, Any], title: str) -> 
     axes.set_ylim(bottom=0)
     axes.set_xlabel("time since the fault (\N{MICRO SIGN}s)")
     axes.xaxis.set_major_formatter(FuncFormatter(thousands))
-    axes.set_title(f"{title}: delivered around the fault, {data['trials']} trials")
+    axes.set_title(f"{title}: delivered around the fault, mean of {data['trials']} trials (95 %)")
     axes.legend(loc="upper left", bbox_to_anchor=(0, -0.16), ncols=2)
     return figure
 

@@ -63,6 +63,7 @@ def test_a_soak_that_fails_says_so_with_its_seed_and_how_to_repeat_it(
     result = json.loads((out / "result.json").read_text())
     assert "the agent on h0 ended with code -9" in result["integrity"]
     assert result["command"][:5] == ["mrclab", "run", "random-faults", "--target", "ebpf"]
+    assert "workload.duration=1 min" in result["command"]
     jsonschema.validate(result, result_schema())
 
 

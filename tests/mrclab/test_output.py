@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from mrclab.cli import _parser
+from mrclab.cli import parser
 from mrclab.output import bytes_text, progress, repeat
 from mrclab.run_scenario import scenario_of
 from switches.target import target_name
@@ -22,7 +22,7 @@ TOPOLOGY = "name: four\nplanes: 1\nt0: 2\nt1: 2\nhosts: 4\n"
 
 
 def again(*words: str) -> list[str]:
-    args = _parser().parse_args(["run", *words])
+    args = parser().parse_args(["run", *words])
     return repeat(args, args.scenario, scenario_of(args, args.scenario))
 
 
