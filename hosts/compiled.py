@@ -34,9 +34,9 @@ COMPILED: Mapping[str, tuple[str, ...]] = {
         *("bitmap", "config", "connection", "counters", "endpoint", "events", "frames", "messages"),
         *("operations", "port_status", "queue_pair", "responder", "wire"),
     ),
-    "hosts.mrc.codec": ("packets", "received", "values"),
+    "hosts.mrc.codec": ("objects", "packets", "received", "values"),
     "hosts.mrc.congestion": ("choice", "control", "nscc", "rate_cap"),
-    "hosts.mrc.evs": ("ev", "ev_set", "states"),
+    "hosts.mrc.evs": ("ev", "ev_set", "policy", "states"),
     "hosts.mrc.sending": (
         *("probes", "recovery", "reordering", "requester", "rtt_sample", "scoreboard", "send_order"),
         *("send_queue", "timers", "transport_nak", "window_report"),

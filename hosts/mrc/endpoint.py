@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, cast
 
 from hosts.mrc import counters
+from hosts.mrc.codec.objects import ObjectBuilder
 from hosts.mrc.codec.packets import PacketBuilder
 from hosts.mrc.codec.received import read_data, read_sack, read_stamp
+from hosts.mrc.codec.values import ControlPacket, DataPacket, Packet, SackPacket
 from hosts.mrc.config import MrcConfig
 from hosts.mrc.congestion.choice import make_controller
 from hosts.mrc.congestion.control import CongestionControl
@@ -37,12 +39,13 @@ from hosts.mrc.wire import (
     Nack,
     NackReason,
     Opcode,
+    Probe,
 )
 from hosts.rdma.counters import EvCounters
 from hosts.rdma.endpoint import BaseEndpoint
 from hosts.rdma.events import Event, QpError, Status
-from hosts.rdma.frames import Flow, Frame
-from hosts.rdma.headers import BTH_LEN, BTH_OFFSET, BTH_STRUCT, ICRC_LEN, WireError
+from hosts.rdma.frames import Flow, Outgoing
+from hosts.rdma.headers import BTH_LEN, BTH_OFFSET, BTH_STRUCT, ICRC_LEN, Buffer, WireError
 from hosts.rdma.paths import PortAddress, RemotePaths
 from hosts.rdma.psn import PSN_MASK
 from hosts.rdma.queue_pair import SharedWindow
@@ -67,12 +70,14 @@ class Endpoint(BaseEndpoint):
         rng: random.Random | None = None,
         congestion: Callable[[MrcConfig], CongestionControl] | None = None,
         path_policy: Callable[[random.Random], PathPolicy] | None = None,
+        objects: bool = False,
     ) -> None:
         """Make a NIC with these ports.
 
         `rng` is the only source of randomness: give a seeded one to replay a run. `congestion` makes a
         controller in place of those that the core has itself, `path_policy` the policy of a queue pair.
-        `hosts.schemes.registry` finds both by the names in `config`.
+        `hosts.schemes.registry` finds both by the names in `config`. `objects` makes an endpoint for
+        simulators, whose packets cross as objects: see `codec.objects`.
         """
         self.config = config or MrcConfig()
         reading = self.config.reading
@@ -91,7 +96,7 @@ class Endpoint(BaseEndpoint):
         self._path_policy = path_policy
         self._windows: dict[frozenset[bytes], tuple[CongestionControl, SharedWindow]] = {}
         """The controllers that all QPs to a destination share, and who waits for them."""
-        self._builder = PacketBuilder(self.config, options)
+        self._builder = (ObjectBuilder if objects else PacketBuilder)(self.config, options)
         self.qps: dict[int, MrcQueuePair] = {}
         self._heads: HeadCache = {}
         self._operations = Operations(self.config, self._builder, self.rng, self._emit)
@@ -252,7 +257,37 @@ class Endpoint(BaseEndpoint):
             return
         packet.flow = flow
         packet.ce = flow.ce
-        qp = self._connected_to(packet.qpn, flow)
+        self._on_data(port, packet)
+
+    def receive_packet(self, port: int, packet: Packet, now_ns: int) -> None:
+        """Take in a packet that came in on `port` as an object; see `codec.objects`."""
+        self.now_ns = now_ns
+        flow = packet.flow
+        state = self.port_states[port]
+        if not state.listens or state.address != flow.dst:
+            self.drops.wrong_port += 1
+        elif isinstance(packet, DataPacket):
+            if packet.cut_dscp < 0:
+                state.received += 1
+                self._on_data(port, packet)
+            else:
+                self._on_trimmed(port, flow, packet.cut_dscp, packet.qpn, packet.flags_psn, packet.stamp())
+        elif isinstance(packet, SackPacket):
+            state.received += 1
+            self._on_sack(packet, flow)
+        elif isinstance(packet, ControlPacket):
+            state.received += 1
+            opcode, psn, qpn = packet.opcode, packet.psn, packet.qpn
+            self._on_control(port, flow, packet.ce, opcode, qpn, psn, packet.extension, 0)
+
+    def packets_to_send(
+        self, now_ns: int, free_ports: Collection[int] | None = None, limit: int = 32
+    ) -> list[tuple[int, Packet]]:
+        """Return what `frames_to_send` does, where packets are objects; see `codec.objects`."""
+        return cast("list[tuple[int, Packet]]", self.emit(now_ns, free_ports, limit))
+
+    def _on_data(self, port: int, packet: DataPacket) -> None:
+        qp = self._connected_to(packet.qpn, packet.flow)
         if qp is not None:
             qp.requester.on_heard(self.now_ns)
             qp.responder.on_data(self.now_ns, packet, port)
@@ -278,31 +313,44 @@ class Endpoint(BaseEndpoint):
         if not FIRST_WRITE_OPCODE <= opcode <= LAST_WRITE_OPCODE:
             self.drops.unknown_opcode += 1
             return
-        qp = self._connected_to(qpn & 0xFFFFFF, flow)
+        self._on_trimmed(port, flow, flow.dscp, qpn & 0xFFFFFF, last, read_stamp(view, last))
+
+    def _on_trimmed(
+        self, port: int, flow: Flow, dscp: int, qpn: int, flags_psn: int, stamp: int | None
+    ) -> None:
+        qp = self._connected_to(qpn, flow)
         if qp is not None:
             self.port_states[port].received += 1
             qp.requester.on_heard(self.now_ns)
-            last_hop = flow.dscp == self.config.dscp.trimmed_lasthop
-            stamp = read_stamp(view, last)
-            qp.responder.on_trimmed(self.now_ns, last & PSN_MASK, flow.ev, port, last_hop, stamp)
+            last_hop = dscp == self.config.dscp.trimmed_lasthop
+            qp.responder.on_trimmed(self.now_ns, flags_psn & PSN_MASK, flow.ev, port, last_hop, stamp)
 
     def _take_control(self, port: int, view: memoryview, flow: Flow, opcode: int) -> None:
         if opcode == _SACK:
             sack = read_sack(view)
             if sack is None:
                 self.drops.malformed += 1
-                return
-            qp = self._connected_to(sack.qpn, flow)
-            if qp is not None:
-                qp.requester.on_heard(self.now_ns)
-                qp.requester.on_sack(self.now_ns, sack)
-                self.scheduler.wake(self.now_ns, qp)
+            else:
+                self._on_sack(sack, flow)
             return
         _, _, _, qpn, last = BTH_STRUCT.unpack_from(view, BTH_OFFSET)
-        qpn &= 0xFFFFFF
+        body = view[:-ICRC_LEN]
+        self._on_control(port, flow, flow.ce, opcode, qpn & 0xFFFFFF, last & PSN_MASK, body, _EXTENSION)
+
+    def _on_sack(self, sack: SackPacket, flow: Flow) -> None:
+        qp = self._connected_to(sack.qpn, flow)
+        if qp is not None:
+            qp.requester.on_heard(self.now_ns)
+            qp.requester.on_sack(self.now_ns, sack)
+            self.scheduler.wake(self.now_ns, qp)
+
+    def _on_control(
+        self, port: int, flow: Flow, ce: bool, opcode: int, qpn: int, psn: int, body: Buffer, start: int
+    ) -> None:
+        """Take in a control packet whose extension header is in `body` from `start` on."""
         if opcode in (_REQUEST, _RESPONSE):
             if qpn == ENDPOINT_QPN:
-                self._take_operation(port, view, flow, opcode, last & 0xFFFF)
+                self._on_operation(port, flow, opcode, psn & 0xFFFF, body, start)
             else:
                 self.drops.unknown_qp += 1
             return
@@ -310,42 +358,40 @@ class Endpoint(BaseEndpoint):
         if qp is None:
             return
         now_ns = self.now_ns
-        if opcode == _NACK:
-            try:
-                nack = Nack.unpack(view[:-ICRC_LEN], _EXTENSION)
-            except WireError:
-                self.drops.malformed += 1
+        requester = qp.requester
+        try:
+            if opcode == _NACK:
+                nack = Nack.unpack(body, start)
+                requester.on_heard(now_ns)
+                requester.on_nack(now_ns, nack)
+            elif opcode == _PROBE:
+                requester.on_heard(now_ns)
+                qp.responder.on_probe(now_ns, Probe.unpack(body, start), flow.ev, port, ce)
+            elif opcode == _ACK:
+                aeth = Aeth.unpack(body, start)
+                requester.on_heard(now_ns)
+                requester.on_transport_ack(now_ns, psn, aeth.syndrome)
+            else:
+                self.drops.unknown_opcode += 1
                 return
-            qp.requester.on_heard(now_ns)
-            qp.requester.on_nack(now_ns, nack)
-        elif opcode == _PROBE:
-            qp.requester.on_heard(now_ns)
-            qp.responder.on_probe(now_ns, view[:-ICRC_LEN], flow.ev, port, flow.ce)
-        elif opcode == _ACK:
-            try:
-                aeth = Aeth.unpack(view[:-ICRC_LEN], _EXTENSION)
-            except WireError:
-                self.drops.malformed += 1
-                return
-            qp.requester.on_heard(now_ns)
-            qp.requester.on_transport_ack(now_ns, last & PSN_MASK, aeth.syndrome)
-        else:
-            self.drops.unknown_opcode += 1
+        except WireError:
+            self.drops.malformed += 1
             return
         self.scheduler.wake(now_ns, qp)
 
-    def _take_operation(self, port: int, view: memoryview, flow: Flow, opcode: int, request_id: int) -> None:
+    def _on_operation(
+        self, port: int, flow: Flow, opcode: int, request_id: int, body: Buffer, start: int
+    ) -> None:
         peers = [qp for qp in self.qps.values() if qp.connected and flow.src in qp.peers]
         if not peers:
             self.drops.wrong_source += 1
             return
-        body = view[:-ICRC_LEN]
         try:
             if opcode == _RESPONSE:
-                response = EndpointResponse.unpack(body, _EXTENSION)
+                response = EndpointResponse.unpack(body, start)
                 self._operations.on_response(self.now_ns, request_id, response, flow.src)
                 return
-            request = EndpointRequest.unpack(body, _EXTENSION)
+            request = EndpointRequest.unpack(body, start)
         except WireError:
             self.drops.malformed += 1
             return
@@ -361,7 +407,7 @@ class Endpoint(BaseEndpoint):
 
     # What belongs to no queue pair
 
-    def emit_operations(self, out: list[Frame], free_ports: Collection[int] | None) -> None:
+    def emit_operations(self, out: list[Outgoing], free_ports: Collection[int] | None) -> None:
         """Append the frames of endpoint operations."""
         if self._operations.waiting:
             self._operations.emit_frames(self.now_ns, out, free_ports)

@@ -26,7 +26,7 @@ from hosts.mrc.wire import (
     without_hold,
 )
 from hosts.rdma.events import Event
-from hosts.rdma.frames import Frame
+from hosts.rdma.frames import Outgoing
 
 
 class Purpose(Enum):
@@ -111,7 +111,7 @@ class Operations:
         self._rng = rng
         self._emit = emit
         self._requests = Requests(config.endpoint_timeout_ns)
-        self._frames: deque[Frame] = deque()
+        self._frames: deque[Outgoing] = deque()
         self.waiting = False
         """There are frames to send or requests to answer."""
         self._reverse_due: dict[frozenset[bytes], int] = {}
@@ -122,7 +122,7 @@ class Operations:
         self._answers: deque[tuple[Ev, int, int, int, int]] = deque()
         """EV, request id, operation, timestamp and time of arrival of requests to answer."""
 
-    def emit_frames(self, now_ns: int, out: list[Frame], free_ports: Collection[int] | None) -> None:
+    def emit_frames(self, now_ns: int, out: list[Outgoing], free_ports: Collection[int] | None) -> None:
         """Append the frames that wait and whose port is free."""
         while self._answers:
             ev, number, op, stamp, arrival_ns = self._answers.popleft()

@@ -10,7 +10,7 @@ from hosts.mrc.connection import Connection, QpAttributes
 from hosts.mrc.evs.ev_set import EvSet
 from hosts.mrc.responder import Responder
 from hosts.mrc.sending.requester import Requester
-from hosts.rdma.frames import Frame
+from hosts.rdma.frames import Outgoing
 from hosts.rdma.queue_pair import QueuePair, SharedWindow
 
 _TURN: Final = 16
@@ -63,14 +63,14 @@ class MrcQueuePair(QueuePair):
         return self.requester.wants_to_probe()
 
     def emit_frames(
-        self, now_ns: int, out: list[Frame], limit: int, free_ports: Collection[int] | None
+        self, now_ns: int, out: list[Outgoing], limit: int, free_ports: Collection[int] | None
     ) -> int:
         """Append up to `limit` frames to `out`, only probes while parked; return how many."""
         if self.parked:
             return self.requester.emit_probes(now_ns, out, limit, free_ports)
         return self.requester.emit_frames(now_ns, out, limit, free_ports)
 
-    def emit_answers(self, out: list[Frame], limit: int, free_ports: Collection[int] | None) -> bool:
+    def emit_answers(self, out: list[Outgoing], limit: int, free_ports: Collection[int] | None) -> bool:
         """Append SACKs, NACKs and transport ACKs; return whether some remain."""
         self.responder.emit_frames(out, limit, free_ports)
         return self.responder.answering

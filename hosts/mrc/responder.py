@@ -32,8 +32,8 @@ from hosts.mrc.wire import (
     timestamp,
 )
 from hosts.rdma.events import Event, QpError, ReceiveCompleted, Status
-from hosts.rdma.frames import Frame
-from hosts.rdma.headers import BTH_ACK_REQUEST, BTH_LEN, BTH_OFFSET, WireError
+from hosts.rdma.frames import Outgoing
+from hosts.rdma.headers import BTH_ACK_REQUEST
 from hosts.rdma.memory import MemoryTable
 from hosts.rdma.psn import PSN_BITS, PSN_HALF, PSN_MASK
 
@@ -302,13 +302,8 @@ class Responder:
             reason = NackReason.TRIMMED_LASTHOP if last_hop else NackReason.TRIMMED
             self._refuse(ev, port, psn, reason, stamp or 0)
 
-    def on_probe(self, now_ns: int, frame: memoryview, ev: int, port: int, ce: bool) -> None:
+    def on_probe(self, now_ns: int, probe: Probe, ev: int, port: int, ce: bool) -> None:
         """Take in a reliability probe: answer with a SACK that carries its id [SPEC §7.4.6]."""
-        try:
-            probe = Probe.unpack(frame, BTH_OFFSET + BTH_LEN)
-        except WireError:
-            self.malformed += 1
-            return
         if len(self._own) < 256:
             mark = _MARK_SKIP if ce else _MARK_NONE
             stamp = self._since(now_ns, probe.tx_timestamp) if self._service_time else probe.tx_timestamp
@@ -356,7 +351,7 @@ class Responder:
 
     # What goes back
 
-    def emit_frames(self, out: list[Frame], limit: int, free_ports: Collection[int] | None) -> None:
+    def emit_frames(self, out: list[Outgoing], limit: int, free_ports: Collection[int] | None) -> None:
         """Append answers to `out`, up to about `limit` frames; `answering` stays set while some remain."""
         start = len(out)
         builder = self._builder
@@ -408,7 +403,7 @@ class Responder:
         if not self._own and not self._nacks and self._ack_to is None:
             self.answering = False
 
-    def _emit_sacks(self, trigger: _Trigger, ev: Ev, out: list[Frame]) -> None:
+    def _emit_sacks(self, trigger: _Trigger, ev: Ev, out: list[Outgoing]) -> None:
         """Append the SACKs that answer a trigger, over an EV."""
         entropy, _, mark, number, stamp, probe = trigger
         bitmap = self.bitmap

@@ -15,13 +15,21 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection, Container, Iterator, Sequence
-from typing import Final
+from typing import Final, cast
 
 from mypy_extensions import mypyc_attr
 
 from hosts.rdma.counters import Drops
 from hosts.rdma.events import Event
-from hosts.rdma.frames import FLOW_START, MIN_LENGTH_AFTER_BTH, NEXT_HEADER_OFFSET, Flow, FlowCache, Frame
+from hosts.rdma.frames import (
+    FLOW_START,
+    MIN_LENGTH_AFTER_BTH,
+    NEXT_HEADER_OFFSET,
+    Flow,
+    FlowCache,
+    Frame,
+    Outgoing,
+)
 from hosts.rdma.headers import BTH_OFFSET, NEXT_IPV6, PLAIN_BTH_OFFSET
 from hosts.rdma.icrc import RESIDUE, crc32
 from hosts.rdma.memory import Access, MemoryRegion, MemoryTable
@@ -189,8 +197,12 @@ class BaseEndpoint:
         `free_ports` are the ports that can take a frame; None means all. Queue pairs take turns; answers go
         before data.
         """
+        return cast("list[Frame]", self.emit(now_ns, free_ports, limit))
+
+    def emit(self, now_ns: int, free_ports: Collection[int] | None, limit: int) -> list[Outgoing]:
+        """Return what `frames_to_send` does, in whatever form the endpoint's packets have."""
         self.now_ns = now_ns
-        out: list[Frame] = []
+        out: list[Outgoing] = []
         if free_ports is not None:
             if not free_ports:
                 return out
@@ -199,14 +211,14 @@ class BaseEndpoint:
         self.emit_operations(out, free_ports)
         self.scheduler.emit(now_ns, out, limit, free_ports)
         states = self.port_states
-        for frame in out:
-            states[frame[0]].sent += 1
+        for item in out:
+            states[item[0]].sent += 1
         return out
 
     def set_port_state(self, port: int, up: bool, now_ns: int) -> None:
         """Take note of a port that went down or came up."""
 
-    def emit_operations(self, out: list[Frame], free_ports: Collection[int] | None) -> None:
+    def emit_operations(self, out: list[Outgoing], free_ports: Collection[int] | None) -> None:
         """Append frames that belong to no queue pair."""
 
     def next_timer(self) -> int | None:

@@ -32,6 +32,8 @@ from hosts.rdma.paths import PlanePaths
 
 Frame = tuple[int, bytes]
 """NIC port, and a whole Ethernet frame for it."""
+Outgoing = tuple[int, object]
+"""The same inside an endpoint, whose packets may be objects rather than bytes."""
 
 ECT0: Final = 0b10
 """ECN bits of a packet that switches may mark."""
@@ -95,7 +97,19 @@ def seal_payload(head: bytes, crc: int, middle: bytes, payload: bytes | memoryvi
 class Flow:
     """What the headers before the BTH say, once checked."""
 
-    __slots__ = ("bth", "ce", "crc", "dscp", "dst", "ev", "frame_length", "src", "trimmed")
+    __slots__ = (
+        "bth",
+        "ce",
+        "crc",
+        "dscp",
+        "dst",
+        "ev",
+        "frame_length",
+        "outer_dst",
+        "route",
+        "src",
+        "trimmed",
+    )
 
     def __init__(
         self,
@@ -123,6 +137,10 @@ class Flow:
         """Of the outermost header."""
         self.trimmed = self.dscp in trimmed_dscps
         """A switch cut the payload off."""
+        self.outer_dst: bytes | None = None
+        """uSID container that a packet leaves with, where packets are objects; None: no outer header."""
+        self.route: object = None
+        """A simulated network may keep here what it knows of the flow's way."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

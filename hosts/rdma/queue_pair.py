@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 from mypy_extensions import mypyc_attr
 
-from hosts.rdma.frames import Frame
+from hosts.rdma.frames import Outgoing
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -46,12 +46,12 @@ class QueuePair:
         return False
 
     def emit_frames(
-        self, now_ns: int, out: list[Frame], limit: int, free_ports: Collection[int] | None
+        self, now_ns: int, out: list[Outgoing], limit: int, free_ports: Collection[int] | None
     ) -> int:
         """Append up to `limit` frames to `out`, only probes while parked; return how many."""
         return 0
 
-    def emit_answers(self, out: list[Frame], limit: int, free_ports: Collection[int] | None) -> bool:
+    def emit_answers(self, out: list[Outgoing], limit: int, free_ports: Collection[int] | None) -> bool:
         """Append answers to `out`, up to about `limit` frames; return whether some remain."""
         return False
 

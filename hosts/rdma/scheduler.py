@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Collection
 from heapq import heappop, heappush
 
-from hosts.rdma.frames import Frame
+from hosts.rdma.frames import Outgoing
 from hosts.rdma.queue_pair import QueuePair, SharedWindow
 
 
@@ -50,7 +50,7 @@ class Scheduler:
 
     # Turns
 
-    def emit(self, now_ns: int, out: list[Frame], limit: int, free_ports: Collection[int] | None) -> None:
+    def emit(self, now_ns: int, out: list[Outgoing], limit: int, free_ports: Collection[int] | None) -> None:
         """Append frames to `out` until it holds about `limit`: answers first, then data and probes."""
         for _ in range(len(self._answering)):
             if len(out) >= limit:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from hosts.rdma.frames import Frame
+from hosts.rdma.frames import Outgoing
 from hosts.rdma.queue_pair import QueuePair
 from hosts.roce.connection import Connection
 from hosts.roce.requester import Requester
@@ -33,14 +33,14 @@ class RoceQueuePair(QueuePair):
         return self.requester.ready(now_ns)
 
     def emit_frames(
-        self, now_ns: int, out: list[Frame], limit: int, free_ports: Collection[int] | None
+        self, now_ns: int, out: list[Outgoing], limit: int, free_ports: Collection[int] | None
     ) -> int:
         """Append up to `limit` frames to `out`; return how many."""
         if free_ports is not None and self.requester.port not in free_ports:
             return 0
         return self.requester.emit_frames(now_ns, out, limit)
 
-    def emit_answers(self, out: list[Frame], limit: int, free_ports: Collection[int] | None) -> bool:
+    def emit_answers(self, out: list[Outgoing], limit: int, free_ports: Collection[int] | None) -> bool:
         """Append ACKs, NAKs and CNPs; return whether some remain."""
         if free_ports is None or self.requester.port in free_ports:
             self.responder.emit_frames(out, limit)

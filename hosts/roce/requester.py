@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from hosts.rdma.events import Event, LossReason, PacketLost, QpError, Retransmitted, SendCompleted, Status
-from hosts.rdma.frames import Frame, seal_payload, traffic_class
+from hosts.rdma.frames import Outgoing, seal_payload, traffic_class
 from hosts.rdma.headers import BTH_ACK_REQUEST, BTH_STRUCT, ICRC_LEN, IMM_STRUCT, UDP_LEN
 from hosts.rdma.psn import PSN_BITS, PSN_MASK, expand
 from hosts.rdma.rtt import RttEstimator
@@ -132,7 +132,7 @@ class Requester:
             return False
         return self.limiter is None or self.limiter.may_send(now_ns)
 
-    def emit_frames(self, now_ns: int, out: list[Frame], limit: int) -> int:
+    def emit_frames(self, now_ns: int, out: list[Outgoing], limit: int) -> int:
         """Append up to `limit` frames to `out`; return how many."""
         count = 0
         while count < limit and self.ready(now_ns):

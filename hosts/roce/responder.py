@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from hosts.rdma.events import Event, QpError, ReceiveCompleted, Status
-from hosts.rdma.frames import Frame, seal, traffic_class
+from hosts.rdma.frames import Outgoing, seal, traffic_class
 from hosts.rdma.headers import (
     BTH_ACK_REQUEST,
     BTH_LEN,
@@ -250,7 +250,7 @@ class Responder:
         self._naks.append((value, self._expected))
         self._answer()
 
-    def emit_frames(self, out: list[Frame], limit: int) -> None:
+    def emit_frames(self, out: list[Outgoing], limit: int) -> None:
         """Append the answers that are due, about `limit` frames at most."""
         port = self._route.plane.port
         if self._cnp_due:

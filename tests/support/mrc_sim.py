@@ -184,17 +184,43 @@ class Sim:
         self._count += 1
         heapq.heappush(self._actions, (t_ns, self._count, action))
 
+    # What depends on the form of a packet: bytes here.
+
+    def taken_from(self, end: Any) -> Any:
+        return end.frames_to_send(self.now_ns, None, self.batch)
+
+    def hand_over(self, end: Any, port: int, frame: Any) -> None:
+        end.receive(port, frame, self.now_ns)
+
+    def ev_of(self, frame: Any) -> int:
+        return frame_ev(frame)
+
+    def length_of(self, frame: Any) -> int:
+        return len(frame)
+
+    def is_data(self, frame: Any) -> bool:
+        return is_data(frame)
+
+    def trimmed(self, frame: Any, *, last_hop: bool) -> Any:
+        return trim(frame, last_hop=last_hop)
+
+    def marked(self, frame: Any) -> Any:
+        return mark_ce(frame)
+
     def _put(self, target: int, port: int, frame: bytes) -> None:
         net, rng = self.network, self.rng
-        extra = net.path_delay_ns.get(frame_ev(frame), 0)
+        ev = self.ev_of(frame)
+        extra = net.path_delay_ns.get(ev, 0)
         leaves = self.now_ns
-        ev = frame_ev(frame)
         for queue, rate in (
             ((target, "port", port), net.port_rate_bps),
             ((target, "path", ev), net.path_rate_bps.get(ev, 0)),
         ):
             if rate:
-                leaves = max(leaves, self._busy_until.get(queue, 0)) + len(frame) * 8_000_000_000 // rate
+                leaves = (
+                    max(leaves, self._busy_until.get(queue, 0))
+                    + self.length_of(frame) * 8_000_000_000 // rate
+                )
                 self._busy_until[queue] = leaves
         when = leaves + net.delay_ns + extra + (rng.randrange(net.jitter_ns) if net.jitter_ns else 0)
         self._count += 1
@@ -205,19 +231,19 @@ class Sim:
         self.frames += 1
         if self.keep_frames:
             self.sightings.append(Sighting(self.now_ns, source, port, frame))
-        if frame_ev(frame) in net.dead or port in net.dead_planes:
+        if self.ev_of(frame) in net.dead or port in net.dead_planes:
             return
         if self.unpredictable is not None and self.unpredictable(source, port, frame):
             return
-        if is_data(frame):
+        if self.is_data(frame):
             if rng.random() < net.loss:
                 return
             if rng.random() < net.trim:
-                frame = trim(frame)
+                frame = self.trimmed(frame, last_hop=False)
             elif rng.random() < net.trim_last_hop:
-                frame = trim(frame, last_hop=True)
+                frame = self.trimmed(frame, last_hop=True)
             if rng.random() < net.ce:
-                frame = mark_ce(frame)
+                frame = self.marked(frame)
         elif rng.random() < net.control_loss:
             return
         if rng.random() < net.corrupt:
@@ -232,7 +258,7 @@ class Sim:
         for n, end in enumerate(self.ends):
             if self.now_ns < self.paused_until[n]:
                 continue
-            while batch := end.frames_to_send(self.now_ns, None, self.batch):
+            while batch := self.taken_from(end):
                 for port, frame in batch:
                     self._transmit(n, port, frame)
             self.events[n].extend(end.events())
@@ -261,7 +287,7 @@ class Sim:
                 self._count += 1
                 heapq.heappush(self._heap, (self.paused_until[target], self._count, target, port, frame))
                 continue
-            self.ends[target].receive(port, frame, self.now_ns)
+            self.hand_over(self.ends[target], port, frame)
         for n, end in enumerate(self.ends):
             due = end.next_timer()
             if due is not None and due <= self.now_ns and self.now_ns >= self.paused_until[n]:

@@ -31,20 +31,33 @@ from hosts.rdma.frames import seal, seal_payload, traffic_class
 from hosts.rdma.headers import BTH_LEN, BTH_STRUCT, ICRC_LEN, IMM_LEN, IMM_STRUCT, RETH_LEN, UDP_LEN
 from hosts.rdma.psn import PSN_MASK
 
-_DATA_OVERHEAD: Final = UDP_LEN + BTH_LEN + METH_LEN + RETH_LEN + ICRC_LEN
-# At their place in the first word of the BTH.
-_ONLY: Final = Opcode.WRITE_ONLY << 24
-_ONLY_IMM: Final = Opcode.WRITE_ONLY_IMM << 24
-_FIRST: Final = Opcode.WRITE_FIRST << 24
-_MIDDLE: Final = Opcode.WRITE_MIDDLE << 24
-_LAST: Final = Opcode.WRITE_LAST << 24
-_LAST_IMM: Final = Opcode.WRITE_LAST_IMM << 24
+DATA_OVERHEAD: Final = UDP_LEN + BTH_LEN + METH_LEN + RETH_LEN + ICRC_LEN
+"""UDP length of a data packet without payload, TSETH and immediate data."""
+_ONLY: Final = int(Opcode.WRITE_ONLY)
+_ONLY_IMM: Final = int(Opcode.WRITE_ONLY_IMM)
+_FIRST: Final = int(Opcode.WRITE_FIRST)
+_MIDDLE: Final = int(Opcode.WRITE_MIDDLE)
+_LAST: Final = int(Opcode.WRITE_LAST)
+_LAST_IMM: Final = int(Opcode.WRITE_LAST_IMM)
 _SACK: Final = Opcode.SACK << 24
 _TS_BIT: Final = BTH_TIMESTAMP << 24
 
 
+def opcode_of(packet: SentPacket) -> int:
+    """Return the opcode of a data packet, by its place in its message."""
+    request, offset = packet.request, packet.offset
+    if offset + packet.length < request.length:
+        return _MIDDLE if offset else _FIRST
+    if request.imm is None:
+        return _LAST if offset else _ONLY
+    return _LAST_IMM if offset else _ONLY_IMM
+
+
 class PacketBuilder:
-    """Builds the frames of one endpoint."""
+    """Builds the frames of one endpoint.
+
+    What it returns are bytes; `objects.ObjectBuilder` returns other objects, and only the network looks.
+    """
 
     def __init__(self, config: MrcConfig, options: FrameOptions) -> None:
         self._options = options
@@ -52,11 +65,11 @@ class PacketBuilder:
         self._timestamps = config.timestamps
         self.tc_control = traffic_class(config.dscp.control, ecn_capable=False)
 
-    def control(self, ev: Ev, opcode: int, dest_qpn: int, psn: int, extension: bytes) -> bytes:
+    def control(self, ev: Ev, opcode: int, dest_qpn: int, psn: int, extension: bytes) -> object:
         """Return a control packet: BTH and one extension header, in the class of control packets."""
         return self.probe(ev, self.tc_control, opcode, dest_qpn, psn, extension)
 
-    def probe(self, ev: Ev, tclass: int, opcode: int, dest_qpn: int, psn: int, extension: bytes) -> bytes:
+    def probe(self, ev: Ev, tclass: int, opcode: int, dest_qpn: int, psn: int, extension: bytes) -> object:
         """Return a packet without payload: BTH and one extension header."""
         middle = BTH_STRUCT.pack(opcode, 0, self._pkey, dest_qpn, psn & PSN_MASK) + extension
         return self.seal(ev, tclass, middle)
@@ -66,7 +79,7 @@ class PacketBuilder:
         head, crc = ev.head(self._options, tclass, UDP_LEN + len(middle) + ICRC_LEN)
         return seal(head, crc, middle)
 
-    def sack(self, ev: Ev, packet: SackPacket, context_ids: int, ooo_count: int) -> bytes:
+    def sack(self, ev: Ev, packet: SackPacket, context_ids: int, ooo_count: int) -> object:
         """Return a SACK, with what only the wire has: the context ids, and how much is out of order."""
         middle = SACK_STRUCT.pack(
             _SACK | self._pkey,
@@ -85,22 +98,16 @@ class PacketBuilder:
         )
         return self.seal(ev, self.tc_control, middle)
 
-    def data(self, now_ns: int, packet: SentPacket, dest_qpn: int, flags: int, tclass: int) -> bytes:
+    def data(self, now_ns: int, packet: SentPacket, dest_qpn: int, flags: int, tclass: int) -> object:
         """Return a data packet; `flags` are those of the BTH's last word, at their place."""
         request, ev = packet.request, packet.ev
         offset, length = packet.offset, packet.length
-        imm: int | None = None
-        if offset + length < request.length:
-            opcode = _MIDDLE if offset else _FIRST
-        else:
-            imm = request.imm
-            if imm is None:
-                opcode = _LAST if offset else _ONLY
-            else:
-                opcode = _LAST_IMM if offset else _ONLY_IMM
+        imm = request.imm
+        if imm is not None and offset + length < request.length:
+            imm = None
         pad = -length & 3
-        udp_length = _DATA_OVERHEAD + length + pad
-        first = opcode | pad << 20 | self._pkey
+        udp_length = DATA_OVERHEAD + length + pad
+        first = opcode_of(packet) << 24 | pad << 20 | self._pkey
         message = request.rqmsn << 16 | request.msn
         if self._timestamps:
             udp_length += TSETH_LEN

@@ -6,13 +6,20 @@ from typing import Final
 
 from mypy_extensions import mypyc_attr
 
-from hosts.mrc.wire import SACK_STRUCT
+from hosts.mrc.wire import BTH_TIMESTAMP, SACK_STRUCT
 from hosts.rdma.frames import Flow
-from hosts.rdma.headers import ICRC_LEN, UDP_LEN
+from hosts.rdma.headers import ICRC_LEN, IPV6_LEN, UDP_LEN, UDP_OFFSET
 
 NOMINAL_EXTRA_BYTES: Final = 40
 """Nominal size less UDP length."""
+_TIMESTAMP_BIT: Final = BTH_TIMESTAMP << 24
 _SACK_SIZE: Final = UDP_LEN + SACK_STRUCT.size + ICRC_LEN + NOMINAL_EXTRA_BYTES
+
+
+def _extra_bytes(flow: Flow) -> int:
+    """Return the length of a frame less its packet's nominal size."""
+    before_udp = UDP_OFFSET if flow.outer_dst is not None else UDP_OFFSET - IPV6_LEN
+    return before_udp - NOMINAL_EXTRA_BYTES
 
 
 @mypyc_attr(acyclic=True)
@@ -22,7 +29,7 @@ class Packet:
     __slots__ = ("ce", "flow", "qpn", "size")
 
     flow: Flow
-    """Addresses, EV and class. Set by the codec; not needed of a SACK that came as bytes."""
+    """Addresses, EV and class. Set by whoever makes a packet, but for SACKs that came as bytes."""
 
     def __init__(self, qpn: int, size: int) -> None:
         self.qpn = qpn
@@ -32,6 +39,11 @@ class Packet:
         self.ce = False
         """Marked by a switch."""
 
+    @property
+    def frame_bytes(self) -> int:
+        """Length of the Ethernet frame that an object stands for."""
+        return self.size + _extra_bytes(self.flow)
+
 
 @mypyc_attr(acyclic=True)
 class DataPacket(Packet):
@@ -39,6 +51,7 @@ class DataPacket(Packet):
 
     __slots__ = (
         "address",
+        "cut_dscp",
         "flags_psn",
         "imm",
         "length",
@@ -85,6 +98,17 @@ class DataPacket(Packet):
         """None where packets cross as objects."""
         self.length = length
         """Of the payload, without padding."""
+        self.cut_dscp = -1
+        """The DSCP that a switch wrote when it trimmed an object; -1: it is whole."""
+
+    def cut(self, dscp: int, frame_bytes: int) -> None:
+        """Trim the packet, as a switch does: so much of its frame is left, in this class."""
+        self.cut_dscp = dscp
+        self.size = frame_bytes - _extra_bytes(self.flow)
+
+    def stamp(self) -> int | None:
+        """Return the timestamp; None without TSETH."""
+        return self.timestamp if self.flags_psn & _TIMESTAMP_BIT else None
 
 
 @mypyc_attr(acyclic=True)
@@ -137,3 +161,19 @@ class SackPacket(Packet):
         self.penalty = penalty
         self.restore_cwnd = restore_cwnd
         self.rcvd_units = rcvd_units
+
+
+@mypyc_attr(acyclic=True)
+class ControlPacket(Packet):
+    """Any other packet, as an object: BTH and one extension header, which stays in bytes."""
+
+    __slots__ = ("extension", "opcode", "psn")
+
+    def __init__(self, qpn: int, size: int, opcode: int, psn: int, extension: bytes) -> None:
+        self.qpn = qpn
+        self.size = size
+        self.ce = False
+        self.opcode = opcode
+        self.psn = psn
+        """24 bits; of an endpoint operation, the request id."""
+        self.extension = extension

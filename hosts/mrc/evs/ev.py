@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hosts.mrc.frames import FrameOptions, prefix
 from hosts.rdma.counters import EvState
+from hosts.rdma.frames import Flow
 from hosts.rdma.paths import Path, PlanePaths
 
 Heads = dict[int, tuple[bytes, int]]
@@ -20,6 +21,7 @@ class Ev:
         "active",
         "ecn_marked",
         "failed_ns",
+        "flows",
         "heads",
         "index",
         "lost",
@@ -51,6 +53,8 @@ class Ev:
         self.ready = False
         """In the rotation and may be sent on; kept in step with `active` and `state`."""
         self.heads = heads
+        self.flows: dict[int, Flow] | None = None
+        """Where packets are objects: their flows, by traffic class."""
         self.sent = self.acked = self.lost = self.trimmed = self.ecn_marked = self.retired = 0
         self.failed_ns = 0
         self.retired_ns = -1

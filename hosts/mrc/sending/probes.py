@@ -16,7 +16,7 @@ from hosts.mrc.evs.ev_set import EvSet
 from hosts.mrc.sending.recovery import Recovery
 from hosts.mrc.wire import Opcode, Probe, timestamp, without_hold
 from hosts.rdma.events import Event
-from hosts.rdma.frames import Frame
+from hosts.rdma.frames import Outgoing
 
 _OPCODE: Final = int(Opcode.PROBE_REQUEST)
 _TAIL_PROBES_KEPT: Final = 16
@@ -76,7 +76,7 @@ class Probes:
         """Probes may have to go out."""
         return self._recovery.gap or bool(self.wanted)
 
-    def emit(self, now_ns: int, out: list[Frame], limit: int, free_ports: Collection[int] | None) -> int:
+    def emit(self, now_ns: int, out: list[Outgoing], limit: int, free_ports: Collection[int] | None) -> int:
         """Append up to `limit` probes to `out`; return how many."""
         start = len(out)
         if self._recovery.gap and self._recovery.wants_gap_probe(now_ns):

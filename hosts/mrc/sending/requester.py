@@ -38,7 +38,7 @@ from hosts.rdma.events import (
     SendCompleted,
     Status,
 )
-from hosts.rdma.frames import Frame, traffic_class
+from hosts.rdma.frames import Outgoing, traffic_class
 from hosts.rdma.headers import BTH_ACK_REQUEST
 from hosts.rdma.psn import PSN_BITS, PSN_MASK, expand
 
@@ -150,14 +150,14 @@ class Requester:
         return self._transport_ack and bool(requests) and 0 <= requests[0].last_psn < self.board.una
 
     def emit_probes(
-        self, now_ns: int, out: list[Frame], limit: int, free_ports: Collection[int] | None
+        self, now_ns: int, out: list[Outgoing], limit: int, free_ports: Collection[int] | None
     ) -> int:
         """Append up to `limit` probes to `out`, which no window holds back; return how many."""
         self.evs.now_ns = now_ns
         return self.probes.emit(now_ns, out, limit, free_ports) if self.probes.waiting else 0
 
     def emit_frames(
-        self, now_ns: int, out: list[Frame], limit: int, free_ports: Collection[int] | None
+        self, now_ns: int, out: list[Outgoing], limit: int, free_ports: Collection[int] | None
     ) -> int:
         """Append up to `limit` frames to `out`; return how many. Probes first, then lost packets, then new
         ones.
@@ -220,7 +220,7 @@ class Requester:
             self.recovery.on_burst(now_ns, idle_before=idle_before)
         return len(out) - start
 
-    def _send(self, now_ns: int, packet: SentPacket, flags: int, tclass: int, out: list[Frame]) -> None:
+    def _send(self, now_ns: int, packet: SentPacket, flags: int, tclass: int, out: list[Outgoing]) -> None:
         ev = packet.ev
         self.board.on_sent(packet)
         self.recovery.on_sent(packet)
@@ -228,7 +228,7 @@ class Requester:
         ev.sent += 1
         self.packets_sent += 1
 
-    def _retransmit(self, now_ns: int, lost: SentPacket, ev: Ev, out: list[Frame]) -> None:
+    def _retransmit(self, now_ns: int, lost: SentPacket, ev: Ev, out: list[Outgoing]) -> None:
         psn, old = lost.psn, lost.ev
         lost.previous = None  # Two transmissions are enough; without end, they would be a chain without end.
         packet = SentPacket(psn, now_ns, ev, lost.request, lost.offset, lost.length, lost.tries + 1, lost)

@@ -19,7 +19,7 @@ TESTS = {
 }
 NOT_NAMED = {
     *("__init__", "events", "qlog", "memory", "config", "paths", "psn", "headers", "counters", "rtt", "ev"),
-    *("rate_cap", "values", "window_report"),
+    *("objects", "rate_cap", "values", "window_report"),
 }
 OPTIONS = {field.name for kind in (MrcConfig, SpecReading) for field in fields(kind)}
 

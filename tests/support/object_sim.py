@@ -1,0 +1,41 @@
+"""The network of `mrc_sim` under endpoints whose packets are objects."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from hosts.mrc import Endpoint
+from hosts.mrc.codec.values import DataPacket, Packet
+from p4src.contract import TRIMMED_DSCP, TRIMMED_LAST_HOP_DSCP
+from tests.support.mrc_sim import TRIMMED_LENGTH, Sim
+
+
+class ObjectSim(Sim):
+    """As `Sim`, without bytes. It cannot corrupt frames, nor keep them."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(endpoint_class=partial(Endpoint, objects=True), **options)
+
+    def taken_from(self, end: Endpoint) -> list[tuple[int, Packet]]:
+        return end.packets_to_send(self.now_ns, None, self.batch)
+
+    def hand_over(self, end: Endpoint, port: int, frame: Packet) -> None:
+        end.receive_packet(port, frame, self.now_ns)
+
+    def ev_of(self, frame: Packet) -> int:
+        return frame.flow.ev
+
+    def length_of(self, frame: Packet) -> int:
+        return frame.frame_bytes
+
+    def is_data(self, frame: Packet) -> bool:
+        return isinstance(frame, DataPacket)
+
+    def trimmed(self, frame: DataPacket, *, last_hop: bool) -> Packet:
+        frame.cut(TRIMMED_LAST_HOP_DSCP if last_hop else TRIMMED_DSCP, TRIMMED_LENGTH)
+        return frame
+
+    def marked(self, frame: Packet) -> Packet:
+        frame.ce = True
+        return frame
