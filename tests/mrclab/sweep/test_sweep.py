@@ -14,6 +14,7 @@ from mrclab.cli import main
 from mrclab.sweep.command import SWEEPS, check
 from mrclab.sweep.executors import LocalProcesses
 from mrclab.sweep.models import DEFAULTS, run_model
+from mrclab.sweep.pictures import draw
 from mrclab.sweep.spec import parse_sweep, points_of
 from mrclab.sweep.store import Store
 from mrclab.sweep.table import points_csv, rows_of, table_csv
@@ -256,6 +257,16 @@ def test_rows_have_mean_least_and_most_of_the_seeds_that_are_there() -> None:
     wrong = parse_sweep(FILE + "metrics: [y]\n", "f")
     with pytest.raises(InputError, match="no point has the metric 'y'"):
         rows_of(wrong, points, metrics)
+
+
+def test_words_on_the_axis_are_drawn_too(tmp_path: Path) -> None:
+    sweep = parse_sweep("name: a\nmodel: shares\ngrid: {traffic: [ecmp, permutation], spread: [even]}", "f")
+    points = points_of(sweep)
+    rows = rows_of(sweep, points, {0: {"x": 1.0}, 1: {"x": 2.0}})
+    assert draw(tmp_path, sweep, rows) == ["x"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["x.png", "x.svg"]
+    one = parse_sweep("name: a\nmodel: shares\ngrid: {traffic: [ecmp]}", "f")
+    assert draw(tmp_path, one, rows_of(one, points_of(one), {0: {"x": 1.0}})) == []
 
 
 def test_the_dry_run_counts(capsys: pytest.CaptureFixture[str]) -> None:
