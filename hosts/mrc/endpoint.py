@@ -400,7 +400,8 @@ class Endpoint(BaseEndpoint):
                 # It says that no frame can have come this way.
                 self.drops.contradictory += 1
                 return
-            self._port_status.on_update(self.now_ns, request.port_status_mask, peers)
+            mask, stamp = request.port_status_mask, request.tx_timestamp
+            self._port_status.on_update(self.now_ns, mask, stamp, peers)
         ev = peers[0].evs.reverse(flow.ev, port)
         if ev is not None:
             self._operations.answer(self.now_ns, ev, request_id, request)

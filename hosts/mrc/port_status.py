@@ -7,13 +7,17 @@ is down.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
 from hosts.mrc.config import MrcConfig
 from hosts.mrc.events import PortStatusUnanswered
 from hosts.mrc.operations import Operations
 from hosts.mrc.queue_pair import MrcQueuePair
+from hosts.mrc.wire import TIMESTAMP_UNIT_NS
 from hosts.rdma.events import Event, Status
+
+_COMPARABLE_NS: Final = TIMESTAMP_UNIT_NS << 15
 
 
 class PortStatus:
@@ -32,6 +36,8 @@ class PortStatus:
         self._operations = operations
         self._emit = emit
         self._wake = wake
+        self._newest: dict[frozenset[bytes], tuple[int, int]] = {}
+        """Of each peer's newest update: when it arrived, and its timestamp."""
         operations.port_mask = self.mask()
 
     def mask(self) -> int:
@@ -66,8 +72,17 @@ class PortStatus:
                 announced.add(qp.peers)
                 self._operations.announce_ports(now_ns, qp)
 
-    def on_update(self, now_ns: int, mask: int, qps: Iterable[MrcQueuePair]) -> None:
-        """Take in a peer's PORT_STATUS_UPDATE for the QPs that are connected to it."""
+    def on_update(self, now_ns: int, mask: int, stamp: int, qps: Sequence[MrcQueuePair]) -> None:
+        """Take in a peer's PORT_STATUS_UPDATE, with its timestamp, for the QPs that are connected to it.
+
+        The network may change the order of updates, so one that was sent before the newest is left out.
+        Timestamps wrap: they are compared for half of that time.
+        """
+        peers = qps[0].peers
+        newest = self._newest.get(peers)
+        if newest is not None and now_ns - newest[0] < _COMPARABLE_NS and stamp - newest[1] & 0x8000:
+            return
+        self._newest[peers] = now_ns, stamp
         for qp in qps:
             for plane in qp.evs.planes:
                 up = bool(mask >> plane.port & 1)
