@@ -16,6 +16,7 @@ from rich.text import Text
 from experiments.spec.model import SIMULATED, Scenario
 from experiments.spec.scenario import load_scenario
 from linux.errors import InputError, MachineError, reason
+from linux.life import signals
 from mrclab.output import directory, progress, repeat, room_for, size_text
 from testbed.doctor import require_machine
 
@@ -110,8 +111,17 @@ def run_and_report(
 ) -> dict[str, Any]:
     """Run a scenario with its progress on a terminal; return what it wrote to result.json.
 
-    ``command`` reproduces the run. With ``resume`` the repetitions that the directory has are kept.
+    ``command`` reproduces the run. With ``resume`` the repetitions that the directory has are kept. A signal
+    ends the run once: later ones do not keep it from saving what it has.
     """
+    with signals.first_only():
+        return _run_and_report(scenario, out, console, command, resume)
+
+
+def _run_and_report(
+    scenario: Scenario, out: Path, console: Console, command: Sequence[str], resume: bool
+) -> dict[str, Any]:
+    """Do as ``run_and_report``, ended by any signal."""
     from controller.pipeline import shipped_pipeline
     from experiments.report.build import Run, build
     from experiments.report.result import save_result

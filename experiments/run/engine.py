@@ -185,7 +185,7 @@ def _main(
         with contextlib.suppress(BrokenPipeError):  # the parent is gone, and this process about to end
             messages.send((kind, value))
 
-    with signals.as_exceptions():
+    with signals.first_only():
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
         parent = multiprocessing.parent_process()
         if parent is None or os.getppid() != parent.pid:

@@ -71,6 +71,23 @@ def _handled(handler: Callable[[int], None]) -> Iterator[None]:
 
 
 @contextmanager
+def first_only() -> Iterator[None]:
+    """Let the first signal within the ``with`` raise its exception, and drop all later ones.
+
+    What the first one ends can then save what it has, however impatient the user is.
+    """
+    came: list[int] = []
+
+    def handler(number: int) -> None:
+        came.append(number)
+        if len(came) == 1:
+            raise KeyboardInterrupt if number == signal.SIGINT else Ended(number)
+
+    with _handled(handler):
+        yield
+
+
+@contextmanager
 def deferred() -> Iterator[None]:
     """Defer the signals to the end of the ``with``, so that nothing is left half made or half removed.
 

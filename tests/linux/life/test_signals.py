@@ -71,3 +71,17 @@ def test_a_signal_that_is_passed_on_does_not_end_the_program() -> None:
         for number in signals.SIGNALS:
             signal.raise_signal(number)
     assert passed == [1, 1, 1]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, *ENDING])
+def test_only_the_first_signal_ends_what_saves_its_work(number: signal.Signals) -> None:
+    """A second one, microseconds later, used to cost the result."""
+    saved = []
+    with pytest.raises((signals.Ended, KeyboardInterrupt)), signals.first_only():  # noqa: PT012
+        try:
+            signal.raise_signal(number)
+        finally:
+            for later in signals.SIGNALS:
+                signal.raise_signal(later)
+            saved.append("all")
+    assert saved == ["all"]
