@@ -35,6 +35,7 @@ SHORT: dict[str, Sequence[str]] = {
     "switch_tables": ("--seconds", "0.3", "--rounds", "3"),
     "switch_versions": (),
     "testbed_up": ("-n", "3"),
+    "virtual_time": ("permutation", "--megabytes", "0.5"),
 }
 
 

@@ -126,6 +126,8 @@ def datacenter_mrc(fabric: Fabric, host: str) -> dict[str, Any]:
         "initial_rtt_ns": rtt_ns,
         "min_reorder_ns": rtt_ns,
         "max_reorder_ns": 20 * rtt_ns,
+        "reorder_memory_ns": 40 * rtt_ns,
+        "reorder_quiet_ns": 40 * rtt_ns,
         "tail_probe_max_ns": 4 * rtt_ns,
         "probe_interval_ns": 8 * rtt_ns,
         "probe_interval_max_ns": 128 * rtt_ns,

@@ -1,0 +1,270 @@
+"""How fast the simulator is, and how soon MRC recovers in it at 800 Gbit/s.
+
+    python benchmarks/virtual_time.py permutation [--hosts 64] [--megabytes 2] [--spread 1]
+    python benchmarks/virtual_time.py recovery [--evs 64] [--cuts 100]
+
+`permutation` has every host send to one other, all links whole, and reports CPU time for each data
+packet, the slowest flow, and what was taken for lost though it was not. `recovery` cuts T0-T1 links
+silently, one after another, under a stream between two NICs of 8 x 100 Gbit/s that NSCC alone holds back,
+and reports times after each cut: until the first loss was sent, until a path was retired for it, until
+nothing more was sent onto the link, and until all that it took had been sent again and had arrived.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import random
+import resource
+import statistics
+import time
+
+from benchmarks.kit.results import machine
+from controller.queues import QueuePolicy
+from hosts import compiled
+from hosts.mrc import Endpoint
+from hosts.mrc.events import EvRetired, SpuriousLoss
+from hosts.nic.routes import nic_addresses, remote_paths
+from hosts.options import datacenter_mrc, idle_rtt_ns, mrc_config
+from hosts.rdma.counters import EvState
+from hosts.rdma.events import Event, PacketLost, Retransmitted, SendCompleted
+from hosts.rdma.memory import MemoryRegion
+from hosts.transports import DEPLOYED, merged
+from simulator.clock import PS_PER_NS
+from simulator.faults import NetworkFaults
+from simulator.network import Network
+from simulator.nic import Nic
+from topologies import Fabric, build_fabric
+
+REACTION_NS = 200
+MESSAGE_BYTES = 1 << 18
+IN_FLIGHT = 16
+"""Messages of the stream that are posted at a time: 4 MB, more than any window."""
+
+
+def fabric_of(planes: int, t0s: int, t1s: int, hosts: int) -> Fabric:
+    """Return a fabric with links of 100 Gbit/s and the delays of `paper-c`."""
+    links = {
+        "host": {"rate": "100 Gbit/s", "delay": "500 ns"},
+        "fabric": {"rate": "100 Gbit/s", "delay": "725 ns"},
+    }
+    spec = {"name": "bench", "planes": planes, "t0": t0s, "t1": t1s, "hosts": hosts, "links": links}
+    return build_fabric(json.dumps(spec), "bench")
+
+
+class Notes:
+    """A program that posts writes and notes what became of them."""
+
+    def __init__(self, nic: Nic) -> None:
+        self.nic = nic
+        self.endpoint = nic.endpoint
+        assert isinstance(nic.endpoint, Endpoint)
+        self.mrc = nic.endpoint
+        self.qpn = self.mrc.create_qp()
+        self.done_ns = 0
+        self.spurious = self.retired = 0
+        self.lost: list[PacketLost] = []
+        self.retirements: list[EvRetired] = []
+        self.repaired_ns: dict[int, int] = {}
+        """When a lost packet was sent again last, by PSN."""
+        self._data = memoryview(b"")
+        self._region: MemoryRegion | None = None
+        self._endless = False
+        self._posted = 0
+        nic.programs.append(self)
+
+    def post(self, data: memoryview, region: MemoryRegion, *, endless: bool = False) -> None:
+        """Write `data` once, or again and again without end."""
+        self._data, self._region, self._endless = data, region, endless
+        for _ in range(IN_FLIGHT if endless else 1):
+            self._post()
+        self.nic.wake_now()
+
+    def _post(self) -> None:
+        assert self._region is not None
+        self._posted += 1
+        region = self._region
+        self.mrc.post_write(self.qpn, self._posted, self._data, region.address, region.rkey)
+
+    def tick(self, now_ns: int) -> int | None:
+        """Do nothing: all is done when something completes."""
+        return None
+
+    def take(self, event: Event) -> None:
+        """Note an event."""
+        if isinstance(event, SendCompleted):
+            self.done_ns = event.t_ns
+            if self._endless:
+                self._post()
+        elif isinstance(event, PacketLost):
+            self.lost.append(event)
+        elif isinstance(event, EvRetired):
+            self.retired += 1
+            self.retirements.append(event)
+        elif isinstance(event, Retransmitted):
+            self.repaired_ns[event.psn] = event.t_ns
+        elif isinstance(event, SpuriousLoss):
+            self.spurious += 1
+
+    def bad_evs(self) -> int:
+        """Return how many EVs are taken for broken."""
+        return sum(ev.state is EvState.ASSUMED_BAD for ev in self.mrc.ev_counters(self.qpn))
+
+
+class World:
+    """A fabric with a NIC at every host."""
+
+    def __init__(self, fabric: Fabric, options: dict[str, object], seed: int = 1) -> None:
+        self.fabric = fabric
+        rtt_ns = idle_rtt_ns(fabric, fabric.hosts[0].name)
+        self.network = Network(fabric, QueuePolicy(base_rtt_us=-(-rtt_ns // 1000)), seed)
+        self.notes: dict[str, Notes] = {}
+        for number, host in enumerate(fabric.hosts):
+            given = merged({**datacenter_mrc(fabric, host.name), **DEPLOYED}, options)
+            config = mrc_config(fabric, host.name, given)
+            endpoint = Endpoint(nic_addresses(fabric, host.name), config, random.Random(seed << 16 | number))
+            self.notes[host.name] = Notes(self.network.attach(host.name, endpoint, REACTION_NS))
+
+    def connect(self, src: str, dst: str) -> None:
+        """Connect the queue pair of one host to that of another, for data one way."""
+        near, far = self.notes[src], self.notes[dst]
+        near.mrc.connect(near.qpn, far.mrc.local_attributes(far.qpn), remote_paths(self.fabric, src, dst))
+
+    def run_ns(self, duration_ns: int) -> None:
+        """Let time pass."""
+        self.network.clock.run(self.network.clock.now_ps + duration_ns * PS_PER_NS)
+
+
+def permutation(hosts: int, megabytes: float, t1s: int, options: dict[str, object]) -> None:
+    """Measure a permutation, and print what it took."""
+    fabric = fabric_of(4, 4 if hosts <= 128 else 32, t1s, hosts)
+    world = World(fabric, options)
+    names = [host.name for host in fabric.hosts]
+    size = round(megabytes * 10**6)
+    buffer = bytearray(size)
+    peers = {name: names[(number + hosts // 2) % hosts] for number, name in enumerate(names)}
+    for src, dst in peers.items():
+        world.connect(src, dst)
+    for src, dst in peers.items():
+        region = world.notes[dst].mrc.register_memory(bytearray(size))
+        world.notes[src].post(memoryview(buffer), region)
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    began = time.process_time()
+    while any(not notes.done_ns for notes in world.notes.values()):
+        world.run_ns(10_000)
+    took_s = time.process_time() - began
+    packets = hosts * -(-size // 4096)
+    done = sorted(notes.done_ns / 1000 for notes in world.notes.values())
+    ideal_us = (size + -(-size // 4096) * 138) * 8 / 4e5
+    links = world.network.links.values()
+    print(f"{hosts} hosts x {megabytes:g} MB: {took_s / packets * 1e6:.1f} us of CPU a data packet, ", end="")
+    print(f"{world.network.clock.events / packets:.1f} events a packet, {took_s:.1f} s, ", end="")
+    print(f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB")
+    print(f"  flows: ideal {ideal_us:.1f} us, median {done[len(done) // 2]:.1f}, slowest {done[-1]:.1f}")
+    print(f"  marks {sum(p.marked for p in links)}, trims {sum(p.trimmed for p in links)}, ", end="")
+    spurious, lost = (
+        sum(n) for n in zip(*((n.spurious, len(n.lost)) for n in world.notes.values()), strict=True)
+    )
+    print(f"taken for lost {lost}, of them wrongly {spurious}, ", end="")
+    print(f"EVs retired {sum(n.retired for n in world.notes.values())}")
+
+
+def recovery(evs: int, cuts: int, seed: int, options: dict[str, object]) -> None:
+    """Cut links one after another and print the distributions of the times after the cut."""
+    planes = 8
+    fabric = fabric_of(planes, 2, evs // planes, 2)
+    world = World(fabric, {**options, "max_active_evs": evs, "spare_evs_per_plane": 0}, seed)
+    faults, rng, clock = NetworkFaults(world.network), random.Random(seed), world.network.clock
+    src, dst = (host.name for host in fabric.hosts)
+    world.connect(src, dst)
+    world.connect(dst, src)
+    sender = world.notes[src]
+    region = world.notes[dst].mrc.register_memory(bytearray(MESSAGE_BYTES))
+    sender.post(memoryview(bytes(MESSAGE_BYTES)), region, endless=True)
+    world.run_ns(100_000)
+    links = [link.name for link in fabric.links if link.kind == "fabric" and "t0-0:" in link.name]
+    found: dict[str, list[float]] = {"first loss": [], "detected": [], "rerouted": [], "recovered": []}
+    since: list[float] = []
+    gc.disable()
+    began = time.process_time()
+    unfelt = 0
+    for _ in range(cuts):
+        world.run_ns(rng.randrange(20_000))
+        link = rng.choice(links)
+        at_ns = clock.now_ns
+        sender.lost.clear()
+        sender.retirements.clear()
+        sender.repaired_ns.clear()
+        faults.blackhole(link, "both", True)
+        world.run_ns(100_000)
+        faults.blackhole(link, "both", False)
+        times = after_cut(sender, at_ns)
+        if times is None:
+            unfelt += 1
+        else:
+            for name, value in zip(found, times, strict=True):
+                found[name].append(value)
+            since.append(times[-1] - times[0])
+        for _ in range(100):
+            world.run_ns(20_000)
+            if not sender.bad_evs():
+                break
+        gc.collect()
+    print(f"{evs} EVs, {cuts} cuts, {unfelt} not felt, ", end="")
+    print(f"{time.process_time() - began:.1f} s of CPU, wrongly taken for lost {sender.spurious}")
+    for name, values in {**found, "since loss": since}.items():
+        values.sort()
+        p99 = values[min(len(values) - 1, round(0.99 * len(values)))]
+        print(
+            f"  {name:12} median {statistics.median(values):6.1f}  p99 {p99:6.1f}  worst {values[-1]:6.1f} us"
+        )
+
+
+def after_cut(sender: Notes, at_ns: int) -> tuple[float, float, float, float] | None:
+    """Return first loss, detected, rerouted and recovered, us after a cut; None where nothing was lost.
+
+    A packet has recovered when it was sent again and that copy has had half an RTT to arrive. Lost packets
+    are those that the sender counted so, sent within an RTT of the cut or after it.
+    """
+    rtt_ns = sender.mrc.config.initial_rtt_ns
+    lost = [event for event in sender.lost if event.sent_ns >= at_ns - rtt_ns]
+    if not lost:
+        return None
+    retired = min((e.t_ns for e in sender.retirements), default=0)
+    times = (
+        max(0, min(e.sent_ns for e in lost) - at_ns),
+        retired - at_ns,
+        max(0, max(e.sent_ns for e in lost) - at_ns),
+        max(sender.repaired_ns[e.psn] for e in lost) + rtt_ns // 2 - at_ns,
+    )
+    first, detected, rerouted, recovered = (t / 1000 for t in times)
+    return first, detected, rerouted, recovered
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="The simulator's speed, and recovery at 800 Gbit/s.")
+    parser.add_argument("what", choices=("permutation", "recovery"))
+    parser.add_argument("--hosts", type=int, default=64)
+    parser.add_argument("--megabytes", type=float, default=2.0)
+    parser.add_argument("--t1", type=int, default=16, help="T1s in each of 4 planes (permutation)")
+    parser.add_argument("--evs", type=int, default=64)
+    parser.add_argument("--cuts", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--set", action="append", default=[], metavar="OPTION=NUMBER", help="of MRC")
+    options = parser.parse_args()
+    given: dict[str, object] = {
+        key: float(value) if "." in value else int(value)
+        for key, _, value in (entry.partition("=") for entry in options.set)
+    }
+    print(f"{machine()}; {compiled.describe()}")
+    if options.what == "permutation":
+        permutation(options.hosts, options.megabytes, options.t1, given)
+    else:
+        recovery(options.evs, options.cuts, options.seed, given)
+
+
+if __name__ == "__main__":
+    main()
