@@ -49,3 +49,10 @@ def reseal(frame: bytes) -> bytes:
     body[18:20] = (length + 40).to_bytes(2, "big")
     body[58:60] = body[98:100] = length.to_bytes(2, "big")
     return bytes(body[:-4]) + packet_icrc(bytes(body[54:102]), bytes(body[102:-4]))
+
+
+def with_flags(frame: bytes, flags: int) -> bytes:
+    """Give a frame other flags in its BTH: a (80), rtx (20), ts (10)."""
+    changed = bytearray(frame)
+    changed[BTH_OFFSET + 8] = flags
+    return reseal(bytes(changed))

@@ -165,6 +165,8 @@ class Sim:
                 remote = self.ends[1 - me].local_attributes(pair[1 - me])
                 self.ends[me].connect(pair[me], remote, remote_paths(me, 1 - me, planes, paths))
         self.events: list[list[Event]] = [[], []]
+        self.completed = [0, 0]
+        """Writes of each end that have completed."""
         self.sightings: list[Sighting] = []
         self.keep_frames = keep_frames
         self.batch = batch
@@ -261,7 +263,9 @@ class Sim:
             while batch := self.taken_from(end):
                 for port, frame in batch:
                     self._transmit(n, port, frame)
-            self.events[n].extend(end.events())
+            for event in end.events():
+                self.events[n].append(event)
+                self.completed[n] += isinstance(event, SendCompleted)
 
     def step(self, until_ns: int) -> bool:
         """Advance to the next thing that happens; False when nothing does before `until_ns`."""
@@ -328,5 +332,5 @@ def stream(sim: Sim, lengths: list[int], *, source: int = 0, imm: bool = True) -
 
 def finish(sim: Sim, count: int, *, source: int = 0, duration_ns: int = 60_000_000_000) -> None:
     """Run until one end has completed so many messages, and 50 ms more."""
-    sim.run(duration_ns, until=lambda: len(sim.of(source, SendCompleted)) >= count)
+    sim.run(duration_ns, until=lambda: sim.completed[source] >= count)
     sim.run(50_000_000)

@@ -1,17 +1,18 @@
 """What an endpoint hands out: the frames of its queue pairs in turn, completions, errors."""
 
 import itertools
+from collections import defaultdict
 
 import pytest
 
 from hosts.mrc import Endpoint, MrcConfig
 from hosts.mrc.events import EvSkipped
 from hosts.mrc.evs.states import EvInput
-from hosts.mrc.wire import Opcode
+from hosts.mrc.wire import NackReason, Opcode
 from hosts.rdma.events import PacketLost
 from hosts.rdma.headers import BTH_OFFSET
 from hosts.rdma.paths import Path, PlanePaths, RemotePaths
-from tests.support.mrc_sim import Sim, port_addresses, remote_paths, trim
+from tests.support.mrc_sim import Network, Sim, is_data, port_addresses, remote_paths, trim
 
 
 def test_frame_layout_from_ethernet_to_icrc():
@@ -42,6 +43,42 @@ def test_frame_layout_from_ethernet_to_icrc():
     )
     assert frame[134:146] == bytes([1, 2, 3, 4]) + b"hello" + bytes(3)
     assert len(frame) == 150
+
+
+@pytest.mark.parametrize("trimmed", [True, False])
+def test_every_packet_is_in_its_class(trimmed):
+    """What switches may drop, mark or cut off goes by the DSCP and the ECN bits of both IPv6 headers."""
+    config = MrcConfig(trim=trimmed, transport_ack=True, probe_interval_ns=1_000_000)
+    network = Network(loss=0.05, trim=0.05 if trimmed else 0.0)
+    sim = Sim(seed=3, config=config, network=network, keep_frames=True)
+    region = sim.ends[1].register_memory(bytearray(1 << 20))
+    sim.ends[0].post_write(sim.qpns[0], 1, bytes(1 << 20), region.address, region.rkey)
+    sim.ends[1].set_refusal(sim.qpns[1], NackReason.NO_RESOURCE)
+    sim.at(sim.now_ns + 100_000, lambda: sim.ends[1].set_refusal(sim.qpns[1], None))
+    sim.ends[0].set_port_state(3, False, sim.now_ns)
+    sim.run(50_000_000)
+    classes = defaultdict(set)
+    for seen in sim.sightings:
+        frame, opcode = seen.frame, seen.frame[BTH_OFFSET]
+        outer, inner = (int.from_bytes(frame[at : at + 2], "big") >> 4 & 0xFF for at in (14, 54))
+        assert outer == inner
+        sent_again = is_data(frame) and frame[BTH_OFFSET + 8] & 0x20
+        kind = "again" if sent_again else "data" if is_data(frame) else Opcode(opcode)
+        classes[kind].add((outer >> 2, outer & 3))
+    dscp, ect0, not_ect = config.dscp, 0b10, 0b00
+    control = (
+        Opcode.SACK,
+        Opcode.NACK,
+        Opcode.ACKNOWLEDGE,
+        Opcode.ENDPOINT_REQUEST,
+        Opcode.ENDPOINT_RESPONSE,
+    )
+    assert classes == {
+        "data": {(dscp.trimmable if trimmed else dscp.no_trim, ect0)},
+        "again": {(dscp.trimmable_retx if trimmed else dscp.no_trim, ect0)},
+        Opcode.PROBE_REQUEST: {(dscp.no_trim, ect0)},
+        **{opcode: {(dscp.control, not_ect)} for opcode in control},
+    }
 
 
 def test_a_marked_ev_is_reported_once_while_it_waits():

@@ -78,8 +78,11 @@ def test_more_paths_than_evs_takes_a_random_subset_of_equal_size_per_plane():
     evs, _ = make(planes=4, paths=100, max_active_evs=30, spare_evs_per_plane=3)
     assert sorted(active(evs).values()) == [7, 7, 8, 8]
     assert [len(plane.spares) for plane in evs.planes] == [3, 3, 3, 3]
-    other, _ = make(planes=4, paths=100, max_active_evs=30, seed=2)
-    assert set(evs.by_value) != set(other.by_value)
+    other, _ = make(planes=4, paths=100, max_active_evs=30, spare_evs_per_plane=3, seed=2)
+    for mine, theirs in zip(evs.planes, other.planes, strict=True):
+        chosen, elsewhere = ({ev.index for ev in plane.evs} for plane in (mine, theirs))
+        assert chosen != elsewhere
+        assert max(chosen) > 20, "not the first ones"
 
 
 def test_skip_sits_out_exactly_one_turn():
@@ -136,6 +139,17 @@ def test_a_plane_without_usable_evs_does_not_starve_the_others():
     assert {evs.pick().port for _ in range(30)} == {1, 2}
 
 
+def test_the_last_ev_of_a_plane_is_replaced_by_none_of_another():
+    evs, events = make(planes=2, paths=3)
+    first, second, last = list(evs.planes[0].active)
+    evs.on_lost(0, first, 1, RetireReason.LOSS)
+    evs.on_lost(0, second, 1, RetireReason.LOSS)
+    assert active(evs) == {0: 1, 1: 2}
+    evs.on_lost(0, last, 1, RetireReason.LOSS)
+    assert active(evs) == {0: 0, 1: 3}, "the other plane takes up what it had laid aside"
+    assert [type(event) for event in events] == [EvRetired] * 3
+
+
 def test_probes_restore_after_enough_in_a_row():
     evs, events = make(probe_successes=2, probe_interval_ns=1000)
     ev = evs.planes[0].active[0]
@@ -183,6 +197,16 @@ def test_unanswered_probes_back_off_and_break_the_row():
         assert list(evs.due_probes(due, 0)) == [ev]
         ev.probe_id = probe_id
     assert times == [1000, 2000, 4000, 8000, 12000]
+    # One answer, a probe that nobody answers, and one answer: two, but not in a row.
+    for now in (20_000, 40_000, 60_000):
+        assert list(evs.due_probes(now, 0)) == [ev]
+        ev.probe_id = now
+        if now != 40_000:
+            evs.on_probe_answer(now + 100, ev, False)
+    assert ev.state is B
+    assert list(evs.due_probes(80_000, 0)) == [ev]
+    evs.on_probe_answer(80_100, ev, False)
+    assert ev.state is G
 
 
 def test_denied_stays_out_until_allowed():
@@ -247,6 +271,22 @@ def test_reverse_prefers_the_same_path_then_the_same_plane():
     assert evs.reverse(0xFFFFFFFF, 3).port == 3
     evs.set_plane(0, 3, False, remote=False)
     assert evs.reverse(0xFFFFFFFF, 3).port != 3
+
+
+def test_answers_leave_a_proven_ev_that_is_retired_or_stale():
+    evs, _ = make(reverse_evs="set", reverse_probe_min_ns=1_000_000)
+    came, proven, retired = (evs.by_value[ev_value(2, n)] for n in (0, 3, 5))
+    evs.prove(1_000_000, proven)
+    # Fresh for eight times the wait between probes.
+    for evs.now_ns, way in ((2_000_000, proven), (9_000_000, proven), (9_000_001, came)):
+        assert evs.reverse(came.value, 2) is way
+    evs.prove(9_000_000, retired)
+    assert evs.reverse(came.value, 2) is retired
+    evs.on_lost(9_000_000, retired, 1, RetireReason.LOSS)
+    assert evs.reverse(came.value, 2) is came, "ASSUMED_BAD carries no answers"
+    evs.prove(9_000_000, proven)
+    evs.deny(9_000_000, proven)
+    assert evs.reverse(came.value, 2) is came
 
 
 OPERATIONS = st.lists(

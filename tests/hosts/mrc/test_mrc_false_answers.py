@@ -36,7 +36,7 @@ def forge(sim, **fields):
 
 def settled(sim, writes):
     """Return how the writes ended, all of them, once nothing more happens."""
-    sim.run(20_000_000_000, until=lambda: len(sim.of(0, SendCompleted)) == writes)
+    sim.run(300_000_000, until=lambda: sim.completed[0] == writes)
     done = sim.of(0, SendCompleted)
     assert [e.wr_id for e in done] == list(range(writes))
     return [e.status for e in done]

@@ -2,6 +2,7 @@
 
 import random
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -48,6 +49,23 @@ def test_frames_that_are_not_ours_are_counted_by_cause():
     assert b.qp_counters(sim.qpns[1]).placed == 1
     b.destroy_qp(sim.qpns[1])
     assert cause(port, frame) == ["unknown_qp"]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [0x81, 0xC0, 0xC4, 0xC5, 0xCC, 0xCD, 0xD0, 0xD2, 0xD3, 0xD4, 0xDF],
+    ids=["CNP", "SEND", "SEND only", "SEND imm", "READ", *(["READ answer"] * 2), *(["atomic"] * 3), "none"],
+)
+def test_opcodes_that_mrc_does_not_have_are_dropped(code):
+    pair = Pair()
+    pair.post(100, imm=1)
+    ((port, frame),) = pair.send()
+    odd = bytearray(frame)
+    odd[BTH_OFFSET] = code
+    assert pair.take([(port, reseal(bytes(odd)))]) == []
+    assert (pair.b.drops.unknown_opcode, pair.b.drops.total()) == (1, 1)
+    assert pair.b.poll_cq() == []
+    assert pair.b.qp_counters(pair.qpn_b).placed == 0
 
 
 def test_a_stranger_cannot_write_into_a_qp():

@@ -8,11 +8,12 @@ from hosts.mrc import MrcConfig
 from hosts.mrc.events import EvRetired, ProbeSent, SpuriousLoss
 from hosts.mrc.sending.reordering import ReorderingWindow
 from hosts.mrc.sending.timers import AckTimer, TailTimer
-from hosts.mrc.wire import Opcode
+from hosts.mrc.wire import NackReason, Opcode
 from hosts.rdma.events import LossReason, PacketLost, QpError, Retransmitted, SendCompleted, Status
 from hosts.rdma.headers import BTH_OFFSET
 from hosts.rdma.rtt import RttEstimator
-from tests.support.mrc_sim import Network, Sim, ev_value, frame_ev, frame_psn, is_data
+from tests.support.mrc_pair import T_SENT, Pair
+from tests.support.mrc_sim import Network, Sim, ev_value, frame_ev, frame_psn, is_data, trim
 
 
 def test_rtt_is_rfc_6298():
@@ -65,7 +66,7 @@ def test_overtaking_is_remembered_for_one_to_two_periods():
     assert guard.ns(600_000_000) == 1000, "only what was larger than all remembered is noted"
 
 
-def test_a_slow_link_lifts_floor_and_ceiling_of_the_guard():
+def test_a_slow_link_lifts_floor_and_ceiling_of_the_reordering_window():
     # 862 + 138 bytes are 8000 bits: 8 ms at 1 Mbit/s.
     config = MrcConfig(mtu_bytes=862, port_bps=1_000_000)
     assert config.packet_time_ns() == 8_000_000
@@ -160,7 +161,7 @@ class Hand:
         return [event for event in self.a.events() if isinstance(event, kind)]
 
 
-def test_lost_only_when_something_sent_more_than_the_guard_later_was_acknowledged():
+def test_lost_only_when_something_sent_more_than_the_reordering_window_later_was_acknowledged():
     hand = Hand(
         min_reorder_ns=50_000, initial_rtt_ns=1000, reorder_rtt_fraction=0.0, reorder_queueing_factor=0.0
     )
@@ -207,6 +208,54 @@ def test_loss_retires_the_ev_at_once_and_the_packet_goes_on_another():
     assert [type(e) for e in hand.a.events()] == [Retransmitted]
 
 
+def refusals(pair, frames, now):
+    """Trim packets and return the NACKs that come of them."""
+    for port, frame in frames:
+        pair.b.receive(port, trim(frame), now)
+    return pair.b.frames_to_send(now, None, 1000)
+
+
+def test_the_oldest_gap_is_sent_again_first():
+    pair = Pair()
+    pair.post(8 * 4096)
+    frames = pair.a.frames_to_send(T_SENT, None, 6)
+    for port, nack in refusals(pair, [frames[4], frames[1], frames[3]], T_SENT):
+        pair.a.receive(port, nack, T_SENT + 40_000)
+    again = [frame for _, frame in pair.a.frames_to_send(T_SENT + 40_000, None, 1000)]
+    assert [(frame_psn(frame) - pair.psn) & 0xFFFFFF for frame in again] == [1, 3, 4, 6, 7]
+    assert [bool(frame[BTH_OFFSET + 8] & 0x20) for frame in again] == [True] * 3 + [False] * 2
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_packet_that_was_refused_goes_on_another_ev(seed):
+    """However the turns fall: with two paths every second one would be the same again."""
+    sim = Sim(seed=seed, planes=1, paths=2, network=Network(jitter_ns=0))
+    region = sim.ends[1].register_memory(bytearray(1 << 16))
+    sim.ends[1].set_refusal(sim.qpns[1], NackReason.NO_RESOURCE)
+    sim.ends[0].post_write(sim.qpns[0], 1, bytes(1 << 16), region.address, region.rkey)
+    sim.run(400_000)
+    again = sim.of(0, Retransmitted)
+    assert len(again) > 100
+    assert all(event.old_ev != event.new_ev for event in again)
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_what_is_in_flight_on_a_port_that_goes_down_is_sent_again_at_once(own):
+    pair = Pair()
+    pair.post(8 * 4096)
+    lost = {frame_psn(frame) for port, frame in pair.send() if port == 0}
+    assert len(lost) == 4
+    (pair.a if own else pair.b).set_port_state(0, False, T_SENT)
+    for port, update in [] if own else pair.b.frames_to_send(T_SENT):
+        pair.a.receive(port, update, T_SENT)
+    sent = [(port, frame) for port, frame in pair.send() if is_data(frame)]
+    assert {port for port, _ in sent} == {1}
+    assert {frame_psn(frame) for _, frame in sent} == lost
+    events = list(pair.a.events())
+    assert [e.reason for e in events if isinstance(e, PacketLost)] == [LossReason.PORT_DOWN] * 4
+    assert not [e for e in events if isinstance(e, EvRetired)], "the paths are not to blame"
+
+
 def test_tail_probe_comes_after_one_and_a_half_rtts_and_repairs():
     hand = Hand(initial_rtt_ns=100_000, min_reorder_ns=50_000)
     hand.post(1)
@@ -220,8 +269,8 @@ def test_tail_probe_comes_after_one_and_a_half_rtts_and_repairs():
     assert frame_ev(probe[1]) != frame_ev(sent[1])
     assert probe[0] != sent[0], "on another plane"
     hand.answer([probe], 1_190_000)
-    (lost,) = hand.events(PacketLost)
-    assert lost.reason is LossReason.PROBE
+    lost, retired = (e for e in hand.a.events() if isinstance(e, PacketLost | EvRetired))
+    assert (lost.reason, retired.ev) == (LossReason.PROBE, frame_ev(sent[1]))
     (again,) = hand.send(1_190_000)
     assert is_data(again[1])
     assert frame_ev(again[1]) != frame_ev(sent[1])
@@ -229,7 +278,7 @@ def test_tail_probe_comes_after_one_and_a_half_rtts_and_repairs():
     assert [e.status for e in hand.events(SendCompleted)] == [Status.SUCCESS]
 
 
-def test_a_late_original_is_recognised_and_widens_the_guard():
+def test_a_late_original_is_recognised_and_widens_the_reordering_window():
     hand = Hand(initial_rtt_ns=1000, reorder_queueing_factor=0.0, reorder_rtt_fraction=0.0)
     hand.post(2)
     first = hand.send(1_000_000)
@@ -254,7 +303,7 @@ def test_silence_ends_in_retry_counter_exceeded_with_all_flushed_in_order():
         hand.post(1)
     hand.send(1_000_000, limit=10)
     now, probes = 1_000_000, 0
-    while (due := hand.a.next_timer()) is not None:
+    while (due := hand.a.next_timer()) is not None and now < 10_000_000:
         now = max(now, due)
         hand.a.handle_timer(now)
         probes += len(hand.send(now, limit=100))
@@ -304,7 +353,7 @@ def test_a_timer_served_late_first_lets_unread_answers_in():
     assert [type(e) for e in hand.a.events()] == [SendCompleted]
 
 
-def test_one_dead_path_of_many_is_detected_within_an_rtt_and_the_guard():
+def test_one_dead_path_of_many_is_detected_within_an_rtt_and_the_reordering_window():
     sim = Sim(seed=11, network=Network(delay_ns=20_000, jitter_ns=2_000))
     region = sim.ends[1].register_memory(bytearray(8 << 20))
     sim.ends[0].post_write(sim.qpns[0], 1, bytes(8 << 20), region.address, region.rkey)

@@ -2,15 +2,15 @@
 
 import itertools
 import mmap
-from dataclasses import replace
 
 import pytest
 
-from hosts.mrc import MrcConfig, SpecReading
+from hosts.mrc import Endpoint, MrcConfig, SpecReading
 from hosts.mrc.events import EvProbed, EvRetired, PlaneDown, PlaneUp, PortStatusUnanswered
 from hosts.mrc.wire import Aeth, EndpointOp, EndpointRequest, Nack, NackReason, Opcode, Sack
 from hosts.rdma.events import LossReason, PacketLost, QpError, ReceiveCompleted, SendCompleted, Status
 from hosts.rdma.headers import BTH_OFFSET
+from tests.support.mrc_pair import Pair, with_flags
 from tests.support.mrc_sim import Network, Sim, ev_value, frame_ev, frame_psn, is_data
 
 
@@ -26,8 +26,19 @@ def frames(sim, source, opcode):
     return [s.frame for s in sim.sightings if s.source == source and s.frame[BTH_OFFSET] == opcode]
 
 
+def unequal(*options):
+    """Return a simulation whose ends have these options, each its own."""
+    configs = iter([MrcConfig(**own) for own in options])
+    return Sim(
+        seed=2,
+        network=Network(jitter_ns=0),
+        keep_frames=True,
+        endpoint_class=lambda ports, _, rng: Endpoint(ports, next(configs), rng),
+    )
+
+
 def done(sim, count=1):
-    return lambda: len(sim.of(0, SendCompleted)) >= count
+    return lambda: sim.completed[0] >= count
 
 
 # Transport ACKs
@@ -54,6 +65,24 @@ def test_a_write_completes_by_its_transport_ack_not_by_its_sack():
     assert sim.ends[0].poll_cq() == []
     sim.ends[0].receive(*ack, 60_000)
     assert [(e.wr_id, e.status, e.t_ns) for e in sim.ends[0].poll_cq()] == [(1, Status.SUCCESS, 60_000)]
+
+
+def test_a_transport_ack_comes_where_bth_a_asks_for_it_and_with_old_duplicates():
+    pair = Pair(transport_ack=True, timestamps=False, sack_threshold_bytes=1 << 20)
+    for n in range(4):
+        pair.post(100, wr_id=n)
+    first, second, third, _ = pair.send()
+
+    def answers(frame):
+        return [answer[BTH_OFFSET] for answer in pair.take([frame])]
+
+    both = [Opcode.ACKNOWLEDGE, Opcode.SACK]
+    unasked = (first[0], with_flags(first[1], 0x00))
+    assert answers(unasked) == []
+    assert answers(third) == [Opcode.SACK], "the message before it is missing"
+    assert answers(third) == [Opcode.SACK], "a duplicate inside the window"
+    assert answers(second) == both
+    assert answers(unasked) == both, "a duplicate below the window: the transport ACK may be lost"
 
 
 def test_a_lost_transport_ack_is_asked_for():
@@ -105,7 +134,7 @@ def test_the_receive_window_may_change_under_way():
         post(sim, n, 1, where)
     sim.ends[1].set_mpr(sim.qpns[1], 256)
     first = sim.ends[0].frames_to_send(0, None, 5000)
-    assert len(first) == 1024, "not told yet"
+    assert len(first) == 1024, "not announced yet"
     for port, frame in first:
         sim.ends[1].receive(port, frame, 0)
     for port, frame in sim.ends[1].frames_to_send(0, None, 5000):
@@ -115,10 +144,12 @@ def test_the_receive_window_may_change_under_way():
         sim.ends[1].set_mpr(sim.qpns[1], 2048)
 
 
-def test_dynamic_mpr_needs_both_ends():
-    sim = Sim(seed=2, keep_frames=True)
-    with pytest.raises(ValueError, match="agreed"):
-        sim.ends[1].set_mpr(sim.qpns[1], 128)
+@pytest.mark.parametrize("ours", [(False, False), (True, False), (False, True)])
+def test_dynamic_mpr_needs_both_ends(ours):
+    sim = unequal(*({"dynamic_mpr": wish} for wish in ours))
+    for me in (0, 1):
+        with pytest.raises(ValueError, match="agreed"):
+            sim.ends[me].set_mpr(sim.qpns[me], 128)
     post(sim, 1, 1, region(sim))
     sim.run(until=done(sim))
     assert {Sack.unpack(f, BTH_OFFSET + 12).mpr for f in frames(sim, 1, Opcode.SACK)} == {0}
@@ -178,7 +209,7 @@ def test_refused_for_good_means_retry_counter_exceeded():
     sim.ends[1].set_refusal(sim.qpns[1], NackReason.NO_RESOURCE)
     post(sim, 1, 100, region(sim))
     post(sim, 2, 100, region(sim))
-    sim.run(until=done(sim, 2))
+    sim.run(50_000_000, until=done(sim, 2))
     assert [(e.wr_id, e.status) for e in sim.of(0, SendCompleted)] == [
         (1, Status.RETRY_EXCEEDED),
         (2, Status.FLUSHED),
@@ -199,7 +230,7 @@ def test_a_receiver_may_narrow_and_restore_the_window():
     sim.ends[1].set_receiver_penalty(sim.qpns[1], 0, restore=True)
     post(sim, 2, 4096, where)
     sim.run(until=done(sim, 2))
-    assert control.cwnd_bytes > narrow
+    assert control.cwnd_bytes == before > narrow
     with pytest.raises(ValueError, match="7 bits"):
         sim.ends[1].set_receiver_penalty(sim.qpns[1], 128)
 
@@ -236,7 +267,7 @@ def test_an_ev_probe_tells_the_rtt_or_times_out_after_2_ms():
     assert {EndpointRequest.unpack(f, BTH_OFFSET + 12).op for f in asked} == {EndpointOp.EV_PROBE}
 
 
-def test_a_peer_that_missed_the_return_of_a_port_is_told_anew():
+def test_a_port_status_that_the_peer_missed_is_announced_again():
     sim = Sim(seed=3, keep_frames=True)
     sim.ends[0].set_port_state(2, False, sim.now_ns)
     sim.run(5_000_000)
@@ -252,15 +283,15 @@ def test_a_peer_that_missed_the_return_of_a_port_is_told_anew():
     back = sim.now_ns
     sim.ends[0].set_port_state(2, True, back)
     sim.run(50_000_000)
-    (told,) = sim.of(1, PlaneUp)
-    assert told.plane == 2
-    assert 4_000_000 < told.t_ns - back < 4_100_000, "with the third telling"
+    (seen,) = sim.of(1, PlaneUp)
+    assert seen.plane == 2
+    assert 4_000_000 < seen.t_ns - back < 4_100_000, "with the third announcement"
     ids = [f[112:114] for f in frames(sim, 0, Opcode.ENDPOINT_REQUEST)]
     assert len(set(ids)) == len(ids), "each a request of its own"
     assert not sim.of(0, PortStatusUnanswered)
 
 
-def test_peers_are_told_of_a_port_though_every_ev_is_assumed_bad():
+def test_a_port_status_is_announced_though_every_ev_is_assumed_bad():
     """Losses everywhere are when a port is likeliest to go, and an EV on trial may well reach the peer."""
     sim = Sim(seed=3, keep_frames=True)
     evs = sim.ends[0].qps[sim.qpns[0]].evs
@@ -270,11 +301,11 @@ def test_peers_are_told_of_a_port_though_every_ev_is_assumed_bad():
         assert not plane.active
     sim.ends[0].set_port_state(2, False, sim.now_ns)
     sim.run(1_000_000)
-    (told,) = sim.of(1, PlaneDown)
-    assert told.plane == 2
+    (seen,) = sim.of(1, PlaneDown)
+    assert seen.plane == 2
 
 
-def test_telling_ends_after_so_many_attempts():
+def test_announcements_of_a_port_status_end_after_so_many_attempts():
     sim = Sim(seed=3, keep_frames=True, config=MrcConfig(port_status_attempts=3))
     sim.network.dead_planes.update(range(4))
     start = sim.now_ns
@@ -376,7 +407,39 @@ def test_attributes_carry_the_options():
     sim = Sim(config=MrcConfig(transport_ack=True, dynamic_mpr=True, max_wimm=7, trim=False))
     mine = sim.ends[0].local_attributes(sim.qpns[0])
     assert (mine.transport_ack, mine.dynamic_mpr, mine.max_wimm, mine.trim_nack) == (True, True, 7, False)
-    assert replace(mine, max_wimm=32) != mine
+    assert (mine.mtu_bytes, mine.mpr, mine.udp_port) == (4096, 1024, 4791)
+    other = Sim(config=MrcConfig(mtu_bytes=1000, mpr=256, reading=SpecReading(udp_port=4971)))
+    theirs = other.ends[0].local_attributes(other.qpns[0])
+    assert (theirs.mtu_bytes, theirs.mpr, theirs.udp_port) == (1000, 256, 4971)
+    assert (theirs.transport_ack, theirs.dynamic_mpr, theirs.max_wimm, theirs.trim_nack) == (
+        *(False, False),
+        *(32, True),
+    )
+
+
+WIDE = {"mtu_bytes": 4096, "mpr": 1024, "max_wimm": 32, "transport_ack": True, "cwnd_bytes": 1 << 30}
+NARROW = {"mtu_bytes": 1000, "mpr": 128, "max_wimm": 3, "transport_ack": False, "cwnd_bytes": 1 << 30}
+
+
+@pytest.mark.parametrize(("sender", "receiver"), [(WIDE, NARROW), (NARROW, WIDE)])
+def test_what_both_ends_can_do_counts(sender, receiver):
+    def sent(sizes, imm=None):
+        sim = unequal(sender, receiver)
+        where = region(sim)
+        for n, size in enumerate(sizes):
+            post(sim, n, size, where, imm)
+        return sim, sim.ends[0].frames_to_send(0, None, 5000)
+
+    assert len(sent([4000])[1]) == 4, "packets of 1000 B, the smaller of both"
+    assert len(sent([1] * 2000)[1]) == 128, "the smaller of both windows"
+    assert len(sent([1] * 40, imm=7)[1]) == receiver["max_wimm"]
+    sim, frames = sent([100])
+    for port, frame in frames:
+        sim.ends[1].receive(port, frame, 0)
+    (answer,) = sim.ends[1].frames_to_send(0)
+    assert answer[1][BTH_OFFSET] == Opcode.SACK, "no transport ACK unless both want it"
+    sim.ends[0].receive(*answer, 0)
+    assert [e.status for e in sim.ends[0].poll_cq()] == [Status.SUCCESS]
 
 
 def test_mirroring_costs_no_probes():

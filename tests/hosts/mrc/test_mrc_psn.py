@@ -41,9 +41,9 @@ def test_bitmap_equals_a_plain_set(seed, count):
             bitmap.add(psn)
         if rng.random() < 0.3:
             for offset, bits in bitmap.windows():
-                told = {bitmap.expected - 1 + offset + i for i in range(64) if bits >> i & 1}
-                assert told <= have
-                reported |= told
+                reported_now = {bitmap.expected - 1 + offset + i for i in range(64) if bits >> i & 1}
+                assert reported_now <= have
+                reported |= reported_now
             cumulative = set(range(first, bitmap.expected))
             assert cumulative <= have
             assert reported | cumulative >= have, "something that arrived was never reported"
@@ -52,3 +52,13 @@ def test_bitmap_equals_a_plain_set(seed, count):
         expected += 1
     assert bitmap.expected == expected
     assert bitmap.out_of_order == sum(psn > expected for psn in have)
+
+
+def test_each_sack_repeats_what_the_one_before_it_said():
+    bitmap = ReceiverBitmap(100, 1024)
+    seen = []
+    for psn in (102, 104, 103, 160):
+        bitmap.add(psn)
+        ((offset, bits),) = bitmap.windows()
+        seen.append({99 + offset + i for i in range(64) if bits >> i & 1})
+    assert seen == [{102}, {102, 104}, {102, 103, 104}, {102, 103, 104, 160}]

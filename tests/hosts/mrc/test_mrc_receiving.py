@@ -10,6 +10,7 @@ from hosts.mrc.wire import Nack, NackReason, Opcode, Sack
 from hosts.rdma.events import QpError, ReceiveCompleted, SendCompleted, Status
 from hosts.rdma.headers import BTH_OFFSET
 from hosts.rdma.memory import Access
+from tests.support.mrc_pair import Pair, with_flags
 from tests.support.mrc_sim import Network, Sim, frame_psn, mark_ce
 
 
@@ -88,6 +89,17 @@ def test_immediates_by_rqmsn_may_overtake_plain_writes_when_asked_for():
         assert len(sim.ends[1].poll_cq()) + len(expected) == 1
 
 
+def test_immediates_that_overtake_writes_keep_their_own_order():
+    pair = Pair(imm_waits_for_earlier=False)
+    for n in range(3):
+        pair.post(1, imm=n, wr_id=n)
+    first, second, third = pair.send()
+    pair.take([third, second])
+    assert pair.b.poll_cq() == []
+    pair.take([first])
+    assert [(done.imm, done.rqmsn) for done in pair.b.poll_cq()] == [(0, 0), (1, 1), (2, 2)]
+
+
 @pytest.mark.parametrize(
     ("offset", "rkey_change", "access"),
     [
@@ -133,8 +145,9 @@ def test_window_of_mpr_psns_is_kept_by_both_sides():
     region = sim.ends[1].register_memory(bytearray(200))
     for n in range(200):
         sim.ends[0].post_write(sim.qpns[0], n, b"x", region.address + n, region.rkey)
-    frames = sim.ends[0].frames_to_send(sim.now_ns, None, 1000)
-    assert len(frames) == 128
+    frames = []
+    assert sim.ends[0].qps[sim.qpns[0]].requester.emit_frames(sim.now_ns, frames, 1000, None) == 128
+    assert sim.ends[0].frames_to_send(sim.now_ns, None, 1000) == []
     wide = Sim(seed=2, config=MrcConfig(mpr=1024, cwnd_bytes=1 << 30))
     narrow = wide.ends[1].qps[wide.qpns[1]].responder.bitmap
     narrow.mpr = 128
@@ -161,6 +174,40 @@ def test_one_sack_answers_a_batch_of_at_most_the_coalescing_limit():
 
     # 64 packets of 4096 B are 32 triggers of 8192.
     assert [sacks(c) for c in (1, 4, 16, 32)] == [32, 8, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("flags", "ce", "answers"),
+    [(0x00, False, 0), (0x80, False, 1), (0x20, False, 1), (0x00, True, 1)],
+    ids=["nothing", "a", "rtx", "CE"],
+)
+def test_what_triggers_a_sack(flags, ce, answers):
+    pair = Pair(timestamps=False)
+    pair.post(100)
+    ((port, frame),) = pair.send()
+    plain = with_flags(frame, flags)
+    assert len(pair.take([(port, mark_ce(plain) if ce else plain)])) == answers
+
+
+@pytest.mark.parametrize(("size", "packets"), [(0, 8), (1, 8), (1024, 8), (1366, 6), (2048, 4), (4096, 2)])
+def test_a_packet_counts_as_1024_bytes_at_least_towards_a_sack(size, packets):
+    pair = Pair(timestamps=False, sack_threshold_bytes=8192)
+    for n in range(2 * packets):
+        pair.post(size, wr_id=n)
+    answered = [len(pair.take([(port, with_flags(frame, 0))])) for port, frame in pair.send()]
+    assert answered == [*[0] * (packets - 1), 1] * 2
+
+
+def test_only_marks_in_a_row_ask_for_always_skip():
+    pair = Pair(always_skip_after=3, sack_threshold_bytes=1)
+    pair.post(14 * 4096)
+    way = [(port, frame) for port, frame in pair.send() if port == 0]
+    marked = (True, True, False, True, True, True, True)
+    answers = []
+    for (port, frame), ce in zip(way, marked, strict=True):
+        answers += pair.take([(port, mark_ce(frame) if ce else frame)])
+    marks = [Sack.unpack(answer, BTH_OFFSET + 12).mark for answer in answers]
+    assert marks == [1, 1, 0, 1, 1, 2, 1], "SKIP_ONCE, but ALWAYS_SKIP for the third in a row"
 
 
 def test_ce_is_read_from_the_outer_header_and_echoed_as_skip_once():

@@ -179,7 +179,7 @@ def test_a_mixed_stream_is_checked_to_the_last_byte_of_memory(pair: Pair) -> Non
     assert receiver.memory_problem() == "byte 10001 of slot 3 is not what the last message wrote"
 
 
-def test_a_port_without_link_is_told_to_the_core_and_to_the_peer_and_so_is_its_return(pair: Pair) -> None:
+def test_a_port_without_link_is_reported_to_the_core_and_to_the_peer_and_so_is_its_return(pair: Pair) -> None:
     sender, receiver = stream(pair)
     run_until_drained(pair, sender, receiver, messages=20)
     ip("-n", pair.namespaces[0], "link", "set", "eth1", "down")

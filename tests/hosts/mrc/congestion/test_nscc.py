@@ -222,6 +222,14 @@ def test_ecn_never_changes_the_window_while_delay_is_below_target(history):
         assert MTU <= control.cwnd_bytes <= 100_000
 
 
+def test_a_mark_with_little_delay_changes_nothing_though_the_average_is_high():
+    control = nscc(delay_weight=0.5)
+    control.average_delay_ns = 20_000.0
+    control.on_ack(1_000, 1_000, 14_000, True, 0)
+    # 4 us of delay; the average is 12 us, and the target 10.
+    assert (control.average_delay_ns, control.cwnd_bytes) == (12_000, 10_000)
+
+
 # Losses, trims and quick adapt
 
 

@@ -168,7 +168,7 @@ def test_a_closed_shared_window_holds_back_no_probe(congestion, cap_bps):
     assert [e.status for e in sim.of(0, SendCompleted)] == [Status.SUCCESS]
 
 
-def test_an_endpoint_is_told_the_base_rtt_of_a_destination():
+def test_the_base_rtt_of_a_destination_may_be_set():
     sim = Sim(seed=1, config=MrcConfig(congestion="nscc"))
     before = sim.ends[0].qp_counters(sim.qpns[0]).cwnd_bytes
     sim.ends[0].set_base_rtt(sim.qpns[0], 4_000_000)

@@ -2,14 +2,16 @@
 
 import pytest
 
-from hosts.mrc import MrcConfig
+from hosts.mrc import Endpoint, MrcConfig
+from hosts.mrc.congestion.control import CongestionControl
 from hosts.mrc.congestion.nscc import NsccConfig
 from hosts.mrc.sending.rtt_sample import by_entropy, by_stamp
 from hosts.mrc.sending.scoreboard import SentPacket
 from hosts.mrc.sending.send_queue import WorkRequest
-from hosts.mrc.wire import Sack, timestamp
+from hosts.mrc.wire import NackReason, Sack, timestamp
 from hosts.rdma.headers import BTH_OFFSET
-from tests.support.mrc_sim import Network, Sim
+from tests.support.mrc_pair import Pair
+from tests.support.mrc_sim import Network, Sim, trim
 
 NOMINAL = 8 + 12 + 4 + 16 + 4 + 40
 """UDP, BTH, METH, RETH, ICRC, and 40: nominal size less the payload."""
@@ -153,6 +155,62 @@ def test_timestamps_add_to_nominal_sizes_at_both_ends():
         frames += sent
     # 61 * 4184 = 255,224 B; without the timestamp's 4 B each they would be 254,980 B, 996.02 units.
     assert units == 997 == -(-61 * 4184 // 256)
+
+
+@pytest.mark.parametrize(("cwnd_bytes", "packets"), [(1, 1), (8191, 2), (8192, 2), (8193, 3)])
+def test_a_packet_may_start_while_the_window_is_not_full(cwnd_bytes, packets):
+    pair = Pair(cwnd_bytes=cwnd_bytes)
+    pair.post(8 * 4096)
+    assert len(pair.send()) == packets
+
+
+# Losses
+
+
+class Recorder(CongestionControl):
+    """Notes what becomes of packets that do not arrive, with their nominal sizes."""
+
+    overhead_bytes = NOMINAL
+
+    def __init__(self, notes):
+        super().__init__(1 << 30)
+        self.notes = notes
+
+    def on_trim(self, now_ns, lost_bytes, last_hop):
+        super().on_trim(now_ns, lost_bytes, last_hop)
+        self.notes.append(("trimmed at the last hop" if last_hop else "trimmed", lost_bytes))
+
+    def on_loss(self, now_ns, lost_bytes):
+        super().on_loss(now_ns, lost_bytes)
+        self.notes.append(("lost", lost_bytes))
+
+    def on_withdrawn(self, size):
+        super().on_withdrawn(size)
+        self.notes.append(("withdrawn", size))
+
+
+def test_every_nack_reaches_congestion_control_as_what_it_is():
+    notes = []
+    sim = Sim(
+        seed=1, endpoint_class=lambda ports, _, rng: Endpoint(ports, None, rng, lambda _: Recorder(notes))
+    )
+    a, b = sim.ends
+    region = b.register_memory(bytearray(1 << 16))
+    for n, size in enumerate((1000, 2000, 3000)):
+        a.post_write(sim.qpns[0], n, bytes(size), region.address, region.rkey)
+    (port, first), (way, second), third = a.frames_to_send(0)
+    b.receive(port, trim(first), 0)
+    b.receive(way, trim(second, last_hop=True), 0)
+    b.set_refusal(sim.qpns[1], NackReason.NO_RESOURCE)
+    b.receive(*third, 0)
+    for nack in b.frames_to_send(0):
+        a.receive(*nack, 40_000)
+    assert notes == [
+        ("trimmed", 1000 + NOMINAL),
+        ("trimmed at the last hop", 2000 + NOMINAL),
+        ("withdrawn", 3000 + NOMINAL),
+    ]
+    assert a.qps[sim.qpns[0]].requester.congestion.inflight_bytes == 0
 
 
 # The receiver's penalty

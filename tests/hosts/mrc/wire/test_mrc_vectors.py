@@ -16,13 +16,63 @@ def laid_out(*fields):
     return "".join(fields).replace(" ", "")
 
 
-def bth(opcode, qpn, psn):
+def bth(opcode, qpn, psn, flags=0, second=0):
     # opcode, byte 1, P_Key, reserved byte and destination QP, flags, PSN
-    return f"{opcode:02x} 00 ffff 00{qpn:06x} 00 {psn & 0xFFFFFF:06x}"
+    return f"{opcode:02x} {second:02x} ffff 00{qpn:06x} {flags:02x} {psn & 0xFFFFFF:06x}"
 
 
 def ev_of(frame):
     return int.from_bytes(frame[56:58] + frame[94:96], "big")
+
+
+@pytest.mark.parametrize("timestamps", [True, False])
+def test_data_of_three_messages(timestamps):
+    pair = Pair(timestamps=timestamps)
+    pair.post(5000, va=0x10, wr_id=1)
+    pair.post(100, imm=0xCAFE_F00D, va=0x2000, wr_id=2)
+    pair.post(1, imm=7, va=0x3000, wr_id=3)
+    frames = [body(frame) for _, frame in pair.send()]
+    ts = 0x10 if timestamps else 0
+    stamp = "1234 0001" if timestamps else ""  # tsr 0, ftype 1
+    address, rkey = pair.region.address, f"{pair.region.rkey:08x}"
+
+    def expected(opcode, n, flags, second, meth, va, length, rest):
+        head = bth(opcode, pair.qpn_b, pair.psn + n, flags | ts, second)
+        reth = f"{address + va:016x} {rkey} {length:08x}"  # this packet's address, the message's length
+        return laid_out(head, meth, stamp, reth, rest)
+
+    assert frames == [
+        expected(0xC6, 0, 0x00, 0x00, "0000 0000", 0x10, 5000, 4096 * "00"),
+        expected(0xC8, 1, 0x80, 0x00, "0000 0000", 0x10 + 4096, 5000, 904 * "00"),
+        expected(0xCB, 2, 0x80, 0x00, "0000 0001", 0x2000, 100, "cafef00d" + 100 * "00"),
+        # RQMSN counts the messages with immediate alone; three bytes of padding.
+        expected(0xCB, 3, 0x80, 0x30, "0001 0002", 0x3000, 1, "00000007" + 4 * "00"),
+    ]
+
+
+@pytest.mark.parametrize("timestamps", [True, False])
+def test_bth_r_is_sent_as_0_and_says_nothing(timestamps):
+    pair = Pair(timestamps=timestamps)
+    pair.post(2 * 4096)
+    (port, first), second = pair.send()
+    with_r = bytearray(first)
+    with_r[BTH_OFFSET + 8] |= 0x40
+    assert pair.take([(port, reseal(bytes(with_r)))]) == [], "half of the bytes that call for a SACK"
+    (sack,) = pair.take([second])
+    assert body(sack)[:48] == laid_out(
+        bth(0xDC, pair.qpn_a, pair.psn + 1), "0000 0000", f"{ev_of(second[1]):08x}", pair.ids
+    )
+    assert not any(frame[BTH_OFFSET + 8] & 0x40 for frame in (first, second[1], sack))
+
+
+def test_a_timestamp_of_the_senders_own_unit_is_echoed_as_it_came():
+    pair = Pair()
+    pair.post(100)
+    ((port, data),) = pair.send()
+    own = bytearray(data)
+    own[BTH_OFFSET + 16 : BTH_OFFSET + 20] = bytes.fromhex("beef 8001")  # tsr 1
+    (sack,) = pair.take([(port, reseal(bytes(own)))])
+    assert body(sack)[80:84] == "beef"
 
 
 def test_sack_of_a_marked_packet():

@@ -1,0 +1,45 @@
+"""The rows of docs/mrc-conformance.md, and where the tests that they name are."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from tests.support.paths import ROOT
+
+TABLE = ROOT / "docs" / "mrc-conformance.md"
+TESTS = ROOT / "tests" / "hosts" / "mrc"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One item of the table."""
+
+    item: str
+    where: str
+    tested_by: str
+
+    @property
+    def tests(self) -> tuple[str, ...]:
+        """Names of the tests."""
+        return tuple(re.findall(r"`(test_\w+)`", self.tested_by))
+
+
+def rows() -> list[Row]:
+    """Return the rows of both tables, in order."""
+    text = TABLE.read_text(encoding="utf-8")
+    cells = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in text.splitlines()
+        if line.startswith("| ") and not line.startswith("| Item")
+    ]
+    return [Row(*three) for three in cells]
+
+
+def nodes() -> dict[str, str]:
+    """Return the tests of the MRC endpoint: each one's path in pytest's notation, by its name."""
+    return {
+        name: f"{path.relative_to(ROOT).as_posix()}::{name}"
+        for path in sorted(TESTS.rglob("test_*.py"))
+        for name in re.findall(r"^def (test_\w+)", path.read_text(encoding="utf-8"), re.MULTILINE)
+    }
