@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tests.support.paths import ROOT
 
 TABLE = ROOT / "docs" / "mrc-conformance.md"
-TESTS = ROOT / "tests" / "hosts" / "mrc"
+FOLDERS = [ROOT / "tests" / "hosts" / "mrc", ROOT / "tests" / "p4src"]
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,10 @@ def rows() -> list[Row]:
 
 
 def nodes() -> dict[str, str]:
-    """Return the tests of the MRC endpoint: each one's path in pytest's notation, by its name."""
+    """Return the tests of the endpoint and of the switch program: paths in pytest's notation, by name."""
     return {
         name: f"{path.relative_to(ROOT).as_posix()}::{name}"
-        for path in sorted(TESTS.rglob("test_*.py"))
+        for folder in FOLDERS
+        for path in sorted(folder.rglob("test_*.py"))
         for name in re.findall(r"^def (test_\w+)", path.read_text(encoding="utf-8"), re.MULTILINE)
     }

@@ -8,12 +8,11 @@ from hosts.mrc import MrcConfig
 from hosts.mrc.events import EvRetired, ProbeSent, SpuriousLoss
 from hosts.mrc.sending.reordering import ReorderingWindow
 from hosts.mrc.sending.timers import AckTimer, TailTimer
-from hosts.mrc.wire import NackReason, Opcode
+from hosts.mrc.wire import Opcode
 from hosts.rdma.events import LossReason, PacketLost, QpError, Retransmitted, SendCompleted, Status
 from hosts.rdma.headers import BTH_OFFSET
 from hosts.rdma.rtt import RttEstimator
-from tests.support.mrc_pair import T_SENT, Pair
-from tests.support.mrc_sim import Network, Sim, ev_value, frame_ev, frame_psn, is_data, trim
+from tests.support.mrc_sim import Network, Sim, ev_value, frame_ev, frame_psn, is_data
 
 
 def test_rtt_is_rfc_6298():
@@ -206,54 +205,6 @@ def test_loss_retires_the_ev_at_once_and_the_packet_goes_on_another():
     assert again[BTH_OFFSET + 8] & 0x20, "rtx is set"
     assert again[14:16] != first[0][1][14:16], "in the class of retransmissions"
     assert [type(e) for e in hand.a.events()] == [Retransmitted]
-
-
-def refusals(pair, frames, now):
-    """Trim packets and return the NACKs that come of them."""
-    for port, frame in frames:
-        pair.b.receive(port, trim(frame), now)
-    return pair.b.frames_to_send(now, None, 1000)
-
-
-def test_the_oldest_gap_is_sent_again_first():
-    pair = Pair()
-    pair.post(8 * 4096)
-    frames = pair.a.frames_to_send(T_SENT, None, 6)
-    for port, nack in refusals(pair, [frames[4], frames[1], frames[3]], T_SENT):
-        pair.a.receive(port, nack, T_SENT + 40_000)
-    again = [frame for _, frame in pair.a.frames_to_send(T_SENT + 40_000, None, 1000)]
-    assert [(frame_psn(frame) - pair.psn) & 0xFFFFFF for frame in again] == [1, 3, 4, 6, 7]
-    assert [bool(frame[BTH_OFFSET + 8] & 0x20) for frame in again] == [True] * 3 + [False] * 2
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_a_packet_that_was_refused_goes_on_another_ev(seed):
-    """However the turns fall: with two paths every second one would be the same again."""
-    sim = Sim(seed=seed, planes=1, paths=2, network=Network(jitter_ns=0))
-    region = sim.ends[1].register_memory(bytearray(1 << 16))
-    sim.ends[1].set_refusal(sim.qpns[1], NackReason.NO_RESOURCE)
-    sim.ends[0].post_write(sim.qpns[0], 1, bytes(1 << 16), region.address, region.rkey)
-    sim.run(400_000)
-    again = sim.of(0, Retransmitted)
-    assert len(again) > 100
-    assert all(event.old_ev != event.new_ev for event in again)
-
-
-@pytest.mark.parametrize("own", [True, False])
-def test_what_is_in_flight_on_a_port_that_goes_down_is_sent_again_at_once(own):
-    pair = Pair()
-    pair.post(8 * 4096)
-    lost = {frame_psn(frame) for port, frame in pair.send() if port == 0}
-    assert len(lost) == 4
-    (pair.a if own else pair.b).set_port_state(0, False, T_SENT)
-    for port, update in [] if own else pair.b.frames_to_send(T_SENT):
-        pair.a.receive(port, update, T_SENT)
-    sent = [(port, frame) for port, frame in pair.send() if is_data(frame)]
-    assert {port for port, _ in sent} == {1}
-    assert {frame_psn(frame) for _, frame in sent} == lost
-    events = list(pair.a.events())
-    assert [e.reason for e in events if isinstance(e, PacketLost)] == [LossReason.PORT_DOWN] * 4
-    assert not [e for e in events if isinstance(e, EvRetired)], "the paths are not to blame"
 
 
 def test_tail_probe_comes_after_one_and_a_half_rtts_and_repairs():

@@ -90,14 +90,14 @@ def test_room_that_one_queue_pair_leaves_goes_to_the_next_that_waits(last):
     had nothing to send when it was called, and passed nothing on.
     """
     sim = shared_sim([[4096, 8192], [last]], rate_bps=10**9, cwnd_bytes=4096)
-    assert sorted(e.qpn for e in sim.of(0, SendCompleted)) == [sim.connections[n][0] for n in (0, 0, 1)]
+    assert sorted(e.qpn for e in sim.of(0, SendCompleted)) == sorted(sim.connections[n][0] for n in (0, 0, 1))
     assert not sim.ends[0].qps[sim.qpns[0]].sharing.waiting
 
 
 def test_who_waits_for_a_window_is_woken_when_tokens_are_what_lacks_by_then():
     """One queue pair begins to wait for an acknowledgement; by then the other has emptied the bucket."""
     sim = shared_sim([[8192], [4096]], cwnd_bytes=4096, rate_burst_bytes=4097, rate_bps=8_000_000)
-    assert sorted(e.qpn for e in sim.of(0, SendCompleted)) == [mine for mine, _ in sim.connections]
+    assert sorted(e.qpn for e in sim.of(0, SendCompleted)) == sorted(mine for mine, _ in sim.connections)
     # 8192 bytes were sent of 4097 and what 40 us earn: 1 byte per us pays the rest.
     assert sim.of(0, SendCompleted)[1].t_ns > 4_000_000
 
