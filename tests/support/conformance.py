@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tests.support.paths import ROOT
 
 TABLE = ROOT / "docs" / "mrc-conformance.md"
-FOLDERS = [ROOT / "tests" / "hosts" / "mrc", ROOT / "tests" / "p4src"]
+FOLDERS = [ROOT / "tests" / folder for folder in ("hosts/mrc", "p4src", "topologies")]
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ ROWS = rows()
 MODULES = {path.stem for room in ("mrc", "rdma") for path in (ROOT / "hosts" / room).rglob("*.py")}
 NOT_NAMED = {
     *("__init__", "events", "qlog", "memory", "config", "paths", "psn", "headers", "counters", "rtt", "ev"),
-    *("objects", "rate_cap", "values", "window_report"),
+    *("objects", "policy", "rate_cap", "values", "window_report"),
 }
 OPTIONS = {field.name for kind in (MrcConfig, SpecReading) for field in fields(kind)}
 
