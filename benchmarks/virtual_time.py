@@ -38,6 +38,7 @@ from simulator.nic import Nic
 from topologies import Fabric, build_fabric
 
 REACTION_NS = 200
+TIMERS_IN_RTT = 8
 MESSAGE_BYTES = 1 << 18
 IN_FLIGHT = 16
 """Messages of the stream that are posted at a time: 4 MB, more than any window."""
@@ -115,7 +116,9 @@ class Notes:
 class World:
     """A fabric with a NIC at every host."""
 
-    def __init__(self, fabric: Fabric, options: dict[str, object], seed: int = 1) -> None:
+    def __init__(
+        self, fabric: Fabric, options: dict[str, object], seed: int = 1, *, objects: bool = True
+    ) -> None:
         self.fabric = fabric
         rtt_ns = idle_rtt_ns(fabric, fabric.hosts[0].name)
         self.network = Network(fabric, QueuePolicy(base_rtt_us=-(-rtt_ns // 1000)), seed)
@@ -123,8 +126,12 @@ class World:
         for number, host in enumerate(fabric.hosts):
             given = merged({**datacenter_mrc(fabric, host.name), **DEPLOYED}, options)
             config = mrc_config(fabric, host.name, given)
-            endpoint = Endpoint(nic_addresses(fabric, host.name), config, random.Random(seed << 16 | number))
-            self.notes[host.name] = Notes(self.network.attach(host.name, endpoint, REACTION_NS))
+            rng = random.Random(seed << 16 | number)
+            endpoint = Endpoint(nic_addresses(fabric, host.name), config, rng, objects=objects)
+            nic = self.network.attach(
+                host.name, endpoint, REACTION_NS, rtt_ns // TIMERS_IN_RTT, objects=objects
+            )
+            self.notes[host.name] = Notes(nic)
 
     def connect(self, src: str, dst: str) -> None:
         """Connect the queue pair of one host to that of another, for data one way."""
@@ -136,10 +143,10 @@ class World:
         self.network.clock.run(self.network.clock.now_ps + duration_ns * PS_PER_NS)
 
 
-def permutation(hosts: int, megabytes: float, t1s: int, options: dict[str, object]) -> None:
+def permutation(hosts: int, megabytes: float, t1s: int, options: dict[str, object], *, objects: bool) -> None:
     """Measure a permutation, and print what it took."""
     fabric = fabric_of(4, 4 if hosts <= 128 else 32, t1s, hosts)
-    world = World(fabric, options)
+    world = World(fabric, options, objects=objects)
     names = [host.name for host in fabric.hosts]
     size = round(megabytes * 10**6)
     buffer = bytearray(size)
@@ -147,8 +154,8 @@ def permutation(hosts: int, megabytes: float, t1s: int, options: dict[str, objec
     for src, dst in peers.items():
         world.connect(src, dst)
     for src, dst in peers.items():
-        region = world.notes[dst].mrc.register_memory(bytearray(size))
-        world.notes[src].post(memoryview(buffer), region)
+        memory = buffer if objects else bytearray(size)
+        world.notes[src].post(memoryview(buffer), world.notes[dst].mrc.register_memory(memory))
     gc.collect()
     gc.freeze()
     gc.disable()
@@ -250,6 +257,7 @@ def main() -> None:
     parser.add_argument("--hosts", type=int, default=64)
     parser.add_argument("--megabytes", type=float, default=2.0)
     parser.add_argument("--t1", type=int, default=16, help="T1s in each of 4 planes (permutation)")
+    parser.add_argument("--bytes", action="store_true", help="frames rather than objects (permutation)")
     parser.add_argument("--evs", type=int, default=64)
     parser.add_argument("--cuts", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
@@ -261,7 +269,7 @@ def main() -> None:
     }
     print(f"{machine()}; {compiled.describe()}")
     if options.what == "permutation":
-        permutation(options.hosts, options.megabytes, options.t1, given)
+        permutation(options.hosts, options.megabytes, options.t1, given, objects=not options.bytes)
     else:
         recovery(options.evs, options.cuts, options.seed, given)
 

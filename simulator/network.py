@@ -8,11 +8,13 @@ from collections.abc import Set as AbstractSet
 from typing import Final
 
 from controller.queues import QueuePolicy, queue_setting
+from hosts.mrc import Endpoint
 from hosts.rdma.endpoint import BaseEndpoint
 from p4src.contract import TICKS_PER_US
 from simulator.clock import NEVER_PS, PS_PER_NS, Clock
 from simulator.headers import ClassMap
 from simulator.nic import Nic
+from simulator.object_nic import ObjectNic
 from simulator.port import UNLIMITED, Depths, Port
 from simulator.switch import SID_BYTES, Switch, Tables
 from topologies import Fabric, LinkProfile, PortRef
@@ -87,11 +89,27 @@ class Network:
         if switch is not None:
             switch.ports[near.port] = port
 
-    def attach(self, host: str, endpoint: BaseEndpoint, reaction_ns: int = 0) -> Nic:
-        """Attach a host's endpoint to the fabric and return its NIC."""
+    def attach(
+        self,
+        host: str,
+        endpoint: BaseEndpoint,
+        reaction_ns: int = 0,
+        timer_grain_ns: int = 0,
+        *,
+        objects: bool = False,
+    ) -> Nic:
+        """Attach a host's endpoint to the fabric and return its NIC.
+
+        `objects` says that the endpoint was made with it, as then all others on the fabric must be.
+        """
         plan = self.fabric.host(host)
         ports = [self.links[host, port.t0] for port in plan.ports]
-        nic = Nic(self.clock, host, ports, endpoint, self._classes, reaction_ns)
+        nic: Nic
+        if objects:
+            assert isinstance(endpoint, Endpoint), "only MRC's packets cross as objects"
+            nic = ObjectNic(self.clock, host, ports, endpoint, self._classes, reaction_ns, timer_grain_ns)
+        else:
+            nic = Nic(self.clock, host, ports, endpoint, self._classes, reaction_ns, timer_grain_ns)
         for port in plan.ports:
             self.links[port.t0, host].peer = nic
         self.nics[host] = nic

@@ -64,8 +64,13 @@ class Nic(Node):
         endpoint: BaseEndpoint,
         classes: ClassMap,
         reaction_ns: int = 0,
+        timer_grain_ns: int = 0,
     ) -> None:
-        """Drive `endpoint` over `ports`; it answers `reaction_ns` after something has arrived."""
+        """Drive `endpoint` over `ports`; it answers `reaction_ns` after something has arrived.
+
+        The endpoint is asked for its next timer once in `timer_grain_ns`, by which timers may be late: to ask
+        after every packet takes a quarter of a run's time.
+        """
         self.clock = clock
         self.name = name
         self.ports = list(ports)
@@ -74,10 +79,15 @@ class Nic(Node):
         self.recorder: Recorder | None = None
         self.turn_ps = NEVER_PS
         """When the next turn is due."""
-        self._classes = classes
+        self.classes = classes
         self._reaction_ps = reaction_ns * PS_PER_NS
+        self._grain_ps = timer_grain_ns * PS_PER_NS
+        self._timer_ns = NEVER_PS
+        """When the endpoint's next timer is due, as it said last."""
+        self._ask_ps = 0
+        """When to ask it again."""
         self._hops: dict[bytes, Hop] = {}
-        self._up = [True] * len(self.ports)
+        self.up = [True] * len(self.ports)
         self.frames_received = 0
 
     def now(self) -> int:
@@ -91,16 +101,20 @@ class Nic(Node):
         port = packet.port
         assert port is not None
         plane = port.peer_port
-        if not self._up[plane]:
+        if not self.up[plane]:
             return
         clock = self.clock
         now_ns = clock.now_ps // PS_PER_NS
-        frame = frame_of(packet)
         self.frames_received += 1
+        self.receive(plane, packet, now_ns)
+        self.wake(clock.now_ps + self._reaction_ps)
+
+    def receive(self, plane: int, packet: Packet, now_ns: int) -> None:
+        """Hand the endpoint what a packet stands for."""
+        frame = frame_of(packet)
         if self.recorder is not None:
             self.recorder.note(now_ns, plane, frame, False)
         self.endpoint.receive(plane, frame, now_ns)
-        self.wake(clock.now_ps + self._reaction_ps)
 
     def wake(self, at_ps: int) -> None:
         """Have a turn at this time, or before."""
@@ -114,8 +128,8 @@ class Nic(Node):
 
     def set_port_state(self, plane: int, up: bool) -> None:
         """Take the carrier of a port away, or give it back; the endpoint notices at once."""
-        if self._up[plane] != up:
-            self._up[plane] = up
+        if self.up[plane] != up:
+            self.up[plane] = up
             self.endpoint.set_port_state(plane, up, self.clock.now_ns)
             self.wake_now()
 
@@ -127,14 +141,19 @@ class Nic(Node):
         now_ps = clock.now_ps
         now_ns = now_ps // PS_PER_NS
         self.turn_ps = NEVER_PS
-        due = endpoint.next_timer()
-        if due is not None and due <= now_ns:
+        if self._timer_ns <= now_ns:
             endpoint.handle_timer(now_ns)
+            self._ask_ps = now_ps
         next_ns = self._run_programs(now_ns)
         next_ps = self._send(now_ps, now_ns)
-        due = endpoint.next_timer()
-        if due is not None and (next_ns is None or due < next_ns):
-            next_ns = due
+        if now_ps >= self._ask_ps:
+            due = endpoint.next_timer()
+            self._timer_ns = NEVER_PS if due is None else due
+            self._ask_ps = now_ps + self._grain_ps
+        else:
+            next_ps = min(next_ps, self._ask_ps)
+        if self._timer_ns < NEVER_PS and (next_ns is None or self._timer_ns < next_ns):
+            next_ns = self._timer_ns
         if next_ns is not None:
             next_ps = min(next_ps, max(next_ns * PS_PER_NS + _LAST_PS, now_ps + PS_PER_NS))
         if next_ps < NEVER_PS:
@@ -156,27 +175,31 @@ class Nic(Node):
 
     def _send(self, now_ps: int, now_ns: int) -> int:
         """Send while there are frames and free ports; return when to go on."""
-        endpoint, ports = self.endpoint, self.ports
+        ports = self.ports
         while True:
             free: list[int] = []
             soonest = NEVER_PS
             for plane, port in enumerate(ports):
                 busy = port.busy_until_ps()
                 if busy <= now_ps:
-                    if self._up[plane]:
+                    if self.up[plane]:
                         free.append(plane)
                 elif busy < soonest:
                     soonest = busy
             if not free:
                 return soonest
-            frames = endpoint.frames_to_send(now_ns, free, len(free))
-            if not frames:
+            if not self.send_over(free, now_ns):
                 return soonest
-            for plane, frame in frames:
-                if self.recorder is not None:
-                    self.recorder.note(now_ns, plane, frame, True)
-                if self._up[plane]:
-                    ports[plane].put(packet_of(frame, self._hop_of(plane, frame), self._classes))
+
+    def send_over(self, free: list[int], now_ns: int) -> bool:
+        """Send about as many frames as there are free ports; return False where there was none."""
+        frames = self.endpoint.frames_to_send(now_ns, free, len(free))
+        for plane, frame in frames:
+            if self.recorder is not None:
+                self.recorder.note(now_ns, plane, frame, True)
+            if self.up[plane]:
+                self.ports[plane].put(packet_of(frame, self._hop_of(plane, frame), self.classes))
+        return bool(frames)
 
     def _hop_of(self, plane: int, frame: bytes) -> Hop:
         """Return what the NIC itself does with a frame: nothing, but for sending it."""

@@ -92,6 +92,7 @@ class Packet(Event):
         "duration_ps",
         "frame",
         "hop",
+        "item",
         "leaves_ps",
         "markable",
         "marked",
@@ -111,6 +112,8 @@ class Packet(Event):
         super().__init__()
         self.frame = frame
         """As its sender made it; what switches change is in the other fields."""
+        self.item: object = None
+        """What crosses in place of a frame, where packets are objects; then the frame is empty."""
         self.size_bytes = size_bytes
         """Length on the wire; less than the frame's once it is trimmed."""
         self.hop = hop

@@ -26,6 +26,10 @@ REACTION_NS = 200
 """From a frame's arrival to the first frame that answers it: an assumption about NICs in hardware."""
 
 
+TIMERS_IN_RTT = 8
+"""How often in an idle RTT an endpoint is asked for its next timer, on fast links."""
+
+
 class VirtualFabric:
     """A network with its faults, for one transport."""
 
@@ -66,4 +70,5 @@ class VirtualFabric:
         assert isinstance(endpoint, BaseEndpoint)
         for port in self.fabric.host(host).ports:
             self.network.links[port.t0, host].delay_ps += self._propagation_ns * PS_PER_NS
-        return self.network.attach(host, endpoint, REACTION_NS)
+        grain_ns = idle_rtt_ns(self.fabric, host) // TIMERS_IN_RTT if self.fast else 0
+        return self.network.attach(host, endpoint, REACTION_NS, grain_ns)

@@ -65,7 +65,14 @@ class Listener:
 class World:
     """A fabric with a NIC at every host, and connections among them."""
 
-    def __init__(self, fabric: Fabric, seed: int = 1, config: MrcConfig | RoceConfig = FAST) -> None:
+    def __init__(
+        self,
+        fabric: Fabric,
+        seed: int = 1,
+        config: MrcConfig | RoceConfig = FAST,
+        *,
+        objects: bool = False,
+    ) -> None:
         self.fabric = fabric
         self.rng = random.Random(seed)
         self.network = Network(fabric, QueuePolicy(base_rtt_us=6), seed)
@@ -77,8 +84,8 @@ class World:
             if isinstance(config, RoceConfig):
                 endpoint = RoceEndpoint(nic_addresses(fabric, host.name), config, rng)
             else:
-                endpoint = Endpoint(nic_addresses(fabric, host.name), config, rng)
-            self.network.attach(host.name, endpoint, reaction_ns=100)
+                endpoint = Endpoint(nic_addresses(fabric, host.name), config, rng, objects=objects)
+            self.network.attach(host.name, endpoint, reaction_ns=100, objects=objects)
             listener = self.listeners[host.name] = Listener()
             self.network.nics[host.name].programs.append(listener)
 
@@ -188,9 +195,9 @@ def test_an_incast_is_trimmed_and_nothing_is_lost() -> None:
     assert sum(port.trimmed for port in last_hop) > 0
 
 
-def fingerprint(seed: int) -> str:
+def fingerprint(seed: int, *, objects: bool = False) -> str:
     """Return a digest of everything that happens in a run with marks, trims, losses and a cut."""
-    world = World(fast_fabric(), seed)
+    world = World(fast_fabric(), seed, objects=objects)
     clock = world.network.clock
     clock.call_at(9 * US, lambda: world.faults.blackhole("p1-t0-1:p1-t1-3", "both", True))
     clock.call_at(20 * US, lambda: world.faults.loss("h1:p0-t0-0", "both", 0.01))
@@ -207,6 +214,11 @@ def fingerprint(seed: int) -> str:
         f"{name} {p.packets} {p.marked} {p.trimmed} {p.lost}" for name, p in world.network.links.items()
     ]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_objects_cross_as_frames_do(seed: int) -> None:
+    assert fingerprint(seed, objects=True) == fingerprint(seed)
 
 
 def test_a_seed_gives_the_same_run_in_any_process_compiled_or_not() -> None:

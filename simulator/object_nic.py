@@ -1,0 +1,78 @@
+"""A NIC whose packets cross as objects: no bytes are written, no payload moves (`hosts.mrc.codec.objects`).
+
+All else is as with frames: the same packets at the same times. It is for MRC over segment lists, without
+captures; what a test of bytes would find, it cannot: messages are counted, not compared.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from hosts.mrc.codec.values import DataPacket
+from hosts.mrc.codec.values import Packet as Item
+from hosts.mrc.endpoint import Endpoint
+from p4src.contract import TIMESTAMP_BYTES, TRIMMED_BYTES
+from simulator.clock import Clock
+from simulator.headers import ClassMap
+from simulator.nic import Nic
+from simulator.port import CONTROL, Hop, Packet, Port
+
+HOP_LIMIT: Final = 64
+
+
+class ObjectNic(Nic):
+    """One host's NIC for an endpoint that was made with `objects`."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        name: str,
+        ports: list[Port],
+        endpoint: Endpoint,
+        classes: ClassMap,
+        reaction_ns: int = 0,
+        timer_grain_ns: int = 0,
+    ) -> None:
+        """Drive `endpoint` as `Nic` does."""
+        super().__init__(clock, name, ports, endpoint, classes, reaction_ns, timer_grain_ns)
+        self._objects = endpoint
+
+    def receive(self, plane: int, packet: Packet, now_ns: int) -> None:
+        """Hand the endpoint the object, marked or trimmed if the packet was."""
+        item = packet.item
+        assert isinstance(item, Item)
+        if packet.corrupt >= 0:
+            self._objects.drops.bad_icrc += 1
+            return
+        if packet.marked:
+            item.ce = True
+        if packet.cut_dscp >= 0:
+            assert isinstance(item, DataPacket)
+            item.cut(packet.cut_dscp, packet.size_bytes)
+        self._objects.receive_packet(plane, item, now_ns)
+
+    def send_over(self, free: list[int], now_ns: int) -> bool:
+        """Send about as many packets as there are free ports; return False where there was none."""
+        items = self._objects.packets_to_send(now_ns, free, len(free))
+        for plane, item in items:
+            if self.up[plane]:
+                self.ports[plane].put(self._packet_of(plane, item))
+        return bool(items)
+
+    def _packet_of(self, plane: int, item: Item) -> Packet:
+        flow = item.flow
+        hop = flow.route
+        if not isinstance(hop, Hop):
+            assert flow.outer_dst is not None, "objects follow segment lists"
+            hop = flow.route = Hop(flow.outer_dst, HOP_LIMIT, self.ports[plane], 0, True)
+        classes = self.classes
+        size = item.frame_bytes
+        trim_bytes = 0
+        if classes.trimmable[flow.dscp] and isinstance(item, DataPacket):
+            trim_bytes = TRIMMED_BYTES if item.stamp() is None else TRIMMED_BYTES + TIMESTAMP_BYTES
+            if trim_bytes >= size:
+                trim_bytes = 0
+        priority = classes.priority[flow.dscp]
+        packet = Packet(b"", size, hop, priority, trim_bytes, priority != CONTROL)
+        packet.item = item
+        return packet
