@@ -129,9 +129,10 @@ class Tap:
         namespace: str,
         interfaces: Sequence[str],
         offset_ns: int,
-        ring_bytes: int = RING_BYTES,
+        ring_bytes: int | None = None,
     ) -> None:
         self.file = file
+        ring_bytes = ring_bytes or RING_BYTES
         self._offset_ns = offset_ns
         self._namespace = namespace
         self._attached: list[int] = []

@@ -9,6 +9,7 @@ from experiments.run.fabrics import require_mptcp
 from experiments.run.routing import Reaction, fabric_links
 from experiments.spec.fault_schedule import PlannedFault
 from experiments.spec.transports import NAMED
+from hosts.transports import DEPLOYED
 from linux.errors import MachineError
 from testbed.lab import Lab
 from topologies import load_fabric
@@ -90,7 +91,7 @@ def test_faults_that_let_hellos_through_and_transports_without_detection_change_
 
 def test_rocev2_pins_its_path_only_where_switches_do_not_hash() -> None:
     found = {name: NAMED[name].channel_options for name in ("rocev2-16qp", "mrc")}
-    assert found == {"rocev2-16qp": {"encapsulation": "plain", "qps": 16}, "mrc": {}}
+    assert found == {"rocev2-16qp": {"encapsulation": "plain", "qps": 16}, "mrc": dict(DEPLOYED)}
     assert replace(NAMED["rocev2"], routing="srv6").channel_options == {"encapsulation": "srv6"}
 
 
