@@ -186,8 +186,9 @@ def test_a_port_status_that_denies_its_own_arrival_is_refused():
     assert [e.plane for e in sim.of(1, PlaneDown)] == [2]
     update = next(s for s in sim.sightings if s.frame[BTH_OFFSET] == Opcode.ENDPOINT_REQUEST)
     head = bytearray(update.frame)
+    stamp = EndpointRequest.unpack(update.frame, BTH_OFFSET + BTH_LEN).tx_timestamp
     for mask, refused in ((0, True), (0b1111 & ~(1 << update.port), True), (1 << update.port, False)):
-        body = EndpointRequest(EndpointOp.PORT_STATUS_UPDATE, mask).pack()
+        body = EndpointRequest(EndpointOp.PORT_STATUS_UPDATE, mask, stamp).pack()
         head[BTH_OFFSET + BTH_LEN : BTH_OFFSET + BTH_LEN + len(body)] = body
         before = sim.ends[1].drops.contradictory
         sim.ends[1].receive(update.port, reseal(bytes(head)), sim.now_ns)
