@@ -183,6 +183,7 @@ def forget(names: Names, *, keep_lock: bool = False) -> list[str]:
         control_socket(names),
         *names.state_dir.glob("state*.new"),
         *names.state_dir.glob("denylist.*"),
+        *names.state_dir.glob("live.json"),
     ]
     removed = [str(path) for path in (*files, work_dir(names)) if path.exists()]
     for path in files:
