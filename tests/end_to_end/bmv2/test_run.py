@@ -31,7 +31,7 @@ def test_link_kill_recovers_every_byte(mrclab: Mrclab, tmp_path: Path, machine: 
         "run", "link-kill", "--topology", "tiny", "--target", "bmv2", "--trials", "4", "--out", str(out)
     )
     result = result_in(out)
-    assert len(result["trials"]) == 4
+    assert 4 <= len(result["trials"]) <= 8  # a busy machine makes trials again
     assert sum(trial["lost_packets"] for trial in result["trials"]) > 0
     assert result["summary"]["recovered_us"]["n"] > 0
 
@@ -40,10 +40,12 @@ def test_a_scenario_may_kill_switches(mrclab: Mrclab, tmp_path: Path, machine: N
     out = tmp_path / "out"
     mrclab.ok(
         *("run", "link-kill", "--topology", "tiny", "--target", "bmv2", "--trials", "2", "--out", str(out)),
-        *("--set", "fault.kind=switch-death", "--set", "fault.where=p1-t1-0"),
+        *("--set", "faults.0.kind=switch-death", "--set", "faults.0.where=p1-t1-0"),
     )
     trials = result_in(out)["trials"]
-    assert [(t["fault"]["kind"], t["fault"]["where"]) for t in trials] == [("switch-death", "p1-t1-0")] * 2
+    made = [(t["fault"]["kind"], t["fault"]["where"]) for t in trials]
+    assert 2 <= len(made) <= 4
+    assert set(made) == {("switch-death", "p1-t1-0")}
     assert all(t["broken_paths"] == 1 for t in trials)
     assert any(t["lost_packets"] for t in trials)
 
@@ -57,7 +59,7 @@ def test_a_death_that_nobody_asked_for_is_in_the_result(
     )
     process = subprocess.Popen(command, env=mrclab.environment, stdout=subprocess.PIPE, text=True)
     deadline = time.monotonic() + PATIENCE_S
-    while not ((out / "receiver.pcap").exists() and (out / "receiver.pcap").stat().st_size > 100_000):
+    while not any("ev_retired" in log.read_text() for log in out.glob("mrc-0/events/*.jsonl")):
         assert process.poll() is None
         assert time.monotonic() < deadline
         signal.sigtimedwait([], 0.05)
@@ -68,7 +70,7 @@ def test_a_death_that_nobody_asked_for_is_in_the_result(
     result = result_in(out)
     deaths = [t for t in result["trials"] if t["fault"]["kind"] == "switch-death"]
     assert [t["fault"]["where"] for t in deaths] == ["p0-t1-1"]
-    assert len(result["trials"]) in (12, 13)  # a cut at that switch's neighbour may have become the death
+    assert len(result["trials"]) >= 12
     assert not result["valid"]
     assert any(
         "switch failure: p0-t1-1 ended by itself (signal 9" in r for r in result["validity"]["reasons"]
