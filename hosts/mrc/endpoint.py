@@ -402,7 +402,9 @@ class Endpoint(BaseEndpoint):
                 return
             mask, stamp = request.port_status_mask, request.tx_timestamp
             self._port_status.on_update(self.now_ns, mask, stamp, peers)
-        ev = peers[0].evs.reverse(flow.ev, port)
+        evs = peers[0].evs
+        evs.now_ns = self.now_ns
+        ev = evs.reverse(flow.ev, port)
         if ev is not None:
             self._operations.answer(self.now_ns, ev, request_id, request)
 

@@ -75,8 +75,9 @@ class Responder:
         self._wake = wake
         """Called when there is something to answer."""
         self._service_time = config.reading.service_time
+        self._keeps_reverse = config.reverse_evs == "set"
         self._clock = clock
-        """Returns the time, which only `service_time` asks for here."""
+        """Returns the time, for the options `service_time` and `reverse_evs`."""
         self._max_wimm = config.max_wimm
         self._threshold = config.sack_threshold_bytes
         self._coalesce = config.sack_coalesce
@@ -355,6 +356,8 @@ class Responder:
         """Append answers to `out`, up to about `limit` frames; `answering` stays set while some remain."""
         start = len(out)
         builder = self._builder
+        if self._keeps_reverse:
+            self.evs.now_ns = self._clock()  # A proven EV is fresh for a time only.
         while self._nacks and len(out) - start < limit:
             ev_value, port, refused, reason, stamp = self._nacks[0]
             ev = self.evs.reverse(ev_value, port, free_ports)

@@ -32,6 +32,11 @@ class NearWrap(random.Random):
     def getrandbits(self, k: int) -> int:
         return (1 << 24) - 100 if k == 24 else super().getrandbits(k)
 
+    def randrange(self, start: int, stop: int | None = None, step: int = 1) -> int:
+        # Draws numbers of queue pairs, for which the base class would ask `getrandbits` for 24 bits.
+        first, last = (0, start) if stop is None else (start, stop)
+        return first + step * int(self.random() * -(-(last - first) // step))
+
 
 @dataclass(frozen=True)
 class Burst:

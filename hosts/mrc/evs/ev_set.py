@@ -87,7 +87,7 @@ class EvSet:
         self._reverse_of = {plane.port: plane for plane in planes}
         self._reverse_fresh_ns = 8 * config.reverse_probe_min_ns
         self.now_ns = 0
-        """Kept by the requester; only a SKIP that lasts for a time asks for it."""
+        """Set before EVs are asked for: a SKIP may last for a time, and a proven EV is fresh for one."""
         self._balance()
 
     # Picking
