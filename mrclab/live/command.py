@@ -19,6 +19,7 @@ import uvicorn
 
 from linux.errors import InputError, MachineError
 from mrclab import running
+from mrclab.control import call
 from mrclab.live.access import Access
 from mrclab.live.describe import about
 from mrclab.live.plan import TrafficPlan
@@ -97,8 +98,7 @@ def _testbed(names: Names, topology: str | None, target: str) -> Iterator[None]:
     """Join the testbed that is up, or bring one up and take it down again at the end."""
     found = state.read(names)
     if found is not None and found.alive(names):
-        if found.owner is not None:
-            raise InputError("a running experiment has the testbed: wait until it is over")
+        call(names, "status", verify=False)  # refuses for a testbed that takes no commands, and says whose
         if topology is not None and found.fabric().name != topology:
             raise InputError(
                 f"topology {found.topology} is up already: leave out --topology to join it, "

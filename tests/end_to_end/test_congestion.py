@@ -44,5 +44,5 @@ def test_nscc_keeps_an_incast_below_the_depth_at_which_switches_trim(tmp_path: P
     with incast_network(tmp_path) as (network, _):
         nscc = run(network, {"congestion": "nscc"})
         # Fixed windows fill the queue up to where it is trimmed, again and again.
-        fixed = run(network, {"cwnd_bytes": 64 * 4096}, trims=max(50, 2 * nscc))
+        fixed = run(network, {"congestion": "fixed", "cwnd_bytes": 64 * 4096}, trims=max(50, 2 * nscc))
     assert fixed > 2 * nscc
