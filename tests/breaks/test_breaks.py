@@ -125,7 +125,7 @@ def few():
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3600 if EVERY else 300)
+@pytest.mark.timeout(3600 if EVERY else 900)
 def test_breaks_are_found():
     made = ALL if EVERY else few()
     assert made

@@ -165,7 +165,6 @@ def test_a_killed_runner_leaves_nothing_but_its_result(mrclab: Mrclab, tmp_path:
     mrclab.ok("report", str(tmp_path / "out"))
     result = json.loads((tmp_path / "out" / "result.json").read_text())
     assert "0 of 1 repetitions" in result["validity"]["reasons"][0]
-    assert result["trials"]
 
 
 def test_an_experiment_says_by_whom_its_testbed_was_taken(
@@ -193,7 +192,7 @@ def test_a_switch_server_that_is_killed_ends_a_run_with_its_reason(
     os.kill(server, signal.SIGKILL)
     assert process.wait(PATIENCE_S) == 1
     last = (tmp_path / "said").read_text().splitlines()[-1]
-    why = f"the switch server (process {server}) was ended by SIGKILL in the middle of the run"
+    why = f"the switch server (process {server}) was ended by SIGKILL"
     assert last == f"mrclab: mrc: {why}"
     assert json.loads((tmp_path / "out" / "result.json").read_text())["unfinished"]
 
