@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, astuple
 from typing import Any
 
 from hosts.endpoint import Endpoint
@@ -72,20 +72,6 @@ def flow_state(endpoint: Endpoint, connection: Connection) -> dict[str, Any]:
 def path_states(endpoint: Endpoint, connection: Connection) -> Sequence[Sequence[int]]:
     """Return [EV, plane, state, active, sent, acknowledged, lost, ECN-marked, trimmed, retired] of each path.
 
-    ``state`` is the number of an `EvState`, ``active`` 0 or 1, the rest are packets and times retired.
+    These are the fields of `EvCounters`. ``state`` is the number of an `EvState`, ``active`` is 0 or 1.
     """
-    return [
-        (
-            ev.ev,
-            ev.plane,
-            int(ev.state),
-            int(ev.active),
-            ev.sent,
-            ev.acked,
-            ev.lost,
-            ev.ecn_marked,
-            ev.trimmed,
-            ev.retired,
-        )
-        for ev in endpoint.ev_counters(connection.qpn)
-    ]
+    return [[int(value) for value in astuple(ev)] for ev in endpoint.ev_counters(connection.qpn)]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from experiments.measure.clock import STEP_NS
 from experiments.measure.detection import (
@@ -53,7 +52,7 @@ from experiments.measure.tcp_trace import build_tcp_trace
 from experiments.measure.trace import Trace, build_trace, hashed_ways
 from experiments.measure.trial import Scene, trial_of
 from experiments.measure.validity import Load, Validity, judge, kept_up, overloads, taken_away
-from linux.errors import InputError
+from experiments.spec.json_files import read_form, write_whole
 
 OK = "ok"
 REPETITION_FILE = "repetition.json"
@@ -362,23 +361,11 @@ _FORM = TypeAdapter(Repetition)
 
 def save_repetition(directory: Path, repetition: Repetition) -> Path:
     """Write DIR/repetition.json, whole or not at all, and return its path."""
-    path = directory / REPETITION_FILE
-    draft = path.with_name(f"{REPETITION_FILE}.part")
-    draft.write_text(json.dumps(asdict(repetition), default=float) + "\n", encoding="utf-8")
-    os.replace(draft, path)
-    return path
+    text = json.dumps(asdict(repetition), default=float) + "\n"
+    return write_whole(directory / REPETITION_FILE, text)
 
 
 def load_repetition(directory: Path) -> Repetition:
     """Read DIR/repetition.json. Raises InputError where there is none, or it is something else."""
-    path = directory / REPETITION_FILE
-    try:
-        return _FORM.validate_json(path.read_bytes())
-    except FileNotFoundError:
-        raise InputError(f"no repetition in '{directory}'") from None
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise InputError(f"not a repetition: {where}: {first['msg']}", where=str(path)) from None
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", where=str(path)) from None
+    missing = f"no repetition in '{directory}'"
+    return read_form(_FORM, directory / REPETITION_FILE, "repetition", missing)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.resources import files
@@ -12,6 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from experiments.spec.json_files import one_line, write_whole
 from linux.errors import InputError, reason
 
 NAME = "result.json"
@@ -19,11 +19,7 @@ NAME = "result.json"
 
 def save_result(directory: Path, result: Mapping[str, Any]) -> Path:
     """Write DIR/result.json, whole or not at all, and return its path."""
-    path = directory / NAME
-    draft = path.with_name(f"{NAME}.part")
-    draft.write_text(json.dumps(result, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-    os.replace(draft, path)
-    return path
+    return write_whole(directory / NAME, json.dumps(result, indent=1, allow_nan=False) + "\n")
 
 
 def load_result(directory: Path | str) -> dict[str, Any]:
@@ -59,9 +55,7 @@ def refused_if_damaged(path: Path) -> Iterator[None]:
     except InputError as error:
         raise error if str(path) in str(error) else InputError(str(error), where=str(path)) from None
     except ValidationError as error:
-        first = error.errors()[0]
-        at = ".".join(str(part) for part in first["loc"])
-        raise InputError(f"a damaged result: {at}: {first['msg']}", where=str(path)) from None
+        raise InputError(f"a damaged result: {one_line(error)}", where=str(path)) from None
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise InputError(f"a damaged result: {reason(error)}", where=str(path)) from error
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from experiments.measure.repetition import REPETITION_FILE, Repetition, load_repetition
 from experiments.report.build import Run, build
 from experiments.report.result import NAME as RESULT
 from experiments.report.result import save_result
+from experiments.spec.json_files import read_form, write_whole
 from linux.errors import InputError
 
 NAME = "run.json"
@@ -24,26 +24,13 @@ _FORM = TypeAdapter(Run)
 
 def save_run(directory: Path, run: Run) -> Path:
     """Write DIR/run.json, whole or not at all, and return its path."""
-    path = directory / NAME
-    draft = path.with_name(f"{NAME}.part")
-    draft.write_text(json.dumps(asdict(run), indent=1) + "\n", encoding="utf-8")
-    os.replace(draft, path)
-    return path
+    return write_whole(directory / NAME, json.dumps(asdict(run), indent=1) + "\n")
 
 
 def load_run(directory: Path) -> Run:
     """Read DIR/run.json. Raises InputError where there is none, or it is something else."""
-    path = directory / NAME
-    try:
-        return _FORM.validate_json(path.read_bytes())
-    except FileNotFoundError:
-        raise InputError(f"no run in '{directory}': give the directory of a run") from None
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise InputError(f"not a run: {where}: {first['msg']}", where=str(path)) from None
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", where=str(path)) from None
+    missing = f"no run in '{directory}': give the directory of a run"
+    return read_form(_FORM, directory / NAME, "run", missing)
 
 
 def load_repetitions(directory: Path, run: Run) -> dict[str, list[Repetition]]:

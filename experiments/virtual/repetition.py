@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from controller.detection import Detection, DetectionSchedule
 from controller.fault_kinds import Fault
 from experiments.measure.evidence import Evidence, RouteChange
 from experiments.measure.faults import save_faults
@@ -15,8 +13,8 @@ from experiments.measure.validity import Load
 from experiments.run.drivers.driver import Collected
 from experiments.run.fault_run import SequenceSource, TimedSource
 from experiments.run.injection import Injector
+from experiments.run.late_detection import LateDetection
 from experiments.run.link_meter import LinkMeter
-from experiments.run.routing import SILENCING, fabric_links
 from experiments.run.traffic import busiest_link
 from experiments.spec.fault_schedule import PlannedFault, schedule, trials_of
 from experiments.spec.faults import BUSIEST, FaultSpec, RandomFaults, SequentialFaults
@@ -63,37 +61,18 @@ class NoDeaths:
         raise RuntimeError("a simulated switch does not end by itself")
 
 
-class Reconvergence:
+class Reconvergence(LateDetection):
     """Routes that react to faults as late as a routing protocol would (transports with ``detection_ns``)."""
 
     def __init__(self, network: Network, transport: Transport, seed: int) -> None:
+        super().__init__(network.fabric, transport.detection_ns, seed)
         self._network = network
-        self._schedule: DetectionSchedule | None = None
-        if transport.detection_ns is not None:
-            self._schedule = DetectionSchedule(Detection.within(transport.detection_ns), random.Random(seed))
         self._withdrawn: set[str] = set()
         self.changes: list[RouteChange] = []
 
-    def note(self, fault: PlannedFault, t_ns: int, mended: bool) -> None:
-        """Note that a fault was made or undone."""
-        if self._schedule is None or fault.kind not in SILENCING:
-            return
-        for link in fabric_links(self._network.fabric, fault.place):
-            if mended:
-                self._schedule.mended(link, t_ns)
-            else:
-                self._schedule.cut(link, t_ns, carrier=fault.kind != "carrier")
-
-    @property
-    def next_ns(self) -> int | None:
-        """Return when there is something to do."""
-        return None if self._schedule is None else self._schedule.next_ns()
-
     def act(self, now_ns: int) -> None:
         """Withdraw and restore what is due."""
-        if self._schedule is None:
-            return
-        for change in self._schedule.due(now_ns):
+        for change in self.due(now_ns):
             (self._withdrawn.discard if change.up else self._withdrawn.add)(change.link)
             self._network.route(frozenset(self._withdrawn))
             self.changes.append(RouteChange(change.at_ns, now_ns))

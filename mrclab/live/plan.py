@@ -9,6 +9,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from controller.fault_kinds import KINDS, Fault
+from experiments.spec.json_files import one_line
 from linux.errors import InputError
 from topologies import Fabric
 
@@ -80,13 +81,6 @@ class FaultRequest(_Strict):
         """Return the fault, with defaults for what was not given."""
         given = {k: v for k, v in self.model_dump().items() if v is not None}
         return Fault(**given)
-
-
-def one_line(error: ValidationError) -> str:
-    """Return what is wrong with a request as one line."""
-    first = error.errors()[0]
-    place = ".".join(str(part) for part in first["loc"])
-    return f"{place}: {first['msg']}" if place else str(first["msg"])
 
 
 def traffic_plan(data: object) -> TrafficPlan:

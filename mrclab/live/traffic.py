@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import partial
-from types import TracebackType
 from typing import Any
 
 from hosts.remote import RemoteAgent
@@ -43,7 +42,7 @@ def config_of(transport: str, plan: TrafficPlan) -> dict[str, Any]:
 
 
 class TransportTraffic:
-    """The flows of one transport, running. A context manager: leaving it ends the agents."""
+    """The flows of one transport, running until ``close``."""
 
     def __init__(self, network: FabricNetwork, name: str, plan: TrafficPlan) -> None:
         """Start and connect the agents. Raise AgentError where one refuses."""
@@ -112,14 +111,6 @@ class TransportTraffic:
         for host, agent in self._agents.items():
             agent.send("news", paths=list(shown.get(host, ())))
         return {host: agent.receive() for host, agent in self._agents.items()}
-
-    def __enter__(self) -> TransportTraffic:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """End the agents."""

@@ -9,7 +9,7 @@ is given are payload plus its own `overhead_bytes` per packet.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from mypy_extensions import mypyc_attr
 
@@ -41,6 +41,15 @@ class CongestionControl:
         """rcv_cwnd_pen of the newest CC_STATE, 128ths: how much smaller the receiver wants the window."""
         self.restore = False
         """restore_cwnd of the newest CC_STATE: the window before the penalty may come back."""
+        # The compiled core reads slots: there it would not see what the body of a class that is not
+        # compiled says instead.
+        self.shared = bool(self._declared("shared"))
+        self.paced = bool(self._declared("paced"))
+        self.overhead_bytes = int(self._declared("overhead_bytes"))
+        self.byte_ns = float(self._declared("byte_ns"))
+
+    def _declared(self, name: str) -> Any:
+        return getattr(self, name)
 
     def budget_bytes(self, now_ns: int) -> int:
         """Return what may be sent now: while it is positive a packet may start [SPEC §8: cwnd > inflight]."""

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from experiments.run.fabrics import require_mptcp
-from experiments.run.routing import Reaction, fabric_links
+from experiments.run.late_detection import fabric_links
+from experiments.run.routing import Reaction
 from experiments.spec.fault_schedule import PlannedFault
 from experiments.spec.transports import NAMED
 from hosts.transports import DEPLOYED

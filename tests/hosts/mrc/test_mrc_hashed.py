@@ -25,6 +25,8 @@ CONFIG = MrcConfig(
     cwnd_bytes=32 * 512,
     sack_coalesce=1,
 )
+MANY_FRAMES = 20_000
+"""Far more than the largest exchange here needs, so that a broken one ends soon."""
 
 
 class Pair:
@@ -52,6 +54,7 @@ class Pair:
         under_way: list[tuple[int, int, int, bytes]] = []
         while self.now_ns < end_ns:
             for me, end in enumerate(self.ends):
+                assert len(self.frames) < MANY_FRAMES, "an exchange without end"
                 end.handle_timer(self.now_ns)
                 for port, frame in end.frames_to_send(self.now_ns):
                     self.frames.append(frame)

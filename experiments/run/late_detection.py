@@ -1,0 +1,55 @@
+"""When a routing protocol would notice that a link is dead, or back: its hellos come late."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator
+
+from controller.detection import Change, Detection, DetectionSchedule
+from experiments.spec.fault_schedule import PlannedFault
+from topologies import Fabric
+
+SILENCING = ("blackhole", "carrier", "switch-death", "switch-reboot", "plane-death")
+"""Faults that no hello gets through. It takes hellos from both ends, so one direction is enough.
+
+A carrier that is lost is noticed without any hello. A switch that dies takes none from its neighbours here:
+its ports stay lit."""
+
+
+class LateDetection:
+    """Which links are due to be taken out of the routes, or put back, as late as hellos would tell.
+
+    Without a ``detection_ns`` none ever is.
+    """
+
+    def __init__(self, fabric: Fabric, detection_ns: int | None, seed: int) -> None:
+        self._fabric = fabric
+        self._schedule: DetectionSchedule | None = None
+        if detection_ns is not None:
+            self._schedule = DetectionSchedule(Detection.within(detection_ns), random.Random(seed))
+
+    def note(self, fault: PlannedFault, t_ns: int, mended: bool) -> None:
+        """Note that a fault was made or undone."""
+        if self._schedule is None or fault.kind not in SILENCING:
+            return
+        for link in fabric_links(self._fabric, fault.place):
+            if mended:
+                self._schedule.mended(link, t_ns)
+            else:
+                self._schedule.cut(link, t_ns, carrier=fault.kind != "carrier")
+
+    @property
+    def next_ns(self) -> int | None:
+        """When there is something to do; None while there is nothing to notice."""
+        return None if self._schedule is None else self._schedule.next_ns()
+
+    def due(self, now_ns: int) -> Iterable[Change]:
+        """Take the changes of routes that are due."""
+        return () if self._schedule is None else self._schedule.due(now_ns)
+
+
+def fabric_links(fabric: Fabric, place: str) -> Iterator[str]:
+    """Yield the links between T0 and T1 of a place: the link itself, or those of a switch or a plane."""
+    for link in fabric.links:
+        if link.kind == "fabric" and place in (link.name, link.a.node, link.b.node, f"p{link.plane}"):
+            yield link.name

@@ -1,0 +1,44 @@
+"""JSON files that a run leaves: written whole or not at all, and read back by their type."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from linux.errors import InputError
+
+FormT = TypeVar("FormT")
+
+
+def write_whole(path: Path, text: str) -> Path:
+    """Write a file, whole or not at all, and return its path."""
+    draft = path.with_name(f"{path.name}.part")
+    draft.write_text(text, encoding="utf-8")
+    os.replace(draft, path)
+    return path
+
+
+def read_form(form: TypeAdapter[FormT], path: Path, what: str, missing: str) -> FormT:
+    """Read a file in a form; ``what`` names it in messages, such as ``run``.
+
+    Raise InputError with the text ``missing`` where there is no file, and with the place where it is
+    something else.
+    """
+    try:
+        return form.validate_json(path.read_bytes())
+    except FileNotFoundError:
+        raise InputError(missing) from None
+    except ValidationError as error:
+        raise InputError(f"not a {what}: {one_line(error)}", where=str(path)) from None
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", where=str(path)) from None
+
+
+def one_line(error: ValidationError) -> str:
+    """Return the first thing that is wrong: its place and what is expected there."""
+    first = error.errors()[0]
+    place = ".".join(str(part) for part in first["loc"])
+    return f"{place}: {first['msg']}" if place else str(first["msg"])
