@@ -25,8 +25,6 @@ CONFIG = MrcConfig(
     cwnd_bytes=32 * 512,
     sack_coalesce=1,
 )
-MANY_FRAMES = 20_000
-"""Far more than the largest exchange here needs, so that a broken one ends soon."""
 
 
 class Pair:
@@ -54,7 +52,6 @@ class Pair:
         under_way: list[tuple[int, int, int, bytes]] = []
         while self.now_ns < end_ns:
             for me, end in enumerate(self.ends):
-                assert len(self.frames) < MANY_FRAMES, "an exchange without end"
                 end.handle_timer(self.now_ns)
                 for port, frame in end.frames_to_send(self.now_ns):
                     self.frames.append(frame)
@@ -81,7 +78,8 @@ class Pair:
         data = random.Random(9).randbytes(size)
         self.ends[0].post_write(self.qpns[0], 1, data, region.address, region.rkey, imm=7)
         self.run(40_000_000)
-        assert memory == data
+        whole = memory == data  # pytest would take minutes to show how so many bytes differ
+        assert whole
         return memory
 
     def of(self, me: int, kind: type) -> list[object]:
