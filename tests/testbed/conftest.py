@@ -8,7 +8,7 @@ import pytest
 
 from testbed.clean import clean
 from testbed.names import Names
-from tests.support.leftovers import leftovers
+from tests.support.leftovers import left_in_the_end
 from topologies import Fabric, load_fabric
 
 
@@ -22,7 +22,7 @@ def names(tmp_path: Path) -> Iterator[Names]:
     """Names that no other testbed on this machine has, and a check that nothing under them is left."""
     names = Names(f"t{os.urandom(4).hex()}", tmp_path / "state")
     yield names
-    left = leftovers(names)
+    left = left_in_the_end(names, within_s=10)  # a watchdog needs a moment to end
     if os.geteuid() == 0:
         clean(names)
     assert left == []

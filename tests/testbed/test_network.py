@@ -86,7 +86,8 @@ def test_processes_run_where_they_should(tiny: Fabric, names: Names) -> None:
 def test_a_second_testbed_is_told_about_the_first(tiny: Fabric, names: Names) -> None:
     with FabricNetwork.up(tiny, names=names) as network:
         with pytest.raises(
-            InputError, match=r"^a testbed is up \(topology tiny, since .*: run 'mrclab down' first$"
+            InputError,
+            match=r"^the testbed that is up \(topology tiny, since .*\) belongs to .*: wait until it is free",
         ):
             FabricNetwork.up(tiny, names=names)
         assert all(namespaces.exists(name) for name in names.of(tiny))
