@@ -18,6 +18,7 @@ ALL = breaks()
 EVERY = os.environ.get("MRC_BREAKS") == "all"
 
 
+@pytest.mark.slow
 def test_every_break_fits_the_sources():
     """The text to replace occurs once, and what comes of it is Python."""
     for broken in ALL:

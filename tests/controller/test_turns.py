@@ -11,6 +11,7 @@ from switches.spec import RunningSwitch
 from topologies import load_fabric
 
 
+@pytest.mark.slow
 def test_no_more_switches_are_asked_at_a_time_than_answer_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     wide = load_fabric("wide")
     running = [RunningSwitch(s.name, s.device_id, "127.0.0.1:1") for s in wide.switches]

@@ -68,6 +68,7 @@ def test_a_trimmed_packet_has_headers_and_nothing_else() -> None:
     assert parsed[BTH].icrc is None
 
 
+@pytest.mark.slow
 @given(
     opcode=st.sampled_from([o for o in wire.Opcode if o <= wire.Opcode.WRITE_ONLY_IMM]),
     ev=BITS[32],
@@ -121,6 +122,7 @@ def check_control(opcode: wire.Opcode, extension: bytes, layers: ScapyPacket) ->
     return parsed
 
 
+@pytest.mark.slow
 @given(
     cack=BITS[24],
     entropy=BITS[32],

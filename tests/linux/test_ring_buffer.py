@@ -78,6 +78,7 @@ def _watch(fd: int, told: Connection) -> None:
         view.release()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["records", "pieces"])
 def test_the_kernel_never_sees_the_consumers_position_go_back(ring: Ring, way: str) -> None:
     """A position of 0, be it for a moment, has the kernel take the ring for full and drop what comes."""

@@ -138,6 +138,7 @@ def test_result_schema_is_json() -> None:
     assert json.loads(json.dumps(result_schema()))["type"] == "object"
 
 
+@pytest.mark.slow
 def test_a_reader_that_has_enough_is_no_error_to_speak_of(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mrclab", "run", "headline", "--dry-run"]
     pipe = subprocess.PIPE

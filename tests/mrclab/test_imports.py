@@ -21,6 +21,7 @@ HEAVY = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "module",
     ["cli", "run", "run_figures", "soak", "fault", "status", "running", "control", "probe"],

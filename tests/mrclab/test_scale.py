@@ -17,6 +17,7 @@ def run(*words: str) -> int:
         return end.code if isinstance(end.code, int) else 1
 
 
+@pytest.mark.slow
 def test_everything_at_a_small_size(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ("--nics", "2048", "--job", "1000", "--runs", "2", "--days", "5", "--dead-links", "0,10,9999999")
     assert run(*words, "--out", str(tmp_path)) == 0

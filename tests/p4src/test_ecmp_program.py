@@ -54,6 +54,7 @@ def model_of(group: list[int]) -> Interpreter:
     return model
 
 
+@pytest.mark.slow
 def test_a_flow_keeps_its_way_and_flows_spread_by_weight() -> None:
     model, rng, seen = model_of([2, 3, 3]), random.Random(1), Counter[int]()
     for _ in range(3000):

@@ -202,6 +202,7 @@ def test_a_queue_fills_by_the_time_frames_take_and_drains_by_itself() -> None:
     assert link.register("longest_wait") / 1024 == pytest.approx(90, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_no_trimmable_frame_is_dropped_at_ten_times_the_rate_and_the_queue_stays_bounded() -> None:
     link = Link()
     whole = trimmed = 0
@@ -219,6 +220,7 @@ def test_no_trimmable_frame_is_dropped_at_ten_times_the_rate_and_the_queue_stays
     assert 0.7 < whole / 100 < 0.75
 
 
+@pytest.mark.slow
 def test_trims_get_half_of_the_link_at_most() -> None:
     link = Link()
     dropped = trims = 0

@@ -67,6 +67,7 @@ def even_loads(fabric: Fabric, flows: Flows) -> tuple[Loads, list[Fraction]]:
     return loads, most
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(
     seed=st.integers(0, 2**32),

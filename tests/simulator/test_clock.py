@@ -18,6 +18,7 @@ def test_events_of_a_moment_happen_in_the_order_of_scheduling() -> None:
     assert clock.now_ps == 10_000
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=20)
 @given(seed=st.integers(0, 1 << 32), width=st.sampled_from([1, 7, 1024, 1 << 20]))
 def test_the_order_does_not_depend_on_the_width_of_a_slot(seed: int, width: int) -> None:

@@ -221,6 +221,7 @@ def test_objects_cross_as_frames_do(seed: int) -> None:
     assert fingerprint(seed, objects=True) == fingerprint(seed)
 
 
+@pytest.mark.slow
 def test_a_seed_gives_the_same_run_in_any_process_compiled_or_not() -> None:
     """Strings and bytes hash differently in each process, so the order of a set would show."""
     program = "from tests.simulator.test_network import fingerprint as f; print(f(5), f(6))"

@@ -115,6 +115,7 @@ def test_fabrics_that_are_none(tmp_path: Path) -> None:
                 read_specs(path)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() == 0 and shutil.which("setpriv") is None, reason="needs setpriv")
 def test_without_root_it_exits_with_3_and_names_the_mend() -> None:
     command = [sys.executable, "-m", "switches.ebpf.main", "--no-p4"]

@@ -49,6 +49,7 @@ def test_every_field_has_the_value_that_went_in(tmp_path: Path, linktype: int) -
             assert read(found[name], value) == value, (packet.name, name)
 
 
+@pytest.mark.slow
 def test_the_packets_above_have_every_field_that_there_is() -> None:
     shown = {name for p in every_packet() for name in p.fields} | set(ALWAYS)
     assert registered_fields("mrc") == shown - {"mrc.payload", "mrc.pad"}
@@ -56,6 +57,7 @@ def test_the_packets_above_have_every_field_that_there_is() -> None:
     assert opcodes == {int(opcode) for opcode in wire.Opcode}
 
 
+@pytest.mark.slow
 def test_nothing_is_malformed_and_experts_say_what_happened(tmp_path: Path) -> None:
     packets = every_packet()
     capture = tmp_path / "all.pcap"

@@ -282,6 +282,7 @@ FATES = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(first=st.sampled_from([0, 7, (1 << 24) - 3]), fates=FATES)
 def test_of_any_rocev2_stream_the_first_copies_and_losses_are_known(
     first: int, fates: list[tuple[int, int, bool, int]]
@@ -300,6 +301,7 @@ def test_of_any_rocev2_stream_the_first_copies_and_losses_are_known(
     assert sent.first_ns.tolist() == [earliest.get(psn, NEVER) for psn, *_ in fates]
 
 
+@pytest.mark.slow
 @given(first=st.sampled_from([0, 5, (1 << 32) - 2500, 1 << 31]), fates=FATES)
 def test_of_any_tcp_stream_every_byte_is_accounted_for(
     first: int, fates: list[tuple[int, int, bool, int]]
@@ -327,6 +329,7 @@ def test_of_any_tcp_stream_every_byte_is_accounted_for(
     )
 
 
+@pytest.mark.slow
 @given(
     run=st.integers(1, 20), before=st.integers(1, 10), again_ms=st.integers(1, 60), bursts=st.integers(0, 3)
 )

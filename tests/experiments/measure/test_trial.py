@@ -108,6 +108,7 @@ def check(trial: Found, name: str) -> bool | None:
     return next(c["ok"] for c in trial.checks if c["name"] == name)
 
 
+@pytest.mark.slow
 def test_a_whole_run_gives_the_answers_that_it_was_made_from(story: Story, told: Path, lab: Fabric) -> None:
     trace = told_trace(told, lab)
     trials = analyse(trace, story.faults, story.events, story.receiver_events)
@@ -346,6 +347,7 @@ def test_psns_unwrap_to_what_they_were(start: int, steps: list[int]) -> None:
     assert (unwrap(true % (1 << 24)) == true).all()
 
 
+@pytest.mark.slow
 @given(
     first=st.sampled_from([0, 5, (1 << 24) - 1, (1 << 24) - 40, 1 << 23]),
     fates=st.lists(

@@ -38,6 +38,7 @@ def damaged(result: dict[str, Any], drawn: random.Random) -> dict[str, Any]:
         return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(150))
 def test_damage_is_shown_or_refused_in_a_line(both: dict[str, Any], tmp_path: Path, seed: int) -> None:
     """Of 250 damaged ones 77 ended in a KeyError, TypeError or AttributeError."""

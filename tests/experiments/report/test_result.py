@@ -45,6 +45,7 @@ def test_a_whole_run_gives_the_answers_that_it_was_made_from(spray: dict[str, An
     assert spray["valid"]
 
 
+@pytest.mark.slow
 def test_results_fulfil_the_schema_and_the_published_one_is_made_from_the_models(
     spray: dict[str, Any], both: dict[str, Any]
 ) -> None:
@@ -105,6 +106,7 @@ def test_a_transport_without_captures_names_the_rule_that_stands_in(both: dict[s
     assert both["verdict"]["holds"] is None
 
 
+@pytest.mark.slow
 def test_trials_of_an_overloaded_machine_are_set_aside_where_enough_are_left(evidence: Evidence) -> None:
     calm = Load(10**8, 0.5, 0.0, 0.0, 0, None, 0, 0.0)
     busy = replace(calm, busy=1.0)
@@ -118,6 +120,7 @@ def test_trials_of_an_overloaded_machine_are_set_aside_where_enough_are_left(evi
     assert (len(kept.trials), kept.validity.valid) == (len(loads), False)
 
 
+@pytest.mark.slow
 def test_a_repetition_that_others_disturbed_is_told_in_its_place(evidence: Evidence) -> None:
     calm = Load(10**8, 0.5, 0.0, 0.0, 0, None, 0, 0.0)
     first = measure(replace(evidence, loads=(replace(calm, steal=0.5),)))

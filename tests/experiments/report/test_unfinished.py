@@ -38,6 +38,7 @@ def run() -> Run:
     return Run("link-kill", PARAMETERS, "ebpf", "lab", 1, (NAMED["mrc"], NAMED["tcp"]), {}, figure="headline")
 
 
+@pytest.mark.slow
 def test_the_trial_that_was_not_over_does_not_count(cut: Evidence) -> None:
     found = measure(cut)
     assert [trial["trial"] for trial in found.trials] == [0, 1, 2, 3]
@@ -70,6 +71,7 @@ def test_an_unfinished_result_says_so_first_and_gives_no_verdict(cut: Evidence, 
     assert "verdict" not in result
 
 
+@pytest.mark.slow
 def test_the_result_of_a_killed_run_is_made_when_it_is_asked_for(
     evidence: Evidence, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

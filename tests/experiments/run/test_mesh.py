@@ -52,6 +52,7 @@ def test_the_shipped_mesh_pairs_hosts_of_all_racks() -> None:
         assert (back.dst, back.qps[1]) == (stream.src, stream.qps[0]), "a queue pair has two ends"
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 2**62), tight=st.booleans())
 def test_faults_are_bounded_and_mended_and_leave_a_path_or_are_short(seed: int, tight: bool) -> None:

@@ -213,6 +213,7 @@ def test_the_published_schema_is_fresh() -> None:
     assert json.loads(schema_path().read_text(encoding="utf-8")) == scenario_schema()
 
 
+@pytest.mark.slow
 def test_the_schema_takes_what_the_parser_takes_and_no_other() -> None:
     schema = scenario_schema()
     jsonschema.Draft202012Validator.check_schema(schema)

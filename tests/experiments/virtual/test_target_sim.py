@@ -66,6 +66,7 @@ def test_a_cut_under_a_spray_is_timed_from_the_capture(tmp_path: Path) -> None:
     assert (tmp_path / "mrc-0" / "events" / "h0.jsonl").read_text().count("ev_retired") >= 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "options"),
     [
@@ -87,6 +88,7 @@ def test_every_workload_of_ranks_delivers_what_it_sends(
     assert found.metrics
 
 
+@pytest.mark.slow
 def test_rocev2_waits_for_routes_where_mrc_does_not(tmp_path: Path) -> None:
     scenario = {
         "name": "test",

@@ -97,6 +97,7 @@ def test_a_link_that_loses_one_in_a_hundred_is_found_within_seconds() -> None:
     assert sim.named == ["p0-t0-1:p0-t1-0"]
 
 
+@pytest.mark.slow
 @settings(max_examples=8, deadline=None)
 @given(st.data())
 def test_two_dead_links_are_both_named_and_no_third(data: st.DataObject) -> None:
@@ -117,6 +118,7 @@ def test_two_dead_links_are_both_named_and_no_third(data: st.DataObject) -> None
     assert sorted(sim.cleared) == sorted(links)
 
 
+@pytest.mark.slow
 @settings(max_examples=8, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_nothing_is_named_where_all_is_well_however_slow(seed: int) -> None:
@@ -137,6 +139,7 @@ def test_nothing_is_named_where_all_is_well_however_slow(seed: int) -> None:
     assert sim.named == []
 
 
+@pytest.mark.slow
 def test_losses_all_over_the_fabric_are_nobodys_fault() -> None:
     sim = ProbedFabric(LAB)
     for link in sim.plan.links:

@@ -63,6 +63,7 @@ def test_requests_are_answered_one_by_one() -> None:
     assert (samples["answered_ns"] > samples["sent_ns"]).all()
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(st.integers(2, 5), st.integers(0, 2**32), st.integers(1, 6), st.sampled_from([0, 5_000_000]))
 def test_every_message_of_every_flow_arrives_once(size: int, seed: int, depth: int, rate: int) -> None:

@@ -370,6 +370,7 @@ def test_a_floor_of_usable_evs_is_kept():
 # Where EVs come from
 
 
+@pytest.mark.slow
 def test_generated_evs_of_three_tiers():
     """T0 with 180 links in 8 bits, then 4 and 4: the layout of the control API's example."""
     fields = (EvField(8, max=179), EvField(4), EvField(4))

@@ -125,6 +125,7 @@ def test_the_fuzz_has_every_kind_of_frame():
     }
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(
     kind=st.integers(0, len(KINDS) - 1),

@@ -15,6 +15,7 @@ from tests.support.fault_schedules import ACTIONS, SCHEDULES, Action, Burst, Sch
 COUNT = int(os.environ.get("MRC_SCHEDULES", "60"))
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300 + COUNT // 5)
 @settings(max_examples=COUNT, deadline=None, print_blob=True)
 @given(schedule=SCHEDULES)
@@ -62,6 +63,7 @@ def test_a_schedule_of_everything() -> None:
         assert sum(c.ce_received for c in counters)
 
 
+@pytest.mark.slow
 def test_a_schedule_replays_from_its_seed() -> None:
     first, second = run(EVERYTHING), run(EVERYTHING)
     assert first.events == second.events

@@ -117,6 +117,7 @@ def test_points_are_kept_whole_or_not_at_all(tmp_path: Path) -> None:
     assert [path.suffix for path in (tmp_path / "points").iterdir()] == [".json"] * 3
 
 
+@pytest.mark.slow
 def test_a_killed_sweep_goes_on_where_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -153,6 +154,7 @@ def test_a_killed_sweep_goes_on_where_it_was(
     assert (tmp_path / "a" / "least.svg").exists()
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_loses_one_point_which_is_run_again(tmp_path: Path) -> None:
     found: list[Outcome] = []
     LocalProcesses(2, sweep_points.die_once).run(tasks(8, str(tmp_path)), found.append)
@@ -161,12 +163,14 @@ def test_a_worker_that_dies_loses_one_point_which_is_run_again(tmp_path: Path) -
     assert (tmp_path / "died").exists()
 
 
+@pytest.mark.slow
 def test_a_point_that_kills_its_workers_is_given_up_and_no_other_is() -> None:
     found: list[Outcome] = []
     LocalProcesses(2, sweep_points.die_always).run(tasks(6), found.append)
     assert {outcome.task.seed: bool(outcome.error) for outcome in found} == {n: n == 3 for n in range(6)}
 
 
+@pytest.mark.slow
 def test_a_point_that_fails_is_told_and_tried_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -213,6 +217,7 @@ def test_what_a_run_found_becomes_metrics() -> None:
     assert metrics_of(result) == {"mrc.recovered_us": 12.0, "valid": 1.0}
 
 
+@pytest.mark.slow
 def test_a_run_that_is_refused_is_a_failed_point() -> None:
     sweep = parse_sweep("name: a\nscenario: link-kill\ngrid: {trials: [1]}", "f")
     outcome = run_task(task_of(sweep, None, 0, {"no_such_key": 1}, 1))

@@ -120,6 +120,7 @@ def test_a_translation_is_a_value_that_travels() -> None:
     assert 'section "classifier"' in translation.ir
 
 
+@pytest.mark.slow
 def test_compiling_gives_bpf_with_a_mark_for_each_map() -> None:
     translation = translate(read_program(JSON.read_bytes()))
     code = section(compile_ir(translation.ir), SECTION)

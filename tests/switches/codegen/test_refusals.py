@@ -132,6 +132,7 @@ def test_a_loop_of_constant_length_is_loaded() -> None:
         shared.close()
 
 
+@pytest.mark.slow
 def test_an_action_that_takes_too_much_stack_is_refused_by_name() -> None:
     a, b = field("h", "a"), field("h", "b")
     whole = number((1 << 512) - 1)

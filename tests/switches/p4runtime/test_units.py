@@ -182,6 +182,7 @@ def test_entries_that_break_a_rule(match: tuple[Schema, Names]) -> None:
         assert "\n" not in caught.value.message
 
 
+@pytest.mark.slow
 def test_a_p4info_of_another_program_is_refused() -> None:
     with pytest.raises(P4RuntimeError, match="differ"):
         schema_of(JSON.read_bytes(), read_p4info(DATA / "match.p4info.txtpb"))

@@ -76,6 +76,7 @@ SETTINGS = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(SETTINGS, st.booleans(), st.sampled_from([16_000_000_000, 160_000_000_000]), EVENTS)
 def test_the_window_is_that_of_the_model(options, trim, link_bps, history):
