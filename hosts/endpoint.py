@@ -54,6 +54,10 @@ class Endpoint(Protocol):
     ) -> None:
         """Queue an RDMA WRITE; with ``imm`` a WRITE with immediate."""
 
+    @property
+    def message_waits(self) -> bool:
+        """True while the application has not taken the completion of a message that arrived."""
+
     def events(self) -> Iterator[Event]:
         """Take all events, including completions, oldest first."""
 

@@ -117,7 +117,8 @@ class Device:
     def turn(self, until_ns: int | None = None, others: Collection[int] = ()) -> Collection[int]:
         """Wait for something to do, do it, and return which of ``others`` (descriptors) are readable.
 
-        Return at ``until_ns`` at the latest; None waits without limit.
+        Return at ``until_ns`` at the latest; None waits without limit. Take the ``events`` after each turn:
+        before that no more frames are read once a message has arrived.
         """
         more = self._send_batch()
         readable, writable = self._wait(self._clock() if more else until_ns, others)
@@ -167,7 +168,13 @@ class Device:
         return True
 
     def _take_in(self) -> None:
-        """Pass the frames that arrived to the endpoint."""
+        """Pass the frames that arrived to the endpoint, unless the application is to be told of a message.
+
+        A peer that has our ACK may write over the message. So the application finds it whole if it takes
+        the events after each turn.
+        """
+        if self.endpoint.message_waits:
+            return
         receive = self.endpoint.receive
         if self._wire is None:
             self._receiver.hand_over(RECEIVE_BATCH, receive, self._clock)

@@ -116,6 +116,11 @@ class BaseEndpoint:
         """Close a region; a write that still arrives for it is an access error."""
         self.memory.deregister(region)
 
+    @property
+    def message_waits(self) -> bool:
+        """True while the application has not taken the completion of a message that arrived."""
+        return self.reports.message_waits
+
     def poll_cq(self, limit: int = 64) -> list[Completion]:
         """Take up to `limit` completions, of all queue pairs, in the order they came about."""
         return self.reports.poll(limit)

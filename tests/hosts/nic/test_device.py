@@ -14,6 +14,7 @@ from scapy.layers.l2 import Ether
 from hosts.mrc import MrcConfig
 from hosts.nic.device import Device
 from hosts.nic.ports import Receiver
+from hosts.rdma.events import ReceiveCompleted
 from hosts.rdma.paths import Path, PlanePaths, PortAddress, RemotePaths
 from hosts.scapy_layers import TSETH
 from hosts.streams.stream import StreamPlan, StreamReceiver, StreamSender
@@ -151,6 +152,30 @@ def test_each_frame_is_stamped_when_it_is_read(pair: Pair) -> None:
     assert read == [(0, 5), (1, 6), (0, 7)]
     assert not listener.waiting()
     listener.close()
+
+
+def test_memory_does_not_change_before_its_message_was_told(pair: Pair) -> None:
+    memory = bytearray(4)
+    region = pair.receiver.endpoint.register_memory(memory)
+
+    def write(number: int) -> None:
+        data = bytes([number]) * 4
+        pair.sender.endpoint.post_write(pair.qpn, number, data, region.address, region.rkey, imm=number)
+        pair.sender.turn(pair.sender.now())
+
+    write(1)
+    while not pair.receiver.endpoint.message_waits:
+        pair.receiver.turn()
+    write(2)
+    for _ in range(5):
+        pair.receiver.turn(pair.receiver.now() + 1_000_000)
+    assert memory == bytes([1]) * 4, "the next message was written over one that nobody has read"
+    told = [event.imm for event in pair.receiver.events() if isinstance(event, ReceiveCompleted)]
+    while not pair.receiver.endpoint.message_waits:
+        pair.receiver.turn()
+    told += [event.imm for event in pair.receiver.events() if isinstance(event, ReceiveCompleted)]
+    assert told == [1, 2]
+    assert memory == bytes([2]) * 4
 
 
 def test_a_stream_survives_a_dead_plane(pair: Pair) -> None:
