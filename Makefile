@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup compile run-experiment live test unit-test lint format p4 bench clean distclean
+.PHONY: help setup compile run-experiment live test slow-test unit-test lint format p4 bench clean distclean
 .PHONY: docker-build docker-run-experiment as-root
 
 VENV := .venv
@@ -33,8 +33,11 @@ run-experiment: as-root compile ## Bring up a fabric, spray, kill links, report 
 live: compile ## A page on which one cuts links of a running fabric and watches MRC go on (ARGS='--topology tiny')
 	@$(BIN)/mrclab live $(ARGS)
 
-test: compile ## Run every test that this machine can run (as root: all but those marked bmv2; ARGS= for pytest)
-	@tools/test.sh $(BIN)/python $(ARGS)
+test: compile ## Run the tests that this machine can run, but for the slow ones (as root; ARGS= for pytest)
+	@tools/test.sh $(BIN)/python -m "not slow" $(ARGS)
+
+slow-test: compile ## Run the slow tests: whole experiments, long searches, breaks that tests must find (ARGS= for pytest)
+	@tools/test.sh $(BIN)/python -m slow $(ARGS)
 
 unit-test: compile ## Run the quick tests that need no root, on all CPUs (ARGS= for pytest)
 	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest --kernel without -n logical --dist worksteal -m "not slow and not root" $(ARGS)

@@ -16,8 +16,7 @@ from experiments.measure.pcap import read_pcap
 from experiments.report.result import result_schema
 from experiments.spec.scenario import load_scenario
 from linux import namespaces
-from testbed import state
-from testbed.clean import testbed_processes
+from testbed import clean, state
 from testbed.names import Names
 from tests.support.command import Mrclab, Up, snapshot
 from tests.support.leftovers import kill_with_watchdog, left_in_the_end
@@ -150,10 +149,12 @@ def test_a_signal_ends_an_experiment_tidily(
     process.send_signal(number)  # impatient users are many
     assert process.wait(PATIENCE_S) == 128 + number
     assert "nothing to clean" in mrclab.ok("clean")
+    said = (tmp_path / "said").read_text()
+    assert (tmp_path / "out" / "result.json").exists(), said
     result = json.loads((tmp_path / "out" / "result.json").read_text())
     assert result["unfinished"]
     assert not result["valid"]
-    assert "Traceback" not in (tmp_path / "said").read_text()
+    assert "Traceback" not in said
 
 
 def test_a_killed_runner_leaves_nothing_but_its_result(mrclab: Mrclab, tmp_path: Path, machine: None) -> None:
@@ -201,6 +202,10 @@ def test_the_next_up_clears_away_what_a_killed_runner_left(
     mrclab: Mrclab, tmp_path: Path, machine: None
 ) -> None:
     process = start(mrclab, tmp_path / "out")
+    found = state.read(mrclab.names)
+    assert found is not None
+    assert found.owner is not None
+    kill_with_watchdog(mrclab.names, found.owner.pid)
     process.kill()
     process.wait()
     mrclab.ok("up", "--topology", "tiny", "--target", "ebpf")
@@ -287,7 +292,7 @@ def test_a_stopped_agent_spoils_its_trial_and_is_named(mrclab: Mrclab, tmp_path:
     space = namespaces.identity(mrclab.names.host("h2"))
     (receiver,) = (
         process
-        for process in testbed_processes(mrclab.names, ())
+        for process in clean.testbed_processes(mrclab.names, ())
         if "hosts.agent" in process.what and os.stat(f"/proc/{process.pid}/ns/net").st_ino == space.inode
     )
     os.kill(receiver.pid, signal.SIGSTOP)
