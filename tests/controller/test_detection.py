@@ -119,6 +119,7 @@ def test_links_are_told_in_order_of_time_and_repeats_change_nothing() -> None:
     assert [c.link for c in watch.due(9000 * MS)] == ["a", "b", "c"]
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.tuples(st.integers(0, 400), st.booleans(), st.sampled_from("abc")), max_size=40),
     st.integers(1, 60),

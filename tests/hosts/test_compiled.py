@@ -101,6 +101,7 @@ def test_without_a_compiler_one_line_says_so_and_nothing_is_left(apart, monkeypa
     assert not (Path(compiled.sys.prefix) / "mrclab-core").exists()
 
 
+@pytest.mark.slow
 def test_source_that_does_not_compile_says_where_to_look_and_leaves_no_build(apart, capsys):
     if shutil.which("gcc") is None:
         pytest.skip("no gcc here")

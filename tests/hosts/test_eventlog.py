@@ -41,6 +41,7 @@ def skipped(t_ns: int) -> EvSkipped:
     return EvSkipped(t_ns, 1, 2, 3, True)
 
 
+@pytest.mark.slow
 def test_a_log_is_complete_and_in_order_when_it_is_closed(tmp_path: Path) -> None:
     log = EventLog(tmp_path / "h0.jsonl", "h0", now_ns=5)
     for n in range(10_000):
@@ -100,6 +101,7 @@ def test_a_writer_that_died_stops_nobody(tmp_path: Path) -> None:
     assert log.lost == 1000
 
 
+@pytest.mark.slow
 def test_a_writer_that_is_behind_does_not_cost_a_batch_packed_for_every_event(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -175,6 +175,7 @@ def test_sack(
     assert (parsed[CC_STATE].ooo_count, parsed[CC_STATE].rcvd_bytes) == (ooo, received)
 
 
+@pytest.mark.slow
 @given(
     reason=st.sampled_from(wire.NackReason),
     entropy=BITS[32],
@@ -213,6 +214,7 @@ def test_probe(probe: int, ids: tuple[int, int], stamp: int, vendor: int) -> Non
     check_control(wire.Opcode.PROBE_REQUEST, wire.Probe(probe, *ids, stamp, vendor).pack(), layer)
 
 
+@pytest.mark.slow
 @given(
     op=BITS[2],
     mask=BITS[32],

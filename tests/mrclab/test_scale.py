@@ -44,6 +44,7 @@ def test_everything_at_a_small_size(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert not re.search(r'(src|href)="(?!data:|#)', page)
 
 
+@pytest.mark.slow
 def test_a_part_alone_and_the_same_twice(tmp_path: Path) -> None:
     words = ("--only", "failures", "--job", "1000", "--runs", "2", "--days", "3", "--seed", "7")
     for name in ("a", "b"):

@@ -259,6 +259,7 @@ def test_the_map_of_a_fabric_says_whether_a_full_queue_trims_a_retransmission(
         assert len(out) == left
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("wait_us", "share"), [(100, 0), (195, 0), (342, 0.25), (488, 0.5), (635, 0.75), (790, 1)]
 )

@@ -19,6 +19,8 @@ from tests.support.mrc_packets import (
 )
 from tests.support.tshark import fields_of, registered_fields, require_tshark, tshark
 
+pytestmark = pytest.mark.slow
+
 CHECK_ICRC = ("-o", "mrc.icrc:Every packet (slow)")
 ALWAYS: dict[str, int | str | bool] = {"mrc.ev": EV, "mrc.ev.plane": 3, "mrc.ev.uplink": 5}
 EXPERTS = ("rtx", "ce", "mark", "trimmed", "nack", "fatal", "icrc", "short")
@@ -49,7 +51,6 @@ def test_every_field_has_the_value_that_went_in(tmp_path: Path, linktype: int) -
             assert read(found[name], value) == value, (packet.name, name)
 
 
-@pytest.mark.slow
 def test_the_packets_above_have_every_field_that_there_is() -> None:
     shown = {name for p in every_packet() for name in p.fields} | set(ALWAYS)
     assert registered_fields("mrc") == shown - {"mrc.payload", "mrc.pad"}
@@ -57,7 +58,6 @@ def test_the_packets_above_have_every_field_that_there_is() -> None:
     assert opcodes == {int(opcode) for opcode in wire.Opcode}
 
 
-@pytest.mark.slow
 def test_nothing_is_malformed_and_experts_say_what_happened(tmp_path: Path) -> None:
     packets = every_packet()
     capture = tmp_path / "all.pcap"

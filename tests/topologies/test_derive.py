@@ -42,6 +42,7 @@ def fabrics(draw: st.DrawFn) -> Fabric:
     return build_fabric(f"name: any\nplanes: {planes}\nt0: {t0s}\nt1: {t1s}\nhosts: {hosts}\n{extra}", "any")
 
 
+@pytest.mark.slow
 @given(fabrics())
 def test_a_fabric_survives_its_definition_and_its_text(fabric: Fabric) -> None:
     assert build(spec_of(fabric)) == fabric

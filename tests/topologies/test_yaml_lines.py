@@ -71,6 +71,7 @@ BAD = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", BAD)
 def test_what_is_not_plain_or_too_much_is_refused_in_one_line(case: str) -> None:
     text, message = BAD[case]

@@ -32,6 +32,8 @@ from tests.support.synthetic_run import OFFSET_NS, ONE_WAY_NS, RTT_NS, Story, Wi
 from topologies import Fabric, load_fabric
 from topologies import Path as NetworkPath
 
+pytestmark = pytest.mark.slow
+
 CLOCK = ClockMap((OffsetSample(0, OFFSET_NS, 25),))
 T = 10_000_000_000  # the cut
 FAULT = FaultRecord("blackhole", "p0-t0-0:p0-t1-0", T - 500, T + 500, T + 100_000_000, T + 100_001_000)
@@ -108,7 +110,6 @@ def check(trial: Found, name: str) -> bool | None:
     return next(c["ok"] for c in trial.checks if c["name"] == name)
 
 
-@pytest.mark.slow
 def test_a_whole_run_gives_the_answers_that_it_was_made_from(story: Story, told: Path, lab: Fabric) -> None:
     trace = told_trace(told, lab)
     trials = analyse(trace, story.faults, story.events, story.receiver_events)
@@ -347,7 +348,6 @@ def test_psns_unwrap_to_what_they_were(start: int, steps: list[int]) -> None:
     assert (unwrap(true % (1 << 24)) == true).all()
 
 
-@pytest.mark.slow
 @given(
     first=st.sampled_from([0, 5, (1 << 24) - 1, (1 << 24) - 40, 1 << 23]),
     fates=st.lists(
@@ -393,7 +393,6 @@ def test_empty_captures_give_trials_without_times(lab: Fabric) -> None:
     assert analyse(trace, [], EventLog(())) == []
 
 
-@pytest.mark.slow
 def test_wide_is_analysed_too() -> None:
     wide = load_fabric("wide")
     story = tell(wide, ["p3-t0-0:p3-t1-17"], interval_ns=50_000, hold_ns=200_000_000)

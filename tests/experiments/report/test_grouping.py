@@ -39,6 +39,7 @@ def test_lines_of_a_single_repetition_stay_as_they_are() -> None:
     assert grouped(lines, {"transports": {"mrc": {}}}) == lines
 
 
+@pytest.mark.slow
 def test_faults_asked_for_and_made_are_told_apart(spray: dict[str, Any]) -> None:
     result = deepcopy(spray)
     made = len(result["trials"])

@@ -27,6 +27,8 @@ from experiments.report.write import write_all, write_index
 from mrclab.cli import main
 from topologies import load_fabric
 
+pytestmark = pytest.mark.slow
+
 DATA = Path(__file__).parent / "data"
 OLD = sorted(DATA.glob("*-1.json"))
 _VOID = {"meta", "link", "br", "img", "hr"}
@@ -89,7 +91,6 @@ def check_whole(text: str) -> None:
     assert "url(" not in text.split("</style>")[0]
 
 
-@pytest.mark.slow
 def test_the_page_is_whole_and_needs_no_network(page_file: Path) -> None:
     check_whole(page_file.read_text())
     assert page_file.read_text().count("<svg") >= 8
@@ -104,7 +105,6 @@ def test_the_page_says_what_the_result_says(page_file: Path, spray: dict[str, An
     assert "9 Mbit/s" in words
 
 
-@pytest.mark.slow
 def test_every_picture_that_the_data_allow_is_drawn(spray: dict[str, Any], tmp_path: Path) -> None:
     names = draw_all(tmp_path, spray)
     wanted = {"recovery", "delivered-rate", "ev-activity", "times-cdf", "reordering", "delivery-times"}
@@ -114,7 +114,6 @@ def test_every_picture_that_the_data_allow_is_drawn(spray: dict[str, Any], tmp_p
         assert (tmp_path / f"{name}.png").stat().st_size > 1000
 
 
-@pytest.mark.slow
 def test_two_transports_share_the_page(both: dict[str, Any], tmp_path: Path) -> None:
     save_result(tmp_path, both)
     page = write_all(tmp_path)[0]
@@ -126,7 +125,6 @@ def test_two_transports_share_the_page(both: dict[str, Any], tmp_path: Path) -> 
     assert "not felt" in words
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("path", OLD, ids=lambda path: path.stem)
 def test_old_results_have_a_page(path: Path, tmp_path: Path) -> None:
     (tmp_path / "result.json").write_text(path.read_text())
@@ -135,7 +133,6 @@ def test_old_results_have_a_page(path: Path, tmp_path: Path) -> None:
     assert "was written in form" in words_of_page(page)
 
 
-@pytest.mark.slow
 def test_what_comes_from_a_run_is_escaped(spray: dict[str, Any], tmp_path: Path) -> None:
     save_result(tmp_path, spray | {"integrity": "<script>alert(1)</script>"})
     text = write_all(tmp_path)[0].read_text()
@@ -157,7 +154,6 @@ def test_trials_as_csv(page_file: Path, spray: dict[str, Any]) -> None:
     assert {"recovered_us", "transport", "felt", "rule"} <= set(rows[0])
 
 
-@pytest.mark.slow
 def test_the_index_leads_to_the_pages(spray_directory: Path, both: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     save_result(tmp_path / "b", both)
@@ -169,7 +165,6 @@ def test_the_index_leads_to_the_pages(spray_directory: Path, both: dict[str, Any
     assert len([link for link in links if link.endswith("report.html")]) == 2
 
 
-@pytest.mark.slow
 def test_the_command(spray_directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(spray_directory)]) == 0
     assert "report.html" in capsys.readouterr().out
@@ -177,7 +172,6 @@ def test_the_command(spray_directory: Path, capsys: pytest.CaptureFixture[str]) 
     assert "no result in" in capsys.readouterr().err
 
 
-@pytest.mark.slow
 def test_one_unfinished_directory_does_not_spoil_the_others(
     spray_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -235,7 +229,6 @@ def test_the_recorded_command_is_quoted() -> None:
     assert command_of(result) == "mrclab run x --set 'workload.rate=5 Mbit/s'"
 
 
-@pytest.mark.slow
 def test_a_browser_shows_the_page(page_file: Path, tmp_path: Path) -> None:
     browser = next((path for name in _BROWSERS if (path := shutil.which(name))), None)
     if browser is None:

@@ -96,6 +96,7 @@ def test_a_summary_counts_what_was_not_felt_apart_from_what_is_missing() -> None
     assert (row["n"], row["not_felt"], row["missing"], row["p50"], row["max_error"]) == (2, 1, 1, 6.0, 0.5)
 
 
+@pytest.mark.slow
 def test_a_transport_without_captures_names_the_rule_that_stands_in(both: dict[str, Any]) -> None:
     trials = [trial for trial in both["trials"] if trial["transport"] == "tcp"]
     assert trials

@@ -46,6 +46,7 @@ def test_the_trial_that_was_not_over_does_not_count(cut: Evidence) -> None:
     assert found.validity.reasons == (f"the run was ended after 4 of 12 trials: {WHY}",)
 
 
+@pytest.mark.slow
 def test_a_repetition_comes_back_from_the_disk_as_it_was(cut: Evidence, run: Run, tmp_path: Path) -> None:
     found = measure(cut)
     save_repetition(tmp_path, found)
@@ -62,6 +63,7 @@ def test_a_damaged_repetition_is_refused_in_a_line(tmp_path: Path, text: str) ->
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.slow
 def test_an_unfinished_result_says_so_first_and_gives_no_verdict(cut: Evidence, run: Run) -> None:
     result = build(run, {"mrc": [measure(cut)]}, unfinished=WHY)
     Result.model_validate(json.loads(json.dumps(result, allow_nan=False)))
@@ -88,6 +90,7 @@ def test_the_result_of_a_killed_run_is_made_when_it_is_asked_for(
     capsys.readouterr()
 
 
+@pytest.mark.slow
 def test_what_is_finished_is_not_made_again(evidence: Evidence) -> None:
     scenario: Any = load_scenario("link-kill", settings=["repetitions=3"])
     (transport,) = scenario.transports

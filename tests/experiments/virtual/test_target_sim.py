@@ -45,6 +45,7 @@ def carry_out(tmp_path: Path, scenario: Scenario) -> dict[str, list[Repetition]]
     return outcome.repetitions
 
 
+@pytest.mark.slow
 def test_a_cut_under_a_spray_is_timed_from_the_capture(tmp_path: Path) -> None:
     (found,) = run(
         tmp_path,

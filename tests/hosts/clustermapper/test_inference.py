@@ -80,6 +80,7 @@ def test_a_dead_plane_is_named_as_one(plane: str) -> None:
     assert sim.cleared == [plane]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", [0.3, 0.05])
 @pytest.mark.parametrize("link", ["p1-t0-2:p1-t1-3", "h5:p2-t0-2"])
 def test_a_lossy_link_is_named_and_nothing_else(link: str, loss: float) -> None:

@@ -33,6 +33,7 @@ def test_split_covers_all_evenly(count: int, parts: int) -> None:
     assert max(lengths) - min(lengths) <= 1
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(sizes, st.integers(1, 200), seeds, st.sampled_from(["float32", "int32"]))
 def test_all_reduce_sums_exactly_and_again(size: int, count: int, seed: int, dtype: str) -> None:

@@ -56,6 +56,7 @@ def transfer(kind, seed, network, config, lengths, faults):
     }
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(
     seed=st.integers(0, 1 << 16),

@@ -87,6 +87,7 @@ def check(sim, lengths, data, region):
     assert sim.ends[1].next_timer() is None
 
 
+@pytest.mark.slow
 @settings(max_examples=SCHEDULES, deadline=None)
 @example(
     # The peer's timer, and not its own, brings the endpoint to the moment at which its rate lets it go on.
@@ -363,6 +364,7 @@ def test_a_limited_sender_that_is_asked_late_still_goes_on():
     assert held.frames_to_send(late)
 
 
+@pytest.mark.slow
 def test_marks_of_a_bottleneck_hold_senders_to_its_rate():
     """A marking queue of half the line rate in each direction stays busy.
 

@@ -12,12 +12,14 @@ def filled(factory: MessageFactory, number: int) -> bytearray:
     return buffer
 
 
+@pytest.mark.slow
 @given(st.integers(0, 1 << 40), st.integers(OVERHEAD_BYTES + 1, 5000))
 def test_a_message_proves_itself(number: int, length: int) -> None:
     factory = MessageFactory(length, seed=1)
     assert factory.problem(number, memoryview(filled(factory, number))) is None
 
 
+@pytest.mark.slow
 @given(st.integers(0, 4095), st.integers(1, 255))
 def test_any_changed_byte_is_noticed(place: int, change: int) -> None:
     factory = MessageFactory(4096, seed=1)
@@ -49,6 +51,7 @@ def test_a_length_without_body_is_refused() -> None:
         MessageFactory(8, seed=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [0, 1, OVERHEAD_BYTES, OVERHEAD_BYTES + 1, 4000])
 def test_one_factory_makes_messages_of_all_lengths(length: int) -> None:
     factory = MessageFactory(4000, seed=3)

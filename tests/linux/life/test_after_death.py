@@ -20,6 +20,7 @@ def watch(process: Process, file: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen([*WATCH, str(process.pid), str(process.start), *touch], env=environment())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["kill", "terminate"])
 def test_the_command_runs_after_the_end_and_not_before(tmp_path: Path, end: str) -> None:
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as watched:

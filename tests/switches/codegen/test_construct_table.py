@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import re
 
+import pytest
+
 from tests.support.switch_kit import ROOT
 
 _, _, REST = (ROOT / "docs/ebpf-target.md").read_text().partition("| construct |")
@@ -22,6 +24,7 @@ def functions(name: str) -> set[str]:
     return {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
 
 
+@pytest.mark.slow
 def test_every_construct_is_supported_with_its_test_or_refused_with_its_message() -> None:
     sources = "".join(p.read_text() for p in (ROOT / "switches").rglob("*.py"))
     assert len(ROWS) > 20

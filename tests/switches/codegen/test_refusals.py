@@ -220,6 +220,7 @@ def test_what_has_no_line_is_refused_with_its_file() -> None:
         compile_json(text)
 
 
+@pytest.mark.slow
 def test_debug_information_changes_no_instruction(tmp_path: Path) -> None:
     from switches.ebpf.codegen.backend.elf import section
     from switches.ebpf.codegen.backend.worker import compile_ir

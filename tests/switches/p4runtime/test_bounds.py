@@ -135,6 +135,7 @@ def compiled(name: str) -> Compiled:
     return Compiled(program, translate(program).plan, b"", SourceMap(()))
 
 
+@pytest.mark.slow
 def test_a_table_that_p4c_left_out_of_the_config_is_taken_as_bmv2_does() -> None:
     info = read_p4info(DATA / "match.p4info.txtpb")
     whole = bind(info, compiled("match"))

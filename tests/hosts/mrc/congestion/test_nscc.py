@@ -202,6 +202,7 @@ ACKS = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(ACKS)
 def test_ecn_never_changes_the_window_while_delay_is_below_target(history):

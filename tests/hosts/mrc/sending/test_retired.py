@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -79,6 +80,7 @@ DELAYS = st.dictionaries(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(
     seed=st.integers(0, 1 << 16),
