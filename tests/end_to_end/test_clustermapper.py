@@ -37,6 +37,7 @@ def await_event(mapper: ClustermapperProcess, name: str, place: str | None = Non
     raise AssertionError(f"no {name} of {place}: {mapper.events()}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "cause"),
     [

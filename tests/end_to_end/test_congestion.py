@@ -40,6 +40,7 @@ def run(network: FabricNetwork, config: dict[str, Any], trims: int = 0) -> int:
         return sum(state["counters"]["trims_received"] for state in states)
 
 
+@pytest.mark.slow
 def test_nscc_keeps_an_incast_below_the_depth_at_which_switches_trim(tmp_path: Path) -> None:
     with incast_network(tmp_path) as (network, _):
         nscc = run(network, {"congestion": "nscc"})

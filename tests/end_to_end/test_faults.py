@@ -13,6 +13,7 @@ pytestmark = pytest.mark.root
 LINK = "p0-t0-0:p0-t1-0"
 
 
+@pytest.mark.slow
 def test_faults_are_told_made_shown_undone_and_cleaned_away(mrclab: Mrclab, machine: None) -> None:
     assert all(kind in mrclab.ok("fault") for kind in KINDS)
     mrclab.ok("up", "--topology", "tiny", "--target", "ebpf")

@@ -33,6 +33,7 @@ def rates(frame: dict[str, object]) -> dict[str, int]:
     return {name: sum(flow[2] for flow in one["flows"]) for name, one in transports.items()}
 
 
+@pytest.mark.slow
 def test_both_transports_deliver_from_the_start(page: LivePage) -> None:
     frame = page.frame_with(lambda f: all(rate > 0 for rate in rates(f).values()) and f["links"])
     assert set(rates(frame)) == {"mrc", "rocev2"}

@@ -72,6 +72,7 @@ RATE = "([name, low, high]) => { const n = document.querySelector(`[data-transpo
 RATE += " return n && Number(n.dataset.bps) >= low && Number(n.dataset.bps) <= high; }"
 
 
+@pytest.mark.slow
 def test_a_click_kills_a_link_and_mrc_does_not_care(page: "Page", live: LivePage) -> None:
     until(page, RATE, ["mrc", 1, 1e12])
     until(page, RATE, ["rocev2", 1, 1e12])

@@ -20,6 +20,7 @@ pytestmark = [pytest.mark.root]
 WORDS = ("soak", "--topology", "tiny", "--target", "ebpf", "--set", "faults.0.every=100 ms")
 
 
+@pytest.mark.slow
 def test_every_byte_is_delivered_once_while_everything_breaks(
     mrclab: Mrclab, tmp_path: Path, machine: None
 ) -> None:
@@ -41,6 +42,7 @@ def test_every_byte_is_delivered_once_while_everything_breaks(
     assert any(load_events(out / "mrc-0" / "events" / f"h{n}.jsonl").of("PacketLost") for n in range(4))
 
 
+@pytest.mark.slow
 def test_a_soak_that_fails_says_so_with_its_seed_and_how_to_repeat_it(
     mrclab: Mrclab, tmp_path: Path, machine: None
 ) -> None:

@@ -89,6 +89,7 @@ def test_without_a_route_frames_are_dropped_and_counted() -> None:
     assert port == 2
 
 
+@pytest.mark.slow
 @pytest.mark.root
 @pytest.mark.parametrize("choice", TARGETS)
 def test_targets_choose_as_the_interpreter(choice: str, namespace: Namespace, tmp_path: Path) -> None:

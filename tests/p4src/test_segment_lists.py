@@ -140,6 +140,7 @@ DESTINATIONS = st.one_of(
 SEGMENTS = st.lists(st.sampled_from([sid(2), sid(3, 4), sid(77), HOST, sid(2) | 0xABCDEF]), max_size=10)
 
 
+@pytest.mark.slow
 @pytest.mark.root
 @settings(max_examples=600, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(

@@ -285,6 +285,7 @@ def as_match(m: Exact | Prefix | Masked | Between, kind: int) -> Any:
             return None if (low, high) == (0, 0xFFFF) else (low, "..", high)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("choice", TARGETS)
 @pytest.mark.parametrize("program", list(PROGRAMS))
 @pytest.mark.parametrize("seed", [1, 2])

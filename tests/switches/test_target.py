@@ -146,6 +146,7 @@ def test_a_missing_interface_is_bad_input(namespace: Namespace, tmp_path: Path) 
         target.start([SwitchSpec("s", 1, {})], netns="not-there", log_dir=tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.root
 @pytest.mark.parallel
 def test_stop_leaves_nothing_and_a_killed_server_is_replaced(
@@ -318,6 +319,7 @@ def test_both_targets_take_the_same_calls(
     assert not target.alive()
 
 
+@pytest.mark.slow
 @pytest.mark.root
 @pytest.mark.parallel
 def test_a_fabric_of_many_switches_comes_up_in_seconds(

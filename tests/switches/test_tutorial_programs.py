@@ -149,6 +149,7 @@ def test_a_calculator_answers(choice: str, namespace: Namespace, tmp_path: Path)
         s.expect(3, ethernet(B, A, 0x88B5, b"P4"))  # too short to look ahead
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("choice", TARGETS)
 def test_a_firewall_lets_in_what_inside_began(choice: str, namespace: Namespace, tmp_path: Path) -> None:
     def tcp(src: int, dst: int, from_port: int, to_port: int, flags: int) -> bytes:
@@ -177,6 +178,7 @@ def test_a_firewall_lets_in_what_inside_began(choice: str, namespace: Namespace,
                 assert [e.index.index for e in found if e.data.bitstring == b"\x01"] == [cell]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("choice", TARGETS)
 def test_paths_of_equal_cost_are_chosen_by_flow(choice: str, namespace: Namespace, tmp_path: Path) -> None:
     with lab("paths", choice, namespace, tmp_path) as s:
@@ -192,6 +194,7 @@ def test_paths_of_equal_cost_are_chosen_by_flow(choice: str, namespace: Namespac
         assert set(ports) == {2, 3}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("choice", TARGETS)
 def test_a_frame_carries_its_route(choice: str, namespace: Namespace, tmp_path: Path) -> None:
     def routed(ports: list[int], packet: bytes) -> bytes:
@@ -205,6 +208,7 @@ def test_a_frame_carries_its_route(choice: str, namespace: Namespace, tmp_path: 
         s.expect(1, routed([2, 2, 2, 2, 2], packet))  # more than the stack holds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("choice", TARGETS)
 def test_each_switch_writes_its_record_in_front(choice: str, namespace: Namespace, tmp_path: Path) -> None:
     def recorded(records: list[tuple[int, int]], ttl: int) -> bytes:
@@ -224,6 +228,7 @@ def test_each_switch_writes_its_record_in_front(choice: str, namespace: Namespac
         s.expect(1, recorded(records, 60), (2, recorded(records, 59)))  # no room for a fifth
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("choice", TARGETS)
 def test_a_bridge_floods_to_all_other_ports(choice: str, namespace: Namespace, tmp_path: Path) -> None:
     with lab("bridge", choice, namespace, tmp_path) as s:

@@ -111,6 +111,7 @@ def more(both: Incast, messages: int) -> None:
             assert status["failed"] is None
 
 
+@pytest.mark.slow
 def test_every_opcode_of_a_live_run_is_shown_with_its_fields(everything: Path) -> None:
     names = sorted(registered_fields("mrc"))
     complaints = ["_ws.malformed", "mrc.expert.short"]

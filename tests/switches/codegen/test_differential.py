@@ -131,6 +131,7 @@ def prefix(p: tuple[int, int]) -> Prefix:
 SPAN = st.tuples(SMALL_16, SMALL_16).map(lambda p: Between(min(p), max(p)))
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(data=st.data())
 def test_tables_match_as_in_bmv2(match: Bench, data: st.DataObject) -> None:
@@ -190,6 +191,7 @@ def test_the_switch_program(mrc: Bench, usids: list[int], size: int, hops: int, 
 REGISTER = (8, 32, 64, 100)
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(frames=st.lists(st.tuples(st.integers(0, 5), st.integers(0, 70), words(64), words(100)), min_size=1))
 def test_registers_keep_what_frames_wrote(registers: Bench, frames: list[tuple[int, int, int, int]]) -> None:

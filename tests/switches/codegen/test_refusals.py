@@ -103,6 +103,7 @@ def handmade(statements: Sequence[Any], **more: Any) -> str:
     return program(HEADER, {"h": "h"}, [START], statements, ["h"], **more)
 
 
+@pytest.mark.slow
 @pytest.mark.root
 def test_a_loop_with_an_end_that_only_the_frame_knows_is_refused_by_name() -> None:
     n, m = field("h", "n"), field("h", "m")

@@ -303,6 +303,7 @@ def test_the_watch_sees_programs_come_and_go() -> None:
     assert only(name, 0)
 
 
+@pytest.mark.slow
 def test_random_requests_and_frames(namespace: Namespace, tmp_path: Path, kernel: KernelLog) -> None:
     rng = random.Random(SEED)
     name = f"f{os.urandom(5).hex()}"

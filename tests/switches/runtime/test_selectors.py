@@ -218,6 +218,7 @@ def put(bench: Bench, table: str, rule: Rule) -> None:
 MEMBERS = st.dictionaries(st.integers(1, 9), st.integers(0, 1), min_size=1, max_size=6)
 
 
+@pytest.mark.slow
 @pytest.mark.root
 @EXAMPLES
 @given(data=st.data())
