@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 
 from linux.errors import InputError, MachineError, MrclabError
 from linux.life import signals
+from mrclab.lab_arguments import lab_arguments
 from mrclab.logs import set_up_logging
 from mrclab.scaling.arguments import scale_arguments
 from mrclab.version import version
@@ -145,6 +146,10 @@ def parser() -> argparse.ArgumentParser:
     mapper.add_argument("--for", dest="duration", metavar="TIME", help="stop after so long (without end)")
     mapper.add_argument("--json", action="store_true", help="events as JSON lines, for programs")
     mapper.set_defaults(do=_clustermapper)
+
+    lab = commands.add_parser("lab", help="the labs of the classroom: list, start, check, submit")
+    lab_arguments(lab)
+    lab.set_defaults(do=_lab)
 
     exercise = commands.add_parser(
         "exercise", help="an exercise of a P4 course (topology.json), with a prompt"
@@ -353,6 +358,12 @@ def _clustermapper(args: argparse.Namespace) -> int:
     from mrclab.clustermapper import clustermapper
 
     return clustermapper(args)
+
+
+def _lab(args: argparse.Namespace) -> int:
+    from mrclab.lab import lab
+
+    return lab(args)
 
 
 def _exercise(args: argparse.Namespace) -> int:

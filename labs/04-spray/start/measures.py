@@ -1,0 +1,21 @@
+"""Two measures of a stream that was sprayed over many paths."""
+
+from collections.abc import Sequence
+
+
+def evenness(packets: Sequence[int]) -> float:
+    """Return how much more the busiest path carries than the mean: 1.0 is perfect.
+
+    `packets` has the number of packets of each path, also of those with none.
+    """
+    # TODO 1: replace this line.
+    return float("nan")
+
+
+def reordering(psns: Sequence[int]) -> float:
+    """Return the share of packets that arrive after a packet with a higher number.
+
+    `psns` are the packets' numbers in the order of arrival: [0, 1, 2] is 0.0, [0, 2, 1] is 1/3.
+    """
+    # TODO 2: replace this line.
+    return float("nan")

@@ -1,0 +1,45 @@
+"""Three path policies. Each queue pair makes one of its own; `choose` is asked before every packet."""
+
+from hosts.mrc.evs.policy import PathPolicy
+
+AVOID_NS = 100_000
+"""How long Healthy keeps off a path that lost a packet, ns."""
+
+
+class RoundRobin(PathPolicy):
+    """Take every EV in turn."""
+
+    def __init__(self, rng):
+        super().__init__(rng)
+        # TODO 3: what do you have to remember?
+
+    def choose(self, now_ns, evs):
+        """Return one of `evs`, a list that is not empty and differs from call to call."""
+        # TODO 3: replace this line.
+        return evs[0]
+
+
+class TwoChoices(PathPolicy):
+    """Draw two EVs at random (from self.rng) and take the one with fewer packets on their way."""
+
+    def choose(self, now_ns, evs):
+        """Return one of `evs`."""
+        # TODO 4: replace this line.
+        return evs[0]
+
+
+class Healthy(PathPolicy):
+    """Take every EV in turn, but keep off those that lost a packet in the last AVOID_NS."""
+
+    def __init__(self, rng):
+        super().__init__(rng)
+        # TODO 5: what do you have to remember?
+
+    def choose(self, now_ns, evs):
+        """Return one of `evs`. Something has to be returned, even if all of them are bad."""
+        # TODO 5: replace this line.
+        return evs[0]
+
+    def on_loss(self, now_ns, ev):
+        """Note that a packet on this EV was lost."""
+        # TODO 5

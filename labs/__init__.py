@@ -1,0 +1,5 @@
+"""The classroom: labs that students do step by step, and what hands them out, checks them and packs them.
+
+A lab is a folder ``NN-name``: ``lab.yaml`` (`labs.model`), ``README.md``, ``start/`` (what the student gets),
+``check.py`` (`labs.checks`), ``solution/``, ``mistakes/`` and ``instructor.md``.
+"""

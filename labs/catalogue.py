@@ -1,0 +1,47 @@
+"""The labs that are installed."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import yaml
+from pydantic import ValidationError
+
+from labs.model import Lab, LabSpec
+from linux.errors import InputError
+
+ROOT = Path(__file__).parent
+_FOLDER = re.compile(r"(\d\d)-([a-z0-9-]+)")
+
+
+def all_labs(root: Path = ROOT) -> tuple[Lab, ...]:
+    """Return all labs, by number. Raise InputError for a ``lab.yaml`` that cannot be used."""
+    found = []
+    for path in sorted(root.iterdir()):
+        match = _FOLDER.fullmatch(path.name)
+        if match and (path / "lab.yaml").is_file():
+            found.append(Lab(int(match[1]), match[2], _spec(path / "lab.yaml")))
+    return tuple(found)
+
+
+def _spec(path: Path) -> LabSpec:
+    try:
+        return LabSpec.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+    except (yaml.YAMLError, ValidationError) as error:
+        raise InputError(str(error), where=str(path)) from None
+
+
+def find(word: str, labs: tuple[Lab, ...] | None = None) -> Lab:
+    """Return the lab that a word names (``4``, ``spray``). Raise InputError, with all there are."""
+    labs = all_labs() if labs is None else labs
+    for lab in labs:
+        if lab.called(word):
+            return lab
+    known = ", ".join(f"{lab.number} ({lab.name})" for lab in labs)
+    raise InputError(f"no lab '{word}': there are {known}")
+
+
+def folder_of(lab: Lab) -> Path:
+    """Return where an installed lab is."""
+    return ROOT / lab.folder

@@ -1,0 +1,100 @@
+"""Run a lab's checks on a folder, in a process that is ended where it takes too long."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO
+
+from labs.model import Outcome
+from linux.errors import MrclabError
+
+_START_LIMIT_S = 60.0
+
+
+def judge(check: Path, folder: Path, limit_s: float) -> Iterator[Outcome]:
+    """Yield what each check of a file says about a folder, as soon as it is known.
+
+    A check that takes longer than ``limit_s`` has failed; those after it are run all the same. Raise
+    MrclabError where the checks themselves cannot be run.
+    """
+    done: list[Outcome] = []
+    titles: Sequence[str] = ()
+    while not titles or len(done) < len(titles):
+        lines = _Lines(check.resolve(), folder.resolve(), len(done))
+        try:
+            titles = json.loads(lines.next(_START_LIMIT_S + limit_s) or "{}").get("titles", ())
+            if not titles:
+                raise MrclabError(f"the checks in {check} cannot be run")
+            while len(done) < len(titles):
+                try:
+                    line = lines.next(limit_s)
+                except TimeoutError:
+                    hint = f"This did not end within {limit_s:g} s. Is there a loop that never ends?"
+                    outcome = Outcome(titles[len(done)], False, hint)
+                else:
+                    outcome = _outcome(line, titles[len(done)])
+                done.append(outcome)
+                yield outcome
+                if outcome.tried and not outcome.passed and not lines.alive():
+                    break
+        finally:
+            lines.end()
+
+
+def _outcome(line: str, title: str) -> Outcome:
+    if not line:
+        return Outcome(title, False, "Your code ended the program. Did you call exit()?")
+    return Outcome(**json.loads(line))
+
+
+class _Lines:
+    """A worker and the lines that it writes, read in a thread: pipes have no timeout on every system."""
+
+    def __init__(self, check: Path, folder: Path, first: int) -> None:
+        here = str(Path(__file__).resolve().parent.parent)
+        path = os.pathsep.join(part for part in (here, os.environ.get("PYTHONPATH", "")) if part)
+        self._worker = subprocess.Popen(
+            [sys.executable, "-m", "labs.worker", str(check), str(folder), str(first)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"},
+            text=True,
+            encoding="utf-8",
+        )
+        self._lines: queue.Queue[str] = queue.Queue()
+        assert self._worker.stdout is not None
+        threading.Thread(target=self._read, args=[self._worker.stdout], daemon=True).start()
+        self._ended = False
+
+    def _read(self, stream: IO[str]) -> None:
+        for line in stream:
+            self._lines.put(line)
+        self._lines.put("")
+
+    def next(self, limit_s: float) -> str:
+        """Return the next line, "" at the end. Raise TimeoutError, after which there is none."""
+        if self._ended:
+            return ""
+        try:
+            line = self._lines.get(timeout=limit_s)
+        except queue.Empty:
+            self._ended = True
+            raise TimeoutError from None
+        self._ended = not line
+        return line
+
+    def alive(self) -> bool:
+        """Return true while more lines may come."""
+        return not self._ended
+
+    def end(self) -> None:
+        """End the worker."""
+        self._worker.kill()
+        self._worker.wait()
