@@ -1,4 +1,4 @@
-"""What hands out labs, checks and packs them: no student's work is lost, and whatever does not end is ended."""
+"""What hands out labs, checks and packs them: no work is lost, and whatever does not end is ended."""
 
 from __future__ import annotations
 
