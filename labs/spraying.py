@@ -192,8 +192,10 @@ class _Stream:
             "mtu_bytes": MTU_BYTES,
         }
         near, far = world.nic(src, options, policy), world.nic(dst, options, None)
-        self.endpoint: Any = near.endpoint
-        peer: Any = far.endpoint
+        mine, peer = near.endpoint, far.endpoint
+        assert isinstance(mine, Endpoint)
+        assert isinstance(peer, Endpoint)
+        self.endpoint = mine
         self.qpn, other = self.endpoint.create_qp(), peer.create_qp()
         self.endpoint.connect(self.qpn, peer.local_attributes(other), remote_paths(world.fabric, src, dst))
         peer.connect(other, self.endpoint.local_attributes(self.qpn), remote_paths(world.fabric, dst, src))
