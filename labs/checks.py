@@ -147,7 +147,7 @@ def run_one(check: Named, student: Student) -> Outcome:
     try:
         check.run(student)
     except Hint as hint:
-        return Outcome(check.title, False, " ".join(str(hint).split()))
+        return Outcome(check.title, False, str(hint).strip())
     except KeyboardInterrupt:
         raise
     except BaseException as error:

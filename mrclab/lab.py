@@ -121,7 +121,8 @@ def _shown(outcomes: Iterator[Outcome], *, quiet: bool = False) -> Iterator[Outc
             mark = "ok  " if outcome.passed else "... " if not outcome.tried else "hint"
             print(f"{mark}  {outcome.check}", flush=True)
             if outcome.tried and outcome.hint:
-                print(textwrap.indent(textwrap.fill(outcome.hint, _WIDTH - 6), " " * 6), flush=True)
+                lines = [textwrap.fill(line, _WIDTH - 6) for line in outcome.hint.splitlines()]
+                print(textwrap.indent("\n".join(lines), " " * 6), flush=True)
         yield outcome
 
 
