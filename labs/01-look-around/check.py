@@ -1,0 +1,108 @@
+"""Checks of lab 1: the fabric in numbers, a list hop by hop, and a packet that was made by hand."""
+
+from __future__ import annotations
+
+from ipaddress import IPv6Address
+from typing import Any
+
+from labs.checks import Checks, Hint, Student, require
+from labs.looking import Way, fabric, frames_of, sender_of, way_of
+
+CHECKS = Checks()
+WANTED = ("h0", "p1-t0-0", "p1-t1-1", "p1-t0-1", "h3")
+
+
+@CHECKS.add("planes, switches, hosts, links")
+def shape(student: Student) -> None:
+    values, known = student.values("answers.yaml"), fabric()
+    expected: dict[str, tuple[int, str]] = {
+        "planes": (known.planes, "How many ports has a NIC? Each leads to a plane."),
+        "t0s_in_a_plane": (2, "Names tell: p0-t0-1 is T0 number 1 of plane 0."),
+        "t1s_in_a_plane": (2, "Names tell: p0-t1-1 is T1 number 1 of plane 0."),
+        "hosts": (len(known.hosts), "The links from hosts to T0s name them: h0, h1, ..."),
+        "links": (
+            len(known.links),
+            "Count in one plane: each host to its T0, each T0 to each T1. Then count the planes.",
+        ),
+    }
+    for name, (number, hint) in expected.items():
+        require(values.get(name) == number, f"{name}: {values.get(name)} is not what the fabric has. {hint}")
+
+
+@CHECKS.add("paths")
+def paths(student: Student) -> None:
+    values, known = student.values("answers.yaml"), fabric()
+    for name, to, hint in (
+        ("paths_h0_to_h2", "h2", "A path is a plane and a T1 in it: count those of all planes."),
+        ("paths_h0_to_h1", "h1", "Both are in one rack. Where does a packet turn around?"),
+    ):
+        require(
+            values.get(name) == len(known.paths("h0", to)),
+            f"{name}: {values.get(name)} is not what 'mrclab probe h0 {to} --all' shows. {hint}",
+        )
+
+
+@CHECKS.add("the list, hop by hop")
+def hops(student: Student) -> None:
+    values, known = student.values("answers.yaml"), fabric()
+    path = next(path for path in known.paths("h0", "h2") if "p0-t1-1" in path.nodes)
+    steps = way_of(_frame_to(path.outer_dst), "h0", 0).steps
+    names = ("sent_by_h0", "behind_p0_t0_0", "behind_p0_t1_1", "behind_p0_t0_1")
+    for name, step in zip(names, steps, strict=True):
+        found = _address(values.get(name), name)
+        left = len([group for group in step.destination.exploded.split(":")[2:] if group != "0000"])
+        require(
+            found == step.destination,
+            f"{name}: {found} is not it. Each switch takes its own uSID out, moves the rest up by 16 bits and "
+            f"leaves the block (fcbb:bb00) as it is; here {left} uSIDs are left in the list.",
+        )
+
+
+def _frame_to(address: IPv6Address) -> bytes:
+    return bytes(12) + b"\x86\xdd\x60" + bytes(6) + b"\x40" + bytes(16) + address.packed + bytes(8)
+
+
+def _address(value: Any, name: str) -> IPv6Address:
+    try:
+        return IPv6Address(str(value))
+    except ValueError:
+        raise Hint(f"{name}: '{value}' is no IPv6 address.") from None
+
+
+@CHECKS.add("packet.pcap goes from h0 to h3 in plane 1, over T1 number 1")
+def packet(student: Student) -> None:
+    try:
+        frames = frames_of(student.path("packet.pcap").read_bytes())
+        require(frames, "packet.pcap has no packet in it.")
+        host, plane = sender_of(frames[0])
+    except ValueError as error:
+        raise Hint(f"packet.pcap: {error}.") from None
+    require(
+        (host, plane) == ("h0", 1),
+        f"Its source MAC is that of {host} in plane {plane}. It should leave from h0's port in plane 1, h0-eth1.",
+    )
+    try:
+        way = way_of(frames[0], host, plane)
+    except ValueError as error:
+        raise Hint(f"packet.pcap: {error}.") from None
+    require(way.nodes == WANTED, reason(way) + f"\n{way.text()}")
+
+
+def reason(way: Way) -> str:
+    """Say what is wrong with a packet's way."""
+    first = way.steps[0].destination.exploded.split(":")[2:]
+    if way.dropped and any(group != "0000" and not group.startswith("1") for group in first):
+        return (
+            "The packet is sent in plane 1, but its list names nodes of another plane: the first digit of a uSID says which "
+            "plane it is of."
+        )
+    if way.dropped and len(way.steps) == 1:
+        return "The first switch drops it. Which switch gets the packet first, and what does it look for in the first place of the list?"
+    if way.dropped:
+        return "It is dropped on its way. Each place of the list must name the next node, from the first T0 to the NIC's port."
+    return f"It arrives, but at {way.end} by way of {', '.join(way.nodes[1:-1])}. It should pass {', '.join(WANTED[1:-1])}."
+
+
+@CHECKS.add("the questions are answered")
+def answers(student: Student) -> None:
+    student.answered()
