@@ -19,6 +19,8 @@ SCRIPT = ROOT / "tools" / "wireshark" / "mrc.lua"
 SEPARATOR, AGGREGATOR = "\t", ","
 END = b"mrclab: the capture ends here"
 """Payload of a packet that no protocol of ours sends."""
+TIMEOUT_S = 280.0
+"""Less than a test may take. A dissector in Lua reads a thousand packets a second on a quiet machine."""
 _NO_NEXT_HEADER = 59
 
 
@@ -39,7 +41,7 @@ def tshark(*words: str) -> str:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=TIMEOUT_S,
     )
     assert done.returncode == 0, done.stderr
     assert "Lua" not in done.stderr

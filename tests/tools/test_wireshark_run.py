@@ -2,13 +2,16 @@
 
 import subprocess
 from collections import Counter
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
+from controller.fault_kinds import Fault
 from hosts.mrc import wire
 from hosts.rdma import headers
 from hosts.streams.stream import StreamPlan
+from mrclab.control import call
 from tests.support.agents import Incast, incast, incast_network
 from tests.support.command import Up
 from tests.support.tshark import end_capture, fields_of, registered_fields, require_tshark, tshark
@@ -72,10 +75,11 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "timestamps": True,
         "transport_ack": True,
         "probe_interval_ns": 1_000_000,
+        "congestion": "fixed",
         "cwnd_bytes": 64 * 4096,
     }
     plan = StreamPlan(20_000, 1_000_000_000, seed=4, mixed=True)
-    with incast_network(directory) as (network, mrclab):
+    with incast_network(directory) as (network, _):
         sniffer = network.spawn(
             "h2", ["tcpdump", "-i", "any", "-B", "16384", "-U", "-w", str(path), "ip6"],
             stderr=subprocess.PIPE, text=True,
@@ -87,10 +91,11 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 both.calibrate()
                 for agent in both.senders.values():
                     agent.call("start")
+                until_trimmed(both)
+                # Asked for directly: traffic goes on while a command starts, and tshark reads all of it.
+                call(network.names, "fault", fault=asdict(Fault("blackhole", "p0-t0-0:p0-t1-0")))
                 more(both, MESSAGES)
-                mrclab.ok("fault", "blackhole", "p0-t0-0:p0-t1-0")
-                more(both, MESSAGES)
-                mrclab.ok("restore", "p0-t0-0:p0-t1-0")
+                call(network.names, "restore", where="p0-t0-0:p0-t1-0")
                 namespace = network.names.host("h0")
                 for state in ("down", "up"):
                     subprocess.run(["ip", "-n", namespace, "link", "set", "h0-eth1", state], check=True)
@@ -101,6 +106,13 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> Path:
             sniffer.kill()
             sniffer.wait()
     return path
+
+
+def until_trimmed(both: Incast) -> None:
+    """Wait until the switches have trimmed packets of both senders."""
+    for qp in range(len(both.senders)):
+        while both.sink.call("status", qp=qp)["counters"]["trims_received"] == 0:
+            assert all(agent.call("status")["failed"] is None for agent in both.senders.values())
 
 
 def more(both: Incast, messages: int) -> None:
