@@ -40,12 +40,13 @@ class RecentEvents:
 
     def take(self) -> list[dict[str, Any]]:
         """Return the events since the last call as JSON, oldest first: their fields, and ``name``."""
-        found = [_record(event) for event in self._events]
+        found = [event_record(event) for event in self._events]
         self._events.clear()
         return found
 
 
-def _record(event: Event) -> dict[str, Any]:
+def event_record(event: Event) -> dict[str, Any]:
+    """Return an event as JSON: its fields, and ``name``."""
     fields = asdict(event)
     reason = fields.get("reason")
     if reason is not None:
@@ -70,8 +71,13 @@ def flow_state(endpoint: Endpoint, connection: Connection) -> dict[str, Any]:
 
 
 def path_states(endpoint: Endpoint, connection: Connection) -> Sequence[Sequence[int]]:
+    """Return the paths of a connection, a row each as in `path_rows`."""
+    return path_rows(endpoint, connection.qpn)
+
+
+def path_rows(endpoint: Endpoint, qpn: int) -> list[list[int]]:
     """Return [EV, plane, state, active, sent, acknowledged, lost, ECN-marked, trimmed, retired] of each path.
 
     These are the fields of `EvCounters`. ``state`` is the number of an `EvState`, ``active`` is 0 or 1.
     """
-    return [[int(value) for value in astuple(ev)] for ev in endpoint.ev_counters(connection.qpn)]
+    return [[int(value) for value in astuple(ev)] for ev in endpoint.ev_counters(qpn)]

@@ -46,6 +46,7 @@ class Daemon:
             "status": self._with_switches(self._status),
             "fault": self._with_switches(self._fault),
             "restore": self._with_switches(self._restore),
+            "ecmp": self._with_switches(self._ecmp),
             "down": self._down,
         }
         self.stopping = False
@@ -100,6 +101,11 @@ class Daemon:
         fault = Fault(**request["fault"])
         self._lab.faults.prepare(fault)
         return asdict(self._lab.faults.apply(fault))
+
+    def _ecmp(self, _request: Request) -> dict[str, Any]:
+        """Write routes for plain IPv6, among which switches choose by a hash, beside those of SRv6."""
+        self._lab.controller.install_ecmp()
+        return {}
 
     def _down(self, _request: Request) -> dict[str, Any]:
         self.stopping = True

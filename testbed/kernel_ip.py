@@ -8,7 +8,7 @@ plane lies behind its T0.
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from ipaddress import IPv6Address, IPv6Network
 from pathlib import Path
 
@@ -29,7 +29,7 @@ def plane_network(port: NicPort) -> IPv6Network:
     return IPv6Network((int(port.address), PLANE_PREFIX_LEN), strict=False)
 
 
-def address_hosts(fabric: Fabric, places: dict[str, str]) -> None:
+def address_hosts(fabric: Fabric, places: Mapping[str, str]) -> None:
     """Give every port of every host its address, and a route to its plane via the T0.
 
     ``places`` has the namespace of each host. Raise OSError where the kernel refuses.
@@ -42,6 +42,18 @@ def address_hosts(fabric: Fabric, places: dict[str, str]) -> None:
             with rtnetlink.opened() as route, rtnetlink.refusals(f"cannot set addresses of {host.name}"):
                 for port in host.ports:
                     _address(route, port)
+
+    namespaces.in_thread(work)
+
+
+def silence_hosts(fabric: Fabric, places: Mapping[str, str]) -> None:
+    """Undo `address_hosts`: with IPv6 off, the kernel forgets addresses, routes and neighbours of a port."""
+
+    def work() -> None:
+        for host in fabric.hosts:
+            namespaces.enter(places[host.name])
+            for port in host.ports:
+                (_CONF / port.ifname / "disable_ipv6").write_text("1")
 
     namespaces.in_thread(work)
 

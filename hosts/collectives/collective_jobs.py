@@ -159,6 +159,10 @@ class TrainingJob:
             yield from barrier(comm)
             self._notes.append((started, computed, reduced, comm.now()))
 
+    def steps_since(self, number: int) -> list[tuple[int, int, int, int]]:
+        """Return what `samples` has of the steps from this number on, a row each."""
+        return self._notes[number:]
+
     def samples(self) -> Samples:
         """See Job: start of each step, end of its computation, of its all-reduce and of its barrier."""
         return columns(self._notes, ("start_ns", "computed_ns", "reduced_ns", "end_ns"))

@@ -91,6 +91,10 @@ class HostChannel:
         """See Channel."""
         return self._remote.event_columns()
 
+    def news(self, paths_to: int | None) -> dict[str, Any]:
+        """See Channel: news of the network only."""
+        return self._remote.news(None if paths_to in self._host else paths_to)
+
     def deny(self, links: Collection[str]) -> None:
         """See Channel."""
         self._remote.deny(links)

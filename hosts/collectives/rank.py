@@ -9,6 +9,8 @@ It runs in the host's namespace (`hosts.worker`) and takes these requests (-> wh
               answered when the job is over
                                                       -> `problem`: what is wrong with the data that arrived,
                                                          `failure`: why the job did not finish; or None
+    news      what a viewer of the running job shows; ``paths`` has the peer whose paths are wanted, by rank
+                                                      -> the time, and each rank's news
     stop      end the job            -> `stopped`, and the answer to `run` if the job was still running
     save      write each rank's samples and series to a file      -> counters
 
@@ -29,6 +31,7 @@ from typing import Any
 import numpy as np
 
 from hosts.collectives.channel import Channel
+from hosts.collectives.collective_jobs import TrainingJob
 from hosts.collectives.communicator import Clock, Communicator, PutError, Steps, Wait
 from hosts.collectives.host_channel import Turn
 from hosts.collectives.job import Job, Times, as_int64
@@ -92,6 +95,7 @@ class Seat:
         self._clock = clock
         self._comm = Communicator(channel, rank, size, clock)
         self._series = Series(series_ns)
+        self._steps_told = 0
         job.prepare(self._comm)
 
     def run(self, times: Times) -> None:
@@ -121,6 +125,12 @@ class Seat:
             self.running = None
             self.failure = failure
             self._series.take(self._clock(), self.channel.bytes_delivered())
+
+    def news(self, paths_to: int | None) -> dict[str, Any]:
+        """Return the channel's news and counters, and the steps of training since the last call."""
+        steps = self.job.steps_since(self._steps_told) if isinstance(self.job, TrainingJob) else []
+        self._steps_told += len(steps)
+        return {**self.channel.news(paths_to), "counters": self.channel.counters(), "steps": steps}
 
     def samples(self) -> dict[str, Any]:
         """Return the rank's samples and series, as arrays by name."""
@@ -153,6 +163,7 @@ class RankProcess:
             "open": self._open,
             "connect": self._connect,
             "run": self._run,
+            "news": self._news,
             "stop": self._stop,
             "save": self._save,
         }
@@ -200,7 +211,7 @@ class RankProcess:
 
     def _open(self, request: Request) -> dict[str, Any]:
         take_cpu(request["cpu"], realtime=request["alone"])
-        if not request["alone"]:
+        if not request["alone"] and request.get("first", True):
             # Ranks that share a CPU must not wait for the end of another's real-time slice of 100 ms.
             _go_before_others()
         fabric = fabric_from_text(request["topology_yaml"])
@@ -233,6 +244,11 @@ class RankProcess:
         self._denied = [(at_ns, links) for at_ns, links in request["denied"]]
         for seat in self._seats:
             seat.run(Times(request["start_ns"], request["measure_ns"]))
+
+    def _news(self, request: Request) -> dict[str, Any]:
+        """Report on all ranks. While the job runs, its own answer may come before this one."""
+        news = {str(seat.rank): seat.news(request["paths"].get(str(seat.rank))) for seat in self._seats}
+        return {"t_ns": time.monotonic_ns(), "ranks": news}
 
     def _stop(self, _request: Request) -> dict[str, Any]:
         for seat in self._seats:

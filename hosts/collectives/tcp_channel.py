@@ -151,7 +151,7 @@ class Stream:
                     self._head_bytes = 0
                     self._begin(_RECORD.unpack(self._head))
             else:
-                self._channel.count_delivered(count)
+                self._channel.count_delivered(count, self.peer)
                 self._rest = self._rest[count:]
                 self._end_if_whole()
 
@@ -208,6 +208,7 @@ class TcpChannel:
         self._ready: list[ChannelEvent] = []
         self._answers: list[tuple[Stream, int]] = []
         self._delivered = 0
+        self._delivered_from: dict[int, int] = {}
         self._log: list[dict[str, Any]] = []
 
     def expose(self, buffer: memoryview) -> int:
@@ -335,9 +336,11 @@ class TcpChannel:
             raise StreamError(f"a put of {length} bytes at {offset} of region {region} is out of bounds")
         return self._regions[region][offset : offset + length]
 
-    def count_delivered(self, count: int) -> None:
-        """Count payload bytes that were placed."""
+    def count_delivered(self, count: int, peer: int | None) -> None:
+        """Count payload bytes of a peer that were placed."""
         self._delivered += count
+        if peer is not None:
+            self._delivered_from[peer] = self._delivered_from.get(peer, 0) + count
 
     def take_record(self, stream: Stream, record: tuple[int, ...]) -> None:
         """Process a complete record. Raise StreamError if it is invalid."""
@@ -417,6 +420,11 @@ class TcpChannel:
     def event_columns(self) -> dict[str, list[int]]:
         """See Channel: the kernel reports no events."""
         return {}
+
+    def news(self, paths_to: int | None) -> dict[str, Any]:
+        """See Channel."""
+        placed = {str(peer): count for peer, count in self._delivered_from.items()}
+        return {"placed": placed, "events": [], "paths": []}
 
     def deny(self, links: Collection[str]) -> None:
         """See Channel: the fabric chooses the kernel's paths."""

@@ -16,6 +16,7 @@ from hosts.clustermapper.denylist import apply_denylist
 from hosts.collectives.channel import TAG_BITS, Arrived, ChannelEvent, Done
 from hosts.eventlog import write_log
 from hosts.mrc.events import EvReplaced, EvRestored, EvRetired, EvSkipped
+from hosts.observation import KINDS, event_record, path_rows
 from hosts.rdma.events import Event, LossReason, PacketLost
 from hosts.verbs import Context, MemoryRegion, Opcode, QueuePair, WorkCompletion
 
@@ -59,6 +60,8 @@ class VerbsChannel:
         self._tickets = 0
         self._ready: deque[ChannelEvent] = deque()
         self._log: list[Event] = []
+        self._told = 0
+        """How many of these events `news` has returned."""
 
     def expose(self, buffer: memoryview) -> int:
         """See Channel."""
@@ -178,6 +181,21 @@ class VerbsChannel:
             columns[f"{name}_qpn"] = [e.qpn for e in found]
         columns["replaced_new_ev"] = [e.new_ev for e in self._log if isinstance(e, EvReplaced)]
         return columns
+
+    def news(self, paths_to: int | None) -> dict[str, Any]:
+        """See Channel."""
+        endpoint = self._context.device.endpoint
+        new, self._told = self._log[self._told :], len(self._log)
+        return {
+            "placed": {
+                str(peer): sum(endpoint.qp_counters(qp.qp_num).bytes_placed for qp in qps)
+                for peer, qps in self._qps.items()
+            },
+            "events": [event_record(event) for event in new if isinstance(event, KINDS)],
+            "paths": [row for qp in self._qps.get(paths_to, ()) for row in path_rows(endpoint, qp.qp_num)]
+            if paths_to is not None
+            else [],
+        }
 
     def deny(self, links: Collection[str]) -> None:
         """See Channel. Do nothing on a transport without EVs."""

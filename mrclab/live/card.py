@@ -17,8 +17,9 @@ from experiments.measure.detection import detected, retires_paths, ways_between
 from experiments.measure.faults import FaultRecord
 from experiments.measure.pcap import Packets
 from experiments.measure.recovery import Measured, Retirements, Span, Times, spans, times
+from experiments.measure.tcp_trace import Segments, build_tcp_trace
 from experiments.measure.trace import NEVER, Trace, build_trace
-from experiments.spec.transports import Transport
+from experiments.spec.transports import NAMED, Transport
 from hosts.transports import TRANSPORTS
 from mrclab.live.recent_capture import RecentCapture
 from mrclab.live.traffic import Flow
@@ -26,7 +27,7 @@ from topologies import Fabric
 
 BEFORE_NS = 150_000_000
 """How much is looked at before the fault."""
-LOOK_AFTER_S = (0.35, 0.8, 1.6, 3.0, 5.0, 8.0)
+LOOK_AFTER_S = (0.35, 0.8, 1.6, 3.0, 5.0, 8.0, 11.0)
 """When the times are worked out, after the fault and again after it is undone."""
 MOST_PACKETS = 1500
 AROUND_NS = 3_000_000
@@ -42,6 +43,10 @@ class Card:
     undone: bool = False
     results: dict[str, dict[str, Any]] = field(default_factory=dict)
     """By transport: the times in microseconds, and why where there is none."""
+    flows: Mapping[str, Sequence[Flow]] = field(default_factory=dict)
+    """By transport: its flows at the moment of the fault. Later ones, after it gave up, have other QPNs."""
+    gave_up: set[str] = field(default_factory=set)
+    """The transports that have given up a connection since, and sent on over another."""
     due_s: list[float] = field(default_factory=list)
     """Moments (monotonic) at which to look again."""
 
@@ -59,15 +64,31 @@ class Card:
         """Return True if it is time to look."""
         return bool(self.due_s) and self.due_s[0] <= time.monotonic()
 
-    def looked(self) -> None:
-        """Strike out the moments that are over, and those that would show nothing new."""
+    def begin_look(self) -> None:
+        """Strike out the moments that are over."""
         now = time.monotonic()
         self.due_s = [due for due in self.due_s if due > now]
+
+    @property
+    def open_transports(self) -> list[str]:
+        """The transports that are not known to have recovered."""
+        return [name for name in self.flows if self.results.get(name, {}).get("recovered_us") is None]
+
+    def take(self, results: Mapping[str, dict[str, Any]]) -> None:
+        """Take what a look showed, and look no more if it showed all."""
+        self.results = {**self.results, **results}
+        for name in self.gave_up:
+            if name in self.results and self.results[name]["recovered_us"] is None:
+                self.results[name] = {**self.results[name], "gave_up": True}
         if self.results and all(r["recovered_us"] is not None for r in self.results.values()):
             self.due_s = []
 
+    def close(self) -> None:
+        """Look no more: the captures that it was worked out from are gone."""
+        self.due_s = []
+
     def to_dict(self) -> dict[str, Any]:
-        """Return it as the page takes it."""
+        """Return it as the page takes it: a copy, which stays as it is while the card goes on."""
         return {
             "number": self.number,
             "where": self.fault.where,
@@ -75,7 +96,7 @@ class Card:
             "text": self.text,
             "t_ns": self.fault.middle_ns,
             "undone": self.undone,
-            "results": self.results,
+            "results": dict(self.results),
         }
 
 
@@ -90,34 +111,44 @@ class Watched:
     @property
     def transport(self) -> Transport:
         """The transport as experiments know it."""
+        if self.name == "tcp":
+            return NAMED["tcp"]
         known = TRANSPORTS[self.name]
         return Transport(known.name, known.kind, "srv6", known.meaning, known.options)
 
 
 def traces_of(
-    watched: Watched, captures: Mapping[str, RecentCapture], fabric: Fabric, since_ns: int
+    watched: Watched, captures: Mapping[str, RecentCapture], fabric: Fabric, since_ns: int, until_ns: int
 ) -> list[Trace]:
-    """Return what the flows of a transport sent since a moment (monotonic)."""
+    """Return what the flows of a transport sent between two moments (monotonic)."""
     packets: dict[str, Packets] = {}
+    segments: dict[str, Segments] = {}
     found = []
     for pair in dict.fromkeys((flow.source, flow.target) for flow in watched.flows):
         source, target = pair
         if source not in captures or target not in captures:
             continue
+        offset_ns = captures[source].offset_ns
+        assert offset_ns is not None
+        clock = ClockMap.of([OffsetSample(since_ns, offset_ns, 0)])
+        paths = fabric.paths(source, target)
+        if watched.transport.kind == "tcp":
+            for host in pair:
+                if host not in segments:
+                    segments[host] = captures[host].segments(since_ns, until_ns)
+            found.append(build_tcp_trace(segments[source], segments[target], paths, clock, fabric))
+            continue
         for host in pair:
             if host not in packets:
-                packets[host] = captures[host].packets(since_ns)
+                packets[host] = captures[host].packets(since_ns, until_ns)
         qpns = {
             qpn
             for flow in watched.flows
             if (flow.source, flow.target) == pair
             for qpn in (flow.source_qpn, flow.target_qpn)
         }
-        offset_ns = captures[source].offset_ns
-        assert offset_ns is not None
-        clock = ClockMap.of([OffsetSample(since_ns, offset_ns, 0)])
         sender, receiver = (_only(packets[host], qpns) for host in pair)
-        found.append(build_trace(sender, receiver, fabric.paths(source, target), clock, fabric))
+        found.append(build_trace(sender, receiver, paths, clock, fabric))
     return found
 
 
@@ -127,26 +158,39 @@ def _only(packets: Packets, qpns: set[int]) -> Packets:
     return replace(packets, rows=packets.rows[chosen])
 
 
+@dataclass(frozen=True)
+class Look:
+    """What one look at the captures showed, by transport."""
+
+    results: Mapping[str, dict[str, Any]]
+    traces: Mapping[str, list[Trace]]
+
+
 def work_out(
-    card: Card, watched: Sequence[Watched], captures: Mapping[str, RecentCapture], fabric: Fabric
-) -> dict[str, list[Trace]]:
-    """Work out the times of a card's fault as far as they are known now; return traces by transport."""
-    fault = card.fault
-    kept = {}
-    now_ns = time.monotonic_ns()
+    fault: FaultRecord,
+    watched: Sequence[Watched],
+    captures: Mapping[str, RecentCapture],
+    fabric: Fabric,
+    until_ns: int,
+) -> Look:
+    """Work out the times of a fault as far as captures show them by then.
+
+    ``until_ns`` (monotonic) is before the retirements were asked for: otherwise a recovery could be there
+    without its detection.
+    """
+    results, kept = {}, {}
     for one in watched:
-        traces = traces_of(one, captures, fabric, fault.t_before_ns - BEFORE_NS)
-        kept[one.name] = traces
+        traces = traces_of(one, captures, fabric, fault.t_before_ns - BEFORE_NS, until_ns)
         if not traces:
             continue
+        kept[one.name] = traces
         first = min((t.span_ns[0] for t in traces if t.span_ns[0]), default=fault.t_before_ns - BEFORE_NS)
-        [span] = spans([fault], first, now_ns)
+        [span] = spans([fault], first, until_ns)
         pairs = list(dict.fromkeys((flow.source, flow.target) for flow in one.flows))
         seen = detected(one.transport, ways_between(fabric, pairs), one.retired, (), fault, span)
         known = one.retired if retires_paths(one.transport) else None
-        result = times(traces, fault, span, seen, known)
-        card.results[one.name] = _result(result, traces, fault, span)
-    return kept
+        results[one.name] = _result(times(traces, fault, span, seen, known), traces, fault, span)
+    return Look(results, kept)
 
 
 def _result(result: Times, traces: Sequence[Trace], fault: FaultRecord, span: Span) -> dict[str, Any]:

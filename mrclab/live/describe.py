@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from controller.fault_kinds import KINDS, Place
+from linux.errors import InputError
 from mrclab.live.plan import LABELS
 from topologies import Fabric
 
@@ -37,15 +38,20 @@ def about(fabric: Fabric, target: str, version: str) -> dict[str, Any]:
             {"name": k.name, "place": places[k.place], "does": k.does, "takes": list(k.takes)}
             for k in KINDS.values()
         ],
-        "evs": {
-            f"{a.name}>{b.name}": [[p.ev, p.plane, p.t1, list(p.links)] for p in fabric.paths(a.name, b.name)]
-            for a, b in _shown_pairs(fabric)
-        },
+        "evs": {f"{a.name}>{b.name}": evs_between(fabric, a.name, b.name) for a, b in _shown_pairs(fabric)},
     }
 
 
+def evs_between(fabric: Fabric, source: str, target: str) -> list[list[Any]]:
+    """Return [EV, plane, T1 or null, links] of each path. Raise InputError where there are no such hosts."""
+    names = {host.name for host in fabric.hosts}
+    if source == target or not {source, target} <= names:
+        raise InputError(f"no paths from '{source}' to '{target}' in {fabric.name}: name two of its hosts")
+    return [[path.ev, path.plane, path.t1, list(path.links)] for path in fabric.paths(source, target)]
+
+
 def _shown_pairs(fabric: Fabric) -> list[tuple[Any, Any]]:
-    """Return the pairs of hosts whose paths the page may show: all in a small fabric, else the far ends."""
+    """Return the pairs of hosts whose paths the page knows from the start: all in a small fabric."""
     if len(fabric.hosts) <= 8:
         return [(a, b) for a in fabric.hosts for b in fabric.hosts if a is not b]
     first, last = fabric.far_ends()

@@ -13,11 +13,18 @@ from experiments.spec.json_files import one_line
 from linux.errors import InputError
 from topologies import Fabric
 
-Pattern = Literal["stream", "permutation", "incast"]
-TransportName = Literal["mrc", "oblivious", "rocev2"]
+Pattern = Literal["stream", "permutation", "incast", "all-reduce"]
+TransportName = Literal["mrc", "oblivious", "rocev2", "tcp"]
 MOST_INCAST = 4
+MOST_RANKS = 8
+"""Of an all-reduce: each rank is a process, and a transport's ranks share the CPUs with the others."""
 MIN_RATE_BPS, MAX_RATE_BPS = 100_000, 1_000_000_000
-LABELS: dict[str, str] = {"mrc": "MRC", "oblivious": "spray without health", "rocev2": "RoCEv2, one path"}
+LABELS: dict[str, str] = {
+    "mrc": "MRC",
+    "oblivious": "spray without health",
+    "rocev2": "RoCEv2, one path",
+    "tcp": "TCP over ECMP",
+}
 
 
 class _Strict(BaseModel):
@@ -27,10 +34,11 @@ class _Strict(BaseModel):
 class TrafficPlan(_Strict):
     """What is sent: by each of the transports the same, at the same time.
 
-    ``rate_bps`` is of payload, for each flow.
+    ``rate_bps`` is of payload, for each flow; an all-reduce takes what it gets. ``message_bytes`` is the
+    length of a message, or of the buffer that an all-reduce sums.
     """
 
-    transports: Annotated[tuple[TransportName, ...], Field(min_length=1, max_length=3)] = ("mrc", "rocev2")
+    transports: Annotated[tuple[TransportName, ...], Field(min_length=1, max_length=4)] = ("mrc", "rocev2")
     pattern: Pattern = "stream"
     rate_bps: Annotated[int, Field(ge=MIN_RATE_BPS, le=MAX_RATE_BPS)] = 60_000_000
     message_bytes: Annotated[int, Field(ge=1024, le=1 << 20)] = 32768
@@ -43,16 +51,39 @@ class TrafficPlan(_Strict):
             raise ValueError("each transport once")
         return self
 
+    def check(self, fabric: Fabric) -> None:
+        """Raise InputError where the fabric has too many hosts for the pattern."""
+        if self.pattern == "all-reduce" and len(fabric.hosts) > MOST_RANKS:
+            raise InputError(
+                f"an all-reduce here has at most {MOST_RANKS} ranks, and {fabric.name} {len(fabric.hosts)}: "
+                "take 'lab' or 'tiny'"
+            )
+
     def pairs(self, fabric: Fabric) -> tuple[tuple[str, str], ...]:
-        """Return who sends to whom: (source, destination) of each flow of a transport."""
+        """Return who sends to whom: (source, destination) of each flow of a transport.
+
+        The flows of an all-reduce are those of its ring; barriers use more connections.
+        """
         first, last = fabric.far_ends()
         names = [host.name for host in fabric.hosts]
+        if self.pattern == "all-reduce":
+            ring = _over_racks(fabric)
+            return tuple(zip(ring, [*ring[1:], ring[0]], strict=True))
         if self.pattern == "stream" or len(names) < 3:
             return ((first, last),)
         if self.pattern == "incast":
             others = [name for name in names if name != last]
             return tuple((name, last) for name in others[:MOST_INCAST])
         return tuple(zip(names, _derangement(names, self.seed), strict=True))
+
+
+def _over_racks(fabric: Fabric) -> list[str]:
+    """Return all hosts in an order in which neighbours are in different racks, where that is possible."""
+    seen: dict[int, int] = {}
+    places = {}
+    for host in fabric.hosts:
+        places[host.name] = seen[host.rack] = seen.get(host.rack, -1) + 1
+    return [h.name for h in sorted(fabric.hosts, key=lambda h: (places[h.name], h.rack))]
 
 
 def _derangement(names: list[str], seed: int) -> list[str]:

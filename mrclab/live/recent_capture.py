@@ -11,9 +11,12 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from experiments.measure.pcap import LINKTYPE_LINUX_SLL2, Packets, file_header, parse_pcap
+from experiments.measure.tcp_capture import parse_segments
+from experiments.measure.tcp_trace import Segments
 from experiments.run.captures.tap import RECORD, SNAP_BYTES, Tap, pcap_records
 
 RING_BYTES = 8 << 20
+NAME = "the live capture"
 KEPT_NS = 12_000_000_000
 KEPT_BYTES = 96 << 20
 """Of all records of one host. At 10,000 packets a second this is more than 12 s."""
@@ -43,16 +46,24 @@ class RecentCapture(Tap):
         while self._pieces and (self._pieces[0][0] < now - KEPT_NS or self._held > KEPT_BYTES):
             self._held -= len(self._pieces.popleft()[1])
 
-    def packets(self, since_ns: int) -> Packets:
-        """Return what was recorded from shortly before ``since_ns`` (monotonic) until now."""
-        self.carry()
+    def packets(self, since_ns: int, until_ns: int) -> Packets:
+        """Return what was recorded from shortly before ``since_ns`` on, and carried by ``until_ns``.
+
+        Both are monotonic. Call ``carry`` before, for what is to be in it.
+        """
+        return parse_pcap(self._pcap(since_ns, until_ns), NAME)
+
+    def segments(self, since_ns: int, until_ns: int) -> Segments:
+        """Return TCP's segments with data of that time."""
+        return parse_segments(self._pcap(since_ns, until_ns), NAME)
+
+    def _pcap(self, since_ns: int, until_ns: int) -> bytes:
         with self._carrying:
-            chosen = [piece for taken, piece in self._pieces if taken >= since_ns]
+            chosen = [piece for taken, piece in self._pieces if since_ns <= taken <= until_ns]
         records = np.frombuffer(b"".join(chosen), RECORD)
         offset_ns = self.offset_ns
         assert offset_ns is not None
-        head = file_header(SNAP_BYTES, LINKTYPE_LINUX_SLL2)
-        return parse_pcap(head + pcap_records(records, offset_ns), "the live capture")
+        return file_header(SNAP_BYTES, LINKTYPE_LINUX_SLL2) + pcap_records(records, offset_ns)
 
     def close(self) -> None:
         """End the capture."""

@@ -25,7 +25,7 @@ class Recording:
         self._lock = threading.Lock()
 
     def add(self, frame: dict[str, Any]) -> None:
-        """Keep a frame, less what it has in common with the one before."""
+        """Keep a frame, whole, and drop the oldest if there are too many: `thinned` makes them small."""
         with self._lock:
             self._frames.append(frame)
 

@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from hosts.remote import AgentError
 from linux.errors import MrclabError
 from mrclab.live.access import COOKIE, Access, Role, same_origin, token_of
+from mrclab.live.describe import evs_between
 from mrclab.live.metrics import exposition
 from mrclab.live.plan import fault_request, traffic_plan
 from mrclab.live.recording import SCRIPTS, Recording, live_page, replay_page, static
@@ -211,6 +212,12 @@ def application(session: Session, hub: Hub, recording: Recording, access: Access
         switch = request.path_params["switch"]
         return await _done(session, lambda: session.counters(switch))
 
+    async def evs(request: Request) -> Response:
+        source, target = request.path_params["source"], request.path_params["target"]
+        found = evs_between(session.fabric, source, target)
+        recording.about.setdefault("evs", {})[f"{source}>{target}"] = found
+        return JSONResponse({"evs": found})
+
     async def used(request: Request) -> Response:
         transport = request.path_params["transport"]
         return await _done(session, lambda: {"link": session.busiest(transport)})
@@ -231,6 +238,7 @@ def application(session: Session, hub: Hub, recording: Recording, access: Access
             Route("/packets/{number:int}/{transport}", _caught(packets)),
             Route("/counters/{switch}", _caught(counters)),
             Route("/used/{transport}", _caught(used)),
+            Route("/evs/{source}/{target}", _caught(evs)),
         ],
         middleware=[Middleware(Guard, access=access)],
     )

@@ -5,13 +5,13 @@ One thread does it all (`Session.run`); requests from the page reach it through 
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
-from contextlib import suppress
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
 from typing import Any
 
@@ -25,18 +25,23 @@ from experiments.run.traffic import bytes_carried
 from hosts.remote import AgentError
 from linux.errors import InputError, MrclabError
 from mrclab.control import call
-from mrclab.live.card import Card, Watched, packets_around, work_out
+from mrclab.live.agent_traffic import AgentTraffic
+from mrclab.live.card import Card, Look, Watched, packets_around, work_out
+from mrclab.live.kernel_stack import KernelStack
 from mrclab.live.plan import LABELS, TrafficPlan
+from mrclab.live.rank_traffic import RankTraffic
 from mrclab.live.recent_capture import RecentCapture
-from mrclab.live.traffic import TransportTraffic
+from mrclab.live.traffic import News, Traffic
 from testbed.network import FabricNetwork
 
+LOGGER = logging.getLogger(__name__)
 PERIOD_S = 0.1
 LINKS_EVERY = 3
 """Link loads are read every so many periods: one reading takes some milliseconds on a large fabric."""
 KEPT_CARDS = 40
 KEPT_RETIREMENTS = 4096
-KEPT_EVENTS = 200
+MOST_EVENTS = 200
+"""In one frame: a plane that dies retires hundreds of EVs at once. The newest are shown."""
 
 Listener = Callable[[dict[str, Any]], None]
 
@@ -49,20 +54,24 @@ class Session:
         self.fabric = network.fabric
         self.plan = plan
         self._listener = listener
+        self._kernel = KernelStack(network)
         self._requests: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
         self._stopping = threading.Event()
         self._offset_ns = time.time_ns() - time.monotonic_ns()
         self._captures: dict[str, RecentCapture] = {}
-        self._traffic: dict[str, TransportTraffic] = {}
+        self._traffic: dict[str, Traffic] = {}
         self._cards: deque[Card] = deque(maxlen=KEPT_CARDS)
         self._traces: dict[int, dict[str, list[Trace]]] = {}
+        self._looks = ThreadPoolExecutor(1, "live look")
+        self._look: tuple[Card, Future[Look]] | None = None
         self._retired: dict[tuple[str, str], deque[tuple[int, int]]] = {}
-        self._events: deque[dict[str, Any]] = deque(maxlen=KEPT_EVENTS)
+        self._events: deque[dict[str, Any]] = deque(maxlen=MOST_EVENTS)
         self._active: dict[str, dict[str, Any]] = {}
         self._placed: dict[tuple[str, int], tuple[int, int]] = {}
         self._carried: tuple[int, dict[str, tuple[int, int]]] = (0, {})
         self._links: list[list[int]] = []
         self._restarts: dict[str, int] = {}
+        self._paths: Mapping[str, list[list[int]]] = {}
         self._shown = 0
         self._number = 0
         self.begun_ns = time.monotonic_ns()
@@ -97,7 +106,8 @@ class Session:
             params={"ratio": fault.ratio},
         )
         self._number += 1
-        card = Card(self._number, record, describe(fault))
+        flows = {name: traffic.flows for name, traffic in self._traffic.items()}
+        card = Card(self._number, record, describe(fault), flows=flows)
         self._cards.append(card)
         self._active[fault.where] = {"kind": fault.kind, "text": card.text, "card": card.number}
         return {"card": card.number, "where": fault.where}
@@ -113,8 +123,11 @@ class Session:
         return {"restored": sorted(answer)}
 
     def set_traffic(self, plan: TrafficPlan) -> dict[str, Any]:
-        """End the present traffic and start another."""
+        """End the present traffic and start another. Raise InputError where it makes no sense here."""
+        plan.check(self.fabric)
         self._end_traffic()
+        for card in self._cards:
+            card.close()
         self.plan = plan
         self._start_traffic()
         return {}
@@ -144,18 +157,16 @@ class Session:
         return dict(found)
 
     def busiest(self, transport: str) -> str | None:
-        """Return a T0-T1 link that the transport's first flow uses now."""
-        pair = self.plan.pairs(self.fabric)[0]
+        """Return a T0-T1 link that the transport's flow that is shown uses now."""
+        pair = self.plan.pairs(self.fabric)[self._shown]
         paths = {path.ev: path for path in self.fabric.paths(*pair)}
-        for row in self._last_paths.get(transport, ()):
+        for row in self._paths.get(transport, ()):
             path = paths.get(row[0])
             if row[3] and path is not None and path.t1 is not None:
                 return path.links[1]
         return None
 
     # -- the session's thread
-
-    _last_paths: Mapping[str, list[list[int]]] = {}
 
     def run(self) -> None:
         """Work until ``stop``, or until the testbed is gone."""
@@ -169,11 +180,18 @@ class Session:
                 turn += 1
                 self._tick(turn)
                 due = max(due + PERIOD_S, time.monotonic())
-        except Exception as error:
+        except (MrclabError, OSError) as error:
             self.gone = f"{error}" if isinstance(error, MrclabError) else f"the testbed is gone ({error})"
+        except Exception as error:
+            LOGGER.exception("the session failed")
+            self.gone = f"the session failed ({error!r})"
         finally:
-            with suppress(Exception):
+            self._looks.shutdown()
+            try:
                 self._end_traffic()
+                self._kernel.down()
+            except Exception:  # whatever is gone by now: what holds it ends with this process
+                LOGGER.warning("cannot end the traffic in order", exc_info=True)
             self._listener({"over": self.gone or "the session has ended"})
             self._refuse_rest()
 
@@ -194,7 +212,10 @@ class Session:
             except (AgentError, OSError) as error:
                 future.set_exception(error)
                 raise
+            except (MrclabError, ValueError) as error:
+                future.set_exception(error)
             except Exception as error:
+                LOGGER.exception("a request failed")
                 future.set_exception(error)
             if self._stopping.is_set():
                 return
@@ -207,13 +228,21 @@ class Session:
     def _start_traffic(self) -> None:
         self._shown = 0
         self._placed.clear()
+        if "tcp" in self.plan.transports:
+            self._kernel.up()
+        else:
+            self._kernel.down()
         for name in self.plan.transports:
-            self._traffic[name] = TransportTraffic(self.network, name, self.plan)
+            self._traffic[name] = self._connected(name)
         hosts = {host for traffic in self._traffic.values() for host in traffic.hosts}
         for host in hosts:
             ports = tuple(port.ifname for port in self.fabric.host(host).ports)
             place = self.network.names.host(host)
             self._captures[host] = RecentCapture(place, ports, self._offset_ns)
+
+    def _connected(self, name: str) -> Traffic:
+        kind = RankTraffic if name == "tcp" or self.plan.pattern == "all-reduce" else AgentTraffic
+        return kind(self.network, name, self.plan, self._restarts.get(name, 0))
 
     def _end_traffic(self) -> None:
         while self._captures:
@@ -227,77 +256,77 @@ class Session:
         self._restarts[name] = self._restarts.get(name, 0) + 1
         for key in [key for key in self._placed if key[0] == name]:
             del self._placed[key]
-        self._traffic[name] = TransportTraffic(self.network, name, self.plan)
+        for card in self._cards:
+            if card.results.get(name, {}).get("felt", True):
+                card.gave_up.add(name)
+        self._traffic[name] = self._connected(name)
 
     def _tick(self, turn: int) -> None:
+        self._end_look()
+        due = next((card for card in self._cards if card.due), None) if self._look is None else None
+        if due is not None:
+            for capture in self._captures.values():
+                capture.carry()
         now_ns = time.monotonic_ns()
         transports = {}
         paths: dict[str, list[list[int]]] = {}
         failed = []
         for name, traffic in self._traffic.items():
-            if not traffic.flows:
-                continue
-            shown = traffic.flows[self._shown]
-            news = traffic.news({shown.source: [shown.source_qp]})
-            transports[name], broken = self._flows(name, traffic, news)
-            paths[name] = news[shown.source]["paths"][str(shown.source_qp)]
-            self._note_events(name, traffic, news)
-            if broken:
+            news = traffic.news(self._shown)
+            transports[name] = self._state(traffic, news)
+            paths[name] = news.paths
+            self._note_events(name, news)
+            if news.failed:
                 failed.append(name)
-        self._last_paths = paths
+        self._paths = paths
         if turn % LINKS_EVERY == 1:
             self._read_links()
-        self._look_at_cards()
+        if due is not None:
+            self._begin_look(due, now_ns)
         self._listener(
             {
                 "t_ms": (now_ns - self.begun_ns) // 1_000_000,
                 "transports": transports,
                 "paths": paths,
+                "shown": self._shown,
                 "links": self._links,
-                "faults": self._active,
+                "faults": dict(self._active),
                 "cards": [card.to_dict() for card in list(self._cards)[-12:]],
-                "events": list(self._events)[-30:],
+                "events": self._take_events(),
             }
         )
         for name in failed:
             self._restart(name)
 
-    def _flows(
-        self, name: str, traffic: TransportTraffic, news: Mapping[str, Mapping[str, Any]]
-    ) -> tuple[dict[str, Any], bool]:
+    def _state(self, traffic: Traffic, news: News) -> dict[str, Any]:
         flows = []
-        failed = False
-        total_sent = resent = 0
-        for number, flow in enumerate(traffic.flows):
-            at_target, at_source = news[flow.target], news[flow.source]
-            placed = int(at_target["flows"][flow.target_qp]["placed"])
-            t_ns = int(at_target["t_ns"])
-            before = self._placed.get((name, number), (t_ns, placed))
-            self._placed[name, number] = t_ns, placed
+        for number, (flow, (t_ns, placed)) in enumerate(zip(traffic.flows, news.placed, strict=True)):
+            before = self._placed.get((traffic.name, number), (t_ns, placed))
+            self._placed[traffic.name, number] = t_ns, placed
             elapsed = t_ns - before[0]
             rate = 8e9 * (placed - before[1]) / elapsed if elapsed > 0 else 0.0
-            source = at_source["flows"][flow.source_qp]
-            total_sent += source["sent"]
-            resent += source["resent"]
-            failed = failed or source["failed"] is not None
             flows.append([flow.source, flow.target, round(rate)])
         return {
-            "label": LABELS[name],
+            "label": LABELS[traffic.name],
             "flows": flows,
-            "sent": total_sent,
-            "resent": resent,
-            "restarts": self._restarts.get(name, 0),
-        }, failed
+            "sent": news.sent,
+            "resent": news.resent,
+            "restarts": self._restarts.get(traffic.name, 0),
+            "steps": [list(step) for step in news.steps],
+        }
 
-    def _note_events(
-        self, name: str, traffic: TransportTraffic, news: Mapping[str, Mapping[str, Any]]
-    ) -> None:
-        for host, answer in news.items():
-            for event in answer["events"]:
-                if event["name"] == "EvRetired":
-                    kept = self._retired.setdefault((name, host), deque(maxlen=KEPT_RETIREMENTS))
-                    kept.append((event["t_ns"], event["ev"]))
-                self._events.append({"transport": name, "host": host, **event})
+    def _note_events(self, name: str, news: News) -> None:
+        for host, event in news.events:
+            if event["name"] == "EvRetired":
+                kept = self._retired.setdefault((name, host), deque(maxlen=KEPT_RETIREMENTS))
+                kept.append((event["t_ns"], event["ev"]))
+            self._events.append({"transport": name, "host": host, **event})
+
+    def _take_events(self) -> list[dict[str, Any]]:
+        """Return the events since the last call, oldest first."""
+        found = list(self._events)
+        self._events.clear()
+        return found
 
     def _read_links(self) -> None:
         """Read what each link carries now, [away from the hosts, towards them] in bit/s."""
@@ -312,26 +341,35 @@ class Session:
                 [round(max(0, counts[end][way] - before[end][way]) * per_s) for way in (1, 0)] for end in ends
             ]
 
-    def _watched(self) -> list[Watched]:
-        found = []
-        for name, traffic in self._traffic.items():
-            retired = {}
-            for (transport, host), kept in self._retired.items():
-                if transport == name:
-                    columns = np.array(kept, np.int64).reshape(-1, 2)
-                    retired[host] = Retirements(columns[:, 0], columns[:, 1])
-            for host in traffic.hosts:
-                retired.setdefault(host, Retirements(np.zeros(0, np.int64), np.zeros(0, np.int64)))
-            found.append(Watched(name, traffic.flows, retired))
-        return found
+    def _begin_look(self, card: Card, until_ns: int) -> None:
+        """Have another thread work out a card's times: it takes a while where much is sent."""
+        card.begin_look()
+        watched, captures = self._watched(card), dict(self._captures)
+        look = self._looks.submit(work_out, card.fault, watched, captures, self.fabric, until_ns)
+        self._look = card, look
 
-    def _look_at_cards(self) -> None:
-        for card in self._cards:
-            if card.due:
-                self._traces[card.number] = work_out(card, self._watched(), self._captures, self.fabric)
-                card.looked()
+    def _end_look(self) -> None:
+        """Take what a look showed, if it is done."""
+        if self._look is None or not self._look[1].done():
+            return
+        card, look = self._look
+        self._look = None
+        found = look.result()
+        card.take(found.results)
+        self._traces[card.number] = {**self._traces.get(card.number, {}), **found.traces}
         for number in [n for n in self._traces if n <= self._number - KEPT_CARDS]:
             del self._traces[number]
+
+    def _watched(self, card: Card) -> list[Watched]:
+        """Return the flows that the fault of a card met, of transports that have not recovered yet."""
+        found = []
+        for name, flows in ((name, card.flows[name]) for name in card.open_transports):
+            retired = {}
+            for host in dict.fromkeys(host for flow in flows for host in (flow.source, flow.target)):
+                columns = np.array(self._retired.get((name, host), ()), np.int64).reshape(-1, 2)
+                retired[host] = Retirements(columns[:, 0], columns[:, 1])
+            found.append(Watched(name, flows, retired))
+        return found
 
 
 def describe(fault: Fault) -> str:

@@ -13,6 +13,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 
+from experiments.report.numbers import amount
 from hosts.rdma.counters import EvState
 from linux.errors import InputError
 from testbed.names import Names
@@ -70,15 +71,15 @@ def _frame(names: Names) -> dict[str, Any]:
 def screen(frame: Mapping[str, Any]) -> Group:
     """Return rates, paths, faults and the last fault's times as one screen."""
     rates = Table(box=None, header_style="bold")
-    for heading in ("transport", "delivered", "sent again", "gave up", "paths of the first flow"):
+    for heading in ("transport", "delivered", "sent again", "gave up", "paths of the flow shown"):
         rates.add_column(
-            heading, justify="left" if heading in ("transport", "paths of the first flow") else "right"
+            heading, justify="left" if heading in ("transport", "paths of the flow shown") else "right"
         )
     for name, one in frame["transports"].items():
         total = sum(flow[2] for flow in one["flows"])
         rates.add_row(
             one["label"],
-            _rate(total),
+            amount(total / 1e6, "delivered_mbps"),
             f"{one['resent']:,}",
             str(one["restarts"]),
             _paths(frame["paths"].get(name, ())),
@@ -110,17 +111,5 @@ def _last(card: Mapping[str, Any], transports: Mapping[str, Any]) -> Table:
         if not result["felt"]:
             table.add_row(label, "not felt")
             continue
-        table.add_row(label, *(_time(result[f"{key}_us"]) for key in TIMES))
+        table.add_row(label, *(amount(result[f"{key}_us"], f"{key}_us") for key in TIMES))
     return table
-
-
-def _rate(bps: float) -> str:
-    return f"{bps / 1e6:,.1f} Mbit/s"
-
-
-def _time(us: float | None) -> str:
-    if us is None:
-        return "-"
-    if us < 1000:
-        return f"{us:.0f} us"
-    return f"{us / 1e3:.2f} ms" if us < 1e6 else f"{us / 1e6:.2f} s"

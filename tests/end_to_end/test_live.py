@@ -51,7 +51,7 @@ def test_a_cut_stops_one_path_not_mrc_and_a_card_tells_the_times(page: LivePage)
         cards = frame["cards"]
         assert isinstance(cards, list)
         mine = [card["results"] for card in cards if card["number"] == number]
-        return bool(mine and mine[0].get("mrc", {}).get("recovered_us") is not None)
+        return bool(mine and mine[0] and mine[0]["mrc"]["recovered_us"] and mine[0]["rocev2"]["felt"])
 
     frame = page.frame_with(lambda f: told(f) and rates(f)["rocev2"] == 0 and rates(f)["mrc"] > 0)
     results = next(card["results"] for card in frame["cards"] if card["number"] == number)
@@ -83,14 +83,23 @@ def test_watchers_see_and_a_replay_is_one_file(page: LivePage) -> None:
     assert 'transport="mrc"' in page.ask("metrics", owner=False)
 
 
-def test_other_traffic_takes_the_place_of_what_ran(page: LivePage) -> None:
-    page.ask("traffic", {"transports": ["oblivious"], "pattern": "incast", "rate_bps": 5_000_000})
-    frame = page.frame_with(
-        lambda f: (
-            set(rates(f)) == {"oblivious"} and all(flow[2] for flow in f["transports"]["oblivious"]["flows"])
-        )
-    )
-    assert len(frame["transports"]["oblivious"]["flows"]) == len(TINY.hosts) - 1
+def test_an_all_reduce_over_two_transports_takes_the_place_of_what_ran(page: LivePage) -> None:
+    page.ask("traffic", {"transports": ["mrc", "tcp"], "pattern": "all-reduce", "message_bytes": 65536})
+    assert page.refusal("show", {"flow": len(TINY.hosts)})[0] == 400
+    page.ask("show", {"flow": 1})
+    seen: set[str] = set()
+
+    def both_stepped(frame: dict[str, object]) -> bool:
+        transports = frame["transports"]
+        assert isinstance(transports, dict)
+        seen.update(name for name, one in transports.items() if one["steps"])
+        return seen == {"mrc", "tcp"} and frame["shown"] == 1
+
+    flows = page.frame_with(both_stepped)["transports"]["mrc"]["flows"]
+    assert len(flows) == len(TINY.hosts)
+    racks = [tuple(TINY.host(name).rack for name in flow[:2]) for flow in flows]
+    assert all(a != b for a, b in racks), "no neighbours of the ring are in one rack"
+    page.ask("traffic", {"transports": ["mrc", "rocev2"]})
 
 
 @pytest.mark.slow
@@ -110,11 +119,10 @@ def test_a_page_that_joined_leaves_the_testbed_and_one_whose_testbed_goes_says_s
     own = Mrclab(Names.of_prefix(f"t{os.urandom(3).hex()}"))
     try:
         own.ok("up", "--topology", "tiny")
-        with live_page(own) as page:
+        with live_page(own, clean=False) as page:
             page.frame_with(rates)
             page.end()
             assert own.status()["topology"] == "tiny"
-        own.ok("up", "--topology", "tiny")
         with live_page(own) as page:
             page.frame_with(rates)
             own.ok("down")

@@ -64,7 +64,8 @@ class LivePage:
 
 
 @contextmanager
-def live_page(runner: Mrclab, *words: str) -> Iterator[LivePage]:
+def live_page(runner: Mrclab, *words: str, clean: bool = True) -> Iterator[LivePage]:
+    """Start a page; at the end, kill it and, with ``clean``, remove what it may have left."""
     process = subprocess.Popen(
         runner.command("live", "--port", "0", *words),
         env=runner.environment,
@@ -84,4 +85,5 @@ def live_page(runner: Mrclab, *words: str) -> Iterator[LivePage]:
     finally:
         process.kill()
         process.communicate()
-        runner("clean")
+        if clean:
+            runner("clean")

@@ -102,6 +102,9 @@ class MemoryChannel:
     def event_columns(self) -> dict[str, list[int]]:
         return {}
 
+    def news(self, paths_to: int | None) -> dict[str, Any]:
+        return {"placed": {}, "events": [], "paths": []}
+
     def deny(self, links: Collection[str]) -> None:
         pass
 

@@ -174,10 +174,10 @@ class RankDriver:
         return tuple(samples), counters
 
 
-def connect(processes: Sequence[RemoteAgent], timeout_s: float) -> None:
+def connect(processes: Sequence[RemoteAgent], timeout_s: float) -> dict[str, Mapping[str, Any]]:
     """Receive what each rank's peers must know, once all were asked to open, and send it to them.
 
-    Raises AgentError where one does not answer.
+    Return it, by rank and peer (as text). Raises AgentError where one does not answer.
     """
     opened = [process.receive(timeout_s)["attributes"] for process in processes]
     known: dict[str, Mapping[str, Any]] = {rank: peers for each in opened for rank, peers in each.items()}
@@ -186,6 +186,7 @@ def connect(processes: Sequence[RemoteAgent], timeout_s: float) -> None:
         process.send("connect", attributes=theirs)
     for process in processes:
         process.receive(timeout_s)
+    return known
 
 
 def _ranks_text(ranks: Sequence[int]) -> str:

@@ -2,7 +2,7 @@
 "use strict";
 
 M.app = {
-  history: [], paths: {}, chosen: null, cardsShown: "",
+  history: [], steps: {}, paths: {}, shownPair: null, chosen: null, cardsShown: "",
 
   async start() {
     const root = document.documentElement;
@@ -28,7 +28,8 @@ M.app = {
     M.by("tour-button").hidden = !owner;
     this.fabric = new M.Fabric(M.by("fabric"), fabric, (chosen) => this.choose(chosen));
     this.evs = new Map();
-    for (const [pair, list] of Object.entries(this.about.evs)) this.evs.set(pair, new Map(list.map(([ev, plane, t1, links]) => [ev, { plane, t1, links }])));
+    for (const [pair, list] of Object.entries(this.about.evs)) this.know(pair, list);
+    M.by("flow").onchange = (event) => this.attempt(async () => { this.paths = {}; await this.source.ask("show", { flow: Number(event.target.value) }); });
     M.by("undo-button").onclick = () => this.undo(null);
     M.by("save-button").onclick = () => { location.href = "replay.html"; };
     M.by("tour-button").onclick = () => M.tour(M.by("tour"), this.actions());
@@ -56,12 +57,36 @@ M.app = {
     return found ? found.links : null;
   },
 
+  /* The hosts of the flow whose paths are shown, as "source>target". */
   pair() {
     const first = this.frame && Object.values(this.frame.transports)[0];
-    return first && first.flows.length ? `${first.flows[0][0]}>${first.flows[0][1]}` : null;
+    const flow = first && first.flows[this.frame.shown || 0];
+    return flow ? `${flow[0]}>${flow[1]}` : null;
   },
 
-  forget() { this.history = []; this.paths = {}; this.cardsShown = ""; this.known = null; },
+  /* The server tells the paths of a pair of hosts when one asks; a recording has those that were shown. */
+  async learn(pair) {
+    if (this.evs.has(pair) || window.RECORDING) return;
+    this.evs.set(pair, new Map());
+    try { this.know(pair, (await this.source.ask(`evs/${pair.replace(">", "/")}`)).evs); } catch { /* the EVs then stand for themselves */ }
+  },
+
+  know(pair, list) { this.evs.set(pair, new Map(list.map(([ev, plane, t1, links]) => [ev, { plane, t1, links }]))); },
+
+  flowChoice() {
+    const first = Object.values(this.frame.transports)[0];
+    const names = first ? first.flows.map(([a, b]) => `${a} to ${b}`) : [];
+    const select = M.by("flow");
+    const key = names.join();
+    select.hidden = names.length < 2 || !this.about.owner;
+    if (select.dataset.key !== key) {
+      select.dataset.key = key;
+      select.replaceChildren(...names.map((name, n) => M.el("option", { value: n }, name)));
+    }
+    if (document.activeElement !== select) select.value = this.frame.shown || 0;
+  },
+
+  forget() { this.history = []; this.steps = {}; this.paths = {}; this.cardsShown = ""; this.known = null; },
 
   take(frame) {
     this.frame = frame;
@@ -72,6 +97,13 @@ M.app = {
     this.known = count;
     this.history.push({ t_ms: frame.t_ms, rates, fault });
     while (this.history.length > 2 && this.history[0].t_ms < frame.t_ms - M.SHOWN_MS - 500) this.history.shift();
+    for (const [name, one] of Object.entries(frame.transports)) {
+      const kept = (this.steps[name] = this.steps[name] || []);
+      for (const step of one.steps || []) kept.push([frame.t_ms, ...step]);
+      while (kept.length && kept[0][0] < frame.t_ms - M.SHOWN_MS) kept.shift();
+    }
+    const pair = this.pair();
+    if (pair !== this.shownPair) { this.shownPair = pair; this.paths = {}; if (pair) this.learn(pair); }
     for (const [name, rows] of Object.entries(frame.paths)) this.note(name, rows, frame.t_ms);
     if (this.waiting) return;
     this.waiting = true;
@@ -96,7 +128,11 @@ M.app = {
     if (!frame) return;
     M.numbers(M.by("numbers"), frame);
     M.drawRates(M.by("rates"), this.history, about.labels);
+    const stepping = Object.values(this.steps).some((kept) => kept.length);
+    M.by("reduce").hidden = !stepping;
+    if (stepping) M.drawSteps(M.by("steps"), M.by("slowest"), this.steps, frame.t_ms, about.labels);
     this.fabric.update(frame);
+    this.flowChoice();
     this.strips();
     const undo = about.owner ? (where) => this.undo(where) : null;
     const key = JSON.stringify([frame.faults, frame.cards]);
@@ -109,14 +145,14 @@ M.app = {
 
   strips() {
     const root = M.by("strips");
-    const names = Object.keys(this.frame.paths);
+    const names = Object.keys(this.frame.paths).filter((name) => this.frame.paths[name].length);
     const key = names.join();
     if (root.dataset.key !== key) {
       root.dataset.key = key;
       root.replaceChildren(...names.map((name) => M.el("div", { class: "strips", style: `--c: var(--${name})` }, M.el("h3", {}, this.about.labels[name]), M.el("canvas", { "data-strip": name }))));
     }
     const pair = this.pair();
-    M.by("paths-hint").textContent = pair ? `${pair.replace(">", " to ")}; a row a path, ten seconds; green in use, amber skipped, red assumed bad, black a loss` : "";
+    M.by("paths-hint").textContent = pair ? `${pair.replace(">", " to ")}; each row is a path, over ten seconds: green in use, amber skipped, red assumed bad, black a loss` : "";
     for (const name of names) {
       const rows = this.frame.paths[name].map((row) => {
         const known = this.evs.get(pair) && this.evs.get(pair).get(row[0]);

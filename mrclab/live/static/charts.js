@@ -3,6 +3,7 @@
 
 M.SHOWN_MS = 20000;
 M.STRIP_MS = 10000;
+M.DASHES = { rocev2: [7, 3], oblivious: [2, 2], tcp: [10, 3, 2, 3] };
 
 M.drawRates = (canvas, history, labels) => {
   const [c, width, height] = M.canvas(canvas);
@@ -31,8 +32,7 @@ M.drawRates = (canvas, history, labels) => {
   for (const name of Object.keys(labels)) {
     c.strokeStyle = M.colour(name);
     c.lineWidth = name === "mrc" ? 3 : 2.2;
-    if (name === "rocev2") c.setLineDash([7, 3]);
-    if (name === "oblivious") c.setLineDash([2, 2]);
+    c.setLineDash(M.DASHES[name] || []);
     c.beginPath();
     let drawing = false;
     for (const h of history) {
@@ -43,6 +43,35 @@ M.drawRates = (canvas, history, labels) => {
     c.stroke();
     c.setLineDash([]);
   }
+};
+
+/* How long each step of an all-reduce took, and whose rank ended last. ``steps``: by transport, rows of
+   [time of the frame, number, us, host]. */
+M.drawSteps = (canvas, words, steps, end, labels) => {
+  const [c, width, height] = M.canvas(canvas);
+  const left = 78, bottom = height - 6, begin = end - M.SHOWN_MS;
+  const shown = Object.entries(steps).filter(([, kept]) => kept.length);
+  const most = 1.1 * Math.max(1, ...shown.flatMap(([, kept]) => kept.map((step) => step[2])));
+  const x = (t) => left + ((t - begin) / M.SHOWN_MS) * (width - left - 6);
+  const y = (us) => bottom - (us / most) * (bottom - 6);
+  c.font = "12px system-ui";
+  for (const share of [0, 0.5, 1]) {
+    const us = (most / 1.1) * share;
+    c.strokeStyle = M.colour("line"); c.fillStyle = M.colour("soft"); c.textAlign = "right";
+    c.beginPath(); c.moveTo(left, y(us)); c.lineTo(width, y(us)); c.stroke();
+    c.fillText(share ? M.time(us) : "0", left - 5, y(us) + 4);
+  }
+  for (const [name, kept] of shown) {
+    c.strokeStyle = M.colour(name); c.lineWidth = 2; c.setLineDash(M.DASHES[name] || []);
+    c.beginPath();
+    kept.forEach(([t, , us], n) => { if (n) c.lineTo(x(t), y(us)); else c.moveTo(x(t), y(us)); });
+    c.stroke();
+    c.setLineDash([]);
+  }
+  words.replaceChildren(...shown.map(([name, kept]) => {
+    const [, number, us, host] = kept[kept.length - 1];
+    return M.el("span", { style: `--c: var(--${name})`, "data-steps": name }, M.el("b", {}, labels[name]), ` step ${M.count(number)}: ${M.time(us)}, ${host} last`);
+  }));
 };
 
 /* One row a path: what was sent on it in each tenth of a second, coloured by the state of its EV. */

@@ -28,7 +28,7 @@ M.card = (card, labels, packets) => {
     if (!r.felt) return M.el("tr", {}, label, M.el("td", { colspan: 5, class: "words" }, `not felt: ${(r.recovered_why || "").replace("the fault took no packet: ", "")}`));
     const cells = M.TIMES.map(([key]) => {
       const us = r[`${key}_us`];
-      const text = us !== null ? M.time(us) : key === "recovered" ? "not yet" : "–";
+      const text = us !== null ? M.time(us) : key === "recovered" ? (r.gave_up ? "gave up" : "not yet") : "–";
       const strong = key === "recovered" && us !== null;
       return M.el("td", { title: us !== null ? (r.rtt_us ? `${(us / r.rtt_us).toFixed(1)} round trips` : "") : r[`${key}_why`] || "" }, strong ? M.el("b", {}, text) : text);
     });
@@ -98,14 +98,22 @@ M.trafficForm = (root, plan, labels, hosts, send) => {
   root.replaceChildren(
     M.el("button", { class: "close", type: "button", onclick: () => { root.hidden = true; } }, "✕"), M.el("h3", {}, "Traffic"),
     ...Object.keys(labels).map(box),
-    M.el("label", {}, "Who sends ", M.el("select", { name: "pattern" }, option("stream", "one stream", plan.pattern), option("permutation", "permutation", plan.pattern), option("incast", "incast", plan.pattern))),
-    M.el("label", {}, "Rate of each flow ", M.el("input", { type: "number", name: "rate", value: plan.rate_bps / 1e6, min: 0.1, max: 1000, step: "any" }), " Mbit/s"),
-    M.el("label", {}, "Message ", M.el("select", { name: "message" }, ...[4096, 32768, 262144, 1048576].map((n) => option(n, n >= 1048576 ? "1 MiB" : `${n / 1024} KiB`, plan.message_bytes)))),
+    M.el("label", {}, "Who sends ", M.el("select", { name: "pattern" }, option("stream", "one stream", plan.pattern), option("permutation", "permutation", plan.pattern), option("incast", "incast", plan.pattern), option("all-reduce", "all-reduce", plan.pattern))),
+    M.el("label", { id: "rate-of" }, "Rate of each flow ", M.el("input", { type: "number", name: "rate", value: plan.rate_bps / 1e6, min: 0.1, max: 1000, step: "any" }), " Mbit/s"),
+    M.el("label", {}, M.el("span", { id: "size-of" }, "Message "), M.el("select", { name: "message" }, ...[4096, 32768, 262144, 1048576].map((n) => option(n, n >= 1048576 ? "1 MiB" : `${n / 1024} KiB`, plan.message_bytes)))),
     M.el("div", { class: "row" }, M.el("button", { class: "strong" }, "Start")));
+  const pattern = root.querySelector("[name=pattern]"), size = root.querySelector("[name=message]");
+  const suit = () => {
+    const reduces = pattern.value === "all-reduce";
+    M.by("rate-of").hidden = reduces;
+    M.by("size-of").textContent = reduces ? "Buffer of each rank " : "Message ";
+  };
+  pattern.onchange = () => { suit(); size.value = pattern.value === "all-reduce" ? 262144 : 32768; };
+  suit();
   root.onsubmit = (event) => {
     event.preventDefault();
     const data = new FormData(root);
-    send({ transports: data.getAll("transports"), pattern: data.get("pattern"), rate_bps: Math.round(data.get("rate") * 1e6), message_bytes: Number(data.get("message")) });
+    send({ ...plan, transports: data.getAll("transports"), pattern: data.get("pattern"), rate_bps: Math.round(data.get("rate") * 1e6), message_bytes: Number(data.get("message")) });
     root.hidden = true;
   };
 };

@@ -30,6 +30,21 @@ def test_an_incast_has_one_target_and_several_sources() -> None:
     assert len({a for a, _ in pairs}) == len(pairs) == 4
 
 
+@pytest.mark.parametrize("name", ["tiny", "lab"])
+def test_the_ring_of_an_all_reduce_has_all_hosts_and_crosses_racks(name: str) -> None:
+    fabric = load_fabric(name)
+    pairs = TrafficPlan(pattern="all-reduce").pairs(fabric)
+    assert [a for a, _ in pairs] == [pairs[-1][1], *(b for _, b in pairs[:-1])]
+    assert {a for a, _ in pairs} == {host.name for host in fabric.hosts}
+    assert all(fabric.host(a).rack != fabric.host(b).rack for a, b in pairs)
+
+
+def test_an_all_reduce_of_too_many_ranks_is_refused() -> None:
+    TrafficPlan(pattern="all-reduce").check(LAB)
+    with pytest.raises(InputError, match="at most 8 ranks"):
+        TrafficPlan(pattern="all-reduce").check(load_fabric("paper-b"))
+
+
 @pytest.mark.parametrize(
     ("request_", "word"),
     [

@@ -139,6 +139,14 @@ def test_the_owner_makes_faults_and_undoes_them(ask: Ask, asked: Asked) -> None:
     ]
 
 
+def test_the_paths_of_a_pair_of_hosts_are_told_and_recorded(ask: Ask, asked: Asked) -> None:
+    found = ask("GET", "/evs/h0/h3", headers=WATCHER).json()["evs"]
+    assert [row[0] for row in found] == [path.ev for path in asked.fabric.paths("h0", "h3")]
+    assert ask("GET", "/about", headers=WATCHER).json()["evs"]["h0>h3"] == found
+    for nowhere in ("/evs/h0/h0", "/evs/h0/h9", "/evs/p0-t0-0/h0"):
+        assert ask("GET", nowhere, headers=WATCHER).status_code == 400
+
+
 @pytest.mark.parametrize(
     ("path", "body"),
     [
