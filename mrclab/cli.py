@@ -47,6 +47,7 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--topology", metavar="T", help="a shipped topology (tiny, lab, two-racks, wide, thin) or a YAML file"
     )
+    _program_argument(run)
     run.add_argument("--trials", type=int, metavar="N", help="how many faults, or repetitions")
     run.add_argument("--seed", type=int, metavar="S", help="of places, paths and bytes")
     run.add_argument("--out", metavar="DIR", help="where results go (default: results/<scenario>/<time>/)")
@@ -85,6 +86,7 @@ def parser() -> argparse.ArgumentParser:
         "--topology", metavar="T", default="lab", help="tiny, lab, two-racks, wide, thin or a YAML file"
     )
     up.add_argument("--target", choices=TARGETS, default=os.environ.get("MRCLAB_TARGET", "auto"))
+    _program_argument(up)
     _force_argument(up)
     up.set_defaults(do=_up)
 
@@ -104,6 +106,7 @@ def parser() -> argparse.ArgumentParser:
     live = commands.add_parser("live", help="a page on which one breaks links and sees what happens")
     live.add_argument("--topology", metavar="T", help="a shipped topology (lab) or a YAML file")
     live.add_argument("--target", choices=TARGETS, default=os.environ.get("MRCLAB_TARGET", "auto"))
+    _program_argument(live)
     live.add_argument("--port", type=int, metavar="N", default=8047, help="of the page (8047; 0: any)")
     live.add_argument("--listen", metavar="ADDRESS", help="for other machines too (default: this one only)")
     live.set_defaults(do=_live)
@@ -217,6 +220,12 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _program_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--program", metavar="FILE", help="a switch program of one's own: P4, or BMv2 JSON with its P4Info"
+    )
+
+
 def _force_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--force", action="store_true", help="also where the fabric is somebody else's")
 
@@ -282,7 +291,7 @@ def _soak(args: argparse.Namespace) -> int:
 def _up(args: argparse.Namespace) -> int:
     from mrclab.running import up
 
-    return up(args.topology, args.target, force=args.force)
+    return up(args.topology, args.target, program=args.program, force=args.force)
 
 
 def _down(args: argparse.Namespace) -> int:

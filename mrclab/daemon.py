@@ -1,8 +1,8 @@
 """The daemon that ``mrclab up`` leaves running: it has the lab, and a socket for other commands' requests.
 
-Started as ``python -m mrclab.daemon TOPOLOGY TARGET LOG_DIR STATUS_FD``. It writes its progress to the status
-descriptor, one JSON object per line (``say``: a line for the user; then ``ready``, or a refusal as in
-`linux.requests`), and takes the lab down on SIGTERM, while it comes up too.
+Started as ``python -m mrclab.daemon TOPOLOGY TARGET LOG_DIR STATUS_FD [PROGRAM]``. It writes its progress to
+the status descriptor, one JSON object per line (``say``: a line for the user; then ``ready``, or a refusal as
+in `linux.requests`), and takes the lab down on SIGTERM, while it comes up too.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from controller.fault_kinds import Fault
+from controller.programs import pipeline_of
 from linux import namespaces
 from linux.errors import BadInputError, InputError, MachineError, SwitchError
 from linux.life import signals
@@ -195,17 +196,17 @@ def _answer(client: _Client, daemon: Daemon) -> None:
     client.connection.sendall(encode(answer))
 
 
-def main(topology: str, target: str, log_dir: Path, status_fd: int) -> int:
+def main(topology: str, target: str, log_dir: Path, status_fd: int, program: str = "") -> int:
     """Bring the lab up, report, serve until a signal or "down" comes, take the lab down."""
     set_up_logging()
     with signals.as_exceptions():
         try:
-            return _main(topology, target, log_dir, status_fd)
+            return _main(topology, target, log_dir, status_fd, program)
         except (signals.Ended, KeyboardInterrupt):
             return 0
 
 
-def _main(topology: str, target: str, log_dir: Path, status_fd: int) -> int:
+def _main(topology: str, target: str, log_dir: Path, status_fd: int, program: str) -> int:
     names = Names.from_environment()
     os.set_inheritable(status_fd, False)
     with os.fdopen(status_fd, "w", buffering=1, encoding="utf-8") as status:
@@ -220,7 +221,8 @@ def _main(topology: str, target: str, log_dir: Path, status_fd: int) -> int:
                 log_dir,
                 names=names,
                 say=lambda text: report(say=text),
-                command=f"mrclab up --topology {topology}",
+                command=f"mrclab up --topology {topology}" + (f" --program {program}" if program else ""),
+                pipeline=pipeline_of(program, log_dir),
             )
         except (InputError, BadInputError, MachineError) as error:
             report(**refusal(error))
@@ -246,4 +248,4 @@ def _main(topology: str, target: str, log_dir: Path, status_fd: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], sys.argv[2], Path(sys.argv[3]), int(sys.argv[4])))
+    sys.exit(main(sys.argv[1], sys.argv[2], Path(sys.argv[3]), int(sys.argv[4]), *sys.argv[5:6]))

@@ -83,6 +83,8 @@ def repeat(args: argparse.Namespace, name: str, scenario: Scenario) -> list[str]
         words += ["--topology", _whole(TOPOLOGIES, topology)]
     if getattr(args, "trials", None) is not None:
         words += ["--trials", str(args.trials)]
+    if getattr(args, "program", None) is not None:
+        words += ["--program", str(Path(args.program).resolve())]
     words += ["--seed", str(scenario.seed)]
     settings = [*args.set]
     if getattr(args, "duration", None) is not None:

@@ -9,7 +9,7 @@ from linux.errors import InputError
 from mrclab.run_figures import FIGURES, run_figures
 from mrclab.run_scenario import Parse, resume_scenario, run_scenario
 
-_ASKED = ("scenario", "topology", "trials", "seed", "out", "set", "dry_run", "no_pcap")
+_ASKED = ("scenario", "topology", "trials", "seed", "out", "program", "set", "dry_run", "no_pcap")
 
 
 def run(args: argparse.Namespace, parse: Parse) -> int:

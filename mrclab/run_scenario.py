@@ -13,6 +13,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from controller.pipeline import Pipeline
 from experiments.spec.model import SIMULATED, Scenario
 from experiments.spec.scenario import load_scenario
 from linux.errors import InputError, MachineError, reason
@@ -85,9 +86,11 @@ def require(scenario: Scenario) -> None:
     """
     if scenario.target == SIMULATED:
         return
+    from controller.programs import require_compiler
     from experiments.run.needs import require_all
 
     require_machine()
+    require_compiler(Path(scenario.program))
     require_all(scenario)
 
 
@@ -100,6 +103,7 @@ def scenario_of(args: argparse.Namespace, name: str) -> Scenario:
         trials=getattr(args, "trials", None),
         seed=args.seed,
         duration=getattr(args, "duration", None),
+        program=getattr(args, "program", None),
         settings=args.set,
     )
     scenario.check_against(scenario.fabric())
@@ -118,11 +122,22 @@ def run_and_report(
         return _run_and_report(scenario, out, console, command, resume)
 
 
+def _pipeline(scenario: Scenario, out: Path, resume: bool) -> Pipeline:
+    """Return the scenario's switch program. Where it is refused nothing is left behind."""
+    from controller.programs import pipeline_of
+
+    try:
+        return pipeline_of(scenario.program, out / "program")
+    except InputError:
+        if not resume:
+            shutil.rmtree(out, ignore_errors=True)
+        raise
+
+
 def _run_and_report(
     scenario: Scenario, out: Path, console: Console, command: Sequence[str], resume: bool
 ) -> dict[str, Any]:
     """Do as ``run_and_report``, ended by any signal."""
-    from controller.pipeline import shipped_pipeline
     from experiments.report.build import Run, build
     from experiments.report.result import save_result
     from experiments.report.run_file import load_repetitions, save_run, save_unfinished
@@ -136,6 +151,7 @@ def _run_and_report(
         from experiments.virtual.engine import run_scenario as run
 
     fabric = scenario.fabric()
+    pipeline = _pipeline(scenario, out, resume)
     console.print(f"[bold]{scenario.name}[/bold] on {fabric.name}: {scenario.description}")
     described = Run(
         scenario=scenario.name,
@@ -144,7 +160,7 @@ def _run_and_report(
         topology=fabric.name,
         seed=scenario.seed,
         transports=scenario.transports,
-        system=describe_system(shipped_pipeline().json),
+        system=describe_system(pipeline.json),
         claim=scenario.claim,
         figure=scenario.figure or None,
         command=tuple(command),

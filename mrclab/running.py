@@ -25,26 +25,28 @@ from topologies import load_fabric
 DOWN_TIMEOUT_S = 60.0
 
 
-def up(topology: str, target: str, *, force: bool = False) -> int:
+def up(topology: str, target: str, *, program: str | None = None, force: bool = False) -> int:
     """Brings a fabric up in a process of its own and returns when it is programmed.
 
+    ``program`` is a switch program of one's own, checked and compiled before anything is started.
     With ``force`` a testbed that is up is taken down first, whosever it is. Ended before it is up, it takes
     all of it down again.
     """
     load_fabric(topology)
     require_machine()
     require_target(target)
+    own = [] if program is None else _own_program(Path(program))
     names = Names.from_environment()
     found = state.read(names)
     if force and found is not None and found.alive(names):
         down(force=True)
-    logs = Path("/var/log") / Names.from_environment().prefix
+    logs = _logs()
     logs.mkdir(parents=True, exist_ok=True)
     read_fd, write_fd = os.pipe()
     # The daemon inherits none of our descriptors: a reader of our output would else wait for its end, too.
     with open(logs / "daemon.log", "ab") as log:
         daemon = subprocess.Popen(
-            [sys.executable, "-m", "mrclab.daemon", topology, target, str(logs), str(write_fd)],
+            [sys.executable, "-m", "mrclab.daemon", topology, target, str(logs), str(write_fd), *own],
             pass_fds=[write_fd],
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -59,6 +61,17 @@ def up(topology: str, target: str, *, force: bool = False) -> int:
             daemon.terminate()
             daemon.wait()
         raise
+
+
+def _logs() -> Path:
+    return Path("/var/log") / Names.from_environment().prefix
+
+
+def _own_program(program: Path) -> list[str]:
+    """Return the compiled program's JSON, as a word for the daemon."""
+    from controller.programs import load_program
+
+    return [str(load_program(program, _logs() / "program").json.resolve())]
 
 
 def _follow(daemon: subprocess.Popen[bytes], read_fd: int) -> int:

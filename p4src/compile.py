@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -21,6 +22,18 @@ def source_digests() -> dict[str, str]:
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(HERE.glob("*.p4"))}
 
 
+def run_p4c(
+    source: Path, json_file: Path, p4info: Path, *, includes: Sequence[Path] = (), cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Compile P4 for BMv2 with the p4c-bm2-ss on PATH. What it says is in ``stderr``.
+
+    Files that ``source`` includes are looked for beside it first, then in ``includes``.
+    """
+    words = ["p4c-bm2-ss", "--std", "p4-16", "-o", str(json_file), "--p4runtime-files", str(p4info)]
+    words += [word for folder in includes for word in ("-I", str(folder))]
+    return subprocess.run([*words, str(source)], cwd=cwd, capture_output=True, text=True, check=False)
+
+
 def main() -> int:
     """Compile with the p4c-bm2-ss on PATH; returns the exit code."""
     p4c = shutil.which("p4c-bm2-ss")
@@ -28,8 +41,9 @@ def main() -> int:
         print("make p4: no p4c-bm2-ss on PATH: install p4lang's p4c first", file=sys.stderr)
         return 3
     BUILD.mkdir(exist_ok=True)
-    outputs = ["-o", f"build/{PROGRAM}.json", "--p4runtime-files", f"build/{PROGRAM}.p4info.txtpb"]
-    done = subprocess.run([p4c, "--std", "p4-16", *outputs, f"{PROGRAM}.p4"], cwd=HERE, check=False)
+    outputs = Path(f"build/{PROGRAM}.json"), Path(f"build/{PROGRAM}.p4info.txtpb")
+    done = run_p4c(Path(f"{PROGRAM}.p4"), *outputs, cwd=HERE)
+    sys.stderr.write(done.stderr)
     if done.returncode != 0:
         return 1
     said = subprocess.run([p4c, "--version"], capture_output=True, text=True, check=True)

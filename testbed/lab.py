@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 
 from controller.fault_tables import FaultTables
+from controller.pipeline import Pipeline
 from controller.thread import ControllerThread
 from linux import namespaces
 from linux.life import signals
@@ -41,6 +42,7 @@ class Lab:
         switches: Sequence[RunningSwitch],
         controller: ControllerThread,
         held: ExitStack,
+        pipeline: Pipeline | None = None,
     ) -> None:
         """Take the parts, running; ``held`` takes them down when it is closed."""
         self.network = network
@@ -48,7 +50,7 @@ class Lab:
         self.target = target
         self.switches = tuple(switches)
         self.controller = controller
-        self.fault_tables = FaultTables(self.fabric, switches, controller.election_ids)
+        self.fault_tables = FaultTables(self.fabric, switches, controller.election_ids, pipeline)
         self.faults = lab_faults(self.fabric, network.names, target, self.fault_tables, self.revive)
         self._held = held
         held.callback(self.fault_tables.close)
@@ -64,13 +66,15 @@ class Lab:
         names: Names | None = None,
         say: Say = lambda _: None,
         command: str = "",
+        pipeline: Pipeline | None = None,
     ) -> Lab:
         """Bring everything up and wait until every switch holds its entries, read back.
 
-        ``say`` gets a line for each step; ``command`` is whose the testbed is. Raise InputError or
-        MachineError as FabricNetwork.up and select_target do, SwitchError where a switch's process ends,
-        ProgrammingError where a switch does not take its entries; nothing is left behind then. Call ``down``
-        in the same thread, which is then back in its own namespace.
+        ``say`` gets a line for each step; ``command`` is whose the testbed is; ``pipeline`` is the switch
+        program, where it is not the shipped one. Raise InputError or MachineError as FabricNetwork.up and
+        select_target do, SwitchError where a switch's process ends, ProgrammingError where a switch does not
+        take its entries; nothing is left behind then. Call ``down`` in the same thread, which is then back in
+        its own namespace.
         """
         target = select_target(target_name)
         started = time.monotonic()
@@ -91,12 +95,12 @@ class Lab:
             for pid in target.pids():
                 network.record_process(pid, f"{target.name} switches")
             say(f"{len(switches)} switches on {target.name} ({_since(started)})")
-            controller = ControllerThread(fabric, switches, ended=target.ended)
+            controller = ControllerThread(fabric, switches, pipeline, ended=target.ended)
             held.callback(controller.stop)
             controller.start()
             controller.programmed(timeout_s=PROGRAM_TIMEOUT_S)
             say(f"programmed and read back ({_since(started)})")
-            return cls(network, target, switches, controller, held.pop_all())
+            return cls(network, target, switches, controller, held.pop_all(), pipeline)
 
     @property
     def target_name(self) -> str:

@@ -215,6 +215,7 @@ def _run(
     again: int,
     send: Callable[[str, object], None],
 ) -> None:
+    from controller.programs import pipeline_of
     from experiments.measure.repetition import disturbed, in_place_of, measure
     from experiments.run.fabrics import bring_up
     from experiments.run.repetition import RepetitionRunner, drop_captures
@@ -236,9 +237,10 @@ def _run(
     fabric = scenario.fabric()
     logs = out / "logs" / transport.name
     logs.mkdir(parents=True, exist_ok=True)
-    with bring_up(
-        one_plane(fabric) if transport.one_plane else fabric, scenario.target, transport, logs
-    ) as running:
+    if transport.one_plane:
+        fabric = one_plane(fabric)
+    pipeline = pipeline_of(scenario.program, logs)
+    with bring_up(fabric, scenario.target, transport, logs, pipeline) as running:
         send("target", running.target_name)
         runner = RepetitionRunner(running, scenario, transport, out, say, step)
         try:

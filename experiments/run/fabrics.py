@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
+from controller.pipeline import Pipeline
 from experiments.spec.transports import Transport
 from hosts.collectives.tcp_channel import MptcpMissingError, open_socket
 from linux.errors import MachineError
@@ -21,16 +22,18 @@ KERNEL_KINDS = ("tcp", "mptcp")
 
 
 def bring_up(
-    fabric: Fabric, target: str, transport: Transport, logs: Path
+    fabric: Fabric, target: str, transport: Transport, logs: Path, pipeline: Pipeline | None = None
 ) -> AbstractContextManager[RunningFabric]:
     """Bring up what the transport's routing asks for; it goes down at the end of the ``with``.
+
+    ``pipeline`` is the switches' program, where it is not the shipped one.
 
     Raises what Lab.up and FrrFabric.up raise, MachineError also where the kernel lacks the transport.
     """
     if transport.kind == "mptcp":
         require_mptcp()
     if transport.routing != "frr":
-        return _switched(fabric, target, transport, logs)
+        return _switched(fabric, target, transport, logs, pipeline)
     timers = Timers() if transport.detection_ns is None else Timers.detecting_in(transport.detection_ns)
     routed = FrrFabric.up(fabric, timers)
     if transport.kind == "mptcp":
@@ -39,9 +42,11 @@ def bring_up(
 
 
 @contextmanager
-def _switched(fabric: Fabric, target: str, transport: Transport, logs: Path) -> Iterator[Lab]:
+def _switched(
+    fabric: Fabric, target: str, transport: Transport, logs: Path, pipeline: Pipeline | None
+) -> Iterator[Lab]:
     """Yield our switches, with plain IPv6 routes and kernel addresses where the transport needs them."""
-    with Lab.up(fabric, target, logs) as lab:
+    with Lab.up(fabric, target, logs, pipeline=pipeline) as lab:
         if transport.routing == "ecmp":
             lab.controller.install_ecmp()
         if transport.kind in KERNEL_KINDS:

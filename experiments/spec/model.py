@@ -77,6 +77,11 @@ class Scenario(YamlModel):
         "{8: high} sends retransmissions ahead of data",
     )
     target: Target = Field("auto", description="what the switches run on")
+    program: str = Field(
+        "",
+        description="a switch program of one's own, FILE.p4 or FILE.json, from the current directory "
+        "(docs/your-own.md)",
+    )
     entries: Annotated[dict[str, TransportEntry], BeforeValidator(_entries), Field(min_length=1)] = Field(
         default_factory=lambda: {"mrc": TransportEntry.model_validate({})},
         alias="transports",
@@ -216,6 +221,8 @@ class Scenario(YamlModel):
     def check_against(self, fabric: Fabric) -> None:
         """Raise InputError where the scenario names what the fabric lacks."""
         where = f"scenario {self.name}"
+        if self.program and self.target == SIMULATED:
+            raise InputError("program: virtual time has no switch program", where=where)
         names = [host.name for host in fabric.hosts]
         params = self.workload.params
         for key in ("src", "dst"):

@@ -33,17 +33,18 @@ def load_scenario(
     trials: int | None = None,
     seed: int | None = None,
     duration: str | None = None,
+    program: str | None = None,
     settings: Sequence[str] = (),
 ) -> Scenario:
     """Return the scenario of a shipped name or of a YAML file, with the command line's overrides on top.
 
-    ``settings`` are the KEY=VALUE of ``--set``. What is asked for directly (``topology`` to ``duration``)
+    ``settings`` are the KEY=VALUE of ``--set``. What is asked for directly (``topology`` to ``program``)
     wins over them, they win over the part for the target, that over the part for the topology, and that over
     the rest of the file. ``trials`` are those of the sequential faults, or repetitions where there are none.
     Raises InputError.
     """
     text, where = SCENARIOS.text(name_or_file)
-    overrides = parse_overrides(settings, topology=topology, target=target, seed=seed)
+    overrides = parse_overrides(settings, topology=topology, target=target, seed=seed, program=program)
     if duration is not None:
         overrides.append(nest(("workload", "duration"), duration, "--duration"))
     return parse_scenario(text, where, overrides, trials=trials)

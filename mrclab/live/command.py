@@ -48,7 +48,7 @@ def live(args: argparse.Namespace) -> int:
         signal.signal(number, _interrupt)
     names = Names.from_environment()
     listener = _listener(args.listen or LOOPBACK, args.port)
-    with listener, _testbed(names, args.topology, args.target):
+    with listener, _testbed(names, args.topology, args.target, args.program):
         network = FabricNetwork.attached(names)
         return _serve(network, listener, everybody=args.listen is not None)
 
@@ -94,7 +94,7 @@ def _listener(host: str, port: int) -> socket.socket:
 
 
 @contextmanager
-def _testbed(names: Names, topology: str | None, target: str) -> Iterator[None]:
+def _testbed(names: Names, topology: str | None, target: str, program: str | None) -> Iterator[None]:
     """Join the testbed that is up, or bring one up and take it down again at the end."""
     found = state.read(names)
     if found is not None and found.alive(names):
@@ -104,11 +104,13 @@ def _testbed(names: Names, topology: str | None, target: str) -> Iterator[None]:
                 f"topology {found.topology} is up already: leave out --topology to join it, "
                 "or run 'mrclab down' first"
             )
+        if program is not None:
+            raise InputError("a testbed is up already: leave out --program, or run 'mrclab down' first")
         print(f"joining the testbed that is up (topology {found.topology})", flush=True)
         yield
         return
     try:
-        if running.up(topology or "lab", target):
+        if running.up(topology or "lab", target, program=program):
             raise MachineError("the testbed did not come up")
         yield
     finally:
