@@ -75,6 +75,7 @@ def measure_faults(lab: Lab, mapper: ClustermapperProcess, faults: Sequence[Faul
     for fault in faults:
         since = len(mapper.events())
         lab.faults.prepare(fault)
+        lab.faults.wait_prepared(fault)
         moment = lab.faults.apply(fault)
         verdict = await_event(mapper, since, "verdict", fault.where)
         lab.faults.undo(fault.where)

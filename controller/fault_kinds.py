@@ -110,7 +110,7 @@ KINDS = _kinds(
     Kind(
         "delay",
         Place.LINK,
-        "makes the link longer, each way (bmv2: needs the kernel's sch_netem)",
+        "makes the link longer, each way",
         ("delay_ns",),
     ),
     Kind(

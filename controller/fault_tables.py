@@ -70,8 +70,13 @@ class FaultTables:
             channel.close()
         self._channels.clear()
 
-    def prepare(self, fault: Fault) -> None:
+    def connect(self, fault: Fault) -> None:
         """Open the channel that a fault will need, so that this does not widen the fault's moment."""
+        channel = self._channel(self._switches[self.switch_of(fault)])
+        grpc.channel_ready_future(channel).cancel()  # begins to connect; whether it does shows later
+
+    def wait_connected(self, fault: Fault) -> None:
+        """Wait until the switch of a fault answers. Raise grpc.RpcError where it does not within 10 s."""
         switch = self._switches[self.switch_of(fault)]
         self._stub(switch).Capabilities(p4r.CapabilitiesRequest(), timeout=10)
 
@@ -99,10 +104,13 @@ class FaultTables:
         profile = self._fabric.link(*fault.where.split(":")).profile
         return fault_entries(fault, place.port, place.egress_way, profile)
 
-    def _stub(self, switch: RunningSwitch) -> p4r_grpc.P4RuntimeStub:
+    def _channel(self, switch: RunningSwitch) -> grpc.Channel:
         if switch.grpc_address not in self._channels:
             self._channels[switch.grpc_address] = grpc.insecure_channel(switch.grpc_address)
-        return p4r_grpc.P4RuntimeStub(self._channels[switch.grpc_address])
+        return self._channels[switch.grpc_address]
+
+    def _stub(self, switch: RunningSwitch) -> p4r_grpc.P4RuntimeStub:
+        return p4r_grpc.P4RuntimeStub(self._channel(switch))
 
     def _write(self, name: str, entries: Sequence[fy.P4TableEntry]) -> Moment:
         switch = self._switches[name]

@@ -21,7 +21,7 @@ from linux.errors import MachineError, SwitchError
 _SYSCALL = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "loongarch64": 280}
 _MAP_CREATE, _LOOKUP, _UPDATE, _DELETE, _NEXT_KEY, _PROG_LOAD = range(6)
 _TEST_RUN, _BTF_LOAD, _LINK_CREATE = 10, 18, 28
-_TCX_INGRESS = 46
+_TCX_INGRESS, _TCX_EGRESS = 46, 47
 _SCHED_CLS = 3
 _LOG_SIZE = 16 << 20
 _LD_IMM64 = 0x18
@@ -255,13 +255,16 @@ def _load(code: bytes, name: str, log: ctypes.Array[ctypes.c_char] | None) -> in
     return _bpf(_PROG_LOAD, attr)
 
 
-def attach_first(program_fd: int, ifindex: int) -> int:
+def attach_first(program_fd: int, ifindex: int, *, egress: bool = False) -> int:
     """Run a tc program for every frame that comes in on an interface, before all of its tc filters (tcx).
+
+    With ``egress`` it runs for every frame that goes out, before the queue of the interface.
 
     Return the descriptor of the attachment, which lasts until it is closed. Raise OSError: EINVAL where
     the kernel is older than 6.6.
     """
-    return _bpf(_LINK_CREATE, _attr("IIII", program_fd, ifindex, _TCX_INGRESS, 0))
+    where = _TCX_EGRESS if egress else _TCX_INGRESS
+    return _bpf(_LINK_CREATE, _attr("IIII", program_fd, ifindex, where, 0))
 
 
 def run_once(fd: int, frame: bytes, ifindex: int = 0, repeat: int = 1) -> tuple[int, bytes, int]:

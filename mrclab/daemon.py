@@ -101,6 +101,7 @@ class Daemon:
     def _fault(self, request: Request) -> dict[str, Any]:
         fault = Fault(**request["fault"])
         self._lab.faults.prepare(fault)
+        self._lab.faults.wait_prepared(fault)
         return asdict(self._lab.faults.apply(fault))
 
     def _ecmp(self, _request: Request) -> dict[str, Any]:

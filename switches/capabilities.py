@@ -19,8 +19,9 @@ class Capabilities:
     """The kernel forwards; the target's processes only program it, so their CPU time carries no frame."""
     ports_can_go_down: bool
     """A switch goes on forwarding when one of its interfaces goes down."""
-    can_delay_without_netem: bool
-    """Frames can be held back before the switch gets them."""
+    takes_frames_first: bool
+    """A switch gets a frame before any program at the interface's ingress: frames of a longer link are held
+    back where they leave."""
     one_clock: bool
     """Switches stamp frames with CLOCK_MONOTONIC, so that stamps of several switches can be compared."""
     stamps_kill: bool
@@ -32,7 +33,7 @@ CAPABILITIES: Mapping[str, Capabilities] = {
         process_per_switch=False,
         forwards_in_kernel=True,
         ports_can_go_down=True,
-        can_delay_without_netem=True,
+        takes_frames_first=False,
         one_clock=True,
         stamps_kill=True,
     ),
@@ -40,7 +41,7 @@ CAPABILITIES: Mapping[str, Capabilities] = {
         process_per_switch=True,
         forwards_in_kernel=False,
         ports_can_go_down=False,
-        can_delay_without_netem=False,
+        takes_frames_first=True,
         one_clock=False,
         stamps_kill=False,
     ),
@@ -50,7 +51,7 @@ NO_TARGET = Capabilities(
     process_per_switch=False,
     forwards_in_kernel=True,
     ports_can_go_down=True,
-    can_delay_without_netem=False,
+    takes_frames_first=False,
     one_clock=False,
     stamps_kill=False,
 )

@@ -188,7 +188,8 @@ def _try_all(route: IPRoute) -> list[Check]:
                 "link delays (netem)",
                 False,
                 netem,
-                option("CONFIG_NET_SCH_NETEM", "sch_netem") + ", if a topology has delays",
+                option("CONFIG_NET_SCH_NETEM", "sch_netem")
+                + ", for the latencies of exercises; fabrics do without",
             ),
         ]
     finally:

@@ -122,7 +122,7 @@ class Lab:
 
     def ended(self) -> str | None:
         """Return how a process of the switches has ended, in a line; None while all of them run."""
-        return self.target.ended()
+        return self.target.ended() or self.network.ended()
 
     def revive(self, *switches: str) -> None:
         """Start switches again that ended and wait until they hold their entries.

@@ -9,13 +9,14 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 from pyroute2 import IPRoute
 
 from controller.queues import bytes_of, queue_setting
 from linux import namespaces, offloads, rtnetlink
-from linux.errors import InputError, MachineError
+from linux.errors import MachineError
 from linux.rtnetlink import Request
 from p4src.contract import PRIORITY_CONTROL, PRIORITY_TRIMMED
 from testbed.names import Names
@@ -116,13 +117,14 @@ def lay(fabric: Fabric, names: Names, *, routers: bool = False) -> None:
 
     Where the switches are the kernel's ``routers``, their ports get a plain token bucket, as hosts' do:
     nobody else bounds what waits in them. When it returns, a frame put in at one end comes out at the other.
+    Delays are kept where the kernel has netem; elsewhere `testbed.wires` keeps them.
     Raise MachineError where the kernel lacks what a link needs, OSError where it refuses.
     """
     plan = cables(fabric, names, routers=routers)
     ends: dict[str, list[tuple[End, LinkProfile]]] = {}
     for cable in plan:
         for end in (cable.a, cable.b):
-            ends.setdefault(end.namespace, []).append((end, cable.link.profile))
+            ends.setdefault(end.namespace, []).append((end, _as_shaped(cable.link.profile)))
 
     def work() -> None:
         namespaces.enter(names.fabric)
@@ -145,6 +147,11 @@ def lay(fabric: Fabric, names: Names, *, routers: bool = False) -> None:
                     offloads.settle(ethtool, end.ifname)
 
     namespaces.in_thread(work)
+
+
+def _as_shaped(profile: LinkProfile) -> LinkProfile:
+    """Return the profile that the kernel's queues are to keep."""
+    return replace(profile, delay_ns=0) if profile.delay_ns and not has_netem() else profile
 
 
 def _make(plan: Iterable[Cable], here: str, fds: Mapping[str, int]) -> None:
@@ -290,14 +297,11 @@ def settle(ends: Iterable[tuple[str, str]]) -> bool:
 def set_delay(cable: Cable, switches: str, delay_ns: int | None) -> tuple[int, int]:
     """Make a cable longer each way by ``delay_ns``; with None, as long as it was at first.
 
-    ``switches`` is the switches' namespace, whose ports have classes. Raise MachineError where the
-    kernel has no sch_netem, InputError where the cable has a delay of its own, OSError. Returns
-    CLOCK_MONOTONIC (ns) before the first request and after the last.
+    ``switches`` is the switches' namespace, whose ports have classes. Only for cables without a delay of
+    their own, where the kernel has netem. Raise OSError. Return CLOCK_MONOTONIC (ns) before the first request
+    and after the last.
     """
     profile = cable.link.profile
-    if profile.delay_ns:
-        raise InputError(f"link {cable.link.name} has a delay already: change it in the topology")
-    _require_netem()
 
     def work() -> tuple[int, int]:
         before = time.monotonic_ns()
@@ -322,18 +326,23 @@ def set_delay(cable: Cable, switches: str, delay_ns: int | None) -> tuple[int, i
     return namespaces.in_thread(work)
 
 
-def _require_netem() -> None:
-    """Raise MachineError where the kernel has no netem: tried on a loopback that nothing uses."""
+@cache
+def has_netem() -> bool:
+    """Return True if the kernel has netem: tried on a loopback that nothing uses. Raise OSError."""
 
-    def work() -> None:
+    def work() -> bool:
         namespaces.unshare()
         with rtnetlink.opened() as route:
             loopback = rtnetlink.tbf(namespaces.LO_INDEX, rate_bps=10**9, burst_bytes=9216, limit_bytes=9216)
             rtnetlink.send(route, [loopback], "cannot try link delays")
             delay = rtnetlink.netem(namespaces.LO_INDEX, delay_ns=1000, limit_packets=1)
-            _send_qdiscs(route, [delay], "sch_netem", "link delays", "CONFIG_NET_SCH_NETEM")
+            try:
+                _send_qdiscs(route, [delay], "sch_netem", "link delays", "CONFIG_NET_SCH_NETEM")
+            except MachineError:
+                return False
+            return True
 
-    namespaces.in_thread(work)
+    return namespaces.in_thread(work)
 
 
 def cut(namespace: str) -> None:

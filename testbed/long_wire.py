@@ -1,19 +1,23 @@
-"""A link made longer without the kernel's netem: a process holds its frames back.
+"""Links made longer without the kernel's netem: a process holds their frames back.
 
-At each end of the link what comes in is led aside, before anyone but a packet socket for all protocols has
-seen it, to ``testbed.wire_relay``, and comes back when its time is over, as if it came in just then. The
+At each end of a link what comes in is led aside, before anyone but a packet socket for all protocols has
+seen it, to ``testbed.wire_relay``, and comes back when its time is over, as if it came in just then. Where a
+switch reads its ports by such sockets, frames are led aside where they leave, before the port's queue. The
 attachments and interfaces that this takes are the process's own and end with it, however it ends.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import subprocess
-import sys
 import time
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import IO, Any
 
+from linux.children import environment, python
 from linux.errors import MachineError
 
 MEND = "modprobe sch_netem, or boot Linux 6.6 or later"
@@ -21,31 +25,41 @@ MEND = "modprobe sch_netem, or boot Linux 6.6 or later"
 
 @dataclass(frozen=True, slots=True)
 class WireEnd:
-    """An interface of a namespace, and its MTU."""
+    """An end of a link: an interface of a namespace, its MTU, and the delay of what passes it."""
 
     namespace: str
     ifname: str
     mtu_bytes: int
+    delay_ns: int
 
 
-class LongWire:
-    """A link that takes longer from when this is made until ``close``.
+class LongWires:
+    """Links that take longer from ``begin`` until ``close``. The process starts at once, without waiting.
 
-    Raise MachineError where the kernel is older than 6.6, which the leading aside takes.
+    With ``egress`` frames are held back where they leave an end, else where they come in. ``variables`` are
+    added to the process's environment.
     """
 
-    def __init__(self, ends: tuple[WireEnd, ...], delay_ns: int) -> None:
-        spec = json.dumps({"delay_ns": delay_ns, "ends": [asdict(end) for end in ends]})
+    def __init__(
+        self,
+        ends: Iterable[WireEnd],
+        *,
+        egress: bool = False,
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
+        self._ready = False
+        self.since_ns = (0, 0)
+        """CLOCK_MONOTONIC (ns) before the links were made longer, and after."""
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "testbed.wire_relay", spec],
+            python("testbed.wire_relay"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             start_new_session=True,
+            env={**environment(), **(variables or {})},
         )
         try:
-            self.since_ns = self._begun()
-            """CLOCK_MONOTONIC (ns) before it was made longer, and after."""
+            self._send(json.dumps({"egress": egress, "ends": [asdict(end) for end in ends]}))
         except BaseException:
             self.kill()
             raise
@@ -55,26 +69,35 @@ class LongWire:
         """The process that holds the frames."""
         return self._process.pid
 
-    def _pipe(self, pipe: IO[str] | None) -> IO[str]:
-        assert pipe is not None
-        return pipe
+    @property
+    def ended(self) -> bool:
+        """Return True if the process has ended: the links are as short as the kernel makes them."""
+        return self._process.poll() is not None
 
-    def _line(self) -> dict[str, Any]:
-        """Return the process's next line; empty where it has ended."""
-        said: dict[str, Any] = json.loads(self._pipe(self._process.stdout).readline() or "{}")
-        return said
+    def wait_ready(self) -> None:
+        """Wait until the process can begin at once.
 
-    def _begun(self) -> tuple[int, int]:
-        said = self._line() or {"problem": "the process that makes a link longer ended"}
-        if "problem" in said:
-            raise MachineError(said["problem"], MEND)
-        return said["before_ns"], said["after_ns"]
+        Raise MachineError where the kernel is older than 6.6, which the leading aside takes.
+        """
+        if not self._ready:
+            self._answer()
+            self._ready = True
+
+    def begin(self) -> tuple[int, int]:
+        """Make the links longer; return CLOCK_MONOTONIC (ns) before and after. Raise as ``wait_ready``."""
+        self.wait_ready()
+        self._send("begin")
+        said = self._answer()
+        self.since_ns = said["before_ns"], said["after_ns"]
+        return self.since_ns
 
     def close(self) -> tuple[int, int]:
-        """Make it as long as it was; frames held are lost. Return CLOCK_MONOTONIC (ns) before and after.
+        """Make them as long as they were; frames held are lost. Return CLOCK_MONOTONIC (ns) before and after.
 
         Where another program ended the process, this happened at an unknown moment after it began.
         """
+        if self._pipe(self._process.stdout).closed:
+            return self.since_ns  # it was killed
         self._pipe(self._process.stdin).close()
         try:
             said = self._line()
@@ -88,3 +111,23 @@ class LongWire:
         self._process.wait()
         self._pipe(self._process.stdout).close()
         self._pipe(self._process.stdin).close()
+
+    def _pipe(self, pipe: IO[str] | None) -> IO[str]:
+        assert pipe is not None
+        return pipe
+
+    def _send(self, line: str) -> None:
+        with contextlib.suppress(BrokenPipeError):  # it has ended: its answer, or the lack of one, says why
+            os.write(self._pipe(self._process.stdin).fileno(), line.encode() + b"\n")
+
+    def _line(self) -> dict[str, Any]:
+        """Return the process's next line; empty where it has ended."""
+        said: dict[str, Any] = json.loads(self._pipe(self._process.stdout).readline() or "{}")
+        return said
+
+    def _answer(self) -> dict[str, Any]:
+        said = self._line() or {"problem": "the process that makes a link longer ended"}
+        if "problem" in said:
+            self.kill()
+            raise MachineError(said["problem"], MEND)
+        return said

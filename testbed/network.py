@@ -16,6 +16,7 @@ from linux.errors import InputError, MachineError
 from linux.life import signals
 from linux.namespaces import Markers
 from linux.processes import Process
+from switches.capabilities import capabilities_of
 from testbed import ownership, state
 from testbed.clean import Removed, end_keepers, remove, removed_on_error
 from testbed.doctor import require_machine
@@ -24,6 +25,7 @@ from testbed.state import State
 from topologies import Fabric
 
 if TYPE_CHECKING:
+    from testbed.long_wire import LongWires
     from testbed.nodes import FabricMininet
 
 REAP_S = 5.0
@@ -52,6 +54,7 @@ class FabricNetwork:
         self._mininet: FabricMininet | None = None
         self._signals = ExitStack()
         self._watchdog: ownership.Watchdog | None = None
+        self._wires: LongWires | None = None
         self.found = Removed()
 
     @classmethod
@@ -80,6 +83,7 @@ class FabricNetwork:
         if not names.owns_run(run_id):
             raise InputError(f"run id '{run_id}' must begin with '{names.prefix}.'")
         from testbed import links
+        from testbed.wires import lengthen
         from topologies import fabric_text
 
         with state.locked(names):
@@ -99,6 +103,8 @@ class FabricNetwork:
                 for name in names.of(fabric, routers=routers):
                     namespaces.create(name, markers)
                 links.lay(fabric, names, routers=routers)
+                egress = capabilities_of(target).takes_frames_first
+                network._wires = lengthen(fabric, names, run_id, routers=routers, egress=egress)
                 held.pop_all()
         return network
 
@@ -133,6 +139,9 @@ class FabricNetwork:
                 self._mininet.stop()
                 self._mininet = None
             keepers = end_keepers(self.names) if self._is_current() else []
+            if self._wires is not None:
+                self._wires.kill()
+                self._wires = None
             with state.locked(self.names):
                 found = state.read(self.names)
                 other = found is not None and found.run_id != self.run_id
@@ -154,6 +163,12 @@ class FabricNetwork:
         if self._watchdog is not None:
             self._watchdog.stop()
             self._watchdog = None
+
+    def ended(self) -> str | None:
+        """Return that the process behind the links' delays has ended, in a line; None where none has."""
+        if self._wires is not None and self._wires.ended:
+            return "the process that delays the links has ended"
+        return None
 
     @property
     def taken(self) -> str:

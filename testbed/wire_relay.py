@@ -1,9 +1,10 @@
-"""The process behind ``testbed.long_wire``: takes frames that come in at the ends of a link, and hands each
-in again when its time is over.
+"""The process behind ``testbed.long_wire``: takes frames that pass the ends of links, and hands each back
+when its time is over.
 
 For each end there is a veth pair, one half of it in a namespace of our own. Two small programs join it to
 the link: what comes in at the end goes out by the pair, to our packet socket; what we send comes in by the
-pair and from there at the end, marked, so that it is not led aside once more. Order is kept.
+pair and from there at the end, marked, so that it is not led aside once more. With ``egress`` the same is
+done to what goes out at the end. Order is kept.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ from testbed.long_wire import WireEnd
 
 MARK = 0x6D726377
 _MARK_OFFSET = 8  # of struct __sk_buff
-_INGRESS = 1  # BPF_F_INGRESS
+_EGRESS, _INGRESS = 0, 1  # flags of bpf_redirect
 _NEXT = -1  # TCX_NEXT: go on as if the program were not there
-_FIRST_INDEX = 2_000_000
 _PACKET_IGNORE_OUTGOING, _ETH_P_ALL = 23, 3
+_FIRST_INDEX = 2_000_000
 _BATCH, _ROOM_BYTES = 64, 65536
 STDIN, STDOUT = 0, 1
 
@@ -55,16 +56,18 @@ def lead_aside(ifindex: int) -> bytes:
     )
 
 
-def hand_in(ifindex: int) -> bytes:
-    """Return the program of the pair's half beside that end: frames are marked and come in at ``ifindex``."""
-    return _set_mark(MARK) + _redirect(ifindex, _INGRESS)
+def hand_back(ifindex: int, *, egress: bool) -> bytes:
+    """Return the program of the pair's half beside that end: frames are marked and go on at ``ifindex``."""
+    return _set_mark(MARK) + _redirect(ifindex, _EGRESS if egress else _INGRESS)
 
 
 class Relay:
-    """The ends of one link. Raise OSError and MachineError; ``close`` leaves nothing behind."""
+    """The ends of links. Raise OSError and MachineError; ``close`` leaves nothing behind."""
 
-    def __init__(self, ends: Sequence[WireEnd], delay_ns: int) -> None:
-        self._line = DelayLine(delay_ns)
+    def __init__(self, ends: Sequence[WireEnd], *, egress: bool) -> None:
+        self._egress = egress
+        self._lines = {delay_ns: DelayLine(delay_ns) for delay_ns in {end.delay_ns for end in ends}}
+        self._line_of = [self._lines[end.delay_ns] for end in ends]
         self._room = memoryview(bytearray(_ROOM_BYTES))
         self._programs: list[tuple[WireEnd, int, int]] = []
         self._links: list[int] = []
@@ -78,13 +81,12 @@ class Relay:
 
     def _build(self, ends: Sequence[WireEnd]) -> None:
         for number, end in enumerate(ends):
-            with namespaces.inside(end.namespace):
-                here = socket.if_nametoindex(end.ifname)
-            theirs = _FIRST_INDEX + here
-            self._lay_pair(number, end, theirs)
+            self._lay_pair(number, end)
             self._sockets.append(self._listening(number))
             with namespaces.inside(end.namespace):
-                back = bpf.attach_first(self._load(hand_in(here), "hand_in"), theirs)
+                here, theirs = socket.if_nametoindex(end.ifname), socket.if_nametoindex(_their_half(number))
+                program = self._load(hand_back(here, egress=self._egress), "hand_back")
+                back = bpf.attach_first(program, theirs)
             self._closing.callback(os.close, back)
             self._programs.append((end, here, self._load(lead_aside(theirs), "lead_aside")))
 
@@ -93,15 +95,13 @@ class Relay:
         self._closing.callback(os.close, program)
         return program
 
-    def _lay_pair(self, number: int, end: WireEnd, theirs: int) -> None:
-        """Make the pair of an end: index ``theirs`` in its namespace, our half in ours."""
+    def _lay_pair(self, number: int, end: WireEnd) -> None:
+        """Make the pair of an end: one half in its namespace, the other in ours."""
         ours = _FIRST_INDEX + number
         namespace = namespaces.open_fd(end.namespace)
         try:
             common = {"mtu": end.mtu_bytes, "group": GROUP, "txqlen": 1000}
-            far = rtnetlink.interface(
-                theirs, ifname=f"late{theirs - _FIRST_INDEX}", net_ns_fd=namespace, **common
-            )
+            far = rtnetlink.interface(0, ifname=_their_half(number), net_ns_fd=namespace, **common)
             near = rtnetlink.interface(ours, ifname=_our_half(number), **common)
 
             def make() -> None:
@@ -111,6 +111,7 @@ class Relay:
 
             def raise_theirs() -> None:
                 namespaces.enter(end.namespace)
+                theirs = socket.if_nametoindex(_their_half(number))
                 with rtnetlink.opened() as route:
                     rtnetlink.send(route, [rtnetlink.up(theirs)], "cannot make a longer wire")
 
@@ -130,13 +131,13 @@ class Relay:
         return listening
 
     def attach(self) -> None:
-        """Make the link longer. Raise OSError."""
+        """Make the links longer. Raise OSError."""
         for end, index, program in self._programs:
             with namespaces.inside(end.namespace):
-                self._links.append(bpf.attach_first(program, index))
+                self._links.append(bpf.attach_first(program, index, egress=self._egress))
 
     def detach(self) -> None:
-        """Make the link as long as it was."""
+        """Make the links as long as they were."""
         while self._links:
             os.close(self._links.pop())
 
@@ -147,32 +148,48 @@ class Relay:
 
     def run(self, until: int) -> None:
         """Hold frames until a descriptor is readable."""
-        fds = [listening.fileno() for listening in self._sockets]
-        while True:
-            due = self._line.next_ns()
-            timeout = None if due is None else max(0, due - time.monotonic_ns()) / 1e9
-            readable, _, _ = select.select([until, *fds], [], [], timeout)
-            if until in readable:
-                return
-            self._line.put(self._received(), time.monotonic_ns())
-            for number, frame in self._line.arrived(time.monotonic_ns()):
-                try:
-                    self._sockets[number].send(frame)
-                except OSError:  # no room, or the interface went: a wire reports no loss either
-                    continue
+        with select.epoll() as ready:
+            numbers = {listening.fileno(): number for number, listening in enumerate(self._sockets)}
+            for fd in numbers:
+                ready.register(fd, select.EPOLLIN)
+            while True:
+                # Only select waits less than a millisecond; only epoll takes as many as there may be.
+                readable, _, _ = select.select([until, ready.fileno()], [], [], self._timeout_s())
+                if until in readable:
+                    return
+                for number in (numbers[fd] for fd, _ in ready.poll(0)):
+                    self._line_of[number].put(self._received(number), time.monotonic_ns())
+                for line in self._lines.values():
+                    self._hand_back(line.arrived(time.monotonic_ns()))
 
-    def _received(self) -> Iterator[Frame]:
-        for number, listening in enumerate(self._sockets):
-            for _ in range(_BATCH):
-                try:
-                    size = listening.recv_into(self._room)
-                except OSError:
-                    break
-                yield number, self._room[:size]
+    def _timeout_s(self) -> float | None:
+        """Return how long to wait for frames at most, in s; None: as long as there are none."""
+        dues = (line.next_ns() for line in self._lines.values())
+        due = min((due for due in dues if due is not None), default=None)
+        return None if due is None else max(0, due - time.monotonic_ns()) / 1e9
+
+    def _hand_back(self, frames: Iterator[Frame]) -> None:
+        for number, frame in frames:
+            try:
+                self._sockets[number].send(frame)
+            except OSError:  # no room, or the interface went: a wire reports no loss either
+                continue
+
+    def _received(self, number: int) -> Iterator[Frame]:
+        for _ in range(_BATCH):
+            try:
+                size = self._sockets[number].recv_into(self._room)
+            except OSError:
+                break
+            yield number, self._room[:size]
 
 
 def _our_half(number: int) -> str:
     return f"line{number}"
+
+
+def _their_half(number: int) -> str:
+    return f"late{os.getpid()}x{number}"
 
 
 def _delete(index: int) -> None:
@@ -191,12 +208,18 @@ def _stamped(change: Callable[[], None]) -> dict[str, int]:
 
 
 def main() -> None:
-    """Entry point of the process: the link is longer from its first line until its standard input ends."""
-    spec = json.loads(sys.argv[1])
+    """Entry point of the process: links are longer from its second line until its standard input ends.
+
+    The first line says which links; ``ready`` is the answer to it.
+    """
+    spec = json.loads(sys.stdin.readline())
     namespaces.unshare()
     sharpen_timers()
     try:
-        with closing(Relay([WireEnd(**end) for end in spec["ends"]], spec["delay_ns"])) as relay:
+        with closing(Relay([WireEnd(**end) for end in spec["ends"]], egress=spec["egress"])) as relay:
+            _tell(ready=True)
+            if not sys.stdin.readline():
+                return
             _tell(**_stamped(relay.attach))
             with before_others():
                 relay.run(STDIN)

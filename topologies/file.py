@@ -80,7 +80,7 @@ class LinkKindFile(YamlModel):
     """``links.host`` and ``links.fabric``: all links of a kind."""
 
     rate: LinkRate = Field(default=DEFAULT_RATE_BPS, description="bandwidth each way (default 1 Gbit/s)")
-    delay: LinkDelay = Field(default=0, description="propagation delay; needs the kernel's sch_netem")
+    delay: LinkDelay = Field(default=0, description="propagation delay")
     mtu: LinkMtu = Field(default=DEFAULT_MTU_BYTES, description="largest IP packet, in bytes")
 
     def profile(self) -> LinkProfile:

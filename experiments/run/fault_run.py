@@ -59,13 +59,16 @@ class Deaths(Protocol):
 
 
 class TimedSource:
-    """Makes faults of a plan in order of time, each at its time. The plan may be endless."""
+    """Makes faults of a plan in order of time, each at its time. The plan may be endless.
+
+    A fault is prepared when the one before it has been made. ``start_ns`` is when the measurement starts.
+    """
 
     def __init__(self, injector: Injector, planned: Iterable[PlannedFault], start_ns: int) -> None:
         self._injector = injector
         self._planned: Iterator[PlannedFault] = iter(planned)
         self._coming = next(self._planned, None)
-        self._start_ns = start_ns
+        self.start_ns = start_ns
         self._undoing: list[tuple[int, int, int]] = []
         self._order = count()
         self.late_ns = 0
@@ -75,29 +78,40 @@ class TimedSource:
     @property
     def next_ns(self) -> int | None:
         """Return when the next fault is to be made or undone."""
-        make = [] if self._coming is None else [self._start_ns + self._coming.at_ns]
-        return min([*make, *(due for due, _, _ in self._undoing[:1])], default=None)
+        make = [] if self._coming is None else [self.start_ns + self._coming.at_ns]
+        undo = [self.start_ns + until_ns for until_ns, _, _ in self._undoing[:1]]
+        return min([*make, *undo], default=None)
 
     @property
     def over(self) -> bool:
         """Return True if nothing is left to make or undo."""
         return self.next_ns is None
 
+    def make_first(self) -> None:
+        """Make the faults that are due when the measurement starts, before it does."""
+        while self._coming is not None and self._coming.at_ns <= 0:
+            self._make_coming()
+
     def act(self, clock: Clock) -> None:
         """Make and undo what is due. At one time undoing comes first."""
         while (due := self.next_ns) is not None and due <= clock():
             self.late_ns = max(self.late_ns, clock() - due)
-            if self._undoing and self._undoing[0][0] == due:
+            if self._undoing and self.start_ns + self._undoing[0][0] == due:
                 self._injector.undo(heapq.heappop(self._undoing)[2])
-            elif self._coming is not None:
-                fault, self._coming = self._coming, next(self._planned, None)
-                if self._injector.broken(fault.place):
-                    self.skipped += 1
-                    continue
-                number = self._injector.make(fault)
-                if fault.until_ns is not None:
-                    undo_ns = self._start_ns + fault.until_ns
-                    heapq.heappush(self._undoing, (undo_ns, next(self._order), number))
+            else:
+                self._make_coming()
+
+    def _make_coming(self) -> None:
+        assert self._coming is not None
+        fault, self._coming = self._coming, next(self._planned, None)
+        if self._injector.broken(fault.place):
+            self.skipped += 1
+        else:
+            number = self._injector.make(fault)
+            if fault.until_ns is not None:
+                heapq.heappush(self._undoing, (fault.until_ns, next(self._order), number))
+        if self._coming is not None:
+            self._injector.prepare(self._coming)
 
 
 class SequenceSource:
@@ -166,6 +180,7 @@ class SequenceSource:
             self.mark()
         fault = self._trials[self._number]
         self._injector.prepare(fault)
+        self._injector.wait_prepared(fault)
         self._made = self._injector.make(fault)
         assert fault.until_ns is not None
         self._state, self.next_ns = "held", clock() + fault.until_ns

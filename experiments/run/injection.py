@@ -41,9 +41,17 @@ class Injector:
         return replace(fault, place=self.busiest)
 
     def prepare(self, fault: PlannedFault) -> None:
-        """Open what a fault will need, so that opening it does not widen the fault's moment."""
-        if self._placed(fault).place != BUSIEST:
-            self._faults.prepare(_fault(self._placed(fault)))
+        """Begin to get ready what a fault will need, unless its place is unknown yet, or broken.
+
+        Raise what the fabric's faults raise.
+        """
+        fault = self._placed(fault)
+        if fault.place != BUSIEST and not self.broken(fault.place):
+            self._faults.prepare(_fault(fault))
+
+    def wait_prepared(self, fault: PlannedFault) -> None:
+        """Wait until a fault that was prepared can be made at once. Raise what the fabric's faults raise."""
+        self._faults.wait_prepared(_fault(self._placed(fault)))
 
     def make(self, fault: PlannedFault) -> int:
         """Make a fault; return its number, by which it is undone. Raises what the fabric's faults raise."""
@@ -67,7 +75,8 @@ class Injector:
             self._faults.forget(made.fault.place)
 
     def undo_all(self) -> None:
-        """Undo everything that is still broken."""
+        """Undo everything that is still broken, and give up what was prepared for nothing."""
+        self._faults.drop_prepared()
         for number in range(len(self._made)):
             self.undo(number)
 

@@ -45,6 +45,7 @@ from switches.capabilities import capabilities_of
 from testbed.running import RunningFabric, Say
 
 BUSIEST_NS = 200_000_000  # before the measurement, of which half is looked at
+FIRST_FAULTS_NS = 100_000_000  # before the measurement: when faults that are due at its start are made
 MOST_LATE_NS = 50_000_000  # of a fault: a run with one that came later is not the one that was asked for
 
 DRIVERS: dict[str, Callable[[Setting], Driver]] = {"spray": SprayDriver, "mesh": MeshDriver}
@@ -192,16 +193,20 @@ class RepetitionRunner:
         planned = self._timed(setting)
         for fault in planned:
             injector.prepare(fault)
-        measure_ns = driver.start()
+        timed = TimedSource(injector, planned, measure_ns := driver.start())
         agents = self._scenario.workload.kind in AGENT_KINDS
         if any(fault.place == BUSIEST for fault in planned):
             injector.busiest = self._find_busiest(setting, measure_ns)
             for fault in planned:
                 injector.prepare(fault)
+        for fault in planned:
+            injector.wait_prepared(fault)
+        sleep_until(measure_ns - FIRST_FAULTS_NS)
+        timed.make_first()
         sleep_until(measure_ns)
-        if agents:  # ranks know when they measure; agents do not, so the looking may have taken longer
-            measure_ns = time.monotonic_ns()
-        faults = self._fault_run(setting, driver, recorder, deaths, injector, planned, measure_ns)
+        if agents:  # ranks know when they measure; agents do not, so all this may have taken longer
+            measure_ns = timed.start_ns = time.monotonic_ns()
+        faults = self._fault_run(setting, driver, recorder, deaths, injector, timed, measure_ns)
         meter = LinkMeter(
             self._running.fabric,
             metered(self._running.fabric, self._scenario.measure.links),
@@ -240,11 +245,11 @@ class RepetitionRunner:
         recorder: Recorder,
         deaths: SwitchDeaths,
         injector: Injector,
-        planned: tuple[PlannedFault, ...],
+        planned: TimedSource,
         measure_ns: int,
     ) -> FaultRun:
         fabric, seed = self._running.fabric, setting.seed
-        timed = [TimedSource(injector, planned, measure_ns)]
+        timed = [planned]
         sequences = []
         for number, spec in enumerate(self._specs):
             if isinstance(spec, RandomFaults):

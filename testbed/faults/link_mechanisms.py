@@ -6,12 +6,13 @@ import time
 
 from controller.fault_kinds import Fault, Moment
 from controller.fault_tables import FaultTables
-from linux.errors import InputError, MachineError
+from linux.errors import InputError
 from switches.capabilities import PORT_DOWN_HALTS, Capabilities
 from testbed import links
 from testbed.faults.mechanism import SimpleMechanism
-from testbed.long_wire import LongWire, WireEnd
+from testbed.long_wire import LongWires
 from testbed.names import Names
+from testbed.wires import wire_ends
 from topologies import Fabric, Link
 
 
@@ -23,8 +24,12 @@ class TableEntries(SimpleMechanism):
         self._written: Fault | None = None
 
     def prepare(self, fault: Fault) -> None:
-        """Open the channel to the switch."""
-        self._tables.prepare(fault)
+        """Begin to connect to the switch."""
+        self._tables.connect(fault)
+
+    def wait_prepared(self, fault: Fault) -> None:
+        """Wait until the switch answers."""
+        self._tables.wait_connected(fault)
 
     def apply(self, fault: Fault) -> Moment:
         """Write the entries."""
@@ -111,33 +116,36 @@ class NicPort(_Interface):
 
 
 class Delay(_Interface):
-    """A longer link, each way: by netem queues at its ends, else by a process that holds frames back.
-
-    The process needs to get frames before the switch does; where the target takes them first, it is netem
-    or nothing.
-    """
+    """A longer link, each way: by netem queues at its ends, else by a process that holds frames back."""
 
     def __init__(self, fabric: Fabric, names: Names, capabilities: Capabilities) -> None:
         super().__init__(fabric, names)
         self._capabilities = capabilities
-        self._wire: LongWire | None = None
+        self._wire: LongWires | None = None
         self._ended: tuple[int, int] | None = None
 
     def _cable_of(self, fault: Fault) -> links.Cable:
         return self._cable(self._fabric.link(*fault.where.split(":")))
 
+    def prepare(self, fault: Fault) -> None:
+        """Start the process, where it takes one."""
+        cable = self._cable_of(fault)
+        if cable.link.profile.delay_ns:
+            raise InputError(f"link {cable.link.name} has a delay already: change it in the topology")
+        if not links.has_netem():
+            ends = wire_ends(cable, fault.delay_ns)
+            self._wire = LongWires(ends, egress=self._capabilities.takes_frames_first)
+
+    def wait_prepared(self, fault: Fault) -> None:
+        """Wait for the process."""
+        if self._wire is not None:
+            self._wire.wait_ready()
+
     def apply(self, fault: Fault) -> Moment:
         """Make the link longer."""
-        cable = self._cable_of(fault)
-        try:
-            return Moment(*links.set_delay(cable, self._names.fabric, fault.delay_ns), "testbed")
-        except MachineError:
-            if not self._capabilities.can_delay_without_netem:
-                raise
-        mtu = cable.link.profile.mtu_bytes
-        ends = tuple(WireEnd(end.namespace, end.ifname, mtu) for end in (cable.a, cable.b))
-        self._wire = LongWire(ends, fault.delay_ns)
-        return Moment(*self._wire.since_ns, "testbed")
+        if self._wire is not None:
+            return Moment(*self._wire.begin(), "testbed")
+        return Moment(*links.set_delay(self._cable_of(fault), self._names.fabric, fault.delay_ns), "testbed")
 
     def undo(self, fault: Fault) -> Moment:
         """Make the link as long as it was."""

@@ -21,7 +21,10 @@ class Mechanism(Protocol):
     """Breaks one place once and restores it. One object serves one fault."""
 
     def prepare(self, fault: Fault) -> None:
-        """Get ready what ``apply`` will need. Raise as ``apply`` does."""
+        """Begin to get ready what ``apply`` will need, without waiting long. Raise as ``apply`` does."""
+
+    def wait_prepared(self, fault: Fault) -> None:
+        """Wait until what ``prepare`` began is ready. Raise as ``apply`` does."""
 
     def apply(self, fault: Fault) -> Moment:
         """Break the place. Raise and leave nothing broken, or break all of it."""
@@ -47,6 +50,9 @@ class SimpleMechanism:
 
     def prepare(self, fault: Fault) -> None:
         """Do nothing."""
+
+    def wait_prepared(self, fault: Fault) -> None:
+        """Do nothing: it is ready."""
 
     def renew(self, switch: str) -> None:
         """Do nothing: no switch holds a part of the fault."""

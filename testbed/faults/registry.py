@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 
 from controller.fault_kinds import KINDS, Fault, Moment, Place, checked, switches_at
 from linux.errors import InputError
@@ -41,11 +42,25 @@ class Faults:
         return {where: fault for where, (fault, _) in self._active.items()}
 
     def prepare(self, fault: Fault) -> None:
-        """Check a fault and get ready what it will need, so that this does not widen the fault's moment.
+        """Check a fault and begin to get ready what it will need, so that ``apply`` does not have to.
 
-        Raise as ``apply`` does, except for places that are faulty at the moment.
+        This holds up nobody for long. A fault that is prepared already stays so. Raise as ``apply`` does,
+        except for places that are faulty at the moment.
         """
-        self._prepared[fault] = self._made_ready(fault)
+        if fault not in self._prepared:
+            self._prepared[fault] = self._made_ready(fault)
+
+    def wait_prepared(self, fault: Fault) -> None:
+        """Wait until a fault can be made at once, if it was prepared. Raise as ``apply`` does."""
+        if fault in self._prepared:
+            checked_fault, mechanism = self._prepared[fault]
+            mechanism.wait_prepared(checked_fault)
+
+    def drop_prepared(self) -> None:
+        """Give up what was prepared and not made."""
+        while self._prepared:
+            _, (_, mechanism) = self._prepared.popitem()
+            mechanism.close()
 
     def apply(self, fault: Fault) -> Moment:
         """Make a fault and return when it took effect.
@@ -55,9 +70,11 @@ class Faults:
         """
         found = self._prepared.pop(fault, None)
         checked_fault, mechanism = found or self._made_ready(fault)
-        with self._lock:
+        with self._lock, ExitStack() as refused:
+            refused.callback(mechanism.close)
             self._refuse_second(checked_fault)
             moment = mechanism.apply(checked_fault)
+            refused.pop_all()
             self._active[checked_fault.where] = checked_fault, mechanism
         return moment
 
@@ -96,6 +113,7 @@ class Faults:
 
     def close(self) -> None:
         """Stop what goes on by itself. The fabric is about to go down: nothing is restored."""
+        self.drop_prepared()
         for _, mechanism in self._active.values():
             mechanism.close()
 

@@ -90,9 +90,14 @@ class Flap(_Repeated):
         return self._made, replace(fault, kind=fault.of)
 
     def prepare(self, fault: Fault) -> None:
-        """Get ready what the first time down will need."""
+        """Begin to get ready what the first time down will need."""
         mechanism, inner = self._inner(fault)
         mechanism.prepare(inner)
+
+    def wait_prepared(self, fault: Fault) -> None:
+        """Wait until the first time down can begin at once."""
+        mechanism, inner = self._inner(fault)
+        mechanism.wait_prepared(inner)
 
     def renew(self, switch: str) -> None:
         """Write again what the switch lost, where the link is down at the moment."""

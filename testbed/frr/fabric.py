@@ -114,7 +114,7 @@ class FrrFabric:
             self._daemons.check()
         except DaemonError as error:
             return str(error)
-        return None
+        return self.network.ended()
 
     def __enter__(self) -> FrrFabric:
         return self

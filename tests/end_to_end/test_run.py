@@ -242,21 +242,6 @@ def test_a_fault_is_refused_where_there_is_no_such_link(tiny: Up) -> None:
     assert "has no fault to undo" in again.stderr
 
 
-def test_a_feature_that_the_kernel_lacks_is_named_with_its_mend(
-    mrclab: Mrclab, tmp_path: Path, machine: None
-) -> None:
-    """A link delay needs sch_netem, which not every kernel has; where it is there, the fabric comes up."""
-    far = tmp_path / "far.yaml"
-    far.write_text("name: far\nplanes: 1\nt0: 1\nt1: 1\nhosts: 2\nlinks:\n  host: {delay: 5 ms}\n")
-    done = mrclab("up", "--topology", str(far), "--target", "ebpf")
-    if done.returncode == 0:
-        mrclab.ok("down")
-        return
-    assert done.returncode == 3
-    assert "CONFIG_NET_SCH_NETEM" in done.stderr
-    assert done.stderr.count("\n") == 1
-
-
 def test_nobody_is_left_holding_our_descriptors(mrclab: Mrclab, machine: None) -> None:
     """Whoever pipes `mrclab up` into something must see its end."""
     read_fd, write_fd = os.pipe()

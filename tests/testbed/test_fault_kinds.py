@@ -17,8 +17,9 @@ from linux import namespaces
 from linux.errors import InputError, MachineError
 from testbed.lab import Lab
 from testbed.links import cables
-from testbed.long_wire import LongWire, WireEnd
+from testbed.long_wire import LongWires, WireEnd
 from testbed.names import Names
+from testbed.wires import wire_ends
 from topologies import load_fabric
 
 TINY = load_fabric("tiny")
@@ -342,17 +343,22 @@ def test_one_direction_only(direction: str, there: int, back: int, bench_call: B
 
 def _host_link(lab: Lab) -> tuple[WireEnd, ...]:
     cable = next(c for c in cables(lab.fabric, lab.network.names) if c.a.ifname == PORT)
-    return tuple(
-        WireEnd(end.namespace, end.ifname, cable.link.profile.mtu_bytes) for end in (cable.a, cable.b)
-    )
+    return wire_ends(cable, DELAY_NS)
+
+
+def _lengthened(lab: Lab, *, egress: bool = False) -> LongWires:
+    wire = LongWires(_host_link(lab), egress=egress)
+    wire.begin()
+    return wire
 
 
 @pytest.mark.root
-def test_a_link_of_a_host_is_made_longer_without_netem(bench_call: Body) -> None:
+@pytest.mark.parametrize("egress", [False, True])
+def test_a_link_of_a_host_is_made_longer_without_netem(egress: bool, bench_call: Body) -> None:
     def body(bench: Bench) -> None:
         home = Wire(bench.lab, "h2", "h0")
         before = bench.condition()
-        wire = LongWire(_host_link(bench.lab), DELAY_NS)
+        wire = _lengthened(bench.lab, egress=egress)
         for way in (bench.wire, home):
             start = time.monotonic_ns()
             assert len(way.received()) == FRAMES
@@ -369,7 +375,7 @@ def test_a_link_of_a_host_is_made_longer_without_netem(bench_call: Body) -> None
 def test_a_longer_wire_whose_process_is_killed_leaves_nothing(bench_call: Body) -> None:
     def body(bench: Bench) -> None:
         before = bench.condition()
-        wire = LongWire(_host_link(bench.lab), DELAY_NS)
+        wire = _lengthened(bench.lab)
         wire.kill()
         end = time.monotonic() + PATIENCE_S
         while bench.condition() != before and time.monotonic() < end:
@@ -383,7 +389,7 @@ def test_a_longer_wire_whose_process_is_killed_leaves_nothing(bench_call: Body) 
 @pytest.mark.root
 def test_a_longer_wire_whose_process_somebody_killed_can_be_undone(bench_call: Body) -> None:
     def body(bench: Bench) -> None:
-        wire = LongWire(_host_link(bench.lab), DELAY_NS)
+        wire = _lengthened(bench.lab)
         os.kill(wire.pid, signal.SIGKILL)
         os.waitid(os.P_PID, wire.pid, os.WEXITED | os.WNOWAIT)
         before_ns, after_ns = wire.close()
@@ -399,8 +405,34 @@ def test_a_wire_that_cannot_be_made_longer_is_refused_in_one_line(bench_call: Bo
         before = bench.condition()
         end = _host_link(bench.lab)[0]
         with pytest.raises(MachineError, match=r"no sch_netem.*boot Linux 6.6") as refusal:
-            LongWire((dataclasses.replace(end, ifname="nobody0"),), DELAY_NS)
+            LongWires([dataclasses.replace(end, ifname="nobody0")]).begin()
         assert "\n" not in str(refusal.value)
+        assert bench.condition() == before
+
+    bench_call(body)
+
+
+@pytest.mark.root
+def test_what_is_prepared_and_never_made_leaves_nothing(bench_call: Body) -> None:
+    """Two delays of one link can be prepared at the same time."""
+
+    def body(bench: Bench) -> None:
+        faults, before = bench.lab.faults, bench.condition()
+        wanted = [Fault("delay", LINK, delay_ns=n * DELAY_NS) for n in (1, 2)]
+        for fault in wanted:
+            faults.prepare(fault)
+        for fault in wanted:
+            faults.wait_prepared(fault)
+        faults.apply(wanted[0])
+        _later(bench)
+        with pytest.raises(InputError, match="faulty already"):
+            faults.apply(wanted[1])
+        faults.undo(LINK)
+        faults.prepare(wanted[1])
+        faults.drop_prepared()
+        end = time.monotonic() + PATIENCE_S
+        while bench.condition() != before and time.monotonic() < end:
+            continue
         assert bench.condition() == before
 
     bench_call(body)

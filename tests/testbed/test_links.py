@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import socket
 import subprocess
 import threading
@@ -14,9 +15,7 @@ from itertools import pairwise
 import pytest
 
 from linux import namespaces, offloads
-from linux.errors import MachineError
-from testbed import links
-from testbed.doctor import doctor
+from testbed import clean, links
 from testbed.links import Cable, cables
 from testbed.names import Names
 from testbed.network import FabricNetwork
@@ -139,27 +138,32 @@ def test_a_link_keeps_its_rate(names: Names) -> None:
     assert 0.8 < share < 1.1
 
 
-def _has_netem() -> bool:
-    return next(check.ok for check in doctor() if check.name == "link delays (netem)")
-
-
-def test_a_delay_is_kept_or_refused_in_one_line(names: Names) -> None:
-    if not _has_netem():
-        with pytest.raises(MachineError, match=r"^the kernel has no sch_netem.*CONFIG_NET_SCH_NETEM[^\n]*$"):
-            FabricNetwork.up(build_fabric(FAR, "far.yaml"), names=names)
-        return
+@pytest.mark.parametrize("target", ["ebpf", "bmv2"])
+def test_a_topology_keeps_its_delays_with_netem_and_without(target: str, names: Names) -> None:
+    """Where the kernel has no netem, frames are held back at a link's ends, as the target allows."""
     fabric = build_fabric(FAR, "far.yaml")
-    with FabricNetwork.up(fabric, names=names):
+    with FabricNetwork.up(fabric, names=names, target=target) as network:
         cable = cables(fabric, names)[0]
+        assert network.ended() is None
         with (
             _socket(cable.a.namespace, cable.a.ifname) as a,
             _socket(cable.b.namespace, cable.b.ifname) as b,
         ):
-            waits = []
-            for _ in range(ATTEMPTS):
-                started = time.monotonic()
-                a.send(_frame(cable, bytes(100)))
-                b.recv(1 << 16)
-                waits.append(time.monotonic() - started)
-            assert min(waits) >= 0.005
-            assert min(waits) < 0.1
+            for here, there in ((a, b), (b, a)):
+                waits = []
+                for _ in range(ATTEMPTS):
+                    started = time.monotonic()
+                    here.send(_frame(cable, bytes(100)))
+                    there.recv(1 << 16)
+                    waits.append(time.monotonic() - started)
+                assert min(waits) >= 0.005
+                assert min(waits) < 0.1
+
+
+@pytest.mark.skipif(links.has_netem(), reason="the kernel delays by itself")
+def test_it_is_said_that_links_lost_their_delay(names: Names) -> None:
+    with FabricNetwork.up(build_fabric(FAR, "far.yaml"), names=names) as network:
+        (pid,) = (p.pid for p in clean.testbed_processes(names, ()) if "wire_relay" in p.what)
+        os.kill(pid, signal.SIGKILL)
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        assert network.ended() == "the process that delays the links has ended"

@@ -32,6 +32,10 @@ class Faults:
 
     def prepare(self, fault: Fault) -> None: ...
 
+    def wait_prepared(self, fault: Fault) -> None: ...
+
+    def drop_prepared(self) -> None: ...
+
     def apply(self, fault: Fault) -> Moment:
         return Moment(1, 2, "controller")
 

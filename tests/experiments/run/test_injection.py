@@ -23,6 +23,11 @@ class Paper:
     def prepare(self, fault: Fault) -> None:
         self.done.append(f"prepare {fault.where}")
 
+    def wait_prepared(self, fault: Fault) -> None:
+        self.done.append(f"wait {fault.where}")
+
+    def drop_prepared(self) -> None: ...
+
     def apply(self, fault: Fault) -> Moment:
         self.done.append(f"{fault.kind} {fault.where}")
         return Moment(self.now_ns, self.now_ns + 10, "testbed")
@@ -70,6 +75,32 @@ def test_it_says_how_late_the_latest_was() -> None:
     assert source.late_ns == 80 * MS
 
 
+def test_a_fault_is_prepared_when_the_one_before_it_has_been_made() -> None:
+    source, injector, paper = timed(
+        PlannedFault("blackhole", LINK, 100 * MS, 200 * MS), PlannedFault("delay", "x:y", 300 * MS, None)
+    )
+    act(source, paper, 1100 * MS)
+    assert paper.done == [f"blackhole {LINK}", "prepare x:y"]
+    injector.prepare(PlannedFault("delay", LINK, 400 * MS, None))
+    assert paper.done[-1] == "prepare x:y"  # a place that is broken may be prepared later
+
+
+def test_what_is_due_at_the_start_is_made_before_it() -> None:
+    source, injector, paper = timed(
+        PlannedFault("delay", LINK, 0, 300 * MS), PlannedFault("blackhole", "x:y", 100 * MS, None)
+    )
+    paper.now_ns = 900 * MS
+    source.make_first()
+    assert (paper.done, source.late_ns) == ([f"delay {LINK}", "prepare x:y"], 0)
+    source.start_ns = 1010 * MS  # the start was put off
+    assert source.next_ns == 1110 * MS
+    for now_ms in (1110, 1310):
+        act(source, paper, now_ms * MS)
+    assert paper.done[2:] == ["blackhole x:y", f"undo {LINK}"]
+    assert injector.records()[0].t_before_ns == 900 * MS
+    assert source.late_ns == 0
+
+
 def test_undoing_comes_first_and_a_place_that_is_broken_is_left_alone() -> None:
     source, injector, paper = timed(
         PlannedFault("loss", LINK, 0, 200 * MS),
@@ -78,7 +109,8 @@ def test_undoing_comes_first_and_a_place_that_is_broken_is_left_alone() -> None:
     )
     for now_ms in (1000, 1100, 1200, 1300):
         act(source, paper, now_ms * MS)
-    assert paper.done == [f"loss {LINK}", f"undo {LINK}", f"blackhole {LINK}", f"undo {LINK}"]
+    made = [f"loss {LINK}", f"undo {LINK}", f"blackhole {LINK}", f"undo {LINK}"]
+    assert [done for done in paper.done if not done.startswith("prepare")] == made
     assert (source.skipped, len(injector)) == (1, 2)
 
 
