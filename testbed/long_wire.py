@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import subprocess
+import threading
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -94,16 +95,16 @@ class LongWires:
     def close(self) -> tuple[int, int]:
         """Make them as long as they were; frames held are lost. Return CLOCK_MONOTONIC (ns) before and after.
 
-        Where another program ended the process, this happened at an unknown moment after it began.
+        The process ends by itself a moment later, with what it made. Where another program ended it, this
+        happened at an unknown moment after it began.
         """
         if self._pipe(self._process.stdout).closed:
             return self.since_ns  # it was killed
         self._pipe(self._process.stdin).close()
-        try:
-            said = self._line()
-            return said.get("before_ns", self.since_ns[1]), said.get("after_ns", time.monotonic_ns())
-        finally:
-            self.kill()
+        said = self._line()
+        self._pipe(self._process.stdout).close()
+        threading.Thread(target=self._process.wait, name="wire-relay", daemon=True).start()
+        return said.get("before_ns", self.since_ns[1]), said.get("after_ns", time.monotonic_ns())
 
     def kill(self) -> None:
         """End the process at once; the kernel removes what it made a moment later."""

@@ -16,8 +16,9 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
-from typing import Any
+from typing import Any, TypeVar
 
 from hosts.nic.delay_line import DelayLine, Frame
 from hosts.nic.ports import RECEIVE_BUFFER_BYTES, SO_RCVBUFFORCE, SOL_PACKET, sharpen_timers
@@ -34,8 +35,12 @@ _EGRESS, _INGRESS = 0, 1  # flags of bpf_redirect
 _NEXT = -1  # TCX_NEXT: go on as if the program were not there
 _PACKET_IGNORE_OUTGOING, _ETH_P_ALL = 23, 3
 _FIRST_INDEX = 2_000_000
+_THREADS = 32
 _BATCH, _ROOM_BYTES = 64, 65536
 STDIN, STDOUT = 0, 1
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 def _set_mark(value: int) -> bytes:
@@ -132,14 +137,24 @@ class Relay:
 
     def attach(self) -> None:
         """Make the links longer. Raise OSError."""
-        for end, index, program in self._programs:
-            with namespaces.inside(end.namespace):
-                self._links.append(bpf.attach_first(program, index, egress=self._egress))
+        self._links = list(self._at_once(self._attached, self._programs))
+
+    def _attached(self, program: tuple[WireEnd, int, int]) -> int:
+        end, index, code = program
+        with namespaces.inside(end.namespace):
+            return bpf.attach_first(code, index, egress=self._egress)
 
     def detach(self) -> None:
         """Make the links as long as they were."""
-        while self._links:
-            os.close(self._links.pop())
+        links, self._links = self._links, []
+        list(self._at_once(os.close, links))
+
+    def _at_once(self, work: Callable[[T], R], on: Sequence[T]) -> Iterator[R]:
+        """Do something to several ends at the same time: for each the kernel lets some milliseconds pass."""
+        if not on:
+            return iter(())
+        with ThreadPoolExecutor(min(len(on), _THREADS)) as pool:
+            return pool.map(work, on)
 
     def close(self) -> None:
         """Remove everything. Frames held are lost."""
@@ -223,11 +238,9 @@ def main() -> None:
             _tell(**_stamped(relay.attach))
             with before_others():
                 relay.run(STDIN)
-            detached = _stamped(relay.detach)
+            _tell(**_stamped(relay.detach))
     except (MachineError, OSError) as error:
         _tell(problem=f"the kernel has no sch_netem, nor what can take its place ({error})")
-    else:
-        _tell(**detached)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import os
 import select
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -191,16 +191,12 @@ class RepetitionRunner:
         reaction = Reaction(self._running, self._transport, setting.seed)
         injector = Injector(self._running.faults, partial(_note, reaction, deaths))
         planned = self._timed(setting)
-        for fault in planned:
-            injector.prepare(fault)
+        self._prepare(injector, planned)
         timed = TimedSource(injector, planned, measure_ns := driver.start())
         agents = self._scenario.workload.kind in AGENT_KINDS
         if any(fault.place == BUSIEST for fault in planned):
             injector.busiest = self._find_busiest(setting, measure_ns)
-            for fault in planned:
-                injector.prepare(fault)
-        for fault in planned:
-            injector.wait_prepared(fault)
+            self._prepare(injector, planned)
         sleep_until(measure_ns - FIRST_FAULTS_NS)
         timed.make_first()
         sleep_until(measure_ns)
@@ -237,6 +233,13 @@ class RepetitionRunner:
 
     def _used(self, setting: Setting) -> tuple[str, ...]:
         return tuple(setting.placement.links_used(self._running.fabric))
+
+    def _prepare(self, injector: Injector, planned: Sequence[PlannedFault]) -> None:
+        """Prepare faults, all at the same time, and wait until each can be made at once."""
+        for fault in planned:
+            injector.prepare(fault)
+        for fault in planned:
+            injector.wait_prepared(fault)
 
     def _fault_run(
         self,

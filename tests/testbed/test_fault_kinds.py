@@ -161,6 +161,13 @@ class Bench:
             interfaces.append(sorted(said.splitlines()))
         return interfaces, self.lab.controller.verify(), self.lab.faults.active, self.fault_entries()
 
+    def assert_soon(self, condition: object) -> None:
+        """Check that a condition comes: the process behind a delay ends by itself."""
+        end = time.monotonic() + PATIENCE_S
+        while self.condition() != condition and time.monotonic() < end:
+            continue
+        assert self.condition() == condition
+
     def fault_entries(self) -> int:
         """Entries in the fault tables of all switches, as the switches show them."""
         import finsy as fy
@@ -319,7 +326,7 @@ def test_a_fault_has_its_effect_and_undoing_it_leaves_nothing(kind: str, bench_c
             healed = faults.undo(fault.where)
         assert moment.t_after_ns < healed.t_before_ns <= healed.t_after_ns <= time.monotonic_ns()
         assert bench.wire.soon()
-        assert bench.condition() == before
+        bench.assert_soon(before)
 
     bench_call(body)
 
@@ -366,7 +373,7 @@ def test_a_link_of_a_host_is_made_longer_without_netem(egress: bool, bench_call:
         wire.close()
         assert _soonest(bench.wire) < DELAY_NS
         home.close()
-        assert bench.condition() == before
+        bench.assert_soon(before)
 
     bench_call(body)
 
@@ -377,10 +384,7 @@ def test_a_longer_wire_whose_process_is_killed_leaves_nothing(bench_call: Body) 
         before = bench.condition()
         wire = _lengthened(bench.lab)
         wire.kill()
-        end = time.monotonic() + PATIENCE_S
-        while bench.condition() != before and time.monotonic() < end:
-            continue
-        assert bench.condition() == before
+        bench.assert_soon(before)
         assert len(bench.wire.received()) == FRAMES
 
     bench_call(body)
@@ -430,10 +434,7 @@ def test_what_is_prepared_and_never_made_leaves_nothing(bench_call: Body) -> Non
         faults.undo(LINK)
         faults.prepare(wanted[1])
         faults.drop_prepared()
-        end = time.monotonic() + PATIENCE_S
-        while bench.condition() != before and time.monotonic() < end:
-            continue
-        assert bench.condition() == before
+        bench.assert_soon(before)
 
     bench_call(body)
 
