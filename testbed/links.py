@@ -117,7 +117,7 @@ def lay(fabric: Fabric, names: Names, *, routers: bool = False) -> None:
 
     Where the switches are the kernel's ``routers``, their ports get a plain token bucket, as hosts' do:
     nobody else bounds what waits in them. When it returns, a frame put in at one end comes out at the other.
-    Delays are kept where the kernel has netem; elsewhere `testbed.wires` keeps them.
+    Delays are kept where the kernel has netem; elsewhere `testbed.delays.lengthen` keeps them.
     Raise MachineError where the kernel lacks what a link needs, OSError where it refuses.
     """
     plan = cables(fabric, names, routers=routers)

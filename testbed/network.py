@@ -25,7 +25,7 @@ from testbed.state import State
 from topologies import Fabric
 
 if TYPE_CHECKING:
-    from testbed.long_wire import LongWires
+    from testbed.delays.long_wire import LongWires
     from testbed.nodes import FabricMininet
 
 REAP_S = 5.0
@@ -83,7 +83,7 @@ class FabricNetwork:
         if not names.owns_run(run_id):
             raise InputError(f"run id '{run_id}' must begin with '{names.prefix}.'")
         from testbed import links
-        from testbed.wires import lengthen
+        from testbed.delays.lengthen import lengthen
         from topologies import fabric_text
 
         with state.locked(names):

@@ -9,10 +9,10 @@ from controller.fault_tables import FaultTables
 from linux.errors import InputError
 from switches.capabilities import PORT_DOWN_HALTS, Capabilities
 from testbed import links
+from testbed.delays.lengthen import wire_ends
+from testbed.delays.long_wire import LongWires
 from testbed.faults.mechanism import SimpleMechanism
-from testbed.long_wire import LongWires
 from testbed.names import Names
-from testbed.wires import wire_ends
 from topologies import Fabric, Link
 
 

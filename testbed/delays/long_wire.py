@@ -1,7 +1,7 @@
 """Links made longer without the kernel's netem: a process holds their frames back.
 
 At each end of a link what comes in is led aside, before anyone but a packet socket for all protocols has
-seen it, to ``testbed.wire_relay``, and comes back when its time is over, as if it came in just then. Where a
+seen it, to ``testbed.delays.wire_relay``, and comes back when its time is over, as if it came in just then. Where a
 switch reads its ports by such sockets, frames are led aside where they leave, before the port's queue. The
 attachments and interfaces that this takes are the process's own and end with it, however it ends.
 """
@@ -52,7 +52,7 @@ class LongWires:
         self.since_ns = (0, 0)
         """CLOCK_MONOTONIC (ns) before the links were made longer, and after."""
         self._process = subprocess.Popen(
-            python("testbed.wire_relay"),
+            python("testbed.delays.wire_relay"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

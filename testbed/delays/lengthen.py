@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from testbed import links
+from testbed.delays.long_wire import LongWires, WireEnd
 from testbed.links import Cable
-from testbed.long_wire import LongWires, WireEnd
 from testbed.names import RUN_VARIABLE, Names
 from topologies import Fabric
 

@@ -1,4 +1,4 @@
-"""The process behind ``testbed.long_wire``: takes frames that pass the ends of links, and hands each back
+"""The process behind ``testbed.delays.long_wire``: takes frames that pass the ends of links, and hands each back
 when its time is over.
 
 For each end there is a veth pair, one half of it in a namespace of our own. Two small programs join it to
@@ -26,8 +26,8 @@ from linux import bpf, namespaces, rtnetlink
 from linux import bpf_insn as insn
 from linux.errors import MachineError
 from linux.scheduling import before_others
+from testbed.delays.long_wire import WireEnd
 from testbed.links import GROUP
-from testbed.long_wire import WireEnd
 
 MARK = 0x6D726377
 _MARK_OFFSET = 8  # of struct __sk_buff

@@ -1,0 +1,1 @@
+"""Delays of links without the kernel's netem."""
