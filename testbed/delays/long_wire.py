@@ -1,9 +1,9 @@
 """Links made longer without the kernel's netem: a process holds their frames back.
 
 At each end of a link what comes in is led aside, before anyone but a packet socket for all protocols has
-seen it, to ``testbed.delays.wire_relay``, and comes back when its time is over, as if it came in just then. Where a
-switch reads its ports by such sockets, frames are led aside where they leave, before the port's queue. The
-attachments and interfaces that this takes are the process's own and end with it, however it ends.
+seen it, to ``testbed.delays.wire_relay``, and comes back when its time is over, as if it came in just then.
+Where a switch reads its ports by such sockets, frames are led aside where they leave, before the port's
+queue. The attachments and interfaces that this takes are the process's own and end with it, however it ends.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The process behind ``testbed.delays.long_wire``: takes frames that pass the ends of links, and hands each back
-when its time is over.
+"""The process behind ``long_wire``: takes frames that pass the ends of links, and hands each back when its
+time is over.
 
 For each end there is a veth pair, one half of it in a namespace of our own. Two small programs join it to
 the link: what comes in at the end goes out by the pair, to our packet socket; what we send comes in by the
