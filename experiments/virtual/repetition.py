@@ -20,7 +20,7 @@ from experiments.spec.fault_schedule import PlannedFault, schedule, trials_of
 from experiments.spec.faults import BUSIEST, FaultSpec, RandomFaults, SequentialFaults
 from experiments.spec.links import metered
 from experiments.spec.model import Scenario
-from experiments.spec.one_plane import specs_in_one_plane
+from experiments.spec.one_plane import faults_met
 from experiments.spec.random_faults import random_faults
 from experiments.spec.transports import Transport
 from experiments.spec.workloads import AGENT_KINDS
@@ -89,8 +89,7 @@ class VirtualRepetition:
         self._fabric = fabric
         self._out = out
         self._step = step
-        specs = scenario.faults
-        self._specs = specs_in_one_plane(specs) if transport.one_plane else specs
+        self._specs = faults_met(scenario.faults, transport)
         self._captures: dict[str, PcapRecorder] = {}
 
     def run(self, number: int) -> Evidence:
@@ -121,7 +120,7 @@ class VirtualRepetition:
 
     def _record(self, setting: VirtualSetting) -> None:
         """Capture at every host that takes part, where a live run would."""
-        measured = any(not isinstance(spec, RandomFaults) for spec in self._specs)
+        measured = any(not isinstance(spec, RandomFaults) for spec in self._scenario.faults)
         self._captures = {}
         if not self._scenario.measure.capture and not measured:
             return

@@ -161,3 +161,18 @@ sys.exit(main())
     assert (result["target"], result["topology"], result["integrity"]) == ("sim", "paper-c", "ok")
     assert len(result["trials"]) == 2
     assert list(out.glob("*.html"))
+
+
+def test_a_control_meets_no_fault(tmp_path: Path) -> None:
+    scenario = {
+        "name": "test",
+        "topology": SMALL,
+        "target": "sim",
+        "repetitions": 1,
+        "transports": {"mrc": None, "control": {"use": "mrc", "faults": False}},
+        "workload": {"kind": "spray", "rate": "1 Gbit/s", "duration": "300 us"},
+        "faults": [{"kind": "plane-death", "where": "p1", "at": "100 us"}],
+        "warmup": "20 us",
+    }
+    found = carry_out(tmp_path, parse_scenario(json.dumps(scenario), "test.yaml"))
+    assert [len(found[name][0].faults) for name in ("mrc", "control")] == [1, 0]

@@ -1,0 +1,50 @@
+"""How long each transport takes to recover, by what factor they differ, and where the time goes."""
+
+import json
+from pathlib import Path
+
+
+def median(values):
+    """Return the median of a list of numbers that is not empty; of an even number, the mean of the middle two."""
+    # TODO 3: replace this line.
+    return 0.0
+
+
+def factor(trials, slow, fast):
+    """Return by how much the median `recovered_us` of transport `slow` is larger than that of `fast`.
+
+    `trials` is a list as in cuts.json. Trials without a recovery (None) are left out.
+    """
+    # TODO 4: replace this line.
+    return 0.0
+
+
+def parts(trial):
+    """Return the three parts of a trial's time to recover, in us: they add up to `recovered_us`.
+
+    Until the first packet was lost; then until that was noticed; then until all was repaired.
+    """
+    # TODO 5: replace this line.
+    return 0.0, 0.0, 0.0
+
+
+def main():
+    """Print a table of cuts.json."""
+    trials = json.loads(Path("cuts.json").read_text()).get("trials", [])
+    print(
+        f"{'us, medians':12} {'recovered':>10} {'x MRC':>8}   {'to loss':>10} {'noticing':>10} {'repairing':>10}"
+    )
+    for name in dict.fromkeys(trial["transport"] for trial in trials):
+        mine = [t for t in trials if t["transport"] == name and t["recovered_us"] is not None]
+        if not mine:
+            print(f"{name:12} no recovery")
+            continue
+        shares = [median(part) for part in zip(*map(parts, mine), strict=True)]
+        print(
+            f"{name:12} {median([t['recovered_us'] for t in mine]):10.0f} {factor(trials, name, 'mrc'):8.1f}   "
+            + " ".join(f"{share:10.0f}" for share in shares)
+        )
+
+
+if __name__ == "__main__":
+    main()

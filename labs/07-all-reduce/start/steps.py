@@ -1,0 +1,58 @@
+"""The steps of a training job, from when each rank began and ended them. Times are numpy arrays, a row for a rank."""
+
+import sys
+
+import numpy as np
+
+
+def step_times(start, end):
+    """Return how long each step took the job: from the first rank's start to the last rank's end."""
+    # TODO 1: replace this line.
+    return np.zeros(start.shape[1])
+
+
+def slowest(computed, reduced):
+    """Return for each step which rank's all-reduce took longest (its row)."""
+    # TODO 2: replace this line.
+    return np.zeros(computed.shape[1], dtype=int)
+
+
+def cost(times, start, fault_ns):
+    """Return by what factor a step takes longer after a fault: the median of the steps after over that before.
+
+    A step counts as before if it ended before the fault, and as after if it began after it. `start` has the
+    time at which each step began.
+    """
+    # TODO 3: replace this line.
+    return 0.0
+
+
+def predicted(planes, compute, communicate):
+    """Return that factor by theory, for a job whose step computes and then communicates, when a plane is lost."""
+    # TODO 4: replace this line.
+    return 0.0
+
+
+def main(file):
+    """Print the steps of a file."""
+    data = np.load(file)
+    times = step_times(data["start"], data["end"])
+    comm = (data["reduced"] - data["computed"]).max(axis=0)
+    begin = data["start"].min(axis=0)
+    fault_ns = int(data["fault_ns"])
+    ranks = slowest(data["computed"], data["reduced"])
+    print("step  began ms  took ms  all-reduce ms  slowest rank")
+    for number, (t, took, talk, rank) in enumerate(zip(begin, times, comm, ranks, strict=True)):
+        note = "  <- the fault is in it" if t <= fault_ns < t + took else ""
+        print(f"{number:4}  {t / 1e6:8.1f}  {took / 1e6:7.2f}  {talk / 1e6:13.2f}  {rank:12}{note}")
+    early = begin + times < fault_ns
+    late = begin > fault_ns
+    print(
+        f"medians: all-reduce before {np.median(comm[early]) / 1e6:.2f} ms, after {np.median(comm[late]) / 1e6:.2f} ms"
+    )
+    print(f"a step takes {cost(times, begin, fault_ns):.3f} times as long; ", end="")
+    print(f"predicted {predicted(4, 10.0, float(np.median(comm[early])) / 1e6):.3f}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:] or ["plane.npz"])
