@@ -19,6 +19,10 @@ setup: $(VENV)/.ready ## Install what Debian/Ubuntu and PyPI must provide (as ro
 $(VENV)/.ready: pyproject.toml tools/setup.sh
 	@tools/setup.sh $(VENV)
 
+# What one scenario alone needs, and is large: JAX and FRRouting for `training`.
+$(VENV)/.with-%: $(VENV)/.ready
+	@tools/setup.sh $(VENV) $*
+
 # Half a minute after a change of hosts/mrc, else nothing. MRCLAB_PURE=1 does without.
 compile: $(VENV)/.ready ## Compile the MRC core (run-experiment, test and bench do it by themselves)
 	@$(BIN)/python -m hosts.compile || true
@@ -27,7 +31,7 @@ compile: $(VENV)/.ready ## Compile the MRC core (run-experiment, test and bench 
 as-root:
 	@[[ $$(id -u) == 0 ]] || { echo "make: not root: run 'sudo make $(MAKECMDGOALS)' (it makes network namespaces); 'make unit-test' needs no root" >&2; exit 3; }
 
-run-experiment: as-root compile ## Bring up a fabric, spray, kill links, report the recovery (SCENARIO=, ARGS=)
+run-experiment: as-root $(if $(filter training,$(SCENARIO)),$(VENV)/.with-training) compile ## Bring up a fabric, spray, kill links, report the recovery (SCENARIO=, ARGS=)
 	@$(BIN)/mrclab run $(SCENARIO) $(ARGS)
 
 live: compile ## A page on which one cuts links of a running fabric and watches MRC go on (ARGS='--topology tiny')

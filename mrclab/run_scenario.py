@@ -80,15 +80,16 @@ def _meaning(parameters: Mapping[str, Any]) -> Any:
 
 
 def require(scenario: Scenario) -> None:
-    """Check that the machine has what all transports of a scenario need: in virtual time, nothing.
+    """Check that the machine has what a scenario needs: in virtual time, only what its workload does.
 
     Raises MachineError.
     """
+    from controller.programs import require_compiler
+    from experiments.run.needs import require_all, require_workload
+
+    require_workload(scenario)
     if scenario.target == SIMULATED:
         return
-    from controller.programs import require_compiler
-    from experiments.run.needs import require_all
-
     require_machine()
     require_compiler(Path(scenario.program))
     require_all(scenario)

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # Installs what mrclab needs on Debian 12+ / Ubuntu 22.04+: system packages and a virtual environment.
-#   tools/setup.sh VENV
+#   tools/setup.sh VENV [EXTRA]
+# With EXTRA (training) also what that needs besides: an extra of pyproject.toml, and system packages.
 # Run by `make`; does nothing where everything is in place. One line says what is wrong and how to mend it.
 set -euo pipefail
-venv=${1:?usage: tools/setup.sh VENV}
+venv=${1:?usage: tools/setup.sh VENV [EXTRA]}
+extra=${2:-}
 root=$(cd "$(dirname "$0")/.." && pwd)
 
 fail() { echo "mrclab setup: $*" >&2; exit 3; }
@@ -14,6 +16,8 @@ packages=()
 for command in "${!needs[@]}"; do
     PATH=$PATH:/usr/sbin:/sbin command -v "$command" >/dev/null || packages+=("${needs[$command]}")
 done
+
+[[ $extra != training || -x /usr/lib/frr/zebra ]] || packages+=(frr) # its TCP runs over FRRouting
 
 # The newest Python that will do. Ubuntu 22.04's own is 3.10, which is too old: it has 3.11 beside it.
 python=
@@ -60,6 +64,7 @@ fi
 
 [[ -x $venv/bin/python ]] || "$python" -m venv "$venv" || fail "could not make a virtual environment in $venv"
 echo "mrclab setup: installing Python packages into $venv"
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check -e "$root[dev]" ||
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check -e "$root[dev${extra:+,$extra}]" ||
     fail "pip could not install the packages of pyproject.toml: is this machine's package index reachable?"
 touch "$venv/.ready"
+[[ -z $extra ]] || touch "$venv/.with-$extra"

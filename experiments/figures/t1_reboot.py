@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from experiments.judging.criteria import at_most, none_of, present
-from experiments.judging.readings import Result, by_repetition, failures, transport_of, trials_of
+from experiments.judging.readings import Result, by_repetition, failures, trials_of
 from experiments.judging.scale import BYPASS_SOURCE, bypass_limit_us, rtt_us
-from experiments.judging.verdict import Check, Verdict, all_hold
+from experiments.judging.stalls import stalls_or_fails
+from experiments.judging.verdict import Verdict, all_hold
 from experiments.report.statistics import mean_interval, ratio_interval
 
 PAPER = (
     "four T1s rebooted during a training run without co-ordination or effect; conventional fabrics stall for "
     "seconds to tens of seconds, or the job fails"
 )
-STALL_US = 1e6
-STALL_SOURCE = "OpenAI's post: conventional fabrics take seconds or even tens of seconds"
 FELT_SOURCE = "without a fault that took packets there is nothing to show"
 
 
@@ -33,13 +32,5 @@ def judge(result: Result) -> Verdict:
     ]
     for name, found in result["transports"].items():
         if found.get("routing") in ("ecmp", "frr"):
-            checks.append(_stalls(result, name))
+            checks.append(stalls_or_fails(result, name))
     return all_hold(checks)
-
-
-def _stalls(result: Result, name: str) -> Check:
-    stalls = by_repetition(result, name, "stalled_us", max)
-    failed, ran = failures(result, name), len(transport_of(result, name).get("samples", ()))
-    neither = ran - failed - sum(stall >= STALL_US for stall in stalls) if ran else None
-    asked = f"runs of {name} without a stall of 1 s or a failed job, of {ran}"
-    return none_of(asked, neither, STALL_SOURCE)

@@ -53,6 +53,13 @@ from experiments.measure.trace import Trace, build_trace, hashed_ways
 from experiments.measure.trial import Scene, trial_of
 from experiments.measure.validity import Load, Validity, judge, kept_up, overloads, taken_away
 from experiments.spec.json_files import read_form, write_whole
+from experiments.training.account import (
+    Course,
+    account_of,
+    course_under,
+    steps_of,
+    transformer_metrics,
+)
 
 OK = "ok"
 REPETITION_FILE = "repetition.json"
@@ -136,7 +143,7 @@ def measure(evidence: Evidence) -> Repetition:
         counters=e.counters,
         bytes_delivered=e.bytes_delivered,
         data=e.data,
-        details=e.details,
+        details=_details(e),
         pictures=pictures,
         path_events=path_events(e, logs),
         interrupted=e.interrupted,
@@ -257,21 +264,48 @@ def _place(e: Evidence, number: int, scene: Scene) -> dict[str, Any]:
 
 
 def _metrics(e: Evidence) -> Metrics:
-    """Return the metrics of a repetition, by its workload; agents have none but their rate."""
+    """Return the metrics of a repetition, by its workload; agents have none but their rate.
+
+    Agents count all bytes that they ever delivered, so their rate is that of the warm-up as well.
+    """
     kind = str(e.workload.get("kind", ""))
     if not e.samples:
-        seconds = (e.end_ns - e.measure_ns) / 1e9
+        seconds = (e.end_ns - e.measure_ns + e.warmup_ns) / 1e9
         return {"goodput_mbps": [e.bytes_delivered * 8 / seconds / 1e6]} if seconds > 0 else {}
     if kind in BUS_FACTOR:
         return collective_metrics(kind, _finished(e.samples, "bytes", "start_ns", "end_ns"))
     if kind == "training":
         keys = ("start_ns", "computed_ns", "reduced_ns", "end_ns")
         return training_metrics(_finished(e.samples, *keys), int(e.workload["compute_ns"]))
+    if kind == "transformer":
+        return transformer_metrics(steps_of(e.samples, e.measure_ns), _course(e))
     if kind == "request-response":
         return request_metrics(e.samples, e.measure_ns)
     end_ns = e.measure_ns + e.length_ns if e.length_ns is not None else e.end_ns
     middles = [fault.middle_ns for fault in e.faults]
     return flow_metrics(e.pairs, e.flow_bytes, e.samples, e.measure_ns, end_ns, middles)
+
+
+def _course(e: Evidence) -> Course:
+    """Return the course of a training under the watchdog that its workload describes."""
+    timeout_us, restart_us = (e.workload[name] / 1e3 for name in ("collective_timeout_ns", "restart_ns"))
+    return course_under(
+        steps_of(e.samples, e.measure_ns),
+        timeout_us,
+        e.workload["checkpoint_steps"],
+        restart_us,
+        failed=e.failure is not None,
+    )
+
+
+def _details(e: Evidence) -> Mapping[str, Any]:
+    """Return what the driver left, and of a training its steps."""
+    if e.workload.get("kind") != "transformer" or not e.samples:
+        return e.details
+    alone = e.details.get("digests_alone", ())
+    rest = {name: value for name, value in e.details.items() if name != "digests_alone"}
+    steps = steps_of(e.samples, e.measure_ns)
+    return {**rest, "training": account_of(steps, _course(e), e.samples, alone, e.workload)}
 
 
 def _finished(samples: Sequence[Sample], *names: str) -> list[Sample]:

@@ -22,6 +22,7 @@ from experiments.report.model import TIMES
 from experiments.report.numbers import LONG_US
 from experiments.report.numbers import figure as number
 from experiments.report.palette import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, STYLE, new_figure, thousands
+from experiments.training.pictures import draw_training
 
 _COLOURS = (BLUE, ORANGE, GREEN, PURPLE, RED, "#56B4E9", "#000000", "#F0E442", GREY)
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (3, 1, 1, 1)))
@@ -50,6 +51,7 @@ def draw_all(directory: Path, result: Mapping[str, Any]) -> tuple[str, ...]:
     drawn: dict[str, Figure] = {}
     with mpl.rc_context(STYLE):
         drawn |= packet_pictures.draw(result)
+        drawn |= draw_training(result, {n: style_of(place) for place, n in enumerate(transports)})
         if any(any(series["bytes"]) for found in transports.values() for series in found["series"]):
             drawn["delivered"] = draw_delivered(result)
         times = {name: values(result, next(iter(transports)), name) for name in TIMES[:4]}

@@ -13,7 +13,8 @@ from rich.text import Text
 
 from experiments.report.grouping import grouped
 from experiments.report.model import TIMES
-from experiments.report.numbers import figure, interval, scaled, us
+from experiments.report.numbers import amount, figure, interval, scaled, us
+from experiments.training.summary import bits_text, has_training, rows_of, sentence
 
 LEFT_OUT = ("flow_mbps", "algbw_gbps", "time_us", "busy_share")
 """Metrics that only pages show."""
@@ -39,6 +40,8 @@ def render_result(result: Mapping[str, Any]) -> RenderableType:
     parts: list[RenderableType] = [Text(title(result), style="italic")]
     if len(result["transports"]) == 1 and 0 < len(result["trials"]) <= MANY:
         parts.append(_trials(result))
+    if has_training(result):
+        parts.append(_training(result))
     parts.append(metrics_table(result))
     if result["trials"]:
         parts.append(Text(LEGEND, style="dim"))
@@ -102,6 +105,25 @@ def _trials(result: Mapping[str, Any]) -> Table:
             "-" if trial["lost_packets"] is None else str(trial["lost_packets"]),
             Text("ok", style="green") if trial["integrity"] == "ok" else Text("BAD", style="bold red"),
         )
+    return table
+
+
+def _training(result: Mapping[str, Any]) -> Table:
+    table = narrow_table()
+    table.add_column("training", no_wrap=True)
+    for name in ("step", "longest stall", "stalled", "ended*", "lost steps*", "bits"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in rows_of(result):
+        table.add_row(
+            row.transport,
+            amount(row.step_us, "_us"),
+            amount(row.longest_stall_us, "_us"),
+            f"{figure(100 * row.stalled_share)} %",
+            figure(row.crashes),
+            figure(row.lost_steps),
+            bits_text(row.same_bits),
+        )
+    table.caption = "* by the collective timeout, computed from the steps as measured; medians"
     return table
 
 
@@ -195,7 +217,7 @@ def headline(result: Mapping[str, Any]) -> str:
 def verdict(result: Mapping[str, Any]) -> Text:
     """Return the recovery, the claim, whether to believe the figures, and what went wrong."""
     text = Text()
-    if line := headline(result):
+    if line := sentence(result) or headline(result):
         text.append(f"{line}\n", style="bold")
     if result["claim"]:
         text.append(f"Claim: {result['claim']}\n")

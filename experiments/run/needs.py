@@ -7,9 +7,16 @@ from collections.abc import Iterable
 from experiments.run.fabrics import require_mptcp
 from experiments.spec.model import Scenario
 from experiments.spec.transports import Transport
+from hosts.training.xla import require_jax
 from linux.errors import MachineError
 from switches.target import require_target
 from testbed.frr.daemons import find_daemons
+
+
+def require_workload(scenario: Scenario) -> None:
+    """Check what a scenario's workload needs, on any target. Raises MachineError, which names the mend."""
+    if scenario.workload.kind == "transformer":
+        require_jax()
 
 
 def require_all(scenario: Scenario) -> None:

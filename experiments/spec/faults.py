@@ -99,6 +99,11 @@ class TimedFault(_PlacedFault):
     count: Annotated[int, WholeNumber(0, 100_000)] = Field(
         0, description="how many times at most; 0: as long as the workload goes on"
     )
+    over: Literal["any", "planes", "one-plane"] = Field(
+        "any",
+        description="which transports meet it: any, those over all planes, or those in one plane, "
+        "where the same place may be another share of the fabric",
+    )
 
     @model_validator(mode="after")
     def _times_fit(self) -> Self:

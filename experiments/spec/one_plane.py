@@ -17,10 +17,15 @@ def place_in_one_plane(place: str) -> str:
 
 
 def faults_met(specs: Sequence[FaultSpec], transport: Transport) -> tuple[FaultSpec, ...]:
-    """Return the faults of a scenario as a transport meets them: none where it is a control."""
+    """Return the faults of a scenario as a transport meets them: none where it is a control.
+
+    Those that only transports over planes (or in one plane) meet are left out for the others.
+    """
     if not transport.faults:
         return ()
-    return specs_in_one_plane(specs) if transport.one_plane else tuple(specs)
+    other = "planes" if transport.one_plane else "one-plane"
+    met = tuple(spec for spec in specs if getattr(spec, "over", "any") != other)
+    return specs_in_one_plane(met) if transport.one_plane else met
 
 
 def specs_in_one_plane(specs: Sequence[FaultSpec]) -> tuple[FaultSpec, ...]:

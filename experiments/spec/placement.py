@@ -60,9 +60,10 @@ def place(kind: str, params: Mapping[str, Any], fabric: Fabric, seed: int) -> Pl
             )
         hosts = in_turns(fabric)[: params["hosts"]]
         return Placement(hosts, kind, params, _all_pairs(hosts), params["duration_ns"])
-    if kind in (*COLLECTIVES, "training"):
+    if kind in (*COLLECTIVES, "training", "transformer"):
         # Neighbours on a ring of ranks share a host as far as they can, and the ring enters each host once.
-        seats = tuple(host for host in in_turns(fabric) for _ in range(params["ranks_per_host"]))
+        each = params.get("ranks_per_host", 1)
+        seats = tuple(host for host in in_turns(fabric) for _ in range(each))
         hosts = seats[: params["ranks"] or None]
         pairs = _all_pairs(hosts)
         rest = {key: value for key, value in params.items() if key not in ("ranks", "ranks_per_host")}

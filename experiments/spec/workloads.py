@@ -199,6 +199,50 @@ class Training(_Job):
     steps: Annotated[int, WholeNumber(1, 1_000_000)] = Field(50, description="how many steps")
 
 
+class Transformer(_Workload):
+    """Training of a small transformer, data-parallel: the gradients of all ranks are summed in each step."""
+
+    kind: Literal["transformer"]
+    ranks: Annotated[int, WholeNumber(0, 64)] = Field(
+        0, description="how many ranks take part, one a host, rack by rack in turns; 0: all"
+    )
+    steps: Annotated[int, WholeNumber(1, 100_000)] = Field(100, description="how many steps")
+    compute_ns: Annotated[int, Time(high=3600 * 10**9)] = Field(
+        100_000_000,
+        alias="compute",
+        description="how long each step computes at least; the CPUs need the rest for the network",
+    )
+    layers: Annotated[int, WholeNumber(1, 24)] = Field(2, description="of the transformer")
+    width: Annotated[int, WholeNumber(8, 1024)] = Field(
+        64, description="of the transformer, a multiple of heads"
+    )
+    heads: Annotated[int, WholeNumber(1, 16)] = Field(4, description="of its attention")
+    context: Annotated[int, WholeNumber(2, 512)] = Field(
+        64, description="characters that a prediction may look back at"
+    )
+    batch: Annotated[int, WholeNumber(1, 256)] = Field(
+        8, description="sequences of that length that each rank learns from in a step"
+    )
+    checkpoint_steps: Annotated[int, WholeNumber(1, 100_000)] = Field(
+        50, description="a job that is started again goes on from the last multiple of so many steps"
+    )
+    collective_timeout_ns: Annotated[int, Time(10**6, 3600 * 10**9)] = Field(
+        2 * 10**9,
+        alias="collective_timeout",
+        description="what a library's watchdog would wait for a collective before it ends the job; "
+        "computed from the run, nothing is ended",
+    )
+    restart_ns: Annotated[int, Time(high=3600 * 10**9)] = Field(
+        10 * 10**9, alias="restart", description="how long the job would take to be started again"
+    )
+
+    @model_validator(mode="after")
+    def _heads_share_the_width(self) -> Self:
+        if self.width % self.heads:
+            raise wrong(f"is not a multiple of the {self.heads} heads", "width")
+        return self
+
+
 class Spray(_Workload):
     """A steady, paced stream of WRITEs with immediate data that one NIC sprays over all paths."""
 
@@ -265,6 +309,7 @@ Workload = Annotated[
     | AllGather
     | AllToAll
     | Training
+    | Transformer
     | Spray
     | Mesh,
     Field(discriminator="kind"),
@@ -280,6 +325,7 @@ KINDS: dict[str, type[YamlModel]] = {
     "all-gather": AllGather,
     "all-to-all": AllToAll,
     "training": Training,
+    "transformer": Transformer,
     "spray": Spray,
     "mesh": Mesh,
 }

@@ -10,6 +10,7 @@ from pathlib import Path
 from experiments.measure.repetition import Repetition, measure, save_repetition
 from experiments.run.engine import Outcome, repetition_directory
 from experiments.spec.model import SIMULATED, Scenario
+from experiments.virtual.fabric import require_simulated
 from experiments.virtual.repetition import VirtualRepetition
 from linux.errors import InputError
 from topologies import one_plane
@@ -31,6 +32,8 @@ def run_scenario(
     """
     if scenario.workload.kind in UNSUPPORTED:
         raise InputError(f"a {scenario.workload.kind} needs a live target", where="workload.kind")
+    for transport in scenario.transports:
+        require_simulated(transport)
     outcome.target = SIMULATED
     fabric = scenario.fabric()
     each = scenario.steps // (len(scenario.transports) * scenario.repetitions)

@@ -30,6 +30,15 @@ TIMERS_IN_RTT = 8
 """How often in an idle RTT an endpoint is asked for its next timer, on fast links."""
 
 
+def require_simulated(transport: Transport) -> None:
+    """Raise InputError for a transport that only a kernel has."""
+    if transport.kind not in WITH_NIC or transport.routing == "frr":
+        raise InputError(
+            f"{transport.name} needs Linux's own TCP or routers: leave it out with --target sim",
+            where="transports",
+        )
+
+
 class VirtualFabric:
     """A network with its faults, for one transport."""
 
@@ -38,11 +47,7 @@ class VirtualFabric:
 
         Raises InputError for a transport that only a kernel has.
         """
-        if transport.kind not in WITH_NIC or transport.routing == "frr":
-            raise InputError(
-                f"{transport.name} needs Linux's own TCP or routers: leave it out with --target sim",
-                where="transports",
-            )
+        require_simulated(transport)
         self.fabric = fabric
         self.transport = transport
         self._propagation_ns = propagation_ns

@@ -10,6 +10,7 @@ import numpy as np
 
 from experiments.measure.evidence import Sample
 from experiments.run.drivers.driver import Collected
+from experiments.training.alone import training_alone
 from experiments.virtual.device import VirtualDevice
 from experiments.virtual.workload import VirtualSetting
 from hosts.collectives.channel import Channel
@@ -98,8 +99,9 @@ class VirtualRanks:
             shared, _ = on_one_host(remotes, lambda until_ns, others: (), now)
             channels = list(shared)
         seats = []
+        params = {**placement.params, "in_process": True}  # a process beside this one knows no virtual time
         for rank, channel in zip(ranks, channels, strict=True):
-            job = make_job(placement.job, placement.params, rank, len(placement.hosts), setting.seed)
+            job = make_job(placement.job, params, rank, len(placement.hosts), setting.seed)
             series_ns = setting.scenario.measure.series_ns
             seats.append(Seat(channel, job, rank, len(placement.hosts), series_ns, now))
             self._seats[rank] = seats[-1]
@@ -171,4 +173,5 @@ class VirtualRanks:
             bytes_delivered=sum(int(s["series_bytes"][-1]) if len(s["series_bytes"]) else 0 for s in samples),
             problem=next((seat.job.problem for seat in seats if seat.job.problem), None),
             failure=next((seat.failure for seat in seats if seat.failure), None),
+            details=training_alone(self._setting.placement, self._setting.seed, directory.parent),
         )

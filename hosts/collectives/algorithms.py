@@ -6,6 +6,7 @@ in region ``DATA``; region ``SCRATCH``, of the same size, receives data that mus
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -67,6 +68,21 @@ def all_reduce(comm: Communicator, count: int, dtype: npt.DTypeLike) -> Steps[No
         _put(comm, after, DATA, chunks[(rank + 1 - step) % n], item, tag + n + step)
         yield from comm.arrival(before, tag + n + step)
     yield from comm.all_put()
+
+
+def ring_sum(parts: Sequence[Array]) -> Array:
+    """Return the sum that ``all_reduce`` leaves on every rank, bit for bit, given each rank's elements.
+
+    A chunk is summed on its way around the ring, from the rank of its number on: with float32 that order
+    decides the last bits.
+    """
+    n = len(parts)
+    total = np.array(parts[0])
+    for number, chunk in enumerate(split(len(total), n)):
+        total[chunk] = parts[number][chunk]
+        for step in range(1, n):
+            total[chunk] += parts[(number + step) % n][chunk]
+    return total
 
 
 def all_gather(comm: Communicator, count: int, dtype: npt.DTypeLike) -> Steps[None]:

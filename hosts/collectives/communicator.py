@@ -24,6 +24,8 @@ class Wait:
 
     ready: Callable[[], bool]
     until_ns: int | None = None
+    descriptor: int | None = None
+    """Where it can be read, the condition may hold: for conditions that the channel does not change."""
 
 
 Steps = Generator[Wait, None, T]

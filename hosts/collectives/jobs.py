@@ -9,11 +9,13 @@ from hosts.collectives.collective_jobs import CollectiveJob, TrainingJob
 from hosts.collectives.flows import FlowsJob
 from hosts.collectives.job import Job
 from hosts.collectives.requests import RequestsJob
+from hosts.training.job import TransformerJob
 
 JOBS: dict[str, Callable[[Mapping[str, Any], int, int, int], Job]] = {
     "flows": lambda params, rank, size, seed: FlowsJob(params, rank),
     "request-response": lambda params, rank, size, seed: RequestsJob(params, rank),
     "training": TrainingJob,
+    "transformer": TransformerJob,
     "all-reduce": lambda *args: CollectiveJob("all-reduce", *args),
     "all-gather": lambda *args: CollectiveJob("all-gather", *args),
     "all-to-all": lambda *args: CollectiveJob("all-to-all", *args),

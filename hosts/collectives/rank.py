@@ -177,14 +177,15 @@ class RankProcess:
         for seat in seats:
             seat.note()
         self._deny_what_is_due()
-        untils = [s.running.wait.until_ns for s in seats if s.running is not None]
-        untils += [at_ns for at_ns, _ in self._denied[:1]]
+        waits = [seat.running.wait for seat in seats if seat.running is not None]
+        untils = [wait.until_ns for wait in waits] + [at_ns for at_ns, _ in self._denied[:1]]
         until = min((t for t in untils if t is not None), default=None)
-        readable = self._turn(until, (control_fd,))
+        others = [wait.descriptor for wait in waits if wait.descriptor is not None]
+        readable = self._turn(until, (control_fd, *others))
         for seat in seats:
             seat.note()
             seat.advance()
-        return bool(readable), self._over()
+        return control_fd in readable, self._over()
 
     def close(self) -> None:
         """Close the channels."""

@@ -16,9 +16,15 @@ from experiments.report.page.render import drawn, render
 from experiments.report.page.shared import head_of, judgement
 from experiments.report.pictures import SPREAD, sizes_of
 from experiments.report.table import headline, reasons, rules
+from experiments.training.summary import bits_text, rows_of, sentence
 from topologies import Fabric
 
 _CAPTIONS = {
+    "training-loss": "How the training went on. Above as it was measured: where a line is straight for a "
+    "while, all ranks waited. Below what a library's collective timeout would have made of it, computed from "
+    "the steps above: the job starts again at its last checkpoint, and does the steps since once more.",
+    "training-steps": "How long each step took: its computing, which is the same for all, and the sum of the "
+    "gradients over the network. Every rank waits for the slowest.",
     "recovery": "One recovery, packet by packet: the trial with the median. Each mark is a packet: when it "
     "left the sender (hollow), when it came in (filled), and those that the fault took (crosses), which "
     "leave again on another path (triangles).",
@@ -93,7 +99,7 @@ def result_page(directory: Path, result: Mapping[str, Any], fabric: Fabric | Non
         **head_of(directory, result),
         "description": result["parameters"].get("description", ""),
         "claim": result["claim"],
-        "headline": headline(result).replace(" us", " µs").replace("+-", "±"),
+        "headline": (sentence(result) or headline(result)).replace(" us", " µs").replace("+-", "±"),
         "judgement": judgement(result),
         "checks": _checks(result),
         "doing": _doing(result),
@@ -118,6 +124,7 @@ def result_page(directory: Path, result: Mapping[str, Any], fabric: Fabric | Non
         "stats": list(_STATS.values()),
         "metrics": _metrics(transports),
         "streams": _streams(transports),
+        "training": _training(result),
     }
     return render("result.html", context)
 
@@ -292,6 +299,23 @@ def _trial(trial: Mapping[str, Any], number: int, shown: bool) -> dict[str, Any]
 def _fault_error_us(trials: Sequence[Mapping[str, Any]]) -> float | None:
     halves = [(t["fault"]["t_after_ns"] - t["fault"]["t_before_ns"]) / 2000 for t in trials]
     return max(halves, default=None)
+
+
+def _training(result: Mapping[str, Any]) -> list[list[str]]:
+    """Return a row for each transport that trained."""
+    return [
+        [
+            row.transport,
+            f"{row.ended} of {row.repetitions}",
+            amount(row.step_us, "_us"),
+            amount(row.longest_stall_us, "_us"),
+            f"{figure(100 * row.stalled_share)} %",
+            figure(row.crashes),
+            figure(row.lost_steps),
+            bits_text(row.same_bits),
+        ]
+        for row in rows_of(result)
+    ]
 
 
 def _streams(transports: Mapping[str, Any]) -> list[dict[str, str]]:

@@ -15,6 +15,7 @@ from experiments.measure.evidence import Sample
 from experiments.run.drivers.driver import Collected, Setting
 from experiments.spec.fault_schedule import denylists
 from experiments.spec.one_plane import faults_met
+from experiments.training.alone import training_alone
 from hosts.remote import RemoteAgent
 from linux.scheduling import before_others
 from topologies import fabric_text
@@ -145,7 +146,15 @@ class RankDriver:
             problem=problems[0] if problems else None,
             failure=failures[0] if failures else None,
             failures=(f"ranks were too slow to read: {drops} frames lost at sockets",) if drops else (),
+            details=self._reference(),
         )
+
+    def _reference(self) -> Mapping[str, Any]:
+        """Return what one process comes to by itself; nothing of work that was stopped, or is no training."""
+        if any("stopped" in answer for answer in self._ended.values()):
+            return {}
+        setting = self._setting
+        return training_alone(setting.placement, setting.seed, setting.directory.parent)
 
     def _samples(self) -> tuple[tuple[Sample, ...], dict[str, int]]:
         directory = self._setting.directory

@@ -227,6 +227,57 @@ def t1_reboot() -> Cases:
     )
 
 
+def transformer() -> Cases:
+    """Four ranks with an ACK timer of 33.6 ms: a step may stall for 134 ms."""
+    calm = [0.0] * 30
+
+    def run(
+        worst_us: float = 130_000,
+        ours: str = "aa",
+        control: str = "aa",
+        alone: str | None = "aa",
+        differ_at: int | None = None,
+        conventional_us: float = 3e6,
+        felt: bool = True,
+        ended: bool = True,
+    ) -> Result:
+        def trained(digest: str) -> Result:
+            account = {
+                "parameters_sha256": digest,
+                "alone_sha256": alone,
+                "parameters_differ_at": differ_at,
+            }
+            return {"details": [{"repetition": n, "training": account} for n in range(3)]}
+
+        mrc = metrics(stalled_us=[*calm, worst_us], spread=(0.99, 1, 1.01)) | trained(ours)
+        if not ended:
+            mrc["samples"][1]["failure"] = "a queue pair failed"
+        parts = {
+            "mrc": mrc | {"options": {"ack_timeout_exponent": 15}},
+            "control": metrics(stalled_us=calm) | trained(control),
+            "rocev2": metrics(stalled_us=[*calm, conventional_us]) | {"routing": "ecmp"},
+        }
+        asked = {"kind": "transformer", "ranks": 4}
+        return result(asked, parts, trials=[trial("mrc", felt=felt)])
+
+    return Cases(
+        run(),
+        {
+            "a step stalls for longer than detection takes": run(200_000),
+            "other bits than without faults": run(control="bb"),
+            "other bits than one process": run(alone="bb"),
+            "other bits on the way": run(differ_at=3),
+            "a job fails": run(ended=False),
+            "the other does not stall": run(conventional_us=200_000),
+        },
+        {
+            "not felt": run(felt=False),
+            "nobody computed it alone": run(alone=None),
+            "between the limits": run(134_000),
+        },
+    )
+
+
 def drain() -> Cases:
     faults = [("p1-t1-2", 1.0, 2.0), ("p2-t1-1", 3.5, 4.5)]
 

@@ -45,6 +45,7 @@ CASES: dict[str, Callable[[], Cases]] = {
     "link_kill": lead.link_kill,
     "queue_pairs": lead.queue_pairs,
     "t1_reboot": path.t1_reboot,
+    "training": path.transformer,
 }
 NEVER_SHOWN = ("fig21",)
 """Their claims have a part that this fabric cannot show: a good result leaves them open."""

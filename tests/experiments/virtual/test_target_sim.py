@@ -21,6 +21,8 @@ from experiments.spec.scenario import SCENARIOS, parse_scenario
 from experiments.virtual.engine import run_scenario
 from linux.errors import InputError
 from tests.support.paths import ROOT
+from tests.support.training import SMALL as TINY_MODEL
+from tests.support.training import needs_jax
 
 SMALL: dict[str, Any] = {
     "name": "small",
@@ -108,10 +110,63 @@ def test_rocev2_waits_for_routes_where_mrc_does_not(tmp_path: Path) -> None:
     assert routed["recovered_us"] is None or routed["recovered_us"] > 200
 
 
+def test_the_rate_of_a_spray_does_not_depend_on_its_warm_up(tmp_path: Path) -> None:
+    for warmup in ("100 us", "2 ms"):
+        (found,) = run(
+            tmp_path,
+            workload={"kind": "spray", "rate": "10 Gbit/s", "message_bytes": 16384, "duration": "1 ms"},
+            warmup=warmup,
+        )
+        assert found.metrics["goodput_mbps"] == [pytest.approx(10_000, rel=0.05)]
+
+
+def test_a_control_meets_no_fault(tmp_path: Path) -> None:
+    scenario = {
+        "name": "test",
+        "topology": SMALL,
+        "target": "sim",
+        "repetitions": 1,
+        "warmup": "20 us",
+        "transports": {"mrc": {}, "control": {"use": "mrc", "faults": False}},
+        "workload": {"kind": "stream", "rate": "10 Gbit/s", "duration": "200 us"},
+        "faults": [{"kind": "blackhole", "where": "p0-t0-*:p0-t1-*", "at": "50 us"}],
+    }
+    found = carry_out(tmp_path, parse_scenario(json.dumps(scenario), "test.yaml"))
+    assert len(found["mrc"][0].faults) == 8
+    assert found["control"][0].faults == ()
+
+
+@needs_jax
+def test_a_training_has_the_same_bits_with_and_without_faults(tmp_path: Path) -> None:
+    scenario = {
+        "name": "test",
+        "topology": SMALL,
+        "target": "sim",
+        "repetitions": 1,
+        "warmup": "20 us",
+        "transports": {"mrc": {}, "control": {"use": "mrc", "faults": False}},
+        "workload": {"kind": "transformer", **TINY_MODEL, "ranks": 2, "steps": 4, "compute": "100 us"},
+        "faults": [{"kind": "blackhole", "where": "p0-t0-*:p0-t1-*", "at": "110 us"}],
+    }
+    found = carry_out(tmp_path, parse_scenario(json.dumps(scenario), "test.yaml"))
+    mrc, control = (found[name][0] for name in ("mrc", "control"))
+    for repetition in (mrc, control):
+        training = repetition.details["training"]
+        assert training["steps"] == 4
+        assert training["parameters_differ_at"] is None
+        assert training["parameters_sha256"] == training["alone_sha256"] is not None
+        assert training["losses"] == control.details["training"]["losses"]
+    assert any(trial["felt"] for trial in mrc.trials)
+    assert mrc.metrics["lost_steps"] == [0]
+
+
 def test_what_only_a_kernel_has_is_refused_in_one_line(tmp_path: Path) -> None:
     workload = {"kind": "stream", "duration": "1 ms"}
     with pytest.raises(InputError, match="leave it out with --target sim"):
         run(tmp_path, workload=workload, transports=["tcp"])
+    with pytest.raises(InputError, match="tcp needs Linux's own TCP"):
+        run(tmp_path, workload=workload, transports=["mrc", "tcp"])
+    assert list(tmp_path.iterdir()) == []  # refused before the first transport had run
     with pytest.raises(InputError, match="a mesh needs a live target"):
         run(tmp_path, workload={"kind": "mesh"})
 

@@ -1,0 +1,1 @@
+"""Training: what its steps were, what a watchdog would have made of them, how they are shown."""

@@ -1,0 +1,36 @@
+"""The same training by one process, without a network: what all ranks must come to, bit for bit.
+
+``python -m hosts.training.alone SETTINGS STEPS`` (JSON, and a number) prints the digests as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from hosts.collectives.algorithms import ring_sum
+from hosts.training.model import Model
+from hosts.training.settings import Settings, Text
+
+
+def digests_alone(settings: Settings, steps: int) -> list[str]:
+    """Return the digests (hexadecimal) of the parameters before the first step and after each.
+
+    One process computes every rank's gradient, and adds them in the order of the ring. Raise MachineError
+    where JAX is not installed.
+    """
+    model = Model(settings, Text.shipped())
+    found = [model.digest().tobytes().hex()]
+    for step in range(steps):
+        model.update(step, ring_sum([model.gradient(step, rank)[1] for rank in range(settings.ranks)]))
+        found.append(model.digest().tobytes().hex())
+    return found
+
+
+def main() -> None:
+    """Train, and print the digests."""
+    print(json.dumps(digests_alone(Settings(**json.loads(sys.argv[1])), int(sys.argv[2]))))
+
+
+if __name__ == "__main__":
+    main()

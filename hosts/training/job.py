@@ -1,0 +1,94 @@
+"""A rank's part of a training run: gradients of its own batch, summed over all ranks, step by step."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from hosts.collectives.algorithms import DATA, all_reduce, barrier
+from hosts.collectives.collective_jobs import expose_for_collectives
+from hosts.collectives.communicator import Communicator, Steps, Wait
+from hosts.collectives.job import Samples, Times, as_int64, columns
+from hosts.training.accelerator import Accelerator
+from hosts.training.compute import Compute, HereCompute
+from hosts.training.settings import Settings
+
+LOSS_SCALE = 1e9
+"""Losses are noted in 1e-9 nats, as all samples are integers."""
+DTYPE = np.dtype(np.float32)
+
+
+class TransformerJob:
+    """Steps of synchronous, data-parallel training of a transformer.
+
+    Each step computes (for ``compute_ns`` at least), sums the gradients by a ring all-reduce, whose order of
+    additions is fixed, and waits for all ranks. With the parameter ``in_process`` the gradients are computed
+    in this process and take no time, as virtual time needs it; else by an accelerator (a process beside it).
+    """
+
+    def __init__(self, params: Mapping[str, Any], rank: int, size: int, seed: int) -> None:
+        """Start the accelerator. Raise KeyError for a parameter that is missing, MachineError without JAX."""
+        self.problem: str | None = None
+        self._rank = rank
+        self._size = size
+        self._steps = params["steps"]
+        self._compute_ns = params["compute_ns"]
+        settings = Settings.of(params, size, seed)
+        make: type[HereCompute] | type[Accelerator]
+        make = HereCompute if params.get("in_process") else Accelerator
+        self._replica = make(settings, rank)
+        self._compute: Compute = self._replica
+        self._count = len(self._compute.vector)
+        self._notes: list[tuple[int, int, int, int]] = []
+        self._losses = array("q")
+        self._digests: list[tuple[int, ...]] = []
+
+    def prepare(self, comm: Communicator) -> None:
+        """See Job. Wait until the model is compiled."""
+        expose_for_collectives(comm, self._count, DTYPE, scratch=True)
+        self._replica.warm_up()
+
+    def peers(self) -> set[int]:
+        """See Job."""
+        return set(range(self._size)) - {self._rank}
+
+    def steps(self, comm: Communicator, times: Times) -> Steps[None]:
+        """See Job."""
+        data = np.frombuffer(comm.regions[DATA], DTYPE, self._count)
+        yield from comm.until(times.start_ns)
+        yield from barrier(comm)
+        yield from all_reduce(comm, self._count, DTYPE)  # of zeros: every queue pair has sent once
+        yield from barrier(comm)
+        yield from comm.until(times.measure_ns)
+        yield from barrier(comm)
+        for step in range(self._steps):
+            started = comm.now()
+            yield from self._begin(step)
+            yield from comm.until(started + self._compute_ns)
+            data[:] = self._compute.vector
+            computed = comm.now()
+            yield from all_reduce(comm, self._count, DTYPE)
+            reduced = comm.now()
+            self._compute.vector[:] = data
+            yield from barrier(comm)
+            self._notes.append((started, computed, reduced, comm.now()))
+        yield from self._begin(self._steps)  # takes the last sum in, and tells the digest after it
+
+    def _begin(self, step: int) -> Steps[None]:
+        """Begin a step, wait until its gradient is there, and note its loss and the parameters' digest."""
+        self._compute.begin(step)
+        if not self._compute.done():
+            yield Wait(self._compute.done, None, self._compute.descriptor)
+        self._digests.append(tuple(self._compute.digest.tolist()))
+        if step < self._steps:
+            self._losses.append(round(self._compute.loss * LOSS_SCALE))
+
+    def samples(self) -> Samples:
+        """See Job: start of each step, end of its computation, of its all-reduce and of its barrier; the
+        loss of each step that was computed, and the digest of the parameters before each and at the end."""
+        times = columns(self._notes, ("start_ns", "computed_ns", "reduced_ns", "end_ns"))
+        digests = np.array(self._digests, np.int64).reshape(-1)
+        return {**times, "loss_e9": as_int64(self._losses), "digests": digests}

@@ -1,0 +1,161 @@
+"""A transformer that predicts the next character, its gradient, and the step of its optimizer, in JAX.
+
+All parameters are one vector of float32, as are the gradients: that is what ranks add up. The transformer is
+that of GPT-2 (layer norm before each part, GELU, learned positions), the optimizer Adam (Kingma and Ba,
+2015).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hosts.training.settings import Settings, Text, Tokens, batch_of
+from hosts.training.xla import load_jax
+
+Vector = npt.NDArray[np.float32]
+Shapes = dict[str, tuple[int, ...]]
+BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
+FEED_FORWARD = 4
+"""The width of the feed-forward part over that of the model."""
+INITIAL_SPREAD = 0.02
+DIGEST_WORDS = 4
+"""A digest is SHA-256: so many numbers of 64 bits."""
+
+
+def shapes_of(settings: Settings, alphabet: int) -> Shapes:
+    """Return the model's tensors by name, in the order in which they lie in the vector."""
+    width, inner = settings.width, FEED_FORWARD * settings.width
+    shapes: Shapes = {"embedding": (alphabet, width), "position": (settings.context, width)}
+    for layer in range(settings.layers):
+        shapes |= {
+            f"{layer}.norm1": (2, width),
+            f"{layer}.attention": (width, 3 * width),
+            f"{layer}.projection": (width, width),
+            f"{layer}.norm2": (2, width),
+            f"{layer}.up": (width, inner),
+            f"{layer}.up_bias": (inner,),
+            f"{layer}.down": (inner, width),
+            f"{layer}.down_bias": (width,),
+        }
+    return shapes | {"norm": (2, width)}
+
+
+def count_of(settings: Settings, alphabet: int) -> int:
+    """Return the number of parameters."""
+    return sum(math.prod(shape) for shape in shapes_of(settings, alphabet).values())
+
+
+def initial(settings: Settings, shapes: Shapes) -> Vector:
+    """Return the parameters before the first step: normally distributed, norms at scale 1 and offset 0."""
+    chooser = np.random.default_rng(settings.seed)
+    parts = []
+    for name, shape in shapes.items():
+        if "norm" in name:
+            parts.append(np.repeat([1.0, 0.0], settings.width))
+        elif name.endswith("bias"):
+            parts.append(np.zeros(math.prod(shape)))
+        else:
+            parts.append(chooser.normal(0, INITIAL_SPREAD, math.prod(shape)))
+    return np.concatenate(parts).astype(np.float32)
+
+
+class Model:
+    """One replica: its parameters, and the functions that XLA compiled for it.
+
+    Raise MachineError where JAX is not installed.
+    """
+
+    def __init__(self, settings: Settings, text: Text) -> None:
+        self._settings = settings
+        self._text = text
+        start = initial(settings, shapes_of(settings, len(text.alphabet)))
+        self.count = len(start)
+        self._gradient, self._update = _functions(replace(settings, seed=0), len(text.alphabet))
+        self._state: tuple[Any, ...] = (start, np.zeros_like(start), np.zeros_like(start))
+
+    def compile(self) -> None:
+        """Have XLA compile everything, which takes seconds. The parameters stay as they are."""
+        state = self._state
+        _, gradient = self.gradient(0, 0)
+        self.update(0, gradient)
+        self._state = state
+
+    def gradient(self, step: int, rank: int) -> tuple[float, Vector]:
+        """Return the loss (nats a character) of a rank's batch, and its gradient."""
+        tokens: Tokens = batch_of(self._text, self._settings, step, rank)
+        loss, gradient = self._gradient(self._state[0], tokens)
+        return float(loss), np.asarray(gradient)
+
+    def update(self, step: int, total: Vector) -> None:
+        """Make a step of the optimizer, given the sum of all ranks' gradients."""
+        # A copy: JAX may keep the memory that it is given, and the caller changes that in the next step.
+        self._state = self._update(*self._state, np.array(total), np.float32(step + 1))
+
+    def digest(self) -> npt.NDArray[np.int64]:
+        """Return the SHA-256 of all parameters' bits."""
+        parameters = np.asarray(self._state[0])
+        return np.frombuffer(hashlib.sha256(parameters.tobytes()).digest(), np.int64)
+
+
+@cache
+def _functions(settings: Settings, alphabet: int) -> tuple[Any, Any]:
+    """Return the gradient and the optimizer's step, which all replicas of a process share once compiled."""
+    jax = load_jax()
+    loss = _loss(jax, settings, shapes_of(settings, alphabet))
+    return jax.jit(jax.value_and_grad(loss)), jax.jit(_adam(jax, settings))
+
+
+def _loss(jax: Any, settings: Settings, shapes: Shapes) -> Any:
+    """Return the function of parameters and tokens whose gradient is wanted: the mean cross-entropy."""
+    jnp = jax.numpy
+    heads, width, context = settings.heads, settings.width, settings.context
+    hidden_from = jnp.asarray(np.triu(np.full((context, context), -1e9, np.float32), 1))
+
+    def norm(x: Any, scale_and_offset: Any) -> Any:
+        centred = x - x.mean(-1, keepdims=True)
+        spread = jax.lax.rsqrt((centred * centred).mean(-1, keepdims=True) + 1e-5)
+        return centred * spread * scale_and_offset[0] + scale_and_offset[1]
+
+    def attend(x: Any, weights: Any, projection: Any) -> Any:
+        rows = x.shape[0]
+        split = (x @ weights).reshape(rows, context, 3, heads, width // heads)
+        queries, keys, values = (split[:, :, part].transpose(0, 2, 1, 3) for part in range(3))
+        scores = queries @ keys.transpose(0, 1, 3, 2) / math.sqrt(width // heads) + hidden_from
+        mixed = jax.nn.softmax(scores, -1) @ values
+        return mixed.transpose(0, 2, 1, 3).reshape(rows, context, width) @ projection
+
+    def loss(vector: Any, tokens: Any) -> Any:
+        p, at = {}, 0
+        for name, shape in shapes.items():
+            p[name] = vector[at : at + math.prod(shape)].reshape(shape)
+            at += math.prod(shape)
+        x = p["embedding"][tokens[:, :-1]] + p["position"]
+        for layer in range(settings.layers):
+            x = x + attend(norm(x, p[f"{layer}.norm1"]), p[f"{layer}.attention"], p[f"{layer}.projection"])
+            inner = norm(x, p[f"{layer}.norm2"]) @ p[f"{layer}.up"] + p[f"{layer}.up_bias"]
+            x = x + jax.nn.gelu(inner) @ p[f"{layer}.down"] + p[f"{layer}.down_bias"]
+        scores = norm(x, p["norm"]) @ p["embedding"].T
+        likely = jax.nn.log_softmax(scores, -1)
+        return -jnp.take_along_axis(likely, tokens[:, 1:, None], -1).mean()
+
+    return loss
+
+
+def _adam(jax: Any, settings: Settings) -> Any:
+    jnp = jax.numpy
+
+    def update(parameters: Any, mean: Any, square: Any, total: Any, number: Any) -> tuple[Any, Any, Any]:
+        gradient = total / settings.ranks
+        mean = BETA1 * mean + (1 - BETA1) * gradient
+        square = BETA2 * square + (1 - BETA2) * gradient * gradient
+        rate = settings.learning_rate * jnp.sqrt(1 - BETA2**number) / (1 - BETA1**number)
+        return parameters - rate * mean / (jnp.sqrt(square) + EPSILON), mean, square
+
+    return update

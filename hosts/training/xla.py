@@ -1,0 +1,47 @@
+"""JAX, set up so that the same input gives the same bits in every process of a machine.
+
+XLA splits work over the threads that it has, and a sum that is split differently is rounded differently. So
+all computing here is by one thread. What is compiled still depends on the CPU's instructions: bits can be
+compared between processes of one machine, and not between machines.
+"""
+
+from __future__ import annotations
+
+import os
+from importlib.util import find_spec
+from typing import Any
+
+from linux.errors import MachineError
+
+NEEDED = ("jax", "jaxlib")
+THREADS = "NPROC"
+"""The variable by which XLA's client is told how many threads it has; without it, one for each CPU."""
+
+
+def require_jax() -> None:
+    """Raise MachineError, which names the mend, where JAX is not installed."""
+    missing = next((name for name in NEEDED if find_spec(name) is None), None)
+    if missing is not None:
+        raise MachineError(f"training needs Python's '{missing}'", "pip install 'mrclab[training]'")
+
+
+def load_jax() -> Any:
+    """Import JAX and start its client, for the CPU and with one thread.
+
+    Raise MachineError where it is not installed.
+    """
+    require_jax()
+    before = {name: os.environ.get(name) for name in (THREADS, "JAX_PLATFORMS")}
+    os.environ |= {THREADS: "1", "JAX_PLATFORMS": "cpu"}
+    try:
+        import jax
+
+        jax.config.update("jax_cpu_enable_async_dispatch", False)
+        jax.devices()  # starts the client, which reads the variables only once
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+    return jax
