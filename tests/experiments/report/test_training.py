@@ -1,0 +1,109 @@
+"""What terminal, page and pictures say of a training."""
+
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiments.report.result import save_result
+from experiments.report.statistics import summarise
+from experiments.report.table import render_result
+from experiments.report.write import write_all
+from experiments.training.summary import rows_of, sentence
+from tests.experiments.report.test_table import said
+
+STALL_US = 3e6
+
+
+def trained(stall_us: float, crashes: int, sha256: str = "aa", failed: bool = False) -> dict[str, Any]:
+    """What a training of four steps left, the third of which stalled."""
+    steps = 3 if failed else 4
+    end_us = [1e5, 2e5, 3e5 + stall_us, 4e5 + stall_us][:steps]
+    losses = [3.9, 3.5, 3.2, 3.0][:steps]
+    crash = {"step": 2, "at_us": 3e5, "lost_steps": 3}
+    return {
+        "steps": steps,
+        "wanted_steps": 4,
+        "losses": losses,
+        "start_us": [0.0, 1e5, 2e5, 3e5 + stall_us][:steps],
+        "computed_us": [5e4, 1.5e5, 2.5e5, 3.5e5 + stall_us][:steps],
+        "end_us": end_us,
+        "parameters_sha256": sha256,
+        "alone_sha256": "aa",
+        "parameters_differ_at": None,
+        "under_watchdog": {"end_us": end_us, "losses": losses, "crashes": [crash] * crashes},
+    }
+
+
+@pytest.fixture
+def result(spray: dict[str, Any]) -> dict[str, Any]:
+    """A result of two transports that trained: mrc did not stall, the other did."""
+    made = deepcopy(spray)
+    base = made["transports"].pop("mrc")
+    for name, training in {
+        "mrc": trained(2000, 0),
+        "control": trained(0, 0),
+        "frr": trained(STALL_US, 1, failed=True),
+    }.items():
+        found = deepcopy(base)
+        stalled = [0.0, 0.0, max(training["end_us"]) - 4e5, 0.0]
+        metrics = {
+            "step_us": [1e5, 1e5, 1e5 + stalled[2], 1e5],
+            "stalled_us": stalled,
+            "stalled_share": [stalled[2] / (4e5 + stalled[2])],
+            "crashes": [float(len(training["under_watchdog"]["crashes"]))],
+            "lost_steps": [3.0 * len(training["under_watchdog"]["crashes"])],
+        }
+        found["summary"] |= {key: summarise(values).to_dict() for key, values in metrics.items()}
+        found["details"] = [{"repetition": 0, "training": training}]
+        made["transports"][name] = found
+    made["parameters"]["workload"] = {"kind": "transformer", "collective_timeout_ns": 2 * 10**9}
+    return made
+
+
+def test_a_sentence_has_what_each_transport_did(result: dict[str, Any]) -> None:
+    text = sentence(result)
+    mrc, frr = text.split("; ")
+    assert mrc.startswith("Under the same faults, mrc: 0.")
+    assert mrc.endswith("parameters bit for bit those of one process")
+    assert "1 of 1 jobs failed" in frr
+    assert frr.endswith("a collective timeout of 2 s would have ended the job once and cost 3 steps.")
+    assert "control" not in text
+
+
+def test_a_row_says_whether_the_bits_are_the_same(result: dict[str, Any]) -> None:
+    def bits(name: str) -> bool | None:
+        return next(row.same_bits for row in rows_of(result) if row.transport == name)
+
+    training = result["transports"]["mrc"]["details"][0]["training"]
+    assert bits("mrc") is True
+    training["parameters_differ_at"] = 2
+    assert bits("mrc") is False
+    training |= {"parameters_differ_at": None, "alone_sha256": None}
+    assert bits("mrc") is None
+    training |= {"alone_sha256": "bb"}
+    assert bits("mrc") is False
+
+
+def test_terminal_and_page_have_a_row_for_each_transport(result: dict[str, Any], tmp_path: Path) -> None:
+    text = said(render_result(result))
+    assert max(len(line) for line in text.splitlines()) <= 80
+    assert "\N{HORIZONTAL ELLIPSIS}" not in text
+    row = next(line.split() for line in text.splitlines() if line.strip().startswith("frr"))
+    assert row[-3:] == ["1", "3", "same"] or row[-4:] == ["1", "3", "the", "same"]
+    save_result(tmp_path, result)
+    page, _ = write_all(tmp_path)
+    html = page.read_text(encoding="utf-8")
+    assert "<h2>The training</h2>" in html
+    assert "parameters bit for bit those of one process" in html
+    assert "0 of 1" in html
+    for name in ("training-loss.png", "training-steps.png"):
+        assert (tmp_path / name).stat().st_size > 0
+
+
+def test_a_result_without_training_says_nothing_of_it(spray: dict[str, Any], tmp_path: Path) -> None:
+    assert sentence(spray) == ""
+    save_result(tmp_path, spray)
+    page, _ = write_all(tmp_path)
+    assert "The training" not in page.read_text(encoding="utf-8")
