@@ -25,7 +25,7 @@ class Compute(Protocol):
         """Return what can be read once a step is done; None where a step is done as soon as it is begun."""
 
     def begin(self, step: int) -> None:
-        """Take the sum in ``vector`` into the parameters (but for step 0), then compute a gradient."""
+        """Take the sum in ``vector`` into the parameters, then compute a gradient. Step 0 starts anew."""
 
     def done(self) -> bool:
         """Return True once the step is done. Raise RuntimeError where it never will be."""
@@ -59,6 +59,8 @@ class HereCompute:
         """See Compute."""
         if step:
             self._model.update(step - 1, self.vector)
+        else:
+            self._model.restart()
         self._loss, self.vector[:] = self._model.gradient(step, self.rank)
 
     def done(self) -> bool:

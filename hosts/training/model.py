@@ -75,17 +75,21 @@ class Model:
     def __init__(self, settings: Settings, text: Text) -> None:
         self._settings = settings
         self._text = text
-        start = initial(settings, shapes_of(settings, len(text.alphabet)))
-        self.count = len(start)
+        self._start = initial(settings, shapes_of(settings, len(text.alphabet)))
+        self.count = len(self._start)
         self._gradient, self._update = _functions(replace(settings, seed=0), len(text.alphabet))
-        self._state: tuple[Any, ...] = (start, np.zeros_like(start), np.zeros_like(start))
+        self._state: tuple[Any, ...] = ()
+        self.restart()
+
+    def restart(self) -> None:
+        """Go back to the parameters before the first step."""
+        self._state = (self._start, np.zeros_like(self._start), np.zeros_like(self._start))
 
     def compile(self) -> None:
-        """Have XLA compile everything, which takes seconds. The parameters stay as they are."""
-        state = self._state
+        """Have XLA compile everything, which takes seconds, and restart."""
         _, gradient = self.gradient(0, 0)
         self.update(0, gradient)
-        self._state = state
+        self.restart()
 
     def gradient(self, step: int, rank: int) -> tuple[float, Vector]:
         """Return the loss (nats a character) of a rank's batch, and its gradient."""

@@ -17,8 +17,7 @@ target: ebpf
 figure: training
 claim: it goes on
 transports: {mrc: {}}
-workload:
-  {kind: transformer, ranks: 2, steps: 12, compute: 20 ms, layers: 1, width: 16, heads: 2, context: 16, batch: 2}
+workload: {kind: transformer, ranks: 2, steps: 12, compute: 20 ms, layers: 1, width: 16, context: 8, batch: 2}
 faults:
   - {kind: blackhole, where: "p0-t0-*:p0-t1-*", at: 60 ms, duration: 150 ms, over: planes}
   - {kind: switch-reboot, where: random, at: 60 ms, duration: 150 ms, over: one-plane}

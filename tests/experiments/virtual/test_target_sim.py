@@ -19,10 +19,11 @@ from experiments.spec.model import Scenario
 from experiments.spec.overlay import parse_overrides
 from experiments.spec.scenario import SCENARIOS, parse_scenario
 from experiments.virtual.engine import run_scenario
+from hosts.training.settings import Settings
 from linux.errors import InputError
 from tests.support.paths import ROOT
 from tests.support.training import SMALL as TINY_MODEL
-from tests.support.training import needs_jax
+from tests.support.training import needs_jax, replicas
 
 SMALL: dict[str, Any] = {
     "name": "small",
@@ -137,7 +138,9 @@ def test_a_control_meets_no_fault(tmp_path: Path) -> None:
 
 
 @needs_jax
-def test_a_training_has_the_same_bits_with_and_without_faults(tmp_path: Path) -> None:
+def test_a_training_has_the_same_bits_with_and_without_faults(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     scenario = {
         "name": "test",
         "topology": SMALL,
@@ -148,7 +151,9 @@ def test_a_training_has_the_same_bits_with_and_without_faults(tmp_path: Path) ->
         "workload": {"kind": "transformer", **TINY_MODEL, "ranks": 2, "steps": 4, "compute": "100 us"},
         "faults": [{"kind": "blackhole", "where": "p0-t0-*:p0-t1-*", "at": "110 us"}],
     }
-    found = carry_out(tmp_path, parse_scenario(json.dumps(scenario), "test.yaml"))
+    with replicas(Settings.of(TINY_MODEL, ranks=2, seed=1)) as ours:
+        monkeypatch.setattr("hosts.training.job.HereCompute", lambda settings, rank: ours[rank])
+        found = carry_out(tmp_path, parse_scenario(json.dumps(scenario), "test.yaml"))
     mrc, control = (found[name][0] for name in ("mrc", "control"))
     for repetition in (mrc, control):
         training = repetition.details["training"]
