@@ -128,12 +128,13 @@ def _mapped(memory: int) -> Vector:
 def main() -> None:
     """Run the process of a replica until the other end of its socket is closed."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
-    os.setpriority(os.PRIO_PROCESS, 0, LEAST_PRIORITY)
     orders = socket.socket(fileno=int(sys.argv[1]))
     shared = _mapped(int(sys.argv[2]))
     replica = HereCompute(Settings(**json.loads(sys.argv[4])), int(sys.argv[3]))
     replica.warm_up()
+    # Only from here on: nobody uses the network yet, and on a busy machine this would take minutes.
+    os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    os.setpriority(os.PRIO_PROCESS, 0, LEAST_PRIORITY)
     orders.sendall(ANSWER.pack(0.0, *replica.digest.tolist()))
     while order := orders.recv(ORDER.size):
         replica.vector[:] = shared
