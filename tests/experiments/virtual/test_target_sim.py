@@ -121,22 +121,6 @@ def test_the_rate_of_a_spray_does_not_depend_on_its_warm_up(tmp_path: Path) -> N
         assert found.metrics["goodput_mbps"] == [pytest.approx(10_000, rel=0.05)]
 
 
-def test_a_control_meets_no_fault(tmp_path: Path) -> None:
-    scenario = {
-        "name": "test",
-        "topology": SMALL,
-        "target": "sim",
-        "repetitions": 1,
-        "warmup": "20 us",
-        "transports": {"mrc": {}, "control": {"use": "mrc", "faults": False}},
-        "workload": {"kind": "stream", "rate": "10 Gbit/s", "duration": "200 us"},
-        "faults": [{"kind": "blackhole", "where": "p0-t0-*:p0-t1-*", "at": "50 us"}],
-    }
-    found = carry_out(tmp_path, parse_scenario(json.dumps(scenario), "test.yaml"))
-    assert len(found["mrc"][0].faults) == 8
-    assert found["control"][0].faults == ()
-
-
 @needs_jax
 def test_a_training_has_the_same_bits_with_and_without_faults(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
