@@ -13,6 +13,7 @@ import pytest
 
 from experiments.report.result import result_schema
 from tests.support.command import Mrclab
+from tests.support.training import needs_jax
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
 
@@ -168,3 +169,35 @@ def test_a_scenario_of_ones_own_mixes_transports_and_faults(mrclab: Mrclab, tmp_
         captures = tmp_path / "out" / f"{name}-0" / "captures"
         assert {file.name for file in captures.iterdir()} == {"h0.pcap", "h2.pcap"}
     assert all(trial["felt"] is (trial["recovered_us"] is not None) for trial in result["trials"])
+
+
+TRAINING = """\
+name: small
+topology: tiny
+target: ebpf
+figure: training
+claim: it goes on
+transports: {mrc: {}}
+workload: {kind: transformer, ranks: 2, steps: 12, compute: 20 ms, layers: 1, width: 16, context: 8, batch: 2}
+faults:
+  - {kind: blackhole, where: "p0-t0-*:p0-t1-*", at: 60 ms, duration: 150 ms, over: planes}
+  - {kind: switch-reboot, where: random, at: 60 ms, duration: 150 ms, over: one-plane}
+repetitions: 1
+warmup: 100 ms
+"""
+
+
+@needs_jax
+def test_a_transformer_trained_under_faults_has_the_bits_of_one_process(
+    mrclab: Mrclab, tmp_path: Path, machine: None
+) -> None:
+    result = run(mrclab, tmp_path, TRAINING)
+    found = result["transports"]["mrc"]
+    training = found["details"][0]["training"]
+    assert training["steps"] == found["summary"]["step_us"]["n"] == 12
+    assert training["parameters_sha256"] == training["alone_sha256"] is not None
+    assert training["parameters_differ_at"] is None
+    assert {fault["kind"] for fault in found["faults"]} == {"blackhole"}  # the reboot is for one plane
+    assert any(trial["felt"] for trial in result["trials"])
+    for picture in ("training-loss.svg", "training-steps.svg"):
+        assert (tmp_path / "out" / picture).stat().st_size > 0

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from hosts.training.job import TransformerJob
 from hosts.training.settings import Settings, Text, batch_of
 from hosts.training.xla import require_jax
 from linux.errors import MachineError
+from mrclab.cli import main
 from tests.support.memory_network import communicators, drive
 from tests.support.paths import ROOT
 from tests.support.training import SMALL, Patient, needs_jax, replicas
@@ -143,3 +145,14 @@ def test_where_jax_is_missing_the_mend_is_named(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("hosts.training.xla.find_spec", lambda name: None)
     with pytest.raises(MachineError, match=r"needs Python's 'jax': pip install 'mrclab\[training\]'"):
         require_jax()
+
+
+def test_a_run_without_jax_ends_with_3_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("hosts.training.xla.find_spec", lambda name: None)
+    for target in ("sim", "ebpf"):
+        words = ["run", "training", "--target", target, "--out", str(tmp_path / "out")]
+        assert main(words) == 3
+        assert capsys.readouterr().err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
