@@ -152,13 +152,13 @@ M.app = {
       root.replaceChildren(...names.map((name) => M.el("div", { class: "strips", style: `--c: var(--${name})` }, M.el("h3", {}, this.about.labels[name]), M.el("canvas", { "data-strip": name }))));
     }
     const pair = this.pair();
-    M.by("paths-hint").textContent = pair ? `${pair.replace(">", " to ")}; each row is a path, over ten seconds: green in use, amber skipped, red assumed bad, black a loss` : "";
+    M.by("paths-hint").textContent = pair ? `${pair.replace(">", " to ")}; each row is a path, over ten seconds: green in use, amber skipped, red assumed bad; marks are losses` : "";
     for (const name of names) {
       const rows = this.frame.paths[name].map((row) => {
         const known = this.evs.get(pair) && this.evs.get(pair).get(row[0]);
-        return [row[0], known ? `plane ${known.plane}` + (known.t1 === null ? "" : `, T1 ${known.t1}`) : `EV 0x${row[0].toString(16)}`];
+        return [row[0], known ? `plane ${known.plane}` + (known.t1 === null ? "" : `, T1 ${known.t1}`) : `EV 0x${row[0].toString(16)}`, row[1]];
       });
-      rows.sort((a, b) => a[0] - b[0]);
+      rows.sort((a, b) => a[2] - b[2] || a[0] - b[0]);
       M.drawStrips(root.querySelector(`[data-strip="${name}"]`), this.paths[name].history, rows);
     }
   },

@@ -5,22 +5,29 @@ M.SHOWN_MS = 20000;
 M.STRIP_MS = 10000;
 M.DASHES = { rocev2: [7, 3], oblivious: [2, 2], tcp: [10, 3, 2, 3] };
 
+/* Round values from 0 on, four at most besides 0: the last one is not less than the largest value. */
+M.ticks = (largest) => {
+  const power = 10 ** Math.floor(Math.log10(largest / 4));
+  const step = power * [1, 2, 2.5, 5, 10].find((one) => one * power * 4 >= largest);
+  return [...Array(Math.ceil(largest / step - 1e-9) + 1).keys()].map((n) => n * step);
+};
+
 M.drawRates = (canvas, history, labels) => {
   const [c, width, height] = M.canvas(canvas);
   if (history.length < 2) return;
   const end = history[history.length - 1].t_ms, begin = end - M.SHOWN_MS;
   const left = 78, bottom = height - 18;
-  const most = 1.15 * Math.max(1e6, ...history.flatMap((h) => Object.values(h.rates)));
+  const ticks = M.ticks(Math.max(1e6, ...history.flatMap((h) => Object.values(h.rates))));
+  const most = 1.05 * ticks[ticks.length - 1];
   const x = (t) => left + ((t - begin) / M.SHOWN_MS) * (width - left - 6);
   const y = (v) => bottom - (v / most) * (bottom - 6);
   c.font = "12px system-ui";
   c.fillStyle = M.colour("soft");
   c.strokeStyle = M.colour("line");
   c.lineWidth = 1;
-  for (const share of [0, 0.5, 1]) {
-    const value = (most / 1.15) * share;
+  for (const value of ticks) {
     c.beginPath(); c.moveTo(left, y(value)); c.lineTo(width, y(value)); c.stroke();
-    c.textAlign = "right"; c.fillText(M.rate(value).replace(" ", " "), left - 5, y(value) + 4);
+    c.textAlign = "right"; c.fillText(value ? M.rate(value).replace(".0 ", " ") : "0", left - 5, y(value) + 4);
   }
   c.textAlign = "center";
   for (let ago = 5; ago < M.SHOWN_MS / 1000; ago += 5) c.fillText(`-${ago} s`, x(end - ago * 1000), height - 4);
@@ -51,15 +58,15 @@ M.drawSteps = (canvas, words, steps, end, labels) => {
   const [c, width, height] = M.canvas(canvas);
   const left = 78, bottom = height - 6, begin = end - M.SHOWN_MS;
   const shown = Object.entries(steps).filter(([, kept]) => kept.length);
-  const most = 1.1 * Math.max(1, ...shown.flatMap(([, kept]) => kept.map((step) => step[2])));
+  const ticks = M.ticks(Math.max(1, ...shown.flatMap(([, kept]) => kept.map((step) => step[2])))).filter((_, n, all) => all.length < 4 || n % 2 === 0 || n === all.length - 1);
+  const most = 1.05 * ticks[ticks.length - 1];
   const x = (t) => left + ((t - begin) / M.SHOWN_MS) * (width - left - 6);
   const y = (us) => bottom - (us / most) * (bottom - 6);
   c.font = "12px system-ui";
-  for (const share of [0, 0.5, 1]) {
-    const us = (most / 1.1) * share;
+  for (const us of ticks) {
     c.strokeStyle = M.colour("line"); c.fillStyle = M.colour("soft"); c.textAlign = "right";
     c.beginPath(); c.moveTo(left, y(us)); c.lineTo(width, y(us)); c.stroke();
-    c.fillText(share ? M.time(us) : "0", left - 5, y(us) + 4);
+    c.fillText(us ? M.time(us) : "0", left - 5, y(us) + 4);
   }
   for (const [name, kept] of shown) {
     c.strokeStyle = M.colour(name); c.lineWidth = 2; c.setLineDash(M.DASHES[name] || []);
@@ -74,34 +81,42 @@ M.drawSteps = (canvas, words, steps, end, labels) => {
   }));
 };
 
-/* One row a path: what was sent on it in each tenth of a second, coloured by the state of its EV. */
+/* One row a path: what was sent on it in each tenth of a second, coloured by the state of its EV.
+   ``names``: rows of [EV, name, plane]. Of many paths those without news are left out, and only planes are named. */
 M.drawStrips = (canvas, history, names) => {
-  const rows = names.length;
-  const high = Math.max(7, Math.min(18, 340 / Math.max(rows, 1)));
-  const [c, width] = M.canvas(canvas, rows * high + 4);
-  const left = high > 10 ? 92 : 8;
   const end = history.length ? history[history.length - 1].t_ms : 0;
   const shown = history.filter((h) => h.t_ms > end - M.STRIP_MS);
+  const many = names.length > 40;
+  const alive = (ev) => shown.some((h) => { const one = h.evs.get(ev); return one && (one.sent || one.lost || one.state > 1); });
+  const rows = many ? names.filter(([ev]) => alive(ev)) : names;
+  const high = many ? Math.max(3, Math.min(7, Math.floor(480 / Math.max(rows.length, 1)))) : 18, gap = many ? 5 : 0;
+  const begins = rows.map(([, , plane], n) => !n || rows[n - 1][2] !== plane);
+  const groups = begins.filter(Boolean).length;
+  const [c, width] = M.canvas(canvas, Math.max(rows.length, 1) * high + groups * gap + 4);
+  const left = many ? 58 : 92;
   const scale = (width - left) / M.STRIP_MS;
   const colours = { 0: M.colour("idle"), 1: M.colour("good"), 2: M.colour("warn"), 3: M.colour("bad"), 4: M.colour("soft") };
   c.font = "11px system-ui";
-  names.forEach(([ev, name], row) => {
-    const y = row * high;
-    if (left > 20) { c.fillStyle = M.colour("soft"); c.textAlign = "left"; c.fillText(name, 0, y + high * 0.72); }
+  let group = 0;
+  rows.forEach(([ev, name, plane], row) => {
+    if (begins[row]) group += 1;
+    const y = row * high + group * gap;
+    const words = many ? (begins[row] ? `plane ${plane}` : "") : name;
+    if (words) { c.fillStyle = M.colour("soft"); c.textAlign = "left"; c.fillText(words, 0, many ? y + 9 : y + high * 0.72); }
     const most = Math.max(0.001, ...shown.map((h) => (h.evs.get(ev) || { sent: 0 }).sent / h.took_ms));
+    const inside = many ? 1 : 2;
     shown.forEach((h) => {
       const one = h.evs.get(ev);
       if (!one) return;
-      const step = h.took_ms * scale;
-      const x = width - (end - h.t_ms) * scale - step;
-      c.globalAlpha = one.active ? 1 : 0.45;
+      const to = Math.round(width - (end - h.t_ms) * scale), x = Math.round(width - (end - h.t_ms + h.took_ms) * scale), step = Math.max(1, to - x);
+      c.globalAlpha = one.active || one.state === 3 ? 1 : 0.45;
       c.fillStyle = one.active || one.state === 3 || one.state === 4 ? colours[one.state] : M.colour("idle");
-      if (one.state === 3) { c.fillRect(x, y + 1, step + 0.5, high - 2); }
+      if (one.state === 3) { c.globalAlpha = 0.55; c.fillRect(x, y + 1, step, high - inside); }
       else {
-        const tall = Math.max(1.5, (high - 2) * Math.min(1, one.sent / h.took_ms / most));
-        c.fillRect(x, y + high - 1 - tall, step + 0.5, tall);
+        const tall = Math.max(1.5, (high - inside) * Math.min(1, one.sent / h.took_ms / most));
+        c.fillRect(x, y + high - inside + 1 - tall, step, tall);
       }
-      if (one.lost) { c.globalAlpha = 1; c.fillStyle = M.colour("ink"); c.fillRect(x, y + 1, Math.max(2, step), high - 2); }
+      if (one.lost) { c.globalAlpha = 1; c.fillStyle = M.colour("ink"); c.fillRect(x, y + 1, Math.max(2, step), high - inside); }
       c.globalAlpha = 1;
     });
   });

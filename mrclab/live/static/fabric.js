@@ -43,7 +43,7 @@ M.Fabric = class {
     const at = new Map([...place(t1, levels[0]), ...place(t0, levels[1]), ...place(fabric.hosts, levels[2])]
       .map(([name, x, y]) => [name, [x, y]]));
     const svg = M.el("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `plane ${plane}` });
-    const small = this.grouped;
+    const small = this.grouped, marks = [];
     fabric.links.forEach(([name, a, b, of], index) => {
       if (of !== plane) return;
       const [x1, y1] = at.get(a), [x2, y2] = at.get(b);
@@ -58,9 +58,10 @@ M.Fabric = class {
         hit.addEventListener("keydown", (e) => { if (e.key === "Enter") open(); });
         svg.append(hit);
       }
-      const mark = M.el("text", { x: (x1 + x2) / 2, y: (y1 + y2) / 2 + 4, class: "mark" }, "✕");
+      const mark = M.el("text", { x: (x1 + x2) / 2, y: (y1 + y2) / 2 + 7, class: "mark" }, "✕");
       mark.style.display = "none";
-      svg.append(line, mark);
+      svg.append(line);
+      marks.push(mark);
       this.links.set(name, { line, mark, index, small });
     });
     const size = small ? 3 : Math.min(10, 150 / Math.max(t1.length, t0.length, fabric.hosts.length));
@@ -82,6 +83,7 @@ M.Fabric = class {
       if (port) this.nodes.set(port, node);
       if (!small && fabric.hosts.length <= 16) svg.append(M.el("text", { x, y: y + 20, class: "label" }, host.name));
     }
+    svg.append(...marks);
     const title = M.el("button", { onclick: (e) => { e.stopPropagation(); this.chosen({ place: "plane", where: `p${plane}` }); } },
       `plane ${plane}`);
     const panel = M.el("div", { class: "plane", "data-plane": `p${plane}` }, title);

@@ -4,7 +4,7 @@
 M.numbers = (root, frame) => {
   root.replaceChildren(...Object.entries(frame.transports).map(([name, one]) => {
     const rate = one.flows.reduce((sum, flow) => sum + flow[2], 0);
-    const more = `${M.count(one.resent)} sent again` + (one.restarts ? `, gave up ${one.restarts} times` : "");
+    const more = `${M.count(one.resent)} sent again` + (one.restarts ? `, gave up ${one.restarts === 1 ? "once" : `${one.restarts} times`}` : "");
     const div = M.el("div", { class: "number", style: `--c: var(--${name})`, "data-transport": name },
       M.el("span", { class: "name" }, one.label), " ", M.el("b", {}, M.rate(rate)), M.el("div", {}, more));
     div.dataset.bps = rate;
@@ -26,11 +26,11 @@ M.card = (card, labels, packets) => {
   const rows = Object.entries(card.results).map(([name, r]) => {
     const label = M.el("th", { style: `--c: var(--${name})` }, labels[name]);
     if (!r.felt) return M.el("tr", {}, label, M.el("td", { colspan: 5, class: "words" }, `not felt: ${(r.recovered_why || "").replace("the fault took no packet: ", "")}`));
-    const cells = M.TIMES.map(([key]) => {
+    const cells = M.TIMES.map(([key, words]) => {
       const us = r[`${key}_us`];
       const text = us !== null ? M.time(us) : key === "recovered" ? (r.gave_up ? "gave up" : "not yet") : "–";
       const strong = key === "recovered" && us !== null;
-      return M.el("td", { title: us !== null ? (r.rtt_us ? `${(us / r.rtt_us).toFixed(1)} round trips` : "") : r[`${key}_why`] || "" }, strong ? M.el("b", {}, text) : text);
+      return M.el("td", { "data-time": words, title: us !== null ? (r.rtt_us ? `${(us / r.rtt_us).toFixed(1)} round trips` : "") : r[`${key}_why`] || "" }, strong ? M.el("b", {}, text) : text);
     });
     const more = M.el("td", {}, M.el("button", { onclick: () => packets(card, name), title: "packet by packet" }, "packets"));
     return M.el("tr", { "data-result": name }, label, ...cells, more);
