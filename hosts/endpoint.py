@@ -78,6 +78,9 @@ class Endpoint(Protocol):
     def handle_timer(self, now_ns: int) -> None:
         """Do what is due."""
 
+    def bytes_placed(self, qpn: int) -> int:
+        """Return how many bytes of payload a queue pair has put into memory. Quick, unlike a snapshot."""
+
     def qp_counters(self, qpn: int) -> Any:
         """Return a snapshot of a queue pair's counters, a dataclass.
 

@@ -445,6 +445,10 @@ class Endpoint(BaseEndpoint):
 
     # Observation
 
+    def bytes_placed(self, qpn: int) -> int:
+        """Return how many bytes of payload a QP has put into memory. Quick, unlike a snapshot."""
+        return self.qps[qpn].responder.bytes_placed
+
     def qp_counters(self, qpn: int) -> QpCounters:
         """Return a snapshot of a QP's counters."""
         return counters.qp_counters(self.qps[qpn], self.now_ns)

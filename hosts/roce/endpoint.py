@@ -250,6 +250,10 @@ class Endpoint(BaseEndpoint):
 
     # Observation
 
+    def bytes_placed(self, qpn: int) -> int:
+        """Return how many bytes of payload a connection has put into memory. Quick, unlike a snapshot."""
+        return sum(qp.responder.bytes_placed for qp in self._connections[qpn])
+
     def qp_counters(self, qpn: int) -> RoceCounters:
         """Return a snapshot of a connection's counters."""
         qps = self._connections[qpn]

@@ -63,6 +63,7 @@ def check(sim, lengths, data, region, *, source=0):
     assert hashlib.sha256(region.view).digest() == hashlib.sha256(data).digest()
     counters = sim.ends[receiver].qp_counters(sim.qpns[receiver])
     assert counters.bytes_placed == len(data), "every byte was placed once, none twice"
+    assert sim.ends[receiver].bytes_placed(sim.qpns[receiver]) == len(data)
     for old, new in ((e.old_ev, e.new_ev) for e in sim.of(sender, Retransmitted)):
         assert old != new
     for event in sim.of(sender, EvReplaced):
