@@ -79,6 +79,7 @@ def parser() -> argparse.ArgumentParser:
     soak.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="override a key of the scenario"
     )
+    soak.add_argument("--dry-run", action="store_true", help="print the plan, and touch nothing")
     soak.set_defaults(do=_soak)
 
     up = commands.add_parser("up", help="bring a fabric up and leave it running")

@@ -9,5 +9,5 @@ from mrclab.run_scenario import run_scenario
 
 def soak(args: argparse.Namespace) -> int:
     """Run the scenario of random faults. Raises what ``mrclab run`` raises."""
-    args.scenario, args.trials, args.dry_run = args.soak, None, False
+    args.scenario, args.trials = args.soak, None
     return run_scenario(args)
