@@ -70,9 +70,15 @@ def all_hold(checks: Sequence[Check], *notes: str) -> Verdict:
     return Verdict(tuple(checks), notes=notes)
 
 
-def judge(figure: str, result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the verdict of a figure's judge on a result. Raises InputError where there is no such judge."""
+def judge(figure: str, result: Mapping[str, Any], more: Sequence[Check] = ()) -> dict[str, Any]:
+    """Return the verdict of a figure's judge on a result, with ``more`` checks beside those of the judge.
+
+    Raises InputError where there is no such judge; without a figure the checks stand alone.
+    """
+    valid = bool(result.get("valid", True))
+    if not figure:
+        return Verdict(tuple(more), valid=valid).to_dict()
     require_figure(figure)
     module = import_module(f"experiments.figures.{figure}")
     verdict: Verdict = module.judge(result)
-    return Verdict(verdict.checks, module.PAPER, verdict.notes, bool(result.get("valid", True))).to_dict()
+    return Verdict((*verdict.checks, *more), module.PAPER, verdict.notes, valid).to_dict()

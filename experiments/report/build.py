@@ -118,10 +118,12 @@ def build(
         "transports": found,
         "method": dict(METHOD),
     }
-    if run.figure and unfinished is None:
-        from experiments.judging.verdict import judge  # takes modules of its own, which few results need
+    if unfinished is None and (run.figure or run.parameters.get("expect")):
+        # These take modules of their own, which few results need.
+        from experiments.judging.expectations import judge_expectations
+        from experiments.judging.verdict import judge
 
-        result["verdict"] = judge(run.figure, result)
+        result["verdict"] = judge(run.figure or "", result, judge_expectations(result))
     return result
 
 

@@ -14,6 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field
 SCHEMA = "mrclab.result/2"
 TIMES = ("first_loss_us", "detected_us", "rerouted_us", "recovered_us", "recovered_since_loss_us")
 """The times of a fault, in the order in which they are shown."""
+EXPECTED = "the scenario's expectations"
+"""The source of checks that a scenario itself asks for."""
 
 
 class Model(BaseModel):

@@ -200,16 +200,56 @@ def quantile_ratio_interval(
 
     ``q`` is from 0 to 1. None below three values, or where one of ``below`` is not positive.
     """
+    return _ratio_of(above, below, _quantile(q), seed)
+
+
+def interval_of(values: Sequence[float] | Floats, statistic: str, seed: int = 1) -> Interval | None:
+    """Return ``p50``, ``p90``, ``p99`` or ``mean``, with its bootstrap interval. None below three values."""
+    data = np.asarray(values, dtype=np.float64)
+    if len(data) < MIN_FOR_INTERVAL:
+        return None
+    of = _STATISTICS[statistic]
+    return Interval(float(of(data, axis=-1)), *_interval((data,), of, seed), len(data))
+
+
+def interval_of_ratio(
+    above: Sequence[float] | Floats, below: Sequence[float] | Floats, statistic: str, seed: int = 1
+) -> Interval | None:
+    """Return the ratio of a statistic of two samples with its bootstrap interval.
+
+    None below three values in either, or where one of ``below`` is not positive.
+    """
+    return _ratio_of(above, below, _STATISTICS[statistic], seed)
+
+
+def _ratio_of(
+    above: Sequence[float] | Floats, below: Sequence[float] | Floats, of: Callable[..., Any], seed: int
+) -> Interval | None:
     a, b = np.asarray(above, dtype=np.float64), np.asarray(below, dtype=np.float64)
     if min(len(a), len(b)) < MIN_FOR_INTERVAL or not (b > 0).all():
         return None
 
     def ratio(x: Floats, y: Floats, axis: int = -1) -> Floats:
-        found: Floats = np.quantile(x, q, axis=axis) / np.quantile(y, q, axis=axis)
+        found: Floats = of(x, axis=axis) / of(y, axis=axis)
         return found
 
     low, high = _interval((a, b), ratio, seed)
     return Interval(float(ratio(a, b)), low, high, len(a) + len(b))
+
+
+def _quantile(q: float) -> Callable[..., Any]:
+    def found(data: Floats, axis: int = -1) -> Any:
+        return np.quantile(data, q, axis=axis)
+
+    return found
+
+
+_STATISTICS: dict[str, Callable[..., Any]] = {
+    "p50": _quantile(0.5),
+    "p90": _quantile(0.9),
+    "p99": _quantile(0.99),
+    "mean": np.mean,
+}
 
 
 def _t_half(error: float, freedom: float) -> float:

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from experiments.report.grouping import grouped
-from experiments.report.model import TIMES
+from experiments.report.model import EXPECTED, TIMES
 from experiments.report.numbers import amount, figure, interval, scaled, us
 from experiments.training.summary import bits_text, has_training, rows_of, sentence
 
@@ -223,8 +223,12 @@ def verdict(result: Mapping[str, Any]) -> Text:
         text.append(f"Claim: {result['claim']}\n")
     if judged := result.get("verdict"):
         word = {True: "holds", False: "does not hold", None: "is not shown"}[judged["holds"]]
-        text.append(f"The claim {word}", style="bold")
+        text.append(f"{'The claim' if result['claim'] else 'What was expected'} {word}", style="bold")
         text.append(f": {judged['because']}\n")
+        for check in judged["checks"]:
+            if check.get("source") == EXPECTED:
+                told = {True: "holds", False: "does not hold", None: "not shown"}[check["holds"]]
+                text.append(f"  expected {check['asked']}: {told}, {check['found']}\n")
     if result["integrity"] == "ok":
         text.append("Every byte was delivered as it was sent. ", style="green")
     else:

@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from experiments.figures.listing import require_figure
+from experiments.spec.expectations import parse_expectation
 from experiments.spec.fault_schedule import check_makeable, check_places
 from experiments.spec.faults import Drain, FaultSpec, RandomFaults, SequentialFaults, TimedFault
 from experiments.spec.links import metered
@@ -46,6 +47,10 @@ class Measure(YamlModel):
     links: str = Field("", description="a pattern of T0-T1 links whose bytes are counted in bins of 100 ms")
 
 
+def _as_lines(value: Any) -> Any:
+    return (value,) if isinstance(value, str) else _as_tuple(value)
+
+
 def _as_tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
@@ -68,6 +73,9 @@ class Scenario(YamlModel):
     description: str = Field("", description="what it shows, in one line")
     claim: str = Field("", description="the statement under test, in one line")
     figure: str = Field("", description="the module of experiments.figures that judges the claim")
+    expect: Annotated[tuple[str, ...], BeforeValidator(_as_lines)] = Field(
+        (), description="what the result is to show, in one line or a list of lines; see below"
+    )
     topology: str | dict[str, Any] = Field(
         description="a shipped name, a file, or a whole topology (docs/topologies.md)"
     )
@@ -147,6 +155,11 @@ class Scenario(YamlModel):
             self._check_transport(transport)
             if not transport.faults and self.sequences:
                 raise wrong("faults in sequence set the length of a run: all meet them", "transports", name)
+        for line in self.expect:
+            try:
+                parse_expectation(line, self.entries)
+            except ValueError as error:
+                raise wrong(f"{error}", "expect") from None
         lasts_ns = self.workload.lasts_ns
         for number, fault in enumerate(self.faults):
             if isinstance(fault, TimedFault | Drain) and lasts_ns is not None and fault.at_ns >= lasts_ns:

@@ -1,0 +1,75 @@
+"""What a scenario expects of its own result, such as ``recovered_us.p50[mine] < 0.8 * [mrc]``.
+
+    EXPECTATION = QUANTITY RELATION (NUMBER | [NUMBER *] QUANTITY)
+    QUANTITY    = METRIC.STATISTIC[TRANSPORT]     on the right, METRIC.STATISTIC may be left out: the same
+    RELATION    = < | <= | > | >=
+    STATISTIC   = p50 | p90 | p99 | mean
+
+It is read here by a regular expression and judged by `experiments.judging.expectations`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container
+from dataclasses import dataclass
+from typing import Final
+
+STATISTICS: Final = ("p50", "p90", "p99", "mean")
+_QUANTITY: Final = r"(?:(?P<{0}metric>[A-Za-z_][A-Za-z0-9_@]*)\s*\.\s*(?P<{0}statistic>[a-z0-9]+)\s*)?"
+_NUMBER: Final = r"[0-9][0-9_]*(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
+_FORM: Final = re.compile(
+    _QUANTITY.format("")
+    + r"\[\s*(?P<transport>[^\]\s]+)\s*\]\s*(?P<relation><=|>=|<|>)\s*"
+    + rf"(?:(?P<limit>{_NUMBER})|(?:(?P<factor>{_NUMBER})\s*\*\s*)?"
+    + _QUANTITY.format("other_")
+    + r"\[\s*(?P<other>[^\]\s]+)\s*\])"
+)
+EXAMPLE: Final = "recovered_us.p50[mine] < 0.8 * [mrc]"
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """A statistic of a metric of one transport."""
+
+    metric: str
+    statistic: str
+    transport: str
+
+    def __str__(self) -> str:
+        return f"{self.metric}.{self.statistic}[{self.transport}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """``left`` is to be at most, or at least, ``number``, or ``number`` times ``right``."""
+
+    text: str
+    left: Quantity
+    at_most: bool
+    number: float
+    right: Quantity | None
+
+
+def parse_expectation(text: str, transports: Container[str]) -> Expectation:
+    """Return what a line expects. Raise ValueError, in one line, where it cannot be read."""
+    found = _FORM.fullmatch(text.strip())
+    if found is None or found["metric"] is None:
+        raise ValueError(f"'{text}' cannot be read: it takes a form such as {EXAMPLE}")
+    left = Quantity(found["metric"], found["statistic"], found["transport"])
+    right = None
+    if found["other"] is not None:
+        metric = found["other_metric"] or left.metric
+        right = Quantity(metric, found["other_statistic"] or left.statistic, found["other"])
+    for quantity in (left, right):
+        if quantity is None:
+            continue
+        if quantity.transport not in transports:
+            raise ValueError(f"'{text}' names '{quantity.transport}', which is no transport of the scenario")
+        if quantity.statistic not in STATISTICS:
+            choices = ", ".join(STATISTICS)
+            raise ValueError(f"'{text}' names '{quantity.statistic}': a statistic is one of {choices}")
+    if right is not None and right.statistic != left.statistic:
+        raise ValueError(f"'{text}' compares {left.statistic} with {right.statistic}: take the same of both")
+    number = float((found["limit"] or found["factor"] or "1").replace("_", ""))
+    return Expectation(text.strip(), left, found["relation"].startswith("<"), number, right)
