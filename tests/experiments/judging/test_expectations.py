@@ -84,7 +84,7 @@ def result(*expect: str, mine: list[float], mrc: list[float], valid: bool = True
         "parameters": {"expect": list(expect)},
         "validity": {"reasons": [], "notes": []},
         "transports": {
-            name: {"samples": [{"failure": None, "metrics": {"gap_us": found}}]}
+            name: {"samples": [{"failure": None, "metrics": {"gap_us": found}}], "details": [], "summary": {}}
             for name, found in values.items()
         },
         "trials": [
