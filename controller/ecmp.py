@@ -1,10 +1,13 @@
-"""Routes for the baseline: plain IPv6 between NIC ports, with the T0s choosing uplinks by a hash of the flow.
+"""Routes for plain IPv6 between NIC ports: T0s choose uplinks by a hash of the flow, or by bits of the EV.
 
 A plane is a network of its own. A T0 sends what is for its own hosts to their ports, and what is for
 another rack to the group of uplinks that lead there; a T1 has one way to each rack. A link that is
 withdrawn is taken out of every group that would send over it: those of the T0 at its one end, and, since
 the T1 at the other cannot reach that rack any more, those of all other T0s for that rack. That is what a
 routing protocol would come to, without its delay.
+
+With structured EVs a T0 has no groups: each frame for another rack names its uplink, and no link can be
+withdrawn.
 
 Entries of SRv6 stay beside these: each frame says by its destination which of the two it wants.
 """
@@ -22,10 +25,14 @@ import finsy as fy
 
 from controller.reading import read_all
 from linux.errors import InputError
-from p4src.contract import ROUTE_TABLE, WAYS_PROFILE
+from p4src.contract import ROUTE_TABLE, UPLINK_TABLE, WAYS_PROFILE
 from topologies import Fabric, Switch
+from topologies.structured import FIXED_BITS, UPLINK_BITS
 
 SEND_TO = "send_to"
+READ_EV = "read_ev"
+READER_ID = 512
+"""Member id of what leaves the choice to the EV: beyond all ports."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -40,6 +47,33 @@ class Member:
         """Return the member as finsy writes it."""
         action = fy.P4TableAction(SEND_TO, port=self.port, src_mac=self.src_mac, dst_mac=self.dst_mac)
         return fy.P4ActionProfileMember(WAYS_PROFILE, member_id=self.port, action=action)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Reader:
+    """The bits of an EV that a tier reads: what is left after ``shift`` bits, under ``mask``."""
+
+    shift: int
+    mask: int
+
+    def to_p4(self) -> fy.P4ActionProfileMember:
+        """Return the member of routes that leave the choice to the EV, as finsy writes it."""
+        action = fy.P4TableAction(READ_EV, shift=self.shift, mask=self.mask)
+        return fy.P4ActionProfileMember(WAYS_PROFILE, member_id=READER_ID, action=action)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Uplink:
+    """An uplink by the number that an EV has for it."""
+
+    number: int
+    way: Member
+
+    def to_p4(self) -> fy.P4TableEntry:
+        """Return the entry as finsy writes it."""
+        way = self.way
+        action = fy.Action(SEND_TO, port=way.port, src_mac=way.src_mac, dst_mac=way.dst_mac)
+        return fy.P4TableEntry(UPLINK_TABLE, match=fy.Match(uplink=self.number), action=action)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -71,11 +105,14 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """All that one switch holds for ECMP."""
+    """All that one switch holds for plain IPv6."""
 
     members: tuple[Member, ...] = ()
     groups: tuple[Group, ...] = ()
     routes: tuple[Route, ...] = ()
+    readers: tuple[Reader, ...] = ()
+    """One at most."""
+    uplinks: tuple[Uplink, ...] = ()
 
 
 def routing_of(
@@ -83,10 +120,13 @@ def routing_of(
     switch: Switch,
     withdrawn: AbstractSet[str] = frozenset(),
     weights: Mapping[str, int] | None = None,
+    *,
+    structured: bool = False,
 ) -> Routing:
     """Return what a switch holds, with some links withdrawn.
 
-    ``weights`` gives links a share other than 1 in the groups of the T0 that they are an uplink of.
+    ``weights`` gives links a share other than 1 in the groups of the T0 that they are an uplink of. With
+    ``structured`` a T0 reads its uplink from the EV, and neither counts.
     """
     members = tuple(
         Member(p.number, int.from_bytes(p.mac, "big"), int.from_bytes(p.peer_mac, "big"))
@@ -94,8 +134,9 @@ def routing_of(
     )
     groups: list[Group] = []
     routes: list[Route] = []
-    if switch.tier == "t0":
-        racks = sorted({host.rack for host in fabric.hosts} - {switch.index})
+    racks = sorted({host.rack for host in fabric.hosts} - {switch.index}) if switch.tier == "t0" else []
+    reads = structured and bool(racks)
+    if not structured:
         for rack in racks:
             ports = _uplinks(fabric, switch, rack, withdrawn, weights or {})
             if ports:  # BMv2 ends its ingress where a group is empty, so none ever is
@@ -103,13 +144,30 @@ def routing_of(
     for host in fabric.hosts:
         prefix = str(IPv6Network(host.ports[switch.plane].address))
         if switch.tier == "t0" and host.rack != switch.index:
-            if any(group.number == host.rack + 1 for group in groups):
+            if reads:
+                routes.append(Route(prefix, port=READER_ID))
+            elif any(group.number == host.rack + 1 for group in groups):
                 routes.append(Route(prefix, group=host.rack + 1))
             continue
         below = host.name if switch.tier == "t0" else fabric.t0(switch.plane, host.rack).name
         if fabric.has_link(switch.name, below):
             routes.append(Route(prefix, port=switch.port_to(below).number))
-    return Routing(members, tuple(groups), tuple(sorted(routes)))
+    return Routing(
+        members,
+        tuple(groups),
+        tuple(sorted(routes)),
+        (Reader(FIXED_BITS, (1 << UPLINK_BITS) - 1),) if reads else (),
+        _numbered(fabric, switch, members) if reads else (),
+    )
+
+
+def _numbered(fabric: Fabric, t0: Switch, members: Iterable[Member]) -> tuple[Uplink, ...]:
+    ways = {member.port: member for member in members}
+    return tuple(
+        Uplink(t1.index, ways[t0.port_to(t1.name).number])
+        for t1 in fabric.t1s(t0.plane)
+        if fabric.has_link(t0.name, t1.name)
+    )
 
 
 def _uplinks(
@@ -129,20 +187,27 @@ def _uplinks(
 def updates(before: Routing, after: Routing) -> list[Any]:
     """Return the updates from one state of a switch to another, in an order in which nothing is missing."""
     routes = set(after.routes)
-    groups = {group.number: group for group in after.groups}
-    members = {member.port: member for member in after.members}
-    had_groups, had_members = {g.number: g for g in before.groups}, {m.port: m for m in before.members}
     gone: list[Any] = [-route.to_p4() for route in before.routes if route not in routes]
-    gone += [-group.to_p4() for group in before.groups if group.number not in groups]
-    gone += [-member.to_p4() for member in before.members if member.port not in members]
     new: list[Any] = []
-    for now, had in ((members, had_members), (groups, had_groups)):
+    for had, now in reversed(list(zip(_by_key(before), _by_key(after), strict=True))):
+        gone += [-entity.to_p4() for key, entity in had.items() if key not in now]
+    for had, now in zip(_by_key(before), _by_key(after), strict=True):
         for key, entity in now.items():
             if key not in had:
                 new.append(+entity.to_p4())
             elif had[key] != entity:
                 new.append(~entity.to_p4())
     return gone + new + [+route.to_p4() for route in after.routes if route not in set(before.routes)]
+
+
+def _by_key(routing: Routing) -> tuple[Mapping[int, Any], ...]:
+    """Return all but the routes, each with what identifies it; what others refer to comes first."""
+    return (
+        {member.port: member for member in routing.members},
+        {READER_ID: routing.readers[0]} if routing.readers else {},
+        {uplink.number: uplink for uplink in routing.uplinks},
+        {group.number: group for group in routing.groups},
+    )
 
 
 class EcmpRoutes:
@@ -159,6 +224,7 @@ class EcmpRoutes:
         self._weights = dict(weights or {})
         self._withdrawn: frozenset[str] = frozenset()
         self._installed = False
+        self._structured = False
 
     @property
     def installed(self) -> bool:
@@ -172,11 +238,12 @@ class EcmpRoutes:
 
     def wanted(self, switch: str) -> Routing:
         """Return what a switch should hold now."""
-        return routing_of(self._fabric, self._fabric.switch(switch), self._withdrawn, self._weights)
+        plan = self._fabric.switch(switch)
+        return routing_of(self._fabric, plan, self._withdrawn, self._weights, structured=self._structured)
 
-    async def install(self) -> None:
-        """Bring every switch to what it should hold."""
-        self._installed = True
+    async def install(self, *, structured: bool = False) -> None:
+        """Bring every switch to what it should hold; with ``structured`` T0s read uplinks from EVs."""
+        self._installed, self._structured = True, structured
         await asyncio.gather(*(self.install_at(switch) for switch in self._switches.values()))
 
     async def install_at(self, switch: fy.Switch) -> None:
@@ -189,8 +256,8 @@ class EcmpRoutes:
         """Take a link between T0 and T1 out of every group, with one write per switch that had it.
 
         Where it was the last way to a rack, the routes to it go too.
-        Raise InputError on a link that has no alternative (a NIC's) or does not exist; a link that is
-        withdrawn already stays so.
+        Raise InputError on a link that has no alternative (a NIC's) or does not exist, and where EVs name
+        their uplinks; a link that is withdrawn already stays so.
         """
         await self._change(self._withdrawn | {self._name(a, b)})
 
@@ -201,6 +268,8 @@ class EcmpRoutes:
     def _name(self, a: str, b: str) -> str:
         if not self._fabric.has_link(a, b):
             raise InputError(f"no link {a} - {b} in topology {self._fabric.name}")
+        if self._structured:
+            raise InputError("structured EVs name their uplinks: there is no route to withdraw")
         link = self._fabric.link(a, b)
         if link.kind != "fabric":
             raise InputError(
@@ -222,21 +291,38 @@ class EcmpRoutes:
 async def read_routing(switch: fy.Switch) -> Routing:
     """Return what a switch holds for ECMP."""
     members, groups, routes = [], [], []
+    readers, uplinks = [], []
     wanted: Sequence[Any] = (
         fy.P4ActionProfileMember(WAYS_PROFILE),
         fy.P4ActionProfileGroup(WAYS_PROFILE),
         fy.P4TableEntry(ROUTE_TABLE),
+        fy.P4TableEntry(UPLINK_TABLE),
     )
     for entity in await read_all(switch, wanted):
         match entity:
-            case fy.P4ActionProfileMember(action=fy.P4TableAction(args=args)):
-                members.append(Member(*(int(args[n]) for n in ("port", "src_mac", "dst_mac"))))
+            case fy.P4ActionProfileMember(action=fy.P4TableAction(name=name, args=args)):
+                if name == READ_EV:
+                    readers.append(Reader(int(args["shift"]), int(args["mask"])))
+                else:
+                    members.append(_member(args))
             case fy.P4ActionProfileGroup(group_id=number):
                 groups.append(Group(number, _shares(entity.members or ())))
             case fy.P4TableEntry(match=fy.P4TableMatch() as match, action=fy.P4IndirectAction() as action):
                 prefix = str(IPv6Network(match["dst_addr"]))
                 routes.append(Route(prefix, action.member_id, action.group_id))
-    return Routing(tuple(sorted(members)), tuple(sorted(groups)), tuple(sorted(routes)))
+            case fy.P4TableEntry(match=fy.P4TableMatch() as match, action=fy.P4TableAction(args=args)):
+                uplinks.append(Uplink(int(match["uplink"]), _member(args)))
+    return Routing(
+        tuple(sorted(members)),
+        tuple(sorted(groups)),
+        tuple(sorted(routes)),
+        tuple(readers),
+        tuple(sorted(uplinks)),
+    )
+
+
+def _member(args: Mapping[str, Any]) -> Member:
+    return Member(*(int(args[name]) for name in ("port", "src_mac", "dst_mac")))
 
 
 def _shares(members: Iterable[fy.P4Member]) -> tuple[tuple[int, int], ...]:

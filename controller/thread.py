@@ -68,6 +68,10 @@ class ControllerThread:
         """Make every switch route plain IPv6 as well, by a hash of the flow. See controller.ecmp."""
         self._call(self._ready.result().ecmp.install())
 
+    def install_structured(self) -> None:
+        """Make every switch route plain IPv6 as well, by structured EVs. See controller.ecmp."""
+        self._call(self._ready.result().ecmp.install(structured=True))
+
     def withdraw(self, a: str, b: str) -> None:
         """Take a link out of the ECMP routes. See EcmpRoutes.withdraw."""
         self._call(self._ready.result().ecmp.withdraw(a, b))

@@ -91,6 +91,7 @@ MARKING_TABLE: Final = "marking"
 PROBE_VERSION_TABLE: Final = "probe_version"
 ROUTE_TABLE: Final = "route"
 FAULT_TABLE: Final = "fault"
+UPLINK_TABLE: Final = "uplink"
 WAYS_PROFILE: Final = "ways"
 
 # Actions that Python writes, by table
@@ -101,7 +102,8 @@ TABLE_ACTIONS: Final[dict[str, tuple[str, ...]]] = {
     PORT_QUEUE_TABLE: ("send_at",),
     MARKING_TABLE: ("red",),
     PROBE_VERSION_TABLE: ("record",),
-    ROUTE_TABLE: ("send_to",),
+    ROUTE_TABLE: ("send_to", "read_ev"),
+    UPLINK_TABLE: ("send_to",),
     FAULT_TABLE: ("blackhole", "lose", "corrupt", "limit_rate"),
 }
 CLASS_ACTIONS: Final[dict[str, str]] = {

@@ -4,7 +4,10 @@
 // more weight. Nothing here notices that a port is dead: the controller takes it out of the group, as a routing
 // protocol would, or the target does where it watches the port.
 //
-// Frames that follow a segment list never come here, so both kinds share a fabric.
+// A route may also leave the choice to the frame: with structured EVs, MRC's EV names the uplink by some of its bits,
+// and each tier on the way up reads bits of its own. The way down is ordinary routing.
+//
+// Frames that follow a segment list never come here, so all kinds share a fabric.
 #ifndef MRC_ECMP_P4
 #define MRC_ECMP_P4
 
@@ -22,6 +25,13 @@ control Ecmp(inout headers_t hdr,
         hdr.ipv6.hop_limit = hdr.ipv6.hop_limit - 1;
     }
 
+    // The way up is in the EV, whose low half MRC sends as the UDP source port and whose high half in the flow label:
+    // in the bits that are left after `shift` of them, under `mask`.
+    action read_ev(bit<8> shift, bit<16> mask) {
+        meta.by_ev = 1;
+        meta.uplink = (bit<16>)((hdr.ipv6.flow_label[15:0] ++ meta.src_port) >> shift) & mask;
+    }
+
     table route {
         key = {
             hdr.ipv6.dst_addr   : lpm;
@@ -32,9 +42,17 @@ control Ecmp(inout headers_t hdr,
             meta.src_port       : selector;
             meta.dst_port       : selector;
         }
-        actions = { send_to; NoAction; }
+        actions = { send_to; read_ev; NoAction; }
         implementation = ways;
         size = 2048;
+    }
+
+    // The port of each uplink that an EV can name. One that is not there drops.
+    table uplink {
+        key = { meta.uplink : exact @name("uplink"); }
+        actions = { send_to; NoAction; }
+        const default_action = NoAction();
+        size = 1024;
     }
 
     // Comes with the reason for a drop, which stands where there is no route.
@@ -48,6 +66,9 @@ control Ecmp(inout headers_t hdr,
             meta.dst_port = hdr.udp.dst_port;
         }
         route.apply();
+        if (meta.by_ev == 1) {
+            uplink.apply();
+        }
     }
 }
 

@@ -153,10 +153,12 @@ struct metadata_t {
     bit<8>      srh_ahead;     // in the parser: segments up to the next one to visit, it included
     ipv6_addr_t next_segment;
 
-    // The flow, as ECMP hashes it (ecmp.p4)
+    // The flow, as ECMP hashes it, and the uplink that its EV names (ecmp.p4)
     bit<8>  protocol;
     bit<16> src_port;
     bit<16> dst_port;
+    bit<1>  by_ev;
+    bit<16> uplink;
 
     // Queues (queue.p4, ecn.p4, trim.p4)
     bit<1>  trimmable;  // may lose its payload

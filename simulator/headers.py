@@ -123,6 +123,18 @@ def _shorten(frame: bytearray, dscp: int) -> None:
     frame[udp + 4 : udp + 6] = left.to_bytes(2, "big")
 
 
+def ev_of(frame: bytes) -> int:
+    """Return the EV of a frame without a segment list, as `p4src/ecmp.p4` reads it: 16 bits of the flow label
+    and the UDP source port."""
+    udp = OUTER_END
+    protocol = frame[NEXT_HEADER]
+    if protocol == NEXT_IPV6:
+        protocol = frame[NEXT_HEADER + INNER_IPV6_BYTES]
+        udp += INNER_IPV6_BYTES
+    port = frame[udp] << 8 | frame[udp + 1] if protocol == NEXT_UDP else 0
+    return frame[16] << 24 | frame[17] << 16 | port
+
+
 def hash_input(frame: bytes, dst: bytes) -> bytes:
     """Return what ECMP's hash is over: addresses, flow label, protocol and ports, as in `p4src/ecmp.p4`.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from typing import Final
 
 from controller.queues import QueuePolicy, queue_setting
@@ -19,6 +20,7 @@ from simulator.port import UNLIMITED, Depths, Port
 from simulator.switch import SID_BYTES, Switch, Tables
 from topologies import Fabric, LinkProfile, PortRef
 from topologies import Switch as SwitchPlan
+from topologies.structured import FIXED_BITS, UPLINK_BITS
 
 _SLOTS_PER_PACKET: Final = 32
 _PACKET_BITS: Final = 8 * 4250
@@ -60,6 +62,7 @@ class Network:
         self.links: dict[tuple[str, str], Port] = {}
         self.nics: dict[str, Nic] = {}
         self._routed = False
+        self._structured = False
         self._withdrawn: frozenset[str] = frozenset()
         self.switches = {s.name: Switch(s.name, sid_tables(fabric, s)) for s in fabric.switches}
         macs = _macs(fabric)
@@ -117,15 +120,19 @@ class Network:
 
     # Routes, for what follows no segment list
 
-    def route(self, withdrawn: AbstractSet[str] = frozenset()) -> None:
-        """Install routes (ECMP) that avoid the `withdrawn` links, on all switches."""
-        if self._routed and withdrawn == self._withdrawn:
+    def route(self, withdrawn: AbstractSet[str] = frozenset(), *, structured: bool = False) -> None:
+        """Install routes on all switches: by a hash (ECMP), which avoid the `withdrawn` links, or by
+        structured EVs, which avoid none."""
+        if self._routed and withdrawn == self._withdrawn and structured == self._structured:
             return
-        self._routed, self._withdrawn = True, frozenset(withdrawn)
+        self._routed, self._withdrawn, self._structured = True, frozenset(withdrawn), structured
         for plan in self.fabric.switches:
-            tables = sid_tables(self.fabric, plan)
-            routes = routes_of(self.fabric, plan, self._withdrawn)
-            self.switches[plan.name].set_tables(Tables(tables.own_sid, tables.neighbours, routes))
+            tables = replace(
+                sid_tables(self.fabric, plan), routes=routes_of(self.fabric, plan, self._withdrawn)
+            )
+            if structured and plan.tier == "t0":
+                tables = _by_ev(self.fabric, plan, tables)
+            self.switches[plan.name].set_tables(tables)
 
 
 def _macs(fabric: Fabric) -> dict[PortRef, bytes]:
@@ -141,6 +148,20 @@ def sid_tables(fabric: Fabric, switch: SwitchPlan) -> Tables:
 
     neighbours = {sid(fabric.usid_of(p.peer.node, switch.plane)): p.number for p in switch.ports}
     return Tables(sid(switch.usid), neighbours)
+
+
+def _by_ev(fabric: Fabric, t0: SwitchPlan, tables: Tables) -> Tables:
+    """Return a T0's tables with the choice of its uplink left to structured EVs."""
+    routes = dict(tables.routes)
+    routes |= {h.ports[t0.plane].address.packed: () for h in fabric.hosts if h.rack != t0.index}
+    uplinks = {
+        t1.index: t0.port_to(t1.name).number
+        for t1 in fabric.t1s(t0.plane)
+        if fabric.has_link(t0.name, t1.name)
+    }
+    return replace(
+        tables, routes=routes, uplinks=uplinks, ev_shift=FIXED_BITS, ev_mask=(1 << UPLINK_BITS) - 1
+    )
 
 
 def routes_of(

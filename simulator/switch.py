@@ -1,8 +1,8 @@
 """A switch of the fabric: what `p4src/mrc_switch.p4` does with frames, decided once for each header.
 
 It takes its own uSID off the destination and sends the frame to the neighbour that the next one names. What
-is no segment list of its own goes by routes, among which a hash over the flow chooses (ECMP). The decisions
-for one header are kept; a change of routes discards them.
+is no segment list of its own goes by routes, among which a hash over the flow chooses (ECMP), or some bits
+of a structured EV. The decisions for one header are kept; a change of routes discards them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 
 from hosts.rdma.icrc import crc32
 from p4src.contract import DROP_COUNT, Drop
-from simulator.headers import hash_input
+from simulator.headers import ev_of, hash_input
 from simulator.port import Hop, Node, Packet, Port
 
 BLOCK_BYTES: Final = 4
@@ -26,12 +26,16 @@ class Tables:
     """What a switch knows: its own SID, a port for each neighbour's SID, and routes to addresses.
 
     SIDs are prefixes of six bytes. A route is a list of port numbers; one that occurs twice has twice the
-    share.
+    share. An empty one leaves the choice to the EV: ``uplinks`` has the port of each uplink by its number,
+    which the EV has in ``ev_mask`` after ``ev_shift`` bits.
     """
 
     own_sid: bytes
     neighbours: Mapping[bytes, int]
     routes: Mapping[bytes, tuple[int, ...]] = field(default_factory=dict)
+    uplinks: Mapping[int, int] = field(default_factory=dict)
+    ev_shift: int = 0
+    ev_mask: int = 0
 
 
 class Switch(Node):
@@ -47,7 +51,7 @@ class Switch(Node):
         self._by_dst: dict[tuple[bytes, int], Hop] = {}
         """Decisions that the destination and the hop limit alone determine."""
         self._by_flow: dict[tuple[bytes, int], Hop] = {}
-        """Those that the flow determines, by the input of the hash."""
+        """Those that the flow determines, by the input of the hash, or its EV and destination."""
 
     def set_tables(self, tables: Tables) -> None:
         """Replace the tables; frames that are on their way already follow them too."""
@@ -99,7 +103,9 @@ class Switch(Node):
         """Return what becomes of a packet that follows no segment list of ours."""
         limit = packet.hop.hop_limit
         ways = self._tables.routes.get(dst)
-        if not ways:
+        if ways == ():
+            return self._climb(packet, dst, drop)
+        if ways is None:
             return self._keep(self._by_dst, (packet.hop.dst, limit), Hop(dst, limit, None, drop, True))
         if len(ways) == 1:
             return self._keep(self._by_dst, (packet.hop.dst, limit), self._hop(dst, limit, ways[0], True))
@@ -108,6 +114,19 @@ class Switch(Node):
         if known is not None:
             return known
         return self._keep(self._by_flow, key, self._hop(dst, limit, ways[crc32(key[0]) % len(ways)], False))
+
+    def _climb(self, packet: Packet, dst: bytes, drop: Drop) -> Hop:
+        """Return what becomes of a packet whose EV names the uplink."""
+        tables, limit = self._tables, packet.hop.hop_limit
+        uplink = ev_of(packet.frame) >> tables.ev_shift & tables.ev_mask
+        key = dst + uplink.to_bytes(2, "big"), limit
+        known = self._by_flow.get(key)
+        if known is not None:
+            return known
+        port = tables.uplinks.get(uplink)
+        if port is None:
+            return self._keep(self._by_flow, key, Hop(dst, limit, None, drop, False))
+        return self._keep(self._by_flow, key, self._hop(dst, limit, port, False))
 
     def _hop(self, dst: bytes, hop_limit: int, port: int, shared: bool) -> Hop:
         out = self.ports[port]

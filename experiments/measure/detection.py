@@ -12,6 +12,7 @@ from experiments.measure.faults import FaultRecord
 from experiments.measure.recovery import EVENT_STAMP_NS, Measured, Retirements, Span
 from experiments.spec.transports import Transport
 from topologies import Fabric, Path
+from topologies.structured import structured_paths
 
 OBLIVIOUS = "not applicable: it retires no path and goes on using broken ones"
 NO_ROUTING = "not applicable: it leaves the path to a fabric whose routes never change"
@@ -51,9 +52,11 @@ Ways = Mapping[tuple[str, str], Sequence[Path]]
 """The paths between hosts that send to one another, each with its EV."""
 
 
-def ways_between(fabric: Fabric, pairs: Sequence[tuple[str, str]]) -> Ways:
-    """Return the paths between pairs of hosts, with the EVs that name them on a fabric with segment lists."""
-    return {(src, dst): fabric.paths(src, dst) for src, dst in pairs}
+def ways_between(fabric: Fabric, pairs: Sequence[tuple[str, str]], routing: str = "srv6") -> Ways:
+    """Return the paths between pairs of hosts, with the EVs that name them: structured ones where the
+    routing is, else those of segment lists."""
+    paths = structured_paths if routing == "structured" else Fabric.paths
+    return {(src, dst): paths(fabric, src, dst) for src, dst in pairs}
 
 
 def detected(

@@ -49,7 +49,7 @@ from experiments.measure.recovery import (
 )
 from experiments.measure.tcp_capture import read_segments
 from experiments.measure.tcp_trace import build_tcp_trace
-from experiments.measure.trace import Trace, build_trace, hashed_ways
+from experiments.measure.trace import Trace, build_trace, ways_by_ev
 from experiments.measure.trial import Scene, trial_of
 from experiments.measure.validity import Load, Validity, judge, kept_up, overloads, taken_away
 from experiments.spec.json_files import read_form, write_whole
@@ -179,15 +179,15 @@ def _traces(e: Evidence) -> tuple[tuple[Trace, ...], list[str]]:
     packets = {host: read_pcap(path) for host, path in paths.items()}
     wrong = [f"the capture at {host} is cut short" for host, p in packets.items() if p.truncated]
     wrong += [f"the capture at {host} holds no packet" for host, p in packets.items() if not len(p.rows)]
-    hashed = e.transport.kind == "mrc" and e.transport.routing == "ecmp"
+    by_ev = e.transport.kind == "mrc" and e.transport.routing != "srv6"
     return tuple(
         build_trace(
             packets[a],
             packets[b],
-            hashed_ways(fabric, a, b, packets[a]) if hashed else fabric.paths(a, b),
+            ways_by_ev(fabric, a, b, packets[a], e.transport.routing) if by_ev else fabric.paths(a, b),
             clock,
             fabric,
-            by_ev=hashed,
+            by_ev=by_ev,
         )
         for a, b in _pairs(e)
         if a in packets and b in packets
@@ -202,7 +202,7 @@ def _scenes(e: Evidence, traces: tuple[Trace, ...], logs: Mapping[str, EventLog]
     retired = {host: retirements_of_log(log) for host, log in logs.items()}
     retired |= retirements_of_ranks(e.hosts, e.samples)
     found = []
-    ways = dict(ways_between(e.fabric, _pairs(e)))
+    ways = dict(ways_between(e.fabric, _pairs(e), e.transport.routing))
     ways |= {(trace.paths[0].src, trace.paths[0].dst): trace.paths for trace in traces if trace.paths}
     for fault, span in zip(e.faults, spans(e.faults, first, last), strict=True):
         seen = detected(e.transport, ways, retired, e.route_changes, fault, span)

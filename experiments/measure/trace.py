@@ -18,6 +18,7 @@ from experiments.measure.clock import ClockMap
 from experiments.measure.pcap import FIRST_DATA, MRC_PORT, Opcode, Packets
 from topologies import Fabric, Path
 from topologies.hashed import hashed_path
+from topologies.structured import structured_paths
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -129,8 +130,11 @@ def port_addresses(fabric: Fabric, host: str) -> npt.NDArray[np.void]:
     return addresses(halves[:, 0], halves[:, 1])
 
 
-def hashed_ways(fabric: Fabric, src: str, dst: str, sender: Packets) -> tuple[Path, ...]:
-    """Return the path of every EV with which ``src`` sent data to ``dst``, by the switches' hash."""
+def ways_by_ev(fabric: Fabric, src: str, dst: str, sender: Packets, routing: str) -> tuple[Path, ...]:
+    """Return the path of every EV with which ``src`` sent data to ``dst``, as switches choose it: by some of
+    the EV's bits (``routing`` structured), or by a hash."""
+    if routing == "structured":
+        return structured_paths(fabric, src, dst)
     tx = sender.rows[sender.is_data & sender.rows["outgoing"]]
     ours = tx[np.isin(addresses(tx["dst_hi"], tx["dst_lo"]), port_addresses(fabric, dst))]
     return tuple(hashed_path(fabric, src, dst, int(ev), MRC_PORT) for ev in np.unique(ours["ev"]))
@@ -149,7 +153,7 @@ def build_trace(
 
     Keeps the data of the paths' sender and receiver, known by the NICs' inner addresses where these
     distinguish the paths, and by the outer destinations otherwise. Packets without a segment list are known
-    by the addresses of the NICs' ports in ``fabric``; with ``by_ev`` each EV has one of ``paths``, by a hash
+    by the addresses of the NICs' ports in ``fabric``; with ``by_ev`` each EV has one of ``paths``, by a rule
     that is known. SACKs are those that came in at the sender.
     """
     tx = sender.rows[sender.is_data & sender.rows["outgoing"]]

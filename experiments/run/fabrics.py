@@ -49,6 +49,8 @@ def _switched(
     with Lab.up(fabric, target, logs, pipeline=pipeline) as lab:
         if transport.routing == "ecmp":
             lab.controller.install_ecmp()
+        elif transport.routing == "structured":
+            lab.controller.install_structured()
         if transport.kind in KERNEL_KINDS:
             # Not for the others: the kernel would answer datagrams that are not for it.
             kernel_ip.address_hosts(fabric, lab.network.places)

@@ -182,7 +182,7 @@ class Scenario(YamlModel):
             raise wrong(f"the NIC of {transport.name} is the kernel's, which has none", "propagation")
         if self.workload.kind not in AGENT_KINDS:
             return
-        if transport.kind != "mrc" or transport.routing not in ("srv6", "ecmp"):
+        if transport.kind != "mrc" or transport.routing == "frr":
             raise wrong(
                 f"a {self.workload.kind} is sent by MRC only",
                 *("transports", transport.name),

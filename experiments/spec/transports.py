@@ -18,8 +18,8 @@ from hosts.transports import TRANSPORTS
 from testbed.frr.plan import Timers
 from topologies.yaml_model import Number, Time, YamlModel, wrong
 
-Routing = Literal["srv6", "ecmp", "frr"]
-ROUTINGS: tuple[Routing, ...] = ("srv6", "ecmp", "frr")
+Routing = Literal["srv6", "ecmp", "structured", "frr"]
+ROUTINGS: tuple[Routing, ...] = ("srv6", "ecmp", "structured", "frr")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +59,11 @@ class Transport:
 
     @property
     def channel_options(self) -> dict[str, Any]:
-        """What the channel is opened with: over ECMP MRC and RoCEv2 leave the path to switches that hash."""
+        """What the channel is opened with: without SRv6 MRC and RoCEv2 leave the path to switches."""
         if self.kind == "rocev2":
             return {"encapsulation": "srv6" if self.routing == "srv6" else "plain", **self.options}
-        if self.kind == "mrc" and self.routing == "ecmp":
-            return {"ev_mode": "ecmp", **self.options}
+        if self.kind == "mrc" and self.routing in ("ecmp", "structured"):
+            return {"ev_mode": self.routing, **self.options}
         return dict(self.options)
 
 
@@ -99,6 +99,7 @@ NAMED: dict[str, Transport] = {
     for t in (
         Transport("mrc", "mrc", "srv6", "MRC: sprays over all planes, retires paths that lose", MRC),
         Transport("mrc-ecmp", "mrc", "ecmp", "MRC whose EVs the switches hash, without segment lists", MRC),
+        Transport("mrc-structured", "mrc", "structured", "MRC whose EVs the switches read bit by bit", MRC),
         Transport(
             "oblivious",
             "mrc",
@@ -192,7 +193,9 @@ class TransportEntry(YamlModel):
     options: dict[str, Any] = Field(
         default_factory=dict, description="options of the endpoints (docs/transports.md)"
     )
-    routing: Literal["", "srv6", "ecmp", "frr"] = Field("", description="how the fabric forwards")
+    routing: Literal["", "srv6", "ecmp", "structured", "frr"] = Field(
+        "", description="how the fabric forwards"
+    )
     detection_ns: Annotated[int, Time()] | None = Field(
         None,
         alias="detection",
@@ -218,8 +221,10 @@ class TransportEntry(YamlModel):
             raise ValueError(unknown(used))
         base = NAMED[used]
         routing = self.routing or base.routing
-        if self.detection_ns is not None and routing == "srv6":
-            raise ValueError("detection is for routing ecmp and frr: nothing routes in srv6")
+        if self.detection_ns is not None and routing in ("srv6", "structured"):
+            raise ValueError(f"detection is for routing ecmp and frr: nothing routes in {routing}")
+        if routing == "structured" and base.kind != "mrc":
+            raise ValueError("routing structured is for mrc: only its frames have EVs")
         if self.detection_ns is not None and routing == "frr":
             try:
                 Timers.detecting_in(self.detection_ns)

@@ -57,8 +57,8 @@ class VirtualFabric:
             longest_ns = max(idle_rtt_ns(fabric, host.name) for host in (fabric.hosts[0], fabric.hosts[-1]))
             policy = QueuePolicy(base_rtt_us=-(-longest_ns // 1000))
         self.network = Network(fabric, policy, seed)
-        if transport.routing == "ecmp":
-            self.network.route()
+        if transport.routing in ("ecmp", "structured"):
+            self.network.route(structured=transport.routing == "structured")
         self.faults = registry_of(self.network)
 
     def nic(self, host: str, options: Mapping[str, Any], seed: int) -> Nic:

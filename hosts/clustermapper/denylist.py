@@ -13,6 +13,8 @@ from hosts.endpoint import Endpoint
 from hosts.mrc import Endpoint as MrcEndpoint
 from linux.errors import InputError
 from topologies import Fabric
+from topologies.model import Path as FabricPath
+from topologies.structured import structured_paths
 
 SCHEMA = 1
 
@@ -63,10 +65,10 @@ def _has(place: str, link: str) -> bool:
     return place == link or any(node == place or node.startswith(f"{place}-t") for node in link.split(":"))
 
 
-def denied_evs(fabric: Fabric, src: str, dst: str, links: Collection[str]) -> tuple[int, ...]:
-    """Return the EVs between two hosts whose path uses one of the links, in either direction."""
+def denied_evs(paths: Iterable[FabricPath], links: Collection[str]) -> tuple[int, ...]:
+    """Return the EVs of the paths that use one of the links, in either direction."""
     bad = frozenset(links)
-    return tuple(path.ev for path in fabric.paths(src, dst) if not bad.isdisjoint(path.links))
+    return tuple(path.ev for path in paths if not bad.isdisjoint(path.links))
 
 
 def apply_denylist(
@@ -76,8 +78,11 @@ def apply_denylist(
 
     Do nothing on a transport without EVs.
     """
-    denied = denied_evs(fabric, src, dst, links)
+    paths = fabric.paths(src, dst)
+    if isinstance(endpoint, MrcEndpoint) and endpoint.config.ev_mode == "structured":
+        paths = structured_paths(fabric, src, dst)
+    denied = denied_evs(paths, links)
     if isinstance(endpoint, MrcEndpoint):
-        endpoint.allow((p.ev for p in fabric.paths(src, dst) if p.ev not in denied), now_ns, qpn)
+        endpoint.allow((p.ev for p in paths if p.ev not in denied), now_ns, qpn)
         endpoint.deny(denied, now_ns, qpn)
     return denied

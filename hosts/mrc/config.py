@@ -107,7 +107,8 @@ class MrcConfig:
     """How to read the specification where its readers disagree; change it to interwork with others."""
     ev_mode: str = "srv6"
     """How an EV chooses its path. `srv6`: the sender writes the path's segment list into an outer header.
-    `ecmp`: plain IPv6, whose UDP source port and flow label carry the EV, and switches hash them."""
+    `ecmp`: plain IPv6, whose UDP source port and flow label carry the EV, and switches hash them.
+    `structured`: the same frames, but each tier of switches on the way up reads bits of the EV."""
     ev_in_flow_label: bool = True
     """False: EVs have 16 bits, or are indices of 16, in the UDP source port alone [API: UDP, SRv6].
     """
@@ -276,8 +277,8 @@ class MrcConfig:
             raise ValueError(
                 "min_reorder_ns, max_reorder_ns, reorder_memory_ns and reorder_quiet_ns must be positive"
             )
-        if self.ev_mode not in ("srv6", "ecmp"):
-            raise ValueError(f"ev_mode must be srv6 or ecmp, not {self.ev_mode}")
+        if self.ev_mode not in ("srv6", "ecmp", "structured"):
+            raise ValueError(f"ev_mode must be srv6, ecmp or structured, not {self.ev_mode}")
         if self.port_bps < 0:
             raise ValueError(f"port_bps must not be negative, but {self.port_bps}")
         if not 1 <= self.rate_quantum_bytes <= self.rate_burst_bytes:

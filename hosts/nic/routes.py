@@ -8,10 +8,12 @@ from collections.abc import Callable
 from hosts.endpoint import Endpoint
 from hosts.mrc import Endpoint as MrcEndpoint
 from hosts.mrc import MrcConfig
-from hosts.mrc.evs.ev_modes import EvMode, EvProfile
+from hosts.mrc.evs.ev_modes import EvField, EvMode, EvProfile
 from hosts.rdma.paths import Path, PlanePaths, PortAddress, RemotePaths
 from topologies import Fabric, NicPort
 from topologies.hashed import FREE_EV_BITS, hashed_ev
+from topologies.structured import FIXED, FIXED_BITS, UPLINK_BITS
+from topologies.usid import PLANE_BITS
 
 
 def nic_addresses(fabric: Fabric, host: str) -> tuple[PortAddress, ...]:
@@ -48,10 +50,35 @@ def hashed_paths(fabric: Fabric, src: str, dst: str, config: MrcConfig, rng: ran
     )
 
 
+def structured_profile(fabric: Fabric, src: str, dst: str, plane: int) -> EvProfile:
+    """Return how a port's structured EVs are made: one for each uplink that leads to the peer."""
+    uplinks = {path.t1 or 0 for path in fabric.paths(src, dst) if path.plane == plane}
+    last = max(uplinks)
+    fields = (
+        EvField(PLANE_BITS, init=plane, min=plane, max=plane),
+        EvField(UPLINK_BITS, max=last, denied=frozenset(range(last)) - uplinks),
+        EvField(FIXED_BITS, init=FIXED, min=FIXED, max=FIXED),
+    )
+    return EvProfile(EvMode.GENERATED, fields=fields)
+
+
+def structured_remote_paths(fabric: Fabric, src: str, dst: str, rng: random.Random) -> RemotePaths:
+    """Return a structured EV for each path: switches read the path from its bits."""
+
+    def paths(port: NicPort) -> tuple[Path, ...]:
+        evs = structured_profile(fabric, src, dst, port.plane).evs(port.plane, rng)
+        return tuple(Path(ev, None) for ev in evs)
+
+    return _remote(fabric, src, dst, paths)
+
+
 def paths_for(endpoint: Endpoint, fabric: Fabric, src: str, dst: str) -> RemotePaths:
-    """Return the paths for an endpoint of ``src``: hashed ones where its option ``ev_mode`` is `ecmp`."""
-    if isinstance(endpoint, MrcEndpoint) and endpoint.config.ev_mode == "ecmp":
+    """Return the paths for an endpoint of ``src``, as its option ``ev_mode`` asks for."""
+    mode = endpoint.config.ev_mode if isinstance(endpoint, MrcEndpoint) else "srv6"
+    if isinstance(endpoint, MrcEndpoint) and mode == "ecmp":
         return hashed_paths(fabric, src, dst, endpoint.config, endpoint.rng)
+    if isinstance(endpoint, MrcEndpoint) and mode == "structured":
+        return structured_remote_paths(fabric, src, dst, endpoint.rng)
     return remote_paths(fabric, src, dst)
 
 

@@ -187,7 +187,9 @@ def work_out(
         first = min((t.span_ns[0] for t in traces if t.span_ns[0]), default=fault.t_before_ns - BEFORE_NS)
         [span] = spans([fault], first, until_ns)
         pairs = list(dict.fromkeys((flow.source, flow.target) for flow in one.flows))
-        seen = detected(one.transport, ways_between(fabric, pairs), one.retired, (), fault, span)
+        seen = detected(
+            one.transport, ways_between(fabric, pairs, one.transport.routing), one.retired, (), fault, span
+        )
         known = one.retired if retires_paths(one.transport) else None
         results[one.name] = _result(times(traces, fault, span, seen, known), traces, fault, span)
     return Look(results, kept)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from controller.ecmp import Group, Routing, read_routing, routing_of, updates
+from controller.ecmp import READER_ID, Group, Reader, Routing, read_routing, routing_of, updates
 from controller.fabric import FabricController
 from linux.errors import InputError
 from switches.spec import RunningSwitch
@@ -60,6 +60,25 @@ def test_weights_are_those_of_the_uplink() -> None:
     assert [weight for _, weight in held.groups[0].ports] == [1, 3]
 
 
+def test_with_structured_evs_a_t0_leaves_the_way_to_other_racks_to_the_ev() -> None:
+    t0 = FABRIC.switch("p1-t0-1")
+    held = routing_of(FABRIC, t0, structured=True)
+    assert held.groups == ()
+    assert held.readers == (Reader(shift=18, mask=0x3FF),)
+    assert [u.number for u in held.uplinks] == [0, 1]
+    assert [u.way.port for u in held.uplinks] == [t0.port_to(f"p1-t1-{i}").number for i in (0, 1)]
+    own = {f"{FABRIC.host(f'h{i}').ports[1].address}/128" for i in (2, 3)}
+    assert {r.prefix for r in held.routes if r.port == READER_ID} == {
+        f"{h.ports[1].address}/128" for h in FABRIC.hosts if h.rack != 1
+    }
+    assert {r.prefix for r in held.routes if r.port != READER_ID} == own
+
+
+def test_a_t1_routes_down_alike_with_structured_evs() -> None:
+    t1 = FABRIC.switch("p0-t1-1")
+    assert routing_of(FABRIC, t1, structured=True) == routing("p0-t1-1")
+
+
 @pytest.mark.root
 def test_a_switch_holds_its_routes_and_follows_withdrawals() -> None:
     fabric = build_fabric("name: two\nplanes: 1\nt0: 2\nt1: 2\nhosts: 2\n", "two.yaml")
@@ -93,7 +112,17 @@ def test_a_switch_holds_its_routes_and_follows_withdrawals() -> None:
             # Weights change what is there: all of it is replaced.
             routes._weights["p0-t0-0:p0-t1-1"] = 3
             await routes.install()
-            assert await read_routing(switch) == routes.wanted("p0-t0-0") != held
+            weighted = await read_routing(switch)
+            assert weighted == routes.wanted("p0-t0-0") != held
+            await routes.install(structured=True)
+            by_ev = await read_routing(switch)
+            assert by_ev == routes.wanted("p0-t0-0")
+            assert by_ev.readers
+            assert len(by_ev.uplinks) == 2
+            with pytest.raises(InputError, match="no route to withdraw"):
+                await routes.withdraw(*cut)
+            await routes.install()
+            assert await read_routing(switch) == weighted
 
     port = free_port()
     with switch_process(port):

@@ -51,6 +51,7 @@ def test_a_compiled_program_is_taken_with_the_p4info_beside_it(tmp_path: Path) -
         ((r'alias: "un"', 'alias: "un_other"'), "action un of table my_sid"),
         ((r'name: "trim_from"', 'name: "cut_from"'), "parameter trim_from of action send_at"),
         ((r'(name: "byte_time"\s+bitwidth:) 32', r"\1 16"), "parameter byte_time of action send_at with 32"),
+        ((r'(name: "shift"\s+bitwidth:) 8', r"\1 5"), "parameter shift of action read_ev with 8 bits"),
         ((r'(name: "dscp"\s+bitwidth:) 6', r"\1 8"), "dscp of table traffic_class as exact of 6 bits"),
         ((r'name: "dscp"', 'name: "tos"'), "match field dscp of table traffic_class"),
         ((r'alias: "ways"', 'alias: "paths"'), "action profile ways"),

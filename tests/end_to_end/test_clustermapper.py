@@ -103,7 +103,7 @@ def test_bad_input_is_one_line(mrclab: Mrclab) -> None:
 
 
 def test_denied_links_deny_the_evs_of_their_paths() -> None:
-    assert denied_evs(TINY, "h0", "h2", ()) == ()
     paths = TINY.paths("h0", "h2")
-    assert denied_evs(TINY, "h0", "h2", ["p0-t0-1:p0-t1-1"]) == (paths[1].ev,)
-    assert denied_evs(TINY, "h0", "h2", ["h2:p1-t0-1"]) == tuple(p.ev for p in paths if p.plane == 1)
+    assert denied_evs(paths, ()) == ()
+    assert denied_evs(paths, ["p0-t0-1:p0-t1-1"]) == (paths[1].ev,)
+    assert denied_evs(paths, ["h2:p1-t0-1"]) == tuple(p.ev for p in paths if p.plane == 1)

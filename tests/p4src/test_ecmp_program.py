@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from switches.v1model.bmv2_json import read_program
-from tests.support.p4_model import Interpreter, Prefix, Profile, Rule
+from tests.support.p4_model import Exact, Interpreter, Prefix, Profile, Rule
 from tests.support.selector_switch import Switch, change, put_in
 from tests.support.switch_fixtures import TARGETS
 from tests.support.switch_kit import (
@@ -27,7 +27,9 @@ from tests.support.switch_kit import (
 pytestmark = pytest.mark.parallel
 
 ROUTE, WAYS, SEND = "MrcIngress.ecmp.route", "MrcIngress.ecmp.ways", "MrcIngress.ecmp.send_to"
+READ, UPLINK = "MrcIngress.ecmp.read_ev", "MrcIngress.ecmp.uplink"
 SEGMENTS = "MrcIngress.micro_segment"
+KINDS = ("udp", "udp", "udp", "inner", "other")
 NET = 0xFD00 << 112
 NEAR = NET | 5 << 64 | 1
 
@@ -90,6 +92,37 @@ def test_without_a_route_frames_are_dropped_and_counted() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.root
+@pytest.mark.parametrize("choice", TARGETS)
+@pytest.mark.parametrize(("shift", "mask"), [(18, 0x3FF), (0, 0xF), (31, 0xFFFF), (9, 0x1FF)])
+def test_targets_read_the_bits_of_an_ev_as_the_interpreter(
+    choice: str, shift: int, mask: int, namespace: Namespace, tmp_path: Path
+) -> None:
+    rng = random.Random(shift)
+    with three_ports(choice, namespace, tmp_path) as client:
+        s = Switch(client, read_p4info(P4INFO), JSON.read_bytes())
+        s.model.rules[ROUTE] = [Rule((Prefix(NET, 16),), member=512)]
+        s.model.profiles[WAYS] = Profile()
+        client.write(put_in(s.member(WAYS, 512, READ, shift, mask)))
+        client.write(insert(s.entry(ROUTE, {"hdr.ipv6.dst_addr": (NET, 16)}, member=512)))
+        numbers = [n for n in (0, 1, 2, 3, 7, 250, 0x1FE, 1023) if n & mask == n]
+        for number in numbers:
+            args = (1 + number % 3, 100 + number, 200 + number)
+            s.model.rules.setdefault(UPLINK, []).append(Rule((Exact(number),), SEND, args))
+            client.write(insert(s.names.entry(UPLINK, {"uplink": number}, SEND, *args)))
+        evs = [rng.getrandbits(32) for _ in range(30)]
+        wide = 0xFFFFFFFF
+        evs += [
+            rng.getrandbits(32) & ~(mask << shift) & wide | (rng.choice(numbers) << shift) & wide
+            for _ in range(50)
+        ]
+        frames = [
+            plain_frame(NET | 9, ev & 0xFFFF, ev >> 16 | rng.getrandbits(4) << 16, kind=rng.choice(KINDS))
+            for ev in evs
+        ]
+        compare_frames(namespace, s.model, frames)
+
+
 @pytest.mark.root
 @pytest.mark.parametrize("choice", TARGETS)
 def test_targets_choose_as_the_interpreter(choice: str, namespace: Namespace, tmp_path: Path) -> None:

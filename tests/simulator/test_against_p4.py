@@ -24,7 +24,8 @@ from simulator.headers import ClassMap, destination, frame_of, packet_of
 from simulator.network import Network
 from simulator.port import Hop, Node, Packet
 from switches.v1model.bmv2_json import read_program
-from tests.support.p4_model import Exact, Interpreter, Prefix, Profile, Rule
+from tests.support.p4_model import Exact, Interpreter, Prefix, Rule
+from tests.support.routed_model import WAYS, routed_profile, routed_rules
 from tests.support.switch_kit import JSON
 from topologies import Fabric, Switch, build_fabric
 
@@ -41,7 +42,6 @@ FRAMES = 10_000
 NOW_US = 1 << 20
 INGRESS = "MrcIngress."
 HOP, QUEUE, MARKS = f"{INGRESS}micro_segment", f"{INGRESS}port_queue", f"{INGRESS}ecn_mark"
-ECMP = f"{INGRESS}ecmp"
 TABLES = {
     MY_SID_TABLE: (f"{HOP}.my_sid", f"{HOP}.un", ()),
     NEXT_HOP_TABLE: (f"{HOP}.next_hop", f"{HOP}.forward", ("port", "src_mac", "dst_mac")),
@@ -74,8 +74,8 @@ class Sink(Node):
         self.packets.append(packet)
 
 
-def model_of(fabric: Fabric, switch: Switch, draw: FixedDraw) -> Interpreter:
-    """Return the interpreter with all entries that the controller writes, for segment lists and for ECMP."""
+def model_of(fabric: Fabric, switch: Switch, draw: FixedDraw, structured: bool) -> Interpreter:
+    """Return the interpreter with all entries that the controller writes, for segment lists and routes."""
     rules: dict[str, list[Rule]] = {}
     for entry in switch_entries(fabric, switch):
         if entry.table == TRAFFIC_CLASS_TABLE:
@@ -86,17 +86,11 @@ def model_of(fabric: Fabric, switch: Switch, draw: FixedDraw) -> Interpreter:
             params = dict(entry.params)
             key = Prefix(_address(entry.match), 48) if "/" in entry.match else Exact(int(entry.match))
             rules.setdefault(name, []).append(Rule((key,), action, tuple(params[p] for p in order)))
-    routing = routing_of(fabric, switch)
-    rules[f"{ECMP}.route"] = [
-        Rule((Prefix(_address(route.prefix), 128),), member=route.port, group=route.group)
-        for route in routing.routes
-    ]
+    routing = routing_of(fabric, switch, structured=structured)
+    rules |= routed_rules(routing)
     program = read_program(JSON.read_bytes())
     model = Interpreter(program, rules, random=lambda low, high: draw.draw, clock=lambda: NOW_US)
-    model.profiles[f"{ECMP}.ways"] = Profile(
-        {m.port: (f"{ECMP}.send_to", (m.port, m.src_mac, m.dst_mac)) for m in routing.members},
-        {g.number: [port for port, weight in g.ports for _ in range(weight)] for g in routing.groups},
-    )
+    model.profiles[WAYS] = routed_profile(routing)
     return model
 
 
@@ -109,11 +103,11 @@ def _address(prefix: str) -> int:
 class Bench:
     """One switch twice."""
 
-    def __init__(self, fabric: Fabric, switch: Switch) -> None:
+    def __init__(self, fabric: Fabric, switch: Switch, structured: bool) -> None:
         self.draw = FixedDraw()
-        self.model = model_of(fabric, switch, self.draw)
+        self.model = model_of(fabric, switch, self.draw, structured)
         network = Network(fabric, QueuePolicy())
-        network.route()
+        network.route(structured=structured)
         self.switch = network.switches[switch.name]
         self.clock = network.clock
         self.classes = ClassMap(dict(fabric.classes))
@@ -191,6 +185,9 @@ class Frames:
         stamped = rng.random() < 0.3
         payload = rng.choice([0, 4, 32, 36, 40, 44, 100, 1000, 4096])
         data = rng.randbytes(payload)
+        label = rng.getrandbits(20) & rng.choice(
+            [0xFFFFF, 0xF00F]
+        )  # the uplinks of structured EVs: any, or 0 to 3
         if udp:
             bth = struct.pack("!BBHII", 0xC7, 0, 0xFFFF, rng.getrandbits(24), int(stamped) << 28)
             ports = rng.getrandbits(16), rng.choice([4791, 4971, rng.randrange(5000, 1 << 16)])
@@ -201,7 +198,7 @@ class Frames:
             data = struct.pack("!IHBB", head, len(data), protocol, 60) + rng.randbytes(32) + data
             protocol = 41
         dscp = rng.choice([0, 4, 8, 12, 16, 33, 46, rng.randrange(64)])
-        first = 6 << 28 | dscp << 22 | rng.randrange(4) << 20 | rng.getrandbits(20)
+        first = 6 << 28 | dscp << 22 | rng.randrange(4) << 20 | label
         limit = rng.choice([0, 1, 2, 63, 64])
         outer = struct.pack("!IHBB", first, len(data), protocol, limit)
         outer += rng.randbytes(16) + self._destination(switch)
@@ -213,9 +210,9 @@ def fabric() -> Fabric:
     return build_fabric(FABRIC, "differential")
 
 
-def outcomes(fabric: Fabric, count: int, seed: int) -> Iterator[tuple[object, object]]:
+def outcomes(fabric: Fabric, count: int, seed: int, structured: bool) -> Iterator[tuple[object, object]]:
     rng, frames = random.Random(seed), Frames(fabric, seed)
-    benches = [Bench(fabric, fabric.switch(name)) for name in ("p0-t0-1", "p1-t1-2")]
+    benches = [Bench(fabric, fabric.switch(name), structured) for name in ("p0-t0-1", "p1-t1-2")]
     for number in range(count):
         bench = benches[number % 2]
         frame = frames.frame(fabric.switch(bench.switch.name))
@@ -225,10 +222,10 @@ def outcomes(fabric: Fabric, count: int, seed: int) -> Iterator[tuple[object, ob
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, 2])
-def test_every_outcome_is_the_same(fabric: Fabric, seed: int) -> None:
+@pytest.mark.parametrize(("seed", "structured"), [(1, False), (2, True)])
+def test_every_outcome_is_the_same(fabric: Fabric, seed: int, structured: bool) -> None:
     seen: set[object] = set()
-    for number, (wanted, found) in enumerate(outcomes(fabric, FRAMES // 2, seed)):
+    for number, (wanted, found) in enumerate(outcomes(fabric, FRAMES // 2, seed, structured)):
         assert found == wanted, number
         seen.add(wanted[0] if isinstance(wanted, tuple) else Drop(wanted).name)
     # Each port, and each reason for a drop that does not come of a fault or an SRH.

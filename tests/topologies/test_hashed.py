@@ -2,7 +2,6 @@
 
 import random
 from collections import Counter
-from ipaddress import IPv6Network
 
 import pytest
 
@@ -12,12 +11,12 @@ from hosts.mrc.frames import FrameOptions, prefix
 from hosts.nic.routes import hashed_paths
 from hosts.rdma.headers import BTH_LEN, UDP_LEN, UDP_PORT
 from switches.v1model.bmv2_json import read_program
-from tests.support.p4_model import Interpreter, Prefix, Profile, Rule
+from tests.support.p4_model import Interpreter
+from tests.support.routed_model import WAYS, routed_profile, routed_rules
 from tests.support.switch_kit import JSON
 from topologies import Fabric, Switch, load_fabric
 from topologies.hashed import hashed_path
 
-ROUTE, WAYS, SEND = "MrcIngress.ecmp.route", "MrcIngress.ecmp.ways", "MrcIngress.ecmp.send_to"
 LAB = load_fabric("lab")
 CONFIG = MrcConfig(ev_mode="ecmp", max_active_evs=128, spare_evs_per_plane=8)
 
@@ -25,15 +24,8 @@ CONFIG = MrcConfig(ev_mode="ecmp", max_active_evs=128, spare_evs_per_plane=8)
 def model_of(fabric: Fabric, switch: Switch) -> Interpreter:
     """The interpreter of a switch with the routes that the controller writes."""
     routing = routing_of(fabric, switch)
-    rules = []
-    for route in routing.routes:
-        net = IPv6Network(route.prefix)
-        key = (Prefix(int(net.network_address), net.prefixlen),)
-        rules.append(Rule(key, group=route.group) if route.group else Rule(key, member=route.port))
-    model = Interpreter(read_program(JSON.read_bytes()), {ROUTE: rules})
-    members = {m.port: (SEND, (m.port, m.src_mac, m.dst_mac)) for m in routing.members}
-    groups = {g.number: [port for port, weight in g.ports for _ in range(weight)] for g in routing.groups}
-    model.profiles[WAYS] = Profile(members, groups)
+    model = Interpreter(read_program(JSON.read_bytes()), routed_rules(routing))
+    model.profiles[WAYS] = routed_profile(routing)
     return model
 
 

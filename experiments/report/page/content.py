@@ -70,6 +70,7 @@ _MEANS = {
 _ROUTING = {
     "srv6": "the sender's segment list (SRv6)",
     "ecmp": "a hash in the switches (ECMP)",
+    "structured": "bits of the EV, which switches read",
     "frr": "routers (FRRouting)",
 }
 _TILES = ("recovered_us", "stalled_us", "step_us", "latency_us", "goodput_mbps")

@@ -1,12 +1,12 @@
 """Where entropy values come from: the three modes of the control API, as pure functions.
 
-`hosts.nic.routes` makes the EVs of ECMP fabrics with AUTO. With SRv6 paths come ready-made from the topology,
-and structured EVs, which switches read bit by bit, no switch of ours knows: the other two are for tests.
+`hosts.nic.routes` makes the EVs of ECMP fabrics with AUTO, and structured EVs with GENERATED. With SRv6 paths
+come ready-made from the topology, and EXPLICIT is for tests.
 
 * AUTO: the NIC invents them. Right for fabrics that hash (ECMP), where any value is a path.
 * EXPLICIT: the host lists (value, port) entries.
-* GENERATED: the host describes fields, and the NIC counts through all their combinations. Right for SRv6,
-  where an EV's bits are the choices at each hop [P1 §2.3].
+* GENERATED: the host describes fields, and the NIC counts through all their combinations. Right where an EV's
+  bits are the choices at each hop: structured EVs, whose fields switches read, and SRv6 [P1 §2.3].
 
 Ports are the core's own numbers, from 0; the control API counts them from 1.
 """

@@ -10,6 +10,7 @@ import pytest
 from experiments.judging.verdict import judge
 from tests.experiments.figures import capacity_cases as capacity
 from tests.experiments.figures import lead_cases as lead
+from tests.experiments.figures import mode_cases as mode
 from tests.experiments.figures import path_cases as path
 from tests.support.made_results import Cases
 
@@ -39,6 +40,7 @@ CASES: dict[str, Callable[[], Cases]] = {
     "all_reduce": lead.all_reduce,
     "bandwidth": lead.bandwidth,
     "entropy_values": lead.entropy_values,
+    "ev_modes": mode.ev_modes,
     "drain": path.drain,
     "headline": lead.headline,
     "latency": lead.latency,

@@ -276,7 +276,7 @@ def test_what_is_shipped_fits_its_fabric_and_has_a_plan(name: str, target: str) 
     assert len(plan_text(scenario).splitlines()) >= 5
 
 
-@pytest.mark.parametrize("name", [name for name in SHIPPED if name not in ("random-faults", "ev-modes")])
+@pytest.mark.parametrize("name", [name for name in SHIPPED if name != "random-faults"])
 def test_what_is_shipped_is_judged(name: str) -> None:
     scenario = load_scenario(name)
     assert scenario.claim

@@ -1,17 +1,20 @@
-"""MRC over ECMP: frames without an outer header, which carry the EV in the source port and the flow label."""
+"""MRC without SRv6: frames without an outer header, whose source port and flow label carry the EV."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
+from hosts.clustermapper.denylist import apply_denylist
 from hosts.mrc import Endpoint, MrcConfig
 from hosts.mrc.events import EvRetired
 from hosts.mrc.frames import with_room_for_outer
-from hosts.nic.routes import hashed_paths, nic_addresses
+from hosts.nic.routes import nic_addresses, paths_for
 from hosts.rdma.events import ReceiveCompleted, SendCompleted, Status
 from hosts.rdma.headers import UDP_PORT
 from topologies import load_fabric
 from topologies.hashed import hashed_path
+from topologies.structured import structured_paths
 
 TINY = load_fabric("tiny")
 HOSTS = ("h0", "h2")
@@ -28,15 +31,17 @@ CONFIG = MrcConfig(
 
 
 class Pair:
-    """Two endpoints on a fabric whose switches hash; ``broken`` is a link that swallows all."""
+    """Two endpoints on a fabric whose switches hash EVs or read them; ``broken`` is a dead link."""
 
-    def __init__(self, broken: str = "", cut: int = 0) -> None:
+    def __init__(self, broken: str = "", cut: int = 0, mode: str = "ecmp") -> None:
+        config = replace(CONFIG, ev_mode=mode)
+        self.mode = mode
         self.ends = [
-            Endpoint(nic_addresses(TINY, name), CONFIG, random.Random(n)) for n, name in enumerate(HOSTS)
+            Endpoint(nic_addresses(TINY, name), config, random.Random(n)) for n, name in enumerate(HOSTS)
         ]
         self.qpns = [end.create_qp() for end in self.ends]
         for me in (0, 1):
-            paths = hashed_paths(TINY, HOSTS[me], HOSTS[1 - me], CONFIG, self.ends[me].rng)
+            paths = paths_for(self.ends[me], TINY, HOSTS[me], HOSTS[1 - me])
             self.ends[me].connect(self.qpns[me], self.ends[1 - me].local_attributes(self.qpns[1 - me]), paths)
         self.broken, self.cut, self.now_ns = broken, cut, 1_000_000
         self.frames: list[bytes] = []
@@ -44,7 +49,14 @@ class Pair:
 
     def path_of(self, source: int, frame: bytes) -> tuple[str, ...]:
         label, port = int.from_bytes(frame[16:18], "big"), int.from_bytes(frame[54:56], "big")
-        return hashed_path(TINY, HOSTS[source], HOSTS[1 - source], label << 16 | port, UDP_PORT).links
+        return self.links_of(source, label << 16 | port)
+
+    def links_of(self, source: int, ev: int) -> tuple[str, ...]:
+        ends = HOSTS[source], HOSTS[1 - source]
+        if self.mode == "ecmp":
+            return hashed_path(TINY, *ends, ev, UDP_PORT).links
+        [links] = [path.links for path in structured_paths(TINY, *ends) if path.ev == ev]
+        return links
 
     def run(self, ns: int) -> None:
         """Deliver every frame after 50 us, for so long."""
@@ -106,6 +118,26 @@ def test_all_evs_that_the_hash_puts_onto_a_dead_link_are_retired_and_no_other(br
     onto = {ev for ev in used if broken in hashed_path(TINY, *HOSTS, ev, UDP_PORT).links}
     assert len(onto) > 1, "several EVs share a path"
     assert retired == onto
+
+
+@pytest.mark.parametrize("broken", ["p0-t0-0:p0-t1-1", "p1-t0-1:p1-t1-0"])
+def test_the_one_structured_ev_over_a_dead_link_is_retired(broken):
+    pair = Pair(broken, mode="structured")
+    pair.write(400_000)
+    used = {ev.ev for ev in pair.ends[0].ev_counters(pair.qpns[0]) if ev.sent}
+    assert used == {path.ev for path in structured_paths(TINY, *HOSTS)}
+    [gone] = {event.ev for event in pair.of(0, EvRetired)}
+    assert broken in pair.links_of(0, gone)
+
+
+def test_a_denied_link_takes_its_structured_ev_out_of_use():
+    pair = Pair(mode="structured")
+    denied = apply_denylist(pair.ends[0], pair.qpns[0], TINY, *HOSTS, ["p0-t0-0:p0-t1-1"], 0)
+    assert [pair.links_of(0, ev)[1] for ev in denied] == ["p0-t0-0:p0-t1-1"]
+    pair.write(50_000)
+    assert {ev.ev for ev in pair.ends[0].ev_counters(pair.qpns[0]) if ev.sent} == {
+        path.ev for path in structured_paths(TINY, *HOSTS)
+    } - set(denied)
 
 
 def test_a_trimmed_packet_without_an_outer_header_is_asked_for_again():

@@ -1,0 +1,35 @@
+"""The interpreter's tables with the plain IPv6 routes that the controller writes."""
+
+from __future__ import annotations
+
+from ipaddress import IPv6Network
+
+from controller.ecmp import READER_ID, Member, Routing
+from tests.support.p4_model import Exact, Prefix, Profile, Rule
+
+ROUTE, UPLINK, WAYS = "MrcIngress.ecmp.route", "MrcIngress.ecmp.uplink", "MrcIngress.ecmp.ways"
+SEND, READ = "MrcIngress.ecmp.send_to", "MrcIngress.ecmp.read_ev"
+
+
+def routed_rules(routing: Routing) -> dict[str, list[Rule]]:
+    """Return the rules of both tables."""
+    routes = []
+    for route in routing.routes:
+        net = IPv6Network(route.prefix)
+        key = (Prefix(int(net.network_address), net.prefixlen),)
+        routes.append(Rule(key, member=route.port, group=route.group))
+    uplinks = [Rule((Exact(u.number),), SEND, _args(u.way)) for u in routing.uplinks]
+    return {ROUTE: routes, UPLINK: uplinks}
+
+
+def routed_profile(routing: Routing) -> Profile:
+    """Return the members and groups."""
+    members: dict[int, tuple[str, tuple[int, ...]]] = {m.port: (SEND, _args(m)) for m in routing.members}
+    for reader in routing.readers:
+        members[READER_ID] = READ, (reader.shift, reader.mask)
+    groups = {g.number: [port for port, weight in g.ports for _ in range(weight)] for g in routing.groups}
+    return Profile(members, groups)
+
+
+def _args(way: Member) -> tuple[int, ...]:
+    return way.port, way.src_mac, way.dst_mac
