@@ -6,10 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from experiments.report.palette import RED, new_figure
 from experiments.training.summary import trainings
+
+Floats = npt.NDArray[np.float64]
 
 
 def draw_training(result: Mapping[str, Any], styles: Mapping[str, Mapping[str, Any]]) -> dict[str, Figure]:
@@ -30,7 +34,7 @@ def _losses(result: Mapping[str, Any], styles: Mapping[str, Mapping[str, Any]]) 
             upper.plot(end_s, training["losses"], label=name, linewidth=1.4, **styles[name])
             course = training["under_watchdog"]
             watched = watched or bool(course["crashes"])
-            lower.plot(np.array(course["end_us"]) / 1e6, course["losses"], linewidth=1.4, **styles[name])
+            lower.plot(*_in_pieces(course), linewidth=1.4, **styles[name])
             for crash in course["crashes"]:
                 lower.axvline(crash["at_us"] / 1e6, color=styles[name]["color"], linewidth=0.9, linestyle=":")
     _mark_faults(upper, result)
@@ -43,6 +47,14 @@ def _losses(result: Mapping[str, Any], styles: Mapping[str, Mapping[str, Any]]) 
     return figure
 
 
+def _in_pieces(course: Mapping[str, Any]) -> tuple[Floats, Floats]:
+    """Return times (s) and losses of a course, with a gap from each crash until the job is back."""
+    at_us = np.array(course["end_us"], float)
+    crashes_us = np.array([crash["at_us"] for crash in course["crashes"]])
+    places = np.searchsorted(at_us, crashes_us)
+    return np.insert(at_us, places, crashes_us) / 1e6, np.insert(course["losses"], places, np.nan)
+
+
 def _steps(result: Mapping[str, Any], styles: Mapping[str, Mapping[str, Any]]) -> Figure:
     """Draw how long each step took, by its number, a panel a transport."""
     transports = {name: found for name, found in result["transports"].items() if trainings(found)}
@@ -50,20 +62,23 @@ def _steps(result: Mapping[str, Any], styles: Mapping[str, Mapping[str, Any]]) -
     panels = np.atleast_1d(figure.subplots(len(transports), 1, sharex=True, sharey=True))
     for axes, (name, found) in zip(panels, transports.items(), strict=True):
         for number, training in enumerate(trainings(found)):
-            took_ms = (np.array(training["end_us"]) - np.array(training["start_us"])) / 1e3
+            took_s = (np.array(training["end_us"]) - np.array(training["start_us"])) / 1e6
             first = number == 0
             axes.step(
-                np.arange(len(took_ms)),
-                took_ms,
+                np.arange(len(took_s)),
+                took_s,
                 where="mid",
                 color=styles[name]["color"],
                 linewidth=1.3 if first else 0.7,
                 alpha=1.0 if first else 0.4,
             )
         axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 3)))
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_formatter(NullFormatter())
         axes.grid(visible=True, axis="y", color="#EEEEEE", linewidth=0.6)
         axes.set_ylabel(name, rotation=0, ha="right", va="center")
-    panels[0].set_title("time of each step (ms, logarithmic); thin: the other repetitions")
+    panels[0].set_title("time of each step (s, logarithmic); thin: the other repetitions")
     panels[-1].set_xlabel("step")
     return figure
 

@@ -107,5 +107,5 @@ def _part(row: Row, timeout: str) -> str:
 
 
 def times(count: float) -> str:
-    """Return how many times, in words where it is one."""
-    return "once" if count == 1 else f"{figure(count)} times"
+    """Return how many times, in words where they are few."""
+    return {1: "once", 2: "twice"}.get(count) or f"{figure(count)} times"

@@ -159,3 +159,15 @@ def test_drains_say_which_links_to_avoid_from_when_on(lab: Fabric) -> None:
     wrong = Drain.model_validate({"kind": "drain", "where": ["p1-t1-2", "p9-t1-0"]})
     with pytest.raises(InputError, match=r"faults\[0\].where: 'p9-t1-0' matches nothing in lab"):
         check_places([wrong], lab, "x.yaml")
+
+
+def test_a_fault_may_be_for_transports_over_planes_or_in_one() -> None:
+    whole, one, both = (
+        TimedFault.model_validate({"kind": "plane-death", "where": where, "over": over})
+        for where, over in (("p2", "planes"), ("p1", "one-plane"), ("p0", "any"))
+    )
+    mrc, rocev2 = NAMED["mrc"], NAMED["rocev2"]
+    assert faults_met([whole, one, both], mrc) == (whole, both)
+    met = faults_met([whole, one, both], rocev2)
+    assert [fault.over for fault in met] == ["one-plane", "any"]
+    assert all(fault.where == ("p0",) for fault in met)

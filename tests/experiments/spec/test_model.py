@@ -1,5 +1,6 @@
 import json
 import pickle
+import re
 from typing import Any
 
 import jsonschema
@@ -19,6 +20,7 @@ from experiments.spec.transports import NAMED
 from hosts.transports import DEPLOYED
 from linux.errors import InputError
 from mrclab.run_figures import listed_figures
+from tests.support.paths import ROOT
 from topologies import fabric_from_text, fabric_text, one_plane
 
 SHORT = """\
@@ -230,6 +232,14 @@ def test_the_plan_tells_fabrics_ranks_and_faults() -> None:
     assert "0 on h0, 1 on h2, 2 on h4, 3 on h6" in plan
     assert "loss on h0:p0-t0-0 ratio 0.01 from 10 ms to the end" in plan
     assert plan.count("blackhole on") == 2 * 3
+
+
+def test_the_example_of_a_training_in_virtual_time_is_a_scenario() -> None:
+    page = (ROOT / "docs/training.md").read_text(encoding="utf-8")
+    (text,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    scenario = parse_scenario(text, "docs/training.md")
+    scenario.check_against(scenario.fabric())
+    assert scenario.workload.kind == "transformer"
 
 
 WORDS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=8)
