@@ -108,4 +108,4 @@ def _part(row: Row, timeout: str) -> str:
 
 def times(count: float) -> str:
     """Return how many times, in words where they are few."""
-    return {1: "once", 2: "twice"}.get(count) or f"{figure(count)} times"
+    return {1.0: "once", 2.0: "twice"}.get(count) or f"{figure(count)} times"
