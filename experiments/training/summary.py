@@ -81,19 +81,24 @@ def bits_text(same: bool | None) -> str:
 
 def sentence(result: Mapping[str, Any]) -> str:
     """Return what the faults did to the training over each transport; empty where none was trained."""
-    rows = [row for row in rows_of(result) if row.transport != CONTROL]
+    found = rows_of(result)
+    rows = [row for row in found if row.transport != CONTROL]
     if not rows:
         return ""
     workload = result["parameters"]["workload"]
     timeout = amount(workload["collective_timeout_ns"] / 1e3, "_us")
     parts = [_part(row, timeout) for row in rows]
+    parts += [f"without faults ({row.transport}): {_stalls(row)}" for row in found if row not in rows]
     return f"Under the same faults, {'; '.join(parts)}."
 
 
+def _stalls(row: Row) -> str:
+    share, longest = figure(100 * row.stalled_share), amount(row.longest_stall_us, "_us")
+    return f"{share} % of the time stalled, longest stall {longest}"
+
+
 def _part(row: Row, timeout: str) -> str:
-    stalled = f"{figure(100 * row.stalled_share)} % of the time stalled"
-    longest = f"longest stall {amount(row.longest_stall_us, '_us')}"
-    text = f"{row.transport}: {stalled}, {longest}"
+    text = f"{row.transport}: {_stalls(row)}"
     if row.same_bits:
         text += ", parameters bit for bit those of one process"
     if row.ended < row.repetitions:

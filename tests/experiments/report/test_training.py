@@ -64,12 +64,12 @@ def result(spray: dict[str, Any]) -> dict[str, Any]:
 
 def test_a_sentence_has_what_each_transport_did(result: dict[str, Any]) -> None:
     text = sentence(result)
-    mrc, frr = text.split("; ")
+    mrc, frr, control = text.split("; ")
     assert mrc.startswith("Under the same faults, mrc: 0.")
     assert mrc.endswith("parameters bit for bit those of one process")
     assert "1 of 1 jobs failed" in frr
-    assert frr.endswith("a collective timeout of 2 s would have ended the job once and cost 3 steps.")
-    assert "control" not in text
+    assert frr.endswith("a collective timeout of 2 s would have ended the job once and cost 3 steps")
+    assert control == "without faults (control): 0 % of the time stalled, longest stall 0.00 \N{MICRO SIGN}s."
 
 
 def test_a_row_says_whether_the_bits_are_the_same(result: dict[str, Any]) -> None:
