@@ -25,6 +25,7 @@ SHORT: dict[str, Sequence[str]] = {
     "endpoint": ("--rounds", "2", "--qps", "100"),
     "lab_up": ("--topology", "tiny", "lab", "--runs", "2"),
     "link_rate": ("--seconds", "1", "--rates", "10,100,1000"),
+    "live_page": ("--topology", "tiny", "--rounds", "2", "--faults", "2"),
     "mrc_core": ("--megabytes", "8", "--rounds", "3"),
     "mrc_many_qps": ("--queue-pairs", "200", "--writes", "400", "--rounds", "3"),
     "overload": ("--rates", "100", "--overloads", "2,10", "--seconds", "1", "--samples", "300"),

@@ -19,6 +19,7 @@ from experiments.measure.trial import Scene
 Floats = npt.NDArray[np.float64]
 _POINTS = 400  # of a curve
 _MOST_PACKETS = 3000  # of one kind in a picture
+_MOST_FLIGHTS = 160  # in the replay of one recovery
 _COLUMNS = 400  # of the picture of paths in use
 _BEFORE_NS = 50_000_000  # of each fault, in which the rate of before is counted
 _BURST_SPREAD = 0.75  # of the time between bursts, which a burst is spread by
@@ -37,6 +38,7 @@ def pictures_of(trace: Trace, scenes: Mapping[int, Scene], log: EventLog) -> dic
         middle = representative(timed)
         reach = _reach_ns(list(timed.values()))
         found["packets"] = {"trial": middle, **_packets(trace, timed[middle], reach)}
+        found["replay"] = {"trial": middle, **_replay(trace, timed[middle])}
         found["rate"] = {"trial": middle, **_rate(trace, timed, middle, reach)}
         found["paths"] = {"trial": middle, **_paths(trace, timed[middle], log)}
     return found
@@ -75,6 +77,39 @@ def _packets(trace: Trace, scene: Scene, reach: tuple[int, int]) -> dict[str, An
         "resent": marks(sent.t_ns[out & sent.rtx], sent.psn[out & sent.rtx]),
         "delivered": marks(received.t_ns[came & ~again], received.psn[came & ~again]),
         "redelivered": marks(received.t_ns[came & again], received.psn[came & again]),
+    }
+
+
+def _replay(trace: Trace, scene: Scene) -> dict[str, Any]:
+    """Return the flights of one recovery's packets, from shortly before the fault until all was delivered.
+
+    Each is [sent, EV, arrived or null, 1 if sent again], in us since the fault. Where there are too many,
+    some are left out of those that nothing happened to.
+    """
+    zero, sent = scene.fault.middle_ns, trace.sent
+    took = max(scene.times.recovered.ns or 0, 100_000)
+    low, high = -took // 6, took + took // 6
+    here = np.flatnonzero((sent.t_ns >= zero + low) & (sent.t_ns <= zero + high) & (sent.path >= 0))
+    special = sent.lost[here] | sent.rtx[here]
+    step = max(1, -(-int(np.count_nonzero(~special)) // max(1, _MOST_FLIGHTS - int(special.sum()))))
+    shown = np.sort(np.concatenate([here[special][:_MOST_FLIGHTS], here[~special][::step]]))
+
+    def us(t_ns: int) -> float | None:
+        return None if t_ns == NEVER else round((t_ns - zero) / 1e3, 1)
+
+    return {
+        "from_us": low / 1e3,
+        "to_us": high / 1e3,
+        "ends": [trace.paths[0].src, trace.paths[0].dst],
+        "flights": [
+            [
+                us(int(sent.t_ns[i])),
+                trace.paths[int(sent.path[i])].ev,
+                us(int(sent.arrived_ns[i])),
+                int(sent.rtx[i]),
+            ]
+            for i in shown.tolist()
+        ],
     }
 
 

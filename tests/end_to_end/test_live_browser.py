@@ -11,6 +11,7 @@ import pytest
 from testbed.names import Names
 from tests.support.command import Mrclab
 from tests.support.live import LivePage, live_page
+from tests.support.live_clicks import click_at_random
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -122,6 +123,19 @@ def test_on_a_phone_nothing_is_wider_than_the_screen(browser: "Browser", live: L
     assert view.evaluate("document.documentElement.scrollWidth") <= 390
     assert not view.locator("#traffic-button").is_visible()
     view.close()
+
+
+@pytest.mark.slow
+def test_random_clicks_break_links_and_not_the_page(page: "Page", live: LivePage) -> None:
+    found = click_at_random(page, live.process.pid, float(os.environ.get("MRCLAB_CLICK_S", "12")), seed=1)
+    assert found.clicks > 0
+    print(found)
+    assert live.process.poll() is None
+    live.ask("restore", {"where": None})
+    live.ask("traffic", {"transports": ["mrc", "rocev2"]})
+    live.frame_with(lambda f: set(f["transports"]) == {"mrc", "rocev2"})
+    until(page, RATE, ["mrc", 1, 1e12])
+    until(page, RATE, ["rocev2", 1, 1e12])
 
 
 def test_without_the_token_the_page_says_what_to_do(browser: "Browser", live: LivePage) -> None:

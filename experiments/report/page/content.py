@@ -13,6 +13,7 @@ from experiments.report.numbers import amount, figure, unit_of, us, words_of
 from experiments.report.page.fabric_svg import Marks, draw_fabric
 from experiments.report.page.inline import picture
 from experiments.report.page.render import drawn, render
+from experiments.report.page.replay_svg import draw_replay
 from experiments.report.page.shared import head_of, judgement
 from experiments.report.pictures import SPREAD, sizes_of
 from experiments.report.table import headline, reasons, rules
@@ -106,6 +107,7 @@ def result_page(directory: Path, result: Mapping[str, Any], fabric: Fabric | Non
         "doing": _doing(result),
         "tiles": _tiles(transports),
         "fabric": drawn(_drawing(result, fabric, main)),
+        "replay": _replay(result, fabric, main),
         "pictures": shown,
         "transports": [
             {
@@ -342,3 +344,14 @@ def _drawing(result: Mapping[str, Any], fabric: Fabric | None, main: Mapping[str
     broken = Counter(fault["where"] for found in here for fault in found["faults"])
     where = main["fault"]["where"] if main else next(iter(broken)) if len(broken) == 1 else None
     return draw_fabric(fabric, Marks(broken, where))
+
+
+def _replay(
+    result: Mapping[str, Any], fabric: Fabric | None, main: Mapping[str, Any] | None
+) -> dict[str, Any] | None:
+    """Return the median recovery in slow motion, and how slow; None where its packets show no path."""
+    if fabric is None or main is None or result["transports"][main["transport"]]["one_plane"]:
+        return None
+    data = result["transports"][main["transport"]]["pictures"][0].get("replay")
+    found = draw_replay(fabric, data, main["fault"]["where"]) if data and data["flights"] else None
+    return {"svg": drawn(found[0]), "slower": f"{found[1]:,.0f}"} if found else None

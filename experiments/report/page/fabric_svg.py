@@ -30,8 +30,10 @@ class Marks:
     paths: Sequence[Path] = ()
 
 
-def draw_fabric(fabric: Fabric, marks: Marks) -> str:
+def draw_fabric(fabric: Fabric, marks: Marks, over: Mapping[int, str] | None = None) -> str:
     """Return the fabric as a ``<div>`` with an ``<svg>`` for each plane, and a title for screen readers.
+
+    ``over`` has what is drawn over a plane, in the coordinates of `place_in`.
 
     Planes are alike, so of many only those in which something was broken are drawn, and the text says how
     many others there are.
@@ -48,7 +50,8 @@ def draw_fabric(fabric: Fabric, marks: Marks) -> str:
     for plane in shown:
         box = f'viewBox="0 0 {width} {_PANEL_HEIGHT}" xmlns="http://www.w3.org/2000/svg"'
         parts.append(f'<svg class="fabric" {box}>')
-        parts += [f"<title>{escape(title)}</title>", *_panel(fabric, plane, width, marks), "</svg>"]
+        parts += [f"<title>{escape(title)}</title>", *_panel(fabric, plane, width, marks)]
+        parts += [(over or {}).get(plane, ""), "</svg>"]
     if hidden:
         parts.append(f"<p>and {hidden} more plane{'s' if hidden > 1 else ''}, built alike</p>")
     return "".join([*parts, "</div>"])
@@ -72,6 +75,17 @@ def _planes(fabric: Fabric, marks: Marks) -> list[int]:
     main += [switch.plane for switch in fabric.switches if switch.name == marks.main]
     order = dict.fromkeys([*main, *sorted(set(hit)), *range(fabric.planes)])
     return sorted(list(order)[:most])
+
+
+def place_in(fabric: Fabric, node: str) -> tuple[float, float]:
+    """Return where a host or switch is in the drawing of its plane."""
+    width = _DENSE_WIDTH if _widest(fabric) > _MANY else _PANEL_WIDTH
+    names = [host.name for host in fabric.hosts]
+    if node in names:
+        return width * (names.index(node) + 0.5) / len(names), _ROWS["host"]
+    own = fabric.switch(node)
+    row = [s.name for s in fabric.switches if (s.plane, s.tier) == (own.plane, own.tier)]
+    return width * (row.index(node) + 0.5) / len(row), _ROWS[own.tier]
 
 
 def _panel(fabric: Fabric, plane: int, width: float, marks: Marks) -> list[str]:

@@ -20,6 +20,7 @@ from experiments.measure.repetition import _traces
 from experiments.report.numbers import us
 from experiments.report.page.fabric_svg import Marks, draw_fabric
 from experiments.report.page.inline import inline_svg
+from experiments.report.page.replay_svg import CYCLE_S, draw_replay
 from experiments.report.page.shared import command_of
 from experiments.report.pictures import draw_all
 from experiments.report.result import save_result
@@ -196,6 +197,37 @@ def test_the_fabric_is_drawn_with_what_was_broken(name: str) -> None:
     assert Page(svg).open == []
     assert f"{link}, broken 2 times" in svg
     assert len(svg) < 400_000
+
+
+@pytest.mark.parametrize("name", ["tiny", "lab", "wide"])
+def test_a_recovery_moves_over_the_fabric(name: str) -> None:
+    fabric = load_fabric(name)
+    source, target = fabric.far_ends()
+    first, second = fabric.paths(source, target)[:2]
+    data = {
+        "from_us": -100.0,
+        "to_us": 900.0,
+        "ends": [source, target],
+        "flights": [
+            [0.0, first.ev, None, 0],
+            [1.0, second.ev, 31.0, 0],
+            [500.0, second.ev, 540.0, 1],
+            [-90.0, 12345678, 3.0, 0],
+        ],
+    }
+    found = draw_replay(fabric, data, first.links[1])
+    assert found is not None
+    svg, slower = found
+    assert Page(svg).open == []
+    assert slower == pytest.approx(CYCLE_S * 1e6 / 1000)
+    assert [svg.count(f'class="flight {look}"') for look in ("lost", "packet", "again")] == [1, 1, 1]
+    ways = re.findall(r'path="M([^"]+)"', svg)
+    assert sorted(way.count("L") for way in ways) == [2, 4, 4], "a lost packet ends beyond the broken link"
+    for times in re.findall(r'keyTimes="([^"]+)"', svg):
+        shares = [float(share) for share in times.split(";")]
+        assert shares == sorted(shares)
+        assert (shares[0], shares[-1] <= 1) == (0, True)
+    assert draw_replay(fabric, {**data, "ends": ["h0", "h99"]}, first.links[1]) is None
 
 
 def test_ids_of_pictures_do_not_meet() -> None:

@@ -1,0 +1,153 @@
+"""What the live page costs: recoveries with the page open in a browser and with nobody watching, and clicks.
+
+    python benchmarks/live_page.py [--topology lab] [--rounds 5] [--faults 4]      # as root
+
+One session of `mrclab live` sends a stream over MRC. Each round cuts links of its fabric one after another,
+first with no viewer and then with the page open in Chromium on the same machine, or the other way round, in
+turns. The times are those of the page's own cards. Beside them: the time from a click on "Cut silently" until
+the switch's fault table has it, with Playwright's share, and the rate at which frames reach the page.
+
+The session itself is there in both: it asks the agents ten times a second, and captures. So do not take
+these figures for those of `mrclab run`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import random
+import shutil
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks.kit.results import bound, head, machine, row
+from testbed.names import Names
+from tests.support.command import Mrclab
+from tests.support.live import LivePage, live_page
+from topologies import Fabric, load_fabric
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+CANNOT = 3
+MOST_RATIO, MOST_CLICK_MS, LEAST_HZ = 1.15, 150.0, 9.5
+COUNT_FRAMES = """() => { const take = M.app.take.bind(M.app); window.taken = 0;
+  M.app.take = (frame) => { window.taken += 1; return take(frame); }; }"""
+
+
+def recovered_us(page: LivePage, link: str) -> float:
+    """Cut a link, wait until MRC has recovered and every path is back, and return the time."""
+    number = page.ask("fault", {"kind": "blackhole", "where": link})["card"]
+    result = told(page, number)
+    page.ask("restore", {"where": link})
+    page.frame_with(lambda f: not f["faults"] and all(path[2] == 1 for path in f["paths"]["mrc"]))
+    return float(result["recovered_us"])
+
+
+def told(page: LivePage, number: int) -> Any:
+    """Return MRC's times of a fault, once it has recovered."""
+
+    def result(frame: dict[str, Any]) -> Any:
+        mine = [card["results"].get("mrc") for card in frame["cards"] if card["number"] == number]
+        return mine[0] if mine and mine[0] and mine[0]["recovered_us"] is not None else None
+
+    return result(page.frame_with(result))
+
+
+@contextmanager
+def viewer(address: str) -> Iterator[Page]:
+    """Open the page in Chromium."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 1400, "height": 900})
+        page.goto(address)
+        page.locator("[data-transport=mrc] b").wait_for()
+        yield page
+        browser.close()
+
+
+def click_ms(page: LivePage, view: Page, link: str) -> float:
+    """Return the time from a click until the fault is made."""
+    view.evaluate("(link) => M.app.choose({ place: 'link', where: link })", link)
+    begun_ns = time.monotonic_ns()
+    view.evaluate("document.querySelector('#menu [data-kind=blackhole]').click()")
+    frame = page.frame_with(lambda f: link in f["faults"])
+    made_ns = next(card["t_ns"] for card in reversed(frame["cards"]) if card["where"] == link)
+    told(page, frame["faults"][link]["card"])
+    page.ask("restore", {"where": link})
+    page.frame_with(lambda f: not f["faults"] and all(path[2] == 1 for path in f["paths"]["mrc"]))
+    return (made_ns - begun_ns) / 1e6
+
+
+def frames_per_s(view: Page) -> float:
+    """Return how many frames reach the page in a second."""
+    view.evaluate(COUNT_FRAMES)
+    begun = time.monotonic()
+    view.wait_for_timeout(3000)
+    return float(view.evaluate("window.taken")) / (time.monotonic() - begun)
+
+
+def links_of(fabric: Fabric) -> list[str]:
+    """Return the T0-T1 links over which the stream's sender may send."""
+    return sorted({path.links[1] for path in fabric.paths(*fabric.far_ends()) if path.t1 is not None})
+
+
+def main() -> int:
+    """Measure, print a table, and return 1 if a bound was missed."""
+    parser = argparse.ArgumentParser(description="What the live page costs.")
+    parser.add_argument("--topology", default="lab")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--faults", type=int, default=4, help="in each half of a round")
+    options = parser.parse_args()
+    if (
+        os.geteuid() != 0
+        or shutil.which("chromium") is None
+        or importlib.util.find_spec("playwright") is None
+    ):
+        print("needs root, chromium (apt) and playwright (pip)", file=sys.stderr)
+        return CANNOT
+    print(machine())
+    rng = random.Random(1)
+    links = links_of(load_fabric(options.topology))
+    times: dict[bool, list[float]] = {True: [], False: []}
+    clicks: list[float] = []
+    rates: list[float] = []
+    with live_page(Mrclab(Names.of_prefix(f"bench{os.getpid()}")), "--topology", options.topology) as page:
+        page.ask("traffic", {"transports": ["mrc"]})
+        page.frame_with(lambda f: list(f["transports"]) == ["mrc"] and f["transports"]["mrc"]["flows"][0][2])
+        for number in range(options.rounds):
+            for watched in (number % 2 == 0, number % 2 == 1):
+                if not watched:
+                    times[False] += [recovered_us(page, rng.choice(links)) for _ in range(options.faults)]
+                    continue
+                with viewer(page.owner) as view:
+                    times[True] += [recovered_us(page, rng.choice(links)) for _ in range(options.faults)]
+                    clicks.append(click_ms(page, view, rng.choice(links)))
+                    rates.append(frames_per_s(view))
+        page.end()
+    head()
+    row("recovered, nobody watches", len(times[False]), [t / 1e3 for t in times[False]], "ms")
+    row("recovered, the page open", len(times[True]), [t / 1e3 for t in times[True]], "ms")
+    row("from click to fault", len(clicks), clicks, "ms")
+    row("frames that reach the page", len(rates), rates, "1/s")
+    ratio = statistics.median(times[True]) / statistics.median(times[False])
+    kept = [
+        bound("median recovered, open over closed", ratio, most=MOST_RATIO),
+        bound("from click to fault, the longest, ms", max(clicks), most=MOST_CLICK_MS),
+        bound("frames a second, the fewest", min(rates), least=LEAST_HZ),
+    ]
+    return 0 if all(kept) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,82 @@
+"""Random clicks on the live page: what a curious class does to it, from a seed."""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+PERIOD_S = 0.5
+# What can be clicked, by how likely it is. Of a kind that is not there, another one is taken.
+KINDS = {
+    ".hit": 6,
+    "#menu:not([hidden]) .row button": 8,
+    "[data-switch]": 2,
+    ".plane > button": 1,
+    "[data-fault] button": 4,
+    "#undo-button": 1,
+    "#tour-button, #tour:not([hidden]) button": 2,
+    "#traffic-button": 1,
+    "#traffic:not([hidden]) input[type=checkbox], #traffic:not([hidden]) option": 2,
+    "#traffic:not([hidden]) button.strong": 1,
+    "[data-result] button": 1,
+    "dialog[open] button": 6,
+    "#theme-button": 1,
+}
+CLICK = """([selector, number]) => {
+  const found = [...document.querySelectorAll(selector)]
+    .filter((one) => !one.closest("[hidden]") && !one.disabled);
+  if (!found.length) return null;
+  const one = found[number % found.length];
+  if (one.tagName === "OPTION") {
+    one.selected = true;
+    one.parentElement.dispatchEvent(new Event("change", { bubbles: true }));
+  } else one.dispatchEvent(new MouseEvent("click", { bubbles: true }));
+  return one.tagName;
+}"""
+
+
+@dataclass
+class Clicked:
+    """What came of it."""
+
+    clicks: int = 0
+    refusals: set[str] = field(default_factory=set)
+    """What the page said on its red line: a fault where there is one already, traffic over nothing."""
+    rss_bytes: list[int] = field(default_factory=list)
+    """Of the page's process, once a minute and at the end."""
+    heap_bytes: list[int] = field(default_factory=list)
+    """Of the scripts in the browser, at the same times."""
+
+
+def click_at_random(page: Page, pid: int, duration_s: float, seed: int) -> Clicked:
+    """Click twice a second. ``pid`` is the process of the page's server."""
+    rng = random.Random(seed)
+    found = Clicked()
+    begun = time.monotonic()
+    noted = begun - 60
+    while (now := time.monotonic()) < begun + duration_s:
+        if now >= noted + 60:
+            noted = now
+            _note(found, page, pid)
+        kinds = [rng.choices(list(KINDS), list(KINDS.values()))[0] for _ in range(20)]
+        number = rng.randrange(1 << 20)
+        if any(page.evaluate(CLICK, [kind, number]) is not None for kind in kinds):
+            found.clicks += 1
+        notice = page.locator("#notice")
+        if notice.is_visible():
+            found.refusals.add(notice.inner_text())
+        page.wait_for_timeout(max(0, begun + found.clicks * PERIOD_S - time.monotonic()) * 1000)
+    _note(found, page, pid)
+    return found
+
+
+def _note(found: Clicked, page: Page, pid: int) -> None:
+    lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines()
+    found.rss_bytes.append(next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS:")))
+    found.heap_bytes.append(int(page.evaluate("performance.memory.usedJSHeapSize")))
