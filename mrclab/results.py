@@ -1,0 +1,147 @@
+"""Results as data frames: ``mrclab.results.load(DIR)``. Needs pandas (``pip install 'mrclab[labs]'``).
+
+    from mrclab.results import load
+
+    run = load("results/link-kill/20300101-120000")
+    run.trials.groupby("transport")["recovered_us"].median()
+
+All frames have the columns ``transport`` and ``repetition``, so that they can be joined. Times in ``_us`` are
+microseconds since the measurement began; a trial's times count from its fault.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from experiments.measure.events import load_events
+from experiments.measure.pcap import PACKET, Packets, read_pcap
+from experiments.measure.recording import load_recording
+from experiments.report.result import load_result, refused_if_damaged
+
+_FAULT = {"kind": "fault", "where": "where", "direction": "direction", "at_us": "at_us"}
+_KEY = ("transport", "repetition")
+TRIAL_COLUMNS = (*_KEY, "trial", *_FAULT.values(), "fault_ns")
+SAMPLE_COLUMNS = (*_KEY, "metric", "value")
+SERIES_COLUMNS = (*_KEY, "t_us", "bytes", "lost", "mbps")
+EVENT_COLUMNS = (*_KEY, "log", "t_ns", "name")
+PACKET_COLUMNS = (*_KEY, "host", *(PACKET.names or ()), "is_data")
+
+
+@dataclass(frozen=True)
+class Results:
+    """One run: ``result`` is result.json, the frames are made of it and of the files beside it."""
+
+    directory: Path
+    result: Mapping[str, Any]
+
+    @cached_property
+    def trials(self) -> pd.DataFrame:
+        """The measured faults, a row each: what broke (``fault``, ``where``), and all times and counts."""
+        return _frame(self._trial_rows(), TRIAL_COLUMNS)
+
+    def _trial_rows(self) -> Iterator[dict[str, Any]]:
+        for trial in self.result["trials"]:
+            plain = {key: value for key, value in trial.items() if not isinstance(value, dict | list)}
+            plain |= {key: math.nan for key, value in plain.items() if value is None}
+            fault = trial["fault"]
+            plain["fault_ns"] = (fault["t_before_ns"] + fault["t_after_ns"]) // 2
+            yield plain | {column: fault.get(key) for key, column in _FAULT.items()}
+
+    @cached_property
+    def samples(self) -> pd.DataFrame:
+        """The values of all metrics: steps, messages, goodput, ... (``metric``, ``value``)."""
+        return _frame(self._sample_rows(), SAMPLE_COLUMNS)
+
+    def _sample_rows(self) -> Iterator[dict[str, Any]]:
+        for name, repetition, sample in self._parts("samples"):
+            for metric, values in sample["metrics"].items():
+                for value in values:
+                    yield {"transport": name, "repetition": repetition, "metric": metric, "value": value}
+
+    @cached_property
+    def series(self) -> pd.DataFrame:
+        """Delivered bytes and lost packets in bins of time; ``t_us`` is a bin's beginning."""
+        parts = [
+            pd.DataFrame(
+                {
+                    "transport": name,
+                    "repetition": repetition,
+                    "t_us": data["start_us"] + np.arange(len(data["bytes"])) * data["bin_us"],
+                    "bytes": data["bytes"],
+                    "lost": data["lost"],
+                    "mbps": np.asarray(data["bytes"], dtype=float) * 8 / data["bin_us"],
+                }
+            )
+            for name, repetition, data in self._parts("series")
+        ]
+        return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=list(SERIES_COLUMNS))
+
+    @cached_property
+    def events(self) -> pd.DataFrame:
+        """What endpoints logged (docs/event-log.md); ``log`` is the host or rank, ``t_ns`` the clock's."""
+        return _frame(self._event_rows(), EVENT_COLUMNS)
+
+    def _event_rows(self) -> Iterator[dict[str, Any]]:
+        for name, repetition, directory in self._directories():
+            for path in sorted((directory / "events").glob("*.jsonl")):
+                key = {"transport": name, "repetition": repetition, "log": path.stem}
+                for event in load_events(path).events:
+                    yield key | {"t_ns": event.t_ns, "name": event.name} | dict(event.fields)
+
+    @cached_property
+    def packets(self) -> pd.DataFrame:
+        """The captured packets, a row each, where captures were kept (``measure: {capture: true}``).
+
+        ``t_ns`` is on the clock of faults and events (CLOCK_MONOTONIC), ``is_data`` marks writes;
+        `experiments.measure.pcap.Packets` has the other columns. Empty where captures were deleted.
+        """
+        parts = []
+        for name, repetition, directory in self._directories():
+            recording = directory / "recording.json"
+            clock = load_recording(recording).clock if recording.is_file() else None
+            for path in sorted((directory / "captures").glob("*.pcap")):
+                rows = read_pcap(path).rows
+                columns: dict[str, Any] = {"transport": name, "repetition": repetition, "host": path.stem}
+                columns |= {field: rows[field] for field in PACKET.names or ()}
+                if clock is not None:
+                    columns["t_ns"] = clock.to_monotonic(rows["t_ns"])
+                columns["is_data"] = Packets(rows, len(rows), 0, False).is_data
+                parts.append(pd.DataFrame(columns))
+        return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=list(PACKET_COLUMNS))
+
+    def _parts(self, what: str) -> Iterator[tuple[str, int, Mapping[str, Any]]]:
+        for name, transport in self.result["transports"].items():
+            for part in transport.get(what, ()):
+                yield name, part["repetition"], part
+
+    def _directories(self) -> Iterator[tuple[str, int, Path]]:
+        for name, repetition, _ in self._parts("samples"):
+            yield name, repetition, self.directory / f"{name}-{repetition}"
+
+
+def load(directory: Path | str) -> Results:
+    """Return the results in a directory. Raise InputError where there are none, or they are damaged.
+
+    Frames are made when they are first asked for: captures and logs may be large.
+    """
+    path = Path(directory)
+    result = load_result(path)
+    found = Results(path if path.is_dir() else path.parent, result)
+    with refused_if_damaged(path):
+        _ = found.trials, found.samples, found.series
+    return found
+
+
+def _frame(rows: Iterator[dict[str, Any]], columns: tuple[str, ...]) -> pd.DataFrame:
+    """Return a frame whose first columns are these, whether there are rows or not."""
+    frame = pd.DataFrame(list(rows))
+    others = [column for column in frame.columns if column not in columns]
+    return frame.reindex(columns=[*columns, *others])
