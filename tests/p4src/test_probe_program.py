@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from linux import bpf
+from switches.p4_model import Exact, Interpreter, Prefix, Rule
 from switches.v1model.bmv2_json import read_program
-from tests.support.p4_model import Exact, Interpreter, Prefix, Rule
 from tests.support.switch_bench import Bench, bench_of
 from tests.support.switch_kit import JSON, probe_frame, records_at, sid, without_times
 

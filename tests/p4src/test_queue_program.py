@@ -19,8 +19,8 @@ from controller.entries import switch_entries
 from linux import bpf
 from linux.traffic_control import TrafficControl
 from p4src.contract import TRAFFIC_CLASS_TABLE
+from switches.p4_model import Exact, Interpreter, Prefix, Rule
 from switches.v1model.bmv2_json import read_program
-from tests.support.p4_model import Exact, Interpreter, Prefix, Rule
 from tests.support.switch_bench import Bench, bench_of
 from tests.support.switch_kit import JSON, Namespace, ipv6_frame, mrc_frame, sid
 from topologies import load_fabric

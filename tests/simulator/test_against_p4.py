@@ -23,8 +23,8 @@ from p4src.contract import (
 from simulator.headers import ClassMap, destination, frame_of, packet_of
 from simulator.network import Network
 from simulator.port import Hop, Node, Packet
+from switches.p4_model import Exact, Interpreter, Prefix, Rule
 from switches.v1model.bmv2_json import read_program
-from tests.support.p4_model import Exact, Interpreter, Prefix, Rule
 from tests.support.routed_model import WAYS, routed_profile, routed_rules
 from tests.support.switch_kit import JSON
 from topologies import Fabric, Switch, build_fabric

@@ -6,7 +6,7 @@ import struct
 
 from finsy.proto import p4r
 
-from tests.support.p4_model import CloneSession
+from switches.p4_model import CloneSession
 
 WAY = struct.Struct("!BBBBBBBHHHHHIB")
 

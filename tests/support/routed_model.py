@@ -5,7 +5,7 @@ from __future__ import annotations
 from ipaddress import IPv6Network
 
 from controller.ecmp import READER_ID, Member, Routing
-from tests.support.p4_model import Exact, Prefix, Profile, Rule
+from switches.p4_model import Exact, Prefix, Profile, Rule
 
 ROUTE, UPLINK, WAYS = "MrcIngress.ecmp.route", "MrcIngress.ecmp.uplink", "MrcIngress.ecmp.ways"
 SEND, READ = "MrcIngress.ecmp.send_to", "MrcIngress.ecmp.read_ev"

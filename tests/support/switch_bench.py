@@ -17,8 +17,8 @@ from switches.ebpf.plan.compiled import Compiled
 from switches.ebpf.runtime.datapath import Datapath, SharedMaps
 from switches.ebpf.runtime.entries import Action, Entry, full_mask
 from switches.ebpf.runtime.transaction import Transaction
+from switches.p4_model import Between, Exact, Interpreter, Masked, Prefix, Rule
 from switches.v1model.bmv2_json import read_program
-from tests.support.p4_model import Between, Exact, Interpreter, Masked, Prefix, Rule
 from tests.support.switch_kit import Namespace
 
 REDIRECT, SHOT = 7, 2

@@ -10,8 +10,8 @@ from hosts.mrc import MrcConfig
 from hosts.mrc.frames import FrameOptions, prefix
 from hosts.nic.routes import hashed_paths
 from hosts.rdma.headers import BTH_LEN, UDP_LEN, UDP_PORT
+from switches.p4_model import Interpreter
 from switches.v1model.bmv2_json import read_program
-from tests.support.p4_model import Interpreter
 from tests.support.routed_model import WAYS, routed_profile, routed_rules
 from tests.support.switch_kit import JSON
 from topologies import Fabric, Switch, load_fabric

@@ -13,9 +13,9 @@ from hosts.nic.routes import structured_remote_paths
 from hosts.rdma.headers import BTH_LEN, UDP_LEN, UDP_PORT
 from hosts.rdma.paths import Path, PlanePaths
 from p4src.contract import Drop
+from switches.p4_model import Interpreter
 from switches.v1model.bmv2_json import read_program
 from switches.v1model.program import Program
-from tests.support.p4_model import Interpreter
 from tests.support.routed_model import WAYS, routed_profile, routed_rules
 from tests.support.switch_kit import JSON
 from topologies import Fabric, Switch, build_fabric, load_fabric

@@ -8,9 +8,9 @@ import grpc
 import pytest
 from hypothesis import HealthCheck, settings
 
+from switches.p4_model import Interpreter
 from switches.v1model.bmv2_json import read_program
 from tests.support.handmade import assign, field, if_, named, number, op
-from tests.support.p4_model import Interpreter
 from tests.support.switch_bench import Bench, bench_of
 
 Code = grpc.StatusCode

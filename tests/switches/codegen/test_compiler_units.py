@@ -200,7 +200,7 @@ def trees(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     field=st.integers(-(1 << 15), (1 << 15) - 1),
 )
 def test_a_value_never_leaves_its_interval(expr: Any, values: tuple[int, ...], field: int) -> None:
-    from tests.support.p4_model.arithmetic import NUMERIC
+    from switches.p4_model.arithmetic import NUMERIC
 
     def leaf(e: Any) -> Interval:
         return ranges.signed(16) if isinstance(e, FieldRef) else ranges.unsigned(NAMES[e.index])

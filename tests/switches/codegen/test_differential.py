@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from linux import bpf
-from tests.support.p4_model import Between, Exact, Masked, Prefix, Rule
+from switches.p4_model import Between, Exact, Masked, Prefix, Rule
 from tests.support.switch_bench import EXAMPLES, Bench, bench_of, words
 from tests.support.switch_kit import DATA, JSON, ipv6_frame, sid
 

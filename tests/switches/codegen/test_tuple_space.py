@@ -15,8 +15,8 @@ from switches.ebpf.runtime.entries import Action, Entry, TableFullError
 from switches.ebpf.runtime.table_state import TableState
 from switches.ebpf.runtime.transaction import Transaction
 from switches.ebpf.runtime.tuple_space import prefixes
+from switches.p4_model import Between, Exact, Masked, Prefix, Rule
 from switches.v1model.bmv2_json import read_program
-from tests.support.p4_model import Between, Exact, Masked, Prefix, Rule
 from tests.support.switch_bench import Bench, bench_of
 from tests.support.switch_kit import DATA
 

@@ -24,13 +24,13 @@ from google.protobuf.descriptor import FieldDescriptor
 
 from linux import bpf
 from switches.ebpf.target import EbpfTarget
+from switches.p4_model import CloneSession
 from switches.spec import SwitchSpec
 from tests.support.again_program import frame as frame_again
 from tests.support.again_program import session_update
 from tests.support.kernel_watch import KernelLog, locked_memory, programs, taint
 from tests.support.multicast_program import frame as frame_multicast
 from tests.support.multicast_program import p4info as multicast_p4info
-from tests.support.p4_model import CloneSession
 from tests.support.switch_kit import DATA, Client, Namespace, forwarded, read_p4info
 
 pytestmark = [pytest.mark.root, pytest.mark.parallel, pytest.mark.timeout(3600)]

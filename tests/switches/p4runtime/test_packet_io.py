@@ -16,9 +16,9 @@ from google.protobuf import text_format
 from mrclab.shell_environment import ShellEnvironmentError, shell_python
 from switches.ebpf.p4runtime.packet_io import ControllerHeader, controller_headers
 from switches.ebpf.p4runtime.status import P4RuntimeError
+from switches.p4_model import Interpreter
 from switches.v1model.bmv2_json import read_program
 from tests.support.multicast_program import FIELDS, KEY, frame, p4info
-from tests.support.p4_model import Interpreter
 from tests.support.switch_fixtures import TARGETS
 from tests.support.switch_kit import DATA, Client, Namespace, receive, three_ports
 

@@ -12,8 +12,8 @@ import pytest
 from finsy.proto import p4r
 
 from linux import bpf
+from switches.p4_model import Exact, Interpreter, Meter, Rule
 from switches.v1model.bmv2_json import read_program
-from tests.support.p4_model import Exact, Interpreter, Meter, Rule
 from tests.support.switch_bench import Bench, bench_of
 from tests.support.switch_fixtures import TARGETS
 from tests.support.switch_kit import (

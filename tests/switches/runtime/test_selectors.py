@@ -20,7 +20,7 @@ from switches.ebpf.runtime.entries import Action, Entry, NotThereError, TableFul
 from switches.ebpf.runtime.profiles import InUseError, ProfileState, Share
 from switches.ebpf.runtime.transaction import Transaction
 from switches.hashes import HASHES
-from tests.support.p4_model import Exact, Masked, Prefix, Profile, Rule
+from switches.p4_model import Exact, Masked, Prefix, Profile, Rule
 from tests.support.selector_switch import Switch, change, put_in
 from tests.support.switch_bench import EXAMPLES, Bench, bench_of
 from tests.support.switch_fixtures import TARGETS

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from linux.errors import UnsupportedError
 from switches.hashes import HASHES
+from switches.p4_model.arithmetic import COMPARE, NUMERIC
+from switches.p4_model.machine import Machine
 from switches.v1model.declarations import Bits, Calculation
 from switches.v1model.expressions import (
     BoolConst,
@@ -15,15 +17,13 @@ from switches.v1model.expressions import (
     Param,
     StackField,
 )
-from tests.support.p4_model.arithmetic import COMPARE, NUMERIC
-from tests.support.p4_model.machine import Machine
 
 
 class Expressions(Machine):
     """Evaluates expressions on the frame at hand."""
 
     def _header(self, expr: Expr | None, args: tuple[int, ...]) -> str | None:
-        """The header that an expression denotes, None beyond the end of a stack."""
+        """Return the header that an expression denotes, None beyond the end of a stack."""
         match expr:
             case Name("header", name):
                 return name

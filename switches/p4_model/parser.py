@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from linux.errors import UnsupportedError
+from switches.p4_model.frame import (
+    ParserError,
+)
+from switches.p4_model.statements import Statements
 from switches.v1model.expressions import (
     Expr,
     FieldRef,
@@ -13,10 +17,6 @@ from switches.v1model.expressions import (
     UnionStackField,
     UnionStackHeader,
 )
-from tests.support.p4_model.frame import (
-    ParserError,
-)
-from tests.support.p4_model.statements import Statements
 
 
 class ParserModel(Statements):

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from linux.errors import UnsupportedError
+from switches.p4_model.entries import (
+    Counts,
+    Meter,
+)
+from switches.p4_model.expressions import Expressions
+from switches.p4_model.frame import (
+    DROP,
+    AssertionFailedError,
+)
 from switches.v1model.declarations import Action, MeterArray
 from switches.v1model.expressions import (
     Const,
     FieldRef,
     Name,
     Primitive,
-)
-from tests.support.p4_model.entries import (
-    Counts,
-    Meter,
-)
-from tests.support.p4_model.expressions import Expressions
-from tests.support.p4_model.frame import (
-    DROP,
-    AssertionFailedError,
 )
 
 

@@ -7,11 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from switches.v1model.expressions import (
-    FieldRef,
-)
-from tests.support.p4_model.controls import Controls
-from tests.support.p4_model.frame import (
+from switches.p4_model.controls import Controls
+from switches.p4_model.frame import (
     DROP,
     EGRESS_CLONE,
     INGRESS_CLONE,
@@ -20,6 +17,9 @@ from tests.support.p4_model.frame import (
     RESUBMITTED,
     AssertionFailedError,
     FrameState,
+)
+from switches.v1model.expressions import (
+    FieldRef,
 )
 
 ROUNDS = 256  # how often a frame, or what became of it, goes through a switch once more
@@ -33,7 +33,7 @@ class Interpreter(Controls):
     """
 
     def run(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
-        """What goes out, as (port, frame), when a frame comes in on a port."""
+        """Return what goes out, as (port, frame), when a frame comes in on a port."""
         self._port = port
         first = FrameState(frame, length=len(frame), received=len(frame))
         self._todo = [first]
@@ -103,7 +103,7 @@ class Interpreter(Controls):
         return {ref: value for ref, value in self._s.fields.items() if not headers[ref.header].metadata}
 
     def _session(self) -> list[tuple[int, bytes]]:
-        """The copies of a clone session; one that is not there makes none."""
+        """Return the copies of a clone session; one that is not there makes none."""
         s, session = self._s, self.sessions.get(self._s.session)
         if session is None:
             return []

@@ -19,6 +19,8 @@ class AssertionFailedError(Exception):
 
 
 class ParserError(Exception):
+    """A frame that the parser gives up, with the code of P4's error."""
+
     def __init__(self, code: int) -> None:
         self.code = code
 

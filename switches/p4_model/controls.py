@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from switches.v1model.pipeline import ActionCall, Conditional, KeyField, Pipeline, Table
-from tests.support.p4_model.entries import (
+from switches.p4_model.entries import (
     Between,
     Counts,
     Exact,
@@ -11,7 +10,8 @@ from tests.support.p4_model.entries import (
     Prefix,
     Rule,
 )
-from tests.support.p4_model.parser import ParserModel
+from switches.p4_model.parser import ParserModel
+from switches.v1model.pipeline import ActionCall, Conditional, KeyField, Pipeline, Table
 
 
 class Controls(ParserModel):
@@ -76,7 +76,7 @@ class Controls(ParserModel):
         return table.next_by_action.get(action.name, table.base_default_next)
 
     def _member(self, name: str, rule: Rule) -> tuple[str, tuple[int, ...]] | None:
-        """The action that a rule of a table with an action profile comes to, None for an empty group."""
+        """Return the action that a rule of a table with a profile comes to, None for an empty group."""
         profile, member = self.profiles[name], rule.member
         if rule.group is not None:
             places, selector = profile.groups[rule.group], self.program.profiles[name].selector

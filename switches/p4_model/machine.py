@@ -5,11 +5,7 @@ from __future__ import annotations
 import random as random_module
 from collections.abc import Callable, Mapping, Sequence
 
-from switches.v1model.expressions import (
-    FieldRef,
-)
-from switches.v1model.program import Program
-from tests.support.p4_model.entries import (
+from switches.p4_model.entries import (
     CloneSession,
     Counts,
     Key,
@@ -17,10 +13,14 @@ from tests.support.p4_model.entries import (
     Profile,
     Rule,
 )
-from tests.support.p4_model.frame import (
+from switches.p4_model.frame import (
     STANDARD,
     FrameState,
 )
+from switches.v1model.expressions import (
+    FieldRef,
+)
+from switches.v1model.program import Program
 
 
 class Machine:

@@ -1,0 +1,12 @@
+"""Sends a packet through your program and shows it: python packets.py [FILE.json]."""
+
+import sys
+from pathlib import Path
+
+from labs.checks import Hint
+from labs.forwarding import show
+
+try:
+    print(show(Path(sys.argv[1] if len(sys.argv) > 1 else ".")))
+except Hint as hint:
+    sys.exit(str(hint))

@@ -1,0 +1,200 @@
+"""A student's program in the switches of ``tiny``: frames through one, and across all (lab 2)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from ipaddress import IPv6Address, IPv6Network
+from pathlib import Path as FilePath
+from typing import Any
+
+from labs.checks import Hint
+from labs.p4 import full_name, model_of, program_of, read_compiled
+from switches.p4_model import Interpreter, Prefix, Rule
+from switches.v1model.program import Program
+from topologies import Fabric, Path, Switch, SwitchPort, load_fabric
+
+HOPS = 64
+SIDE = "Every switch on the way has to take one off the hop limit."
+MOST_HOPS = 8
+
+Neighbours = Sequence[tuple[IPv6Network, SwitchPort]]
+Entries = tuple[list[IPv6Network], list[tuple[IPv6Network, SwitchPort]]]
+"""What ``my_sid`` and ``next_hop`` of a switch hold."""
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A frame that left a switch."""
+
+    port: int
+    data: bytes
+
+    @property
+    def ethernet(self) -> bytes:
+        """The destination's MAC address, and the source's."""
+        return self.data[:12]
+
+    @property
+    def hop_limit(self) -> int:
+        """The hop limit."""
+        return self.data[21]
+
+    @property
+    def destination(self) -> IPv6Address:
+        """The destination address."""
+        return IPv6Address(self.data[38:54])
+
+
+@dataclass(frozen=True)
+class LabSwitch:
+    """A switch with a student's program."""
+
+    model: Interpreter
+
+    def send(self, frame: bytes) -> list[Sent]:
+        """Return what leaves when a frame comes in."""
+        return [Sent(port, out) for port, out in self.model.run(1, frame)]
+
+
+def frame(destination: IPv6Address, hop_limit: int = HOPS) -> bytes:
+    """Return a frame to a list of uSIDs."""
+    head = struct.pack("!IHBB", 6 << 28, 8, 59, hop_limit)
+    return (
+        b"\x02" * 6
+        + b"\x04" * 6
+        + b"\x86\xdd"
+        + head
+        + bytes(15)
+        + b"\x01"
+        + destination.packed
+        + b"payload!"
+    )
+
+
+def own_entries(switch: Switch, block: int = 0xFCBBBB00) -> list[IPv6Network]:
+    """Return what ``my_sid`` of a switch should hold."""
+    return [_sid(switch.usid, block)]
+
+
+def neighbours_of(switch: Switch, block: int = 0xFCBBBB00) -> list[tuple[IPv6Network, SwitchPort]]:
+    """Return what ``next_hop`` of a switch should hold."""
+    return [(_sid(_usid(port), block), port) for port in switch.ports]
+
+
+def _usid(port: SwitchPort) -> int:
+    fabric = load_fabric("tiny")
+    return fabric.usid_of(port.peer.node, fabric.switch(port.ref.node).plane)
+
+
+def _sid(usid: int, block: int) -> IPv6Network:
+    return IPv6Network((block << 96 | usid << 80, 48))
+
+
+def lab_switch(program: Program, own: Iterable[IPv6Network], neighbours: Neighbours) -> LabSwitch:
+    """Return a switch with a program and these entries."""
+    un, forward = full_name(program, "action", "un"), full_name(program, "action", "forward")
+    rules = {
+        "my_sid": [Rule((_key(prefix),), un) for prefix in own],
+        "next_hop": [
+            Rule((_key(prefix),), forward, (port.number, _number(port.mac), _number(port.peer_mac)))
+            for prefix, port in neighbours
+        ],
+    }
+    return LabSwitch(model_of(program, rules))
+
+
+def _key(prefix: IPv6Network) -> Prefix:
+    return Prefix(int(prefix.network_address), prefix.prefixlen)
+
+
+def _number(mac: bytes) -> int:
+    return int.from_bytes(mac, "big")
+
+
+def read_entries(values: Mapping[str, Any], switch: Switch) -> Entries:
+    """Return the entries of a file. Raise a hint for what cannot be read."""
+    own = [_network(entry) for entry in values.get("my_sid") or []]
+    neighbours = []
+    ports = {port.number: port for port in switch.ports}
+    for entry in values.get("next_hop") or []:
+        number = entry.get("port") if isinstance(entry, dict) else None
+        if number not in ports:
+            raise Hint(f"entries.yaml: {entry} needs a port from 1 to {len(ports)}.")
+        neighbours.append((_network(entry), ports[number]))
+    return own, neighbours
+
+
+def _network(entry: Any) -> IPv6Network:
+    try:
+        return IPv6Network(str(entry["prefix"]))
+    except (TypeError, KeyError, ValueError) as error:
+        raise Hint(f"entries.yaml: {entry} needs a prefix such as fcbb:bb00:400::/48 ({error}).") from None
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """A frame's way: each switch, with the destination that it sent on, and where it ended."""
+
+    steps: tuple[tuple[str, IPv6Address], ...]
+    end: str
+    hop_limit: int
+
+    def text(self) -> str:
+        """Return the way, a line for each node."""
+        lines = [f"  {node:10} sends it to {destination}" for node, destination in self.steps]
+        return "\n".join([*lines, f"  {self.end}"])
+
+
+def across(fabric: Fabric, program: Program, path: Path, other: Mapping[str, Entries]) -> Crossing:
+    """Send a frame over a path with a program in each switch; ``other`` has entries of some."""
+    sent = Sent(0, frame(path.outer_dst))
+    steps: list[tuple[str, IPv6Address]] = [(path.src, path.outer_dst)]
+    node = path.nodes[1]
+    for _ in range(MOST_HOPS):
+        plan = fabric.switch(node)
+        own, neighbours = other.get(node, (own_entries(plan), neighbours_of(plan)))
+        out = lab_switch(program, own, neighbours).send(sent.data)
+        if not out:
+            return Crossing(tuple(steps), f"{node:10} drops it", sent.hop_limit)
+        sent = out[0]
+        steps.append((node, sent.destination))
+        ports = {port.number: port.peer.node for port in plan.ports}
+        if sent.port not in ports:
+            return Crossing(tuple(steps), f"{node:10} gives it to port {sent.port}, which it has not", 0)
+        node = ports[sent.port]
+        if fabric.tier(node) is None:
+            return Crossing(tuple(steps), node, sent.hop_limit)
+    return Crossing(tuple(steps), "and so on: it goes in a circle", sent.hop_limit)
+
+
+def show(program: FilePath) -> str:
+    """Return the way of a packet from h0 to h2 with a program: of a folder, or compiled."""
+    fabric = load_fabric("tiny")
+    path = next(path for path in fabric.paths("h0", "h2") if "p0-t1-1" in path.nodes)
+    loaded = program_of(program) if program.is_dir() else read_compiled(program)
+    way = across(fabric, loaded, path, {})
+    t0 = fabric.switch(path.nodes[1])
+    foreign = _after(
+        lab_switch(loaded, own_entries(t0), neighbours_of(t0)), path.outer_dst, path.segments[1:]
+    )
+    everything = [(IPv6Network("::/0"), t0.port_to(path.nodes[2]))]
+    alone = lab_switch(loaded, own_entries(t0), everything).send(frame(path.outer_dst))
+    return "\n".join(
+        [
+            "A packet from h0 to h2:",
+            way.text(),
+            f"  hop limit {HOPS} at the start, {way.hop_limit} at the end",
+            f"What {t0.name} makes of its list, where next_hop takes whatever there is:",
+            f"  {alone[0].destination if alone else 'nothing: it drops the packet'}",
+            f"What {t0.name} does with a packet whose list begins with another switch's uSID:",
+            f"  {f'sends it by port {foreign[0].port}' if foreign else 'drops it'}",
+        ]
+    )
+
+
+def _after(switch: LabSwitch, address: IPv6Address, segments: Sequence[int]) -> list[Sent]:
+    block = int(address) >> 96 << 96
+    rest = sum(usid << 80 - 16 * place for place, usid in enumerate(segments))
+    return switch.send(frame(IPv6Address(block | rest)))

@@ -1,0 +1,98 @@
+"""Students' switch programs, frame by frame: compiled where p4c is installed, run by the model of P4 (lab 2).
+
+``python -m labs.p4 FOLDER`` says which program of a folder is checked: what p4c makes of ``switch.p4``, or,
+without p4c, the compiled ``switch.json``.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from labs.checks import Hint
+from linux.errors import MrclabError
+from p4src.compile import run_p4c
+from switches.p4_model import Interpreter, Rule
+from switches.v1model.bmv2_json import read_program
+from switches.v1model.program import Program
+
+SOURCE, COMPILED = "switch.p4", "switch.json"
+WITHOUT_P4C = (
+    f"There is no p4c-bm2-ss here: {SOURCE} cannot be compiled, and {COMPILED} is what is checked. "
+    f"Copy one of variants/ over it: cp variants/skeleton.json {COMPILED}"
+)
+
+
+def has_compiler() -> bool:
+    """Return true where p4c-bm2-ss is on PATH."""
+    return shutil.which("p4c-bm2-ss") is not None
+
+
+def program_of(folder: Path) -> Program:
+    """Return a student's program. Raise a hint where there is none that can be read."""
+    return _compiled(folder) if has_compiler() else read_compiled(folder / COMPILED)
+
+
+def read_compiled(path: Path) -> Program:
+    """Return a program that p4c compiled. Raise a hint where it cannot be read."""
+    try:
+        return read_program(path.read_bytes())
+    except OSError:
+        raise Hint(f"There is no {path.name}. {WITHOUT_P4C}") from None
+    except (ValueError, MrclabError) as error:
+        raise Hint(f"{path.name} cannot be read: {error}. {WITHOUT_P4C}") from None
+
+
+@cache
+def _compiled(folder: Path) -> Program:
+    if not (folder / SOURCE).is_file():
+        raise Hint(f"{SOURCE} is missing.")
+    with tempfile.TemporaryDirectory() as made:
+        json_file, p4info = Path(made) / "out.json", Path(made) / "out.p4info.txtpb"
+        done = run_p4c(Path(SOURCE), json_file, p4info, cwd=folder)
+        if done.returncode != 0:
+            errors = [line for line in done.stderr.splitlines() if "error" in line] or [done.stderr]
+            raise Hint(f"{SOURCE} does not compile: {errors[0].strip()}")
+        return read_program(json_file.read_bytes())
+
+
+def full_name(program: Program, kind: str, last: str) -> str:
+    """Return the name of a table or an action by its last part. Raise a hint where there is none."""
+    names = (
+        [t.name for t in program.tables()] if kind == "table" else [a.name for a in program.actions.values()]
+    )
+    for name in names:
+        if name.rsplit(".", 1)[-1] == last:
+            return name
+    raise Hint(
+        f"The program has no {kind} '{last}'. Keep the names of the skeleton, and use the {kind}: "
+        "p4c leaves out what no table or apply block uses."
+    )
+
+
+def model_of(program: Program, rules: dict[str, list[Rule]]) -> Interpreter:
+    """Return a switch that runs a program with these rules, by the tables' last names."""
+    named = {full_name(program, "table", table): found for table, found in rules.items()}
+    return Interpreter(program, named)
+
+
+def main(folder: Path) -> int:
+    """Say which program is checked, and read it; return the exit code."""
+    try:
+        program = program_of(folder)
+    except Hint as hint:
+        print(re.sub(r"\s+", " ", str(hint)))
+        return 1
+    what = f"{SOURCE}, compiled now" if has_compiler() else f"{COMPILED} (there is no p4c-bm2-ss here)"
+    if not has_compiler():
+        print(WITHOUT_P4C)
+    print(f"checked is {what}: {len(program.tables())} tables, {len(program.actions)} actions")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1] if len(sys.argv) > 1 else ".")))
