@@ -1,4 +1,4 @@
-"""Students' switch programs, frame by frame: compiled where p4c is installed, run by the model of P4 (lab 2).
+"""Students' switch programs: compiled where p4c is installed, and run by the model of P4 (labs 2 and 3).
 
 ``python -m labs.p4 FOLDER`` says which program of a folder is checked: what p4c makes of ``switch.p4``, or,
 without p4c, the compiled ``switch.json``.

@@ -1,0 +1,12 @@
+"""Sends two bursts through your program and draws the queue that they meet: python queues.py [FILE.json]."""
+
+import sys
+from pathlib import Path
+
+from labs.checks import Hint
+from labs.queueing import show
+
+try:
+    print(show(Path(sys.argv[1] if len(sys.argv) > 1 else ".")))
+except Hint as hint:
+    sys.exit(str(hint))

@@ -1,0 +1,101 @@
+"""A burst through a student's switch with one queue: what each frame met, and what became of it (lab 3)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from labs.p4 import program_of, read_compiled
+from switches.p4_model import Interpreter
+from switches.v1model.program import Program
+
+FRAME_BYTES = 1000
+TRIM_LEN, TRIMMABLE, TRIMMED = 134, 4, 12
+NOT_ECT, ECT, CE = 0, 2, 3
+BYTE_TICKS, TICKS_PER_US = 82, 1024
+WAIT_US = FRAME_BYTES * BYTE_TICKS / TICKS_PER_US
+"""What one frame of a burst adds to the wait of the next."""
+_HEADERS = 54
+HALF = 0x8000
+
+
+@dataclass(frozen=True)
+class Fate:
+    """What became of a frame: nothing left (``data`` empty), or this did."""
+
+    data: bytes
+
+    @property
+    def dropped(self) -> bool:
+        """Nothing left the switch."""
+        return not self.data
+
+    @property
+    def dscp(self) -> int:
+        """The codepoint."""
+        return (self.data[14] & 0xF) << 2 | self.data[15] >> 6
+
+    @property
+    def marked(self) -> bool:
+        """It carries a mark."""
+        return not self.dropped and self.data[15] >> 4 & 3 == CE
+
+    @property
+    def trimmed(self) -> bool:
+        """It is shorter than it came."""
+        return not self.dropped and len(self.data) < FRAME_BYTES
+
+    @property
+    def payload_len(self) -> int:
+        """What the IPv6 header says of its payload."""
+        return int.from_bytes(self.data[18:20], "big")
+
+
+class Queue:
+    """A switch with one queue; its clock stands still unless it is moved on."""
+
+    def __init__(self, program: Program, draw: Callable[[], int] = lambda: HALF) -> None:
+        self.now_us = 1_000_000
+        self._model = Interpreter(program, {}, random=lambda low, high: draw(), clock=lambda: self.now_us)
+
+    def send(self, dscp: int = TRIMMABLE, ecn: int = ECT, size: int = FRAME_BYTES) -> Fate:
+        """Return what becomes of a frame."""
+        head = struct.pack("!IHBB", 6 << 28 | dscp << 22 | ecn << 20, size - _HEADERS, 59, 64)
+        sent = b"\x02" * 6 + b"\x04" * 6 + b"\x86\xdd" + head + bytes(32) + bytes(size - _HEADERS)
+        out = self._model.run(1, sent)
+        return Fate(out[0][1] if out else b"")
+
+    def wait_us(self) -> float:
+        """Return how long the next frame would have to wait."""
+        [idle] = [
+            value for (name, _), value in self._model.registers.items() if name.endswith("idle_at")
+        ] or [0]
+        return max(0.0, idle / TICKS_PER_US - self.now_us)
+
+
+def show(program: Path) -> str:
+    """Return a picture of bursts through a program: of a folder, or compiled."""
+    loaded = program_of(program) if program.is_dir() else read_compiled(program)
+    lines = []
+    for title, dscp, ecn, count in (
+        ("trimmable frames, whose sender knows marks", TRIMMABLE, ECT, 20),
+        ("frames that may not be trimmed, whose sender does not know marks", 0, NOT_ECT, 30),
+    ):
+        queue = Queue(loaded)
+        lines.append(f"A burst of {title}:")
+        for number in range(count):
+            wait = queue.wait_us()
+            fate = queue.send(dscp, ecn)
+            lines.append(f"  {number:2}  waits {wait:6.0f} us  {'#' * round(wait / 50):44} {_word(fate)}")
+    return "\n".join(lines)
+
+
+def _word(fate: Fate) -> str:
+    if fate.dropped:
+        return "dropped"
+    words = ["marked"] if fate.marked else []
+    if fate.trimmed:
+        words.append(f"trimmed to {len(fate.data)}, DSCP {fate.dscp}, payload length {fate.payload_len}")
+    return ", ".join(words)
