@@ -53,7 +53,7 @@ WORKDIR /mrclab
 COPY pyproject.toml ./
 RUN python3 -m venv .venv \
     && python3 -c 'import tomllib; p = tomllib.load(open("pyproject.toml", "rb")); \
-       print(*p["build-system"]["requires"], *p["project"]["dependencies"], *p["project"]["optional-dependencies"]["live"], sep="\n")' > /tmp/needs \
+       print(*p["build-system"]["requires"], *p["project"]["dependencies"], *(need for extra in ("live", "labs") for need in p["project"]["optional-dependencies"][extra]), sep="\n")' > /tmp/needs \
     && .venv/bin/pip install --no-cache-dir --quiet -r /tmp/needs && rm /tmp/needs
 ENV PATH=/mrclab/.venv/bin:$PATH
 # p4runtime-shell's own environment: a container without a network cannot make it later.

@@ -41,7 +41,8 @@ def lab(args: argparse.Namespace) -> int:
 def _list(args: argparse.Namespace) -> int:
     table = Table("lab", "name", "what it is about", "minutes", "needs", box=None, pad_edge=False)
     for found in all_labs():
-        needs = "root" if found.spec.topology and not found.spec.optional_fabric else "Python"
+        fabric = found.spec.topology
+        needs = "Python" if fabric is None else "root helps" if found.spec.optional_fabric else "root"
         table.add_row(str(found.number), found.name, found.spec.title, str(found.spec.minutes), needs)
     Console().print(table)
     print("\nmrclab lab start N | check N | submit N | solution N")

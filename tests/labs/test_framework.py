@@ -72,6 +72,7 @@ def test_whatever_the_code_does_the_other_checks_are_made(tmp_path: Path, work: 
     assert third.passed
 
 
+@pytest.mark.slow
 def test_code_that_does_not_end_is_ended(tmp_path: Path) -> None:
     first, second, third = judged(tmp_path, "while True: pass", limit_s=6)
     assert "never ends" in first.hint
@@ -167,6 +168,7 @@ def test_a_hand_in_has_the_files_and_what_the_checks_said(tmp_path: Path) -> Non
         student.pack(SPRAY, folder, out, outcomes, "", "")
 
 
+@pytest.mark.slow
 def test_the_commands_from_start_to_hand_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -34,12 +34,14 @@ def outcomes_of(lab: Lab, folder: Path) -> list[Outcome]:
     return list(judge(folder_of(lab) / "check.py", folder, lab.spec.check_limit_s))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LABS)
 def test_the_solution_passes(name: str, tmp_path: Path) -> None:
     student.solution(LABS[name], tmp_path / "mine")
     assert [outcome for outcome in outcomes_of(LABS[name], tmp_path / "mine") if not outcome.passed] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LABS)
 def test_the_skeleton_gets_a_hint_and_no_error(name: str, tmp_path: Path) -> None:
     student.start(LABS[name], tmp_path / "mine")
@@ -49,6 +51,7 @@ def test_the_skeleton_gets_a_hint_and_no_error(name: str, tmp_path: Path) -> Non
     assert [hint for hint in hints if re.search(r"Error|Exception", hint)] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "mistake"), MISTAKES)
 def test_a_mistake_gets_the_hint_that_names_its_idea(name: str, mistake: str, tmp_path: Path) -> None:
     lab = LABS[name]

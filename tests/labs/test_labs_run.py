@@ -58,6 +58,7 @@ def test_the_packet_of_lab_1_goes_its_way_on_real_switches(tiny: Up) -> None:
     assert arrived[38:54] == way.steps[-1].destination.packed
 
 
+@pytest.mark.slow
 def test_the_example_of_lab_1_is_what_scapy_makes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("scapy")
     readme = (folder_of(find("1")) / "README.md").read_text()
@@ -111,6 +112,7 @@ def test_the_steps_of_lab_7_are_those_of_its_solution(here: Path) -> None:
     assert np.median(comm[began > fault_ns]) == pytest.approx(17.46, abs=0.01)
 
 
+@pytest.mark.slow
 def test_the_programs_of_skeletons_run_and_show_that_something_is_missing(here: Path) -> None:
     for lab, program, shown in (
         ("4", "measure.py", "nan"),
