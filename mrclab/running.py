@@ -16,6 +16,7 @@ from mrclab.control import call
 from switches.target import require_target
 from testbed import clean as cleaning
 from testbed import state
+from testbed.claim import take_claimed
 from testbed.doctor import require_machine
 from testbed.names import Names
 from testbed.network import attach
@@ -38,8 +39,10 @@ def up(topology: str, target: str, *, program: str | None = None, force: bool = 
     own = [] if program is None else _own_program(Path(program))
     names = Names.from_environment()
     found = state.read(names)
-    if force and found is not None and found.alive(names):
-        down(force=True)
+    if force:
+        take_claimed(names)
+        if found is not None and found.alive(names):
+            down(force=True)
     logs = _logs()
     logs.mkdir(parents=True, exist_ok=True)
     read_fd, write_fd = os.pipe()

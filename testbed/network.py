@@ -18,6 +18,7 @@ from linux.namespaces import Markers
 from linux.processes import Process
 from switches.capabilities import capabilities_of
 from testbed import ownership, state
+from testbed.claim import refuse_claimed
 from testbed.clean import Removed, end_keepers, remove, removed_on_error
 from testbed.doctor import require_machine
 from testbed.names import RUN_VARIABLE, Names, switch_ports
@@ -269,9 +270,10 @@ def attach(fabric: Fabric | None = None, *, names: Names | None = None) -> Fabri
 
 
 def refuse_second(names: Names) -> None:
-    """Raise InputError where a testbed of these names is up; the caller holds its lock."""
+    """Raise InputError where a testbed of these names is up or held; the caller holds its lock."""
     found = state.read(names)
     if found is None or not found.alive(names):
+        refuse_claimed(names)
         return
     if found.stays and found.user == ownership.user():
         raise InputError(

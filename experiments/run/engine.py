@@ -29,6 +29,8 @@ from experiments.spec.transports import Transport
 from linux.children import ending
 from linux.errors import InputError, MachineError, MrclabError, reason
 from linux.life import signals
+from testbed.claim import claimed
+from testbed.names import Names
 from testbed.running import Say
 
 Step = Callable[[int], None]
@@ -75,8 +77,14 @@ def run_scenario(scenario: Scenario, out: Path, outcome: Outcome, *, say: Say, s
     """Run every transport, and put into ``outcome`` what each repetition found as soon as it is over.
 
     ``say`` gets what is going on, ``step`` how many trials (or repetitions, without trials) are done in all.
-    Everything is taken down again, also on Ctrl-C. Raises InputError, MachineError and SessionError.
+    Everything is taken down again, also on Ctrl-C. The testbed's names are held until the last transport has
+    ended. Raises InputError, MachineError and SessionError.
     """
+    with claimed(Names.from_environment()):
+        _run_transports(scenario, out, outcome, say, step)
+
+
+def _run_transports(scenario: Scenario, out: Path, outcome: Outcome, say: Say, step: Step) -> None:
     done = 0
     again = -(-len(scenario.transports) * scenario.repetitions // AGAIN_SHARE)
     each = scenario.steps // (len(scenario.transports) * scenario.repetitions)

@@ -1,0 +1,67 @@
+"""An experiment's names are its own between two of its fabrics, too, and nobody's once it has ended."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from linux.children import environment
+from linux.errors import InputError
+from testbed.claim import CLAIM_VARIABLE, claimed, refuse_claimed, take_claimed
+from testbed.names import Names
+
+HOLDER = """
+import sys
+from testbed.claim import claimed
+from testbed.names import Names
+with claimed(Names.of_prefix(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+ASKER = """
+import sys
+from testbed.claim import refuse_claimed
+from testbed.names import Names
+refuse_claimed(Names.of_prefix(sys.argv[1]))
+"""
+
+
+@pytest.fixture
+def free(tmp_path: Path) -> Names:
+    return Names(f"t{os.urandom(4).hex()}", tmp_path)
+
+
+def test_the_holder_and_who_works_for_it_may_use_the_names(free: Names) -> None:
+    with claimed(free):
+        refuse_claimed(free)
+        command = [sys.executable, "-c", ASKER, free.prefix]
+        assert subprocess.run(command, env=environment(), check=False).returncode == 0
+    assert CLAIM_VARIABLE not in os.environ
+    refuse_claimed(free)
+
+
+def test_others_are_refused_until_its_end_however_it_ends(
+    free: Names, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = [sys.executable, "-c", HOLDER, free.prefix]
+    with subprocess.Popen(
+        command, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        said = rf"^an experiment holds the testbed, '.*' \(process {holder.pid}\): wait [^\n]*--force'$"
+        with pytest.raises(InputError, match=said):
+            refuse_claimed(free)
+        with pytest.raises(InputError, match=said), claimed(free):
+            pass
+        monkeypatch.setenv(CLAIM_VARIABLE, "1")  # another experiment's
+        with pytest.raises(InputError, match=said):
+            refuse_claimed(free)
+        take_claimed(free)
+        refuse_claimed(free)
+        holder.kill()
+    refuse_claimed(free)
+    with claimed(free):
+        pass
