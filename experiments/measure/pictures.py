@@ -124,16 +124,19 @@ def _rate(trace: Trace, scenes: Mapping[int, Scene], middle: int, reach: tuple[i
     found: dict[str, Any] = {"trials": len(scenes), "t_us": (grid / 1e3).round(3).tolist()}
     path = np.where(trace.received.tx >= 0, trace.sent.path[trace.received.tx], -1)
     for name, on_broken in (("broken", True), ("others", False)):
-        arrivals, before = [], 0
+        arrivals, before, before_ns = [], 0, 0
         for scene in scenes.values():
             hit = np.array([scene.fault.breaks(path) for path in trace.paths] + [False])
             chosen = trace.received.first & (hit[path] == on_broken) & (path >= 0)
             since = trace.received.t_ns[chosen] - scene.fault.middle_ns
             arrivals.append(since)
-            before += int(np.count_nonzero((since >= -_BEFORE_NS) & (since < 0)))
+            # In virtual time trials follow one another by less than that.
+            length_ns = min(_BEFORE_NS, scene.fault.middle_ns - scene.span.start)
+            before_ns += length_ns
+            before += int(np.count_nonzero((since >= -length_ns) & (since < 0)))
         if not before:
             continue
-        per_ns = before / len(scenes) / _BEFORE_NS
+        per_ns = before / before_ns
         sigma_ns = max(_BURST_SPREAD * _burst_ns(arrivals), 9.0 / (per_ns * len(scenes)))
         curves = np.array([_smooth(since, grid, sigma_ns) for since in arrivals]) / per_ns * 100
         mean = curves.mean(axis=0)

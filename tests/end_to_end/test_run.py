@@ -103,19 +103,30 @@ def test_wide_sprays_over_all_256_paths(mrclab: Mrclab, tmp_path: Path, machine:
 
 
 def start(mrclab: Mrclab, out: Path) -> "subprocess.Popen[bytes]":
-    """An experiment that would go on for long, after its first cut was felt."""
+    """An experiment that would go on for long, some time after its first cut was felt."""
     command = mrclab.command("run", "link-kill", "--topology", "tiny", "--target", "ebpf", "--trials", "5000")
     with open(out.parent / "said", "wb") as said:
         process = subprocess.Popen(
             [*command, "--out", str(out)], env=mrclab.environment, stdout=said, stderr=said
         )
     told = out / "mrc-0" / "events" / "h0.jsonl"
+    # A busy machine loses packets in the warm-up, too: what counts is a loss a second after its end.
+    late_ms = load_scenario("link-kill", topology="tiny", target="ebpf").warmup_ns / 1e6 + 1000
     deadline = time.monotonic() + PATIENCE_S
-    while not (told.exists() and b"mrc:path:ev_retired" in told.read_bytes()):
+    while not _retired_over(told, late_ms):
         assert process.poll() is None, (out.parent / "said").read_text()
         assert time.monotonic() < deadline
         select_nothing(0.05)
     return process
+
+
+def _retired_over(told: Path, length_ms: float) -> bool:
+    """Return True if the time from the first retirement of an EV to the last is longer than that."""
+    if not told.exists():
+        return False
+    lines = [line for line in told.read_bytes().splitlines(keepends=True) if b"mrc:path:ev_retired" in line]
+    times = [json.loads(line.strip(b"\x1e"))["time"] for line in lines if line.endswith(b"\n")]
+    return bool(times) and times[-1] - times[0] > length_ms
 
 
 def select_nothing(timeout_s: float) -> None:
@@ -137,7 +148,6 @@ def test_clean_removes_all_that_a_killed_runner_leaves(mrclab: Mrclab, tmp_path:
     said = mrclab.ok("clean")
     assert "removed" in said
     assert f"network namespace {mrclab.names.fabric}\n" in said
-    assert "switches.ebpf.main" in said
     assert "nothing to clean" in mrclab.ok("clean")
 
 
