@@ -62,13 +62,17 @@ def test_a_mistake_is_named(text: str, said: str) -> None:
 
 
 def test_a_scenario_refuses_what_cannot_be_judged_before_anything_runs() -> None:
-    scenario = {
+    scenario: dict[str, Any] = {
         "name": "mine",
         "topology": "tiny",
         "workload": {"kind": "stream", "message_bytes": 8192, "rate": "1 Mbit/s", "duration": "1 s"},
         "expect": "goodput_mbps.mean[mrc] > 1",
     }
-    assert parse_scenario(json.dumps(scenario), "x").expect == ("goodput_mbps.mean[mrc] > 1",)
+    found = parse_scenario(json.dumps(scenario), "x")
+    assert found.expect == ("goodput_mbps.mean[mrc] > 1",)
+    assert found.to_dict()["expect"] == ["goodput_mbps.mean[mrc] > 1"]
+    del scenario["expect"]
+    assert "expect" not in parse_scenario(json.dumps(scenario), "x").to_dict()
     with pytest.raises(InputError, match=r"expect.*no transport of the scenario"):
         parse_scenario(json.dumps({**scenario, "expect": ["goodput_mbps.mean[tcp] > 1"]}), "x")
 
