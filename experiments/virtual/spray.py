@@ -13,7 +13,7 @@ from experiments.virtual.workload import VirtualSetting
 from hosts.eventlog import LogFile
 from hosts.mrc import Endpoint
 from hosts.mrc.events import EvRestored
-from hosts.nic.routes import remote_paths
+from hosts.nic.routes import paths_for
 from hosts.rdma.counters import EvState
 from hosts.rdma.events import Event
 from hosts.streams.stream import StreamPlan, StreamReceiver, StreamSender
@@ -105,7 +105,7 @@ class VirtualSpray:
         ends = (self._sender, self._receiver)
         for near, far in (ends, ends[::-1]):
             attributes = far.endpoint.local_attributes(far.qpn)
-            paths = remote_paths(fabric.fabric, near.nic.name, far.nic.name)
+            paths = paths_for(near.endpoint, fabric.fabric, near.nic.name, far.nic.name)
             near.endpoint.connect(near.qpn, attributes, paths)
         events = setting.directory / "events"
         events.mkdir(parents=True, exist_ok=True)

@@ -71,6 +71,33 @@ def test_a_cut_under_a_spray_is_timed_from_the_capture(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("name", "evs"), [("mrc-structured", 8), ("mrc-ecmp", 128)])
+def test_a_spray_without_segment_lists_has_the_evs_of_its_mode(tmp_path: Path, name: str, evs: int) -> None:
+    text = json.dumps(
+        {
+            "name": "test",
+            "topology": SMALL,
+            "target": "sim",
+            "repetitions": 1,
+            "transports": [name],
+            "workload": {"kind": "spray", "rate": "100 Gbit/s", "message_bytes": 16384},
+            "faults": [
+                {"kind": "blackhole", "where": "random", "trials": 2, "hold": "300 us", "settle": "10 us"}
+            ],
+            "warmup": "50 us",
+        }
+    )
+    (found,) = carry_out(tmp_path, parse_scenario(text, "test.yaml"))[name]
+    for trial in found.trials:
+        assert trial["felt"]
+        assert trial["evs_used"] == trial["paths_used"] <= evs
+        checks = {check["name"]: check["ok"] for check in trial["checks"]}
+        assert checks["fault_effective"]
+        assert checks["ev_matches_path"]
+        assert checks["only_broken_evs_retired"]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "options"),
     [
