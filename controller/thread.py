@@ -94,12 +94,12 @@ class ControllerThread:
         """The election id under which this controller is primary, by switch."""
         return {name: switch.election_id for name, switch in self._ready.result().switches.items()}
 
-    def counters(self) -> Mapping[str, SwitchCounters]:
-        """Return the counters of every switch that answers, by name."""
-        return self._call(self._counters(self._ready.result()))
+    def counters(self, only: str | None = None) -> Mapping[str, SwitchCounters]:
+        """Return the counters of every switch that answers, or of the named one, by name."""
+        return self._call(self._counters(self._ready.result(), only))
 
-    async def _counters(self, controller: FabricController) -> Mapping[str, SwitchCounters]:
-        up = [switch for switch in controller.switches.values() if switch.is_up]
+    async def _counters(self, controller: FabricController, only: str | None) -> Mapping[str, SwitchCounters]:
+        up = [s for s in controller.switches.values() if s.is_up and only in (None, s.name)]
         found = await asyncio.gather(*(read_counters(s, self._fabric.switch(s.name)) for s in up))
         return {counters.switch: counters for counters in found}
 

@@ -48,6 +48,7 @@ class Daemon:
             "fault": self._with_switches(self._fault),
             "restore": self._with_switches(self._restore),
             "ecmp": self._with_switches(self._ecmp),
+            "counters": self._with_switches(self._counters),
             "down": self._down,
         }
         self.stopping = False
@@ -103,6 +104,14 @@ class Daemon:
         self._lab.faults.prepare(fault)
         self._lab.faults.wait_prepared(fault)
         return asdict(self._lab.faults.apply(fault))
+
+    def _counters(self, request: Request) -> dict[str, Any]:
+        """Return what one switch counts: much sooner than the status of all. None while it is dead."""
+        name = request["switch"]
+        if name not in {switch.name for switch in self._lab.fabric.switches}:
+            raise InputError(f"no switch '{name}' in {self._lab.fabric.name}")
+        found = self._lab.controller.counters(name).get(name)
+        return {"counters": None if found is None else _plain(found)}
 
     def _ecmp(self, _request: Request) -> dict[str, Any]:
         """Write routes for plain IPv6, among which switches choose by a hash, beside those of SRv6."""

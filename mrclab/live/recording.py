@@ -6,6 +6,7 @@ import base64
 import gzip
 import json
 import threading
+import zlib
 from collections import deque
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
@@ -21,22 +22,21 @@ class Recording:
 
     def __init__(self, about: Mapping[str, Any]) -> None:
         self.about = dict(about)
-        self._frames: deque[dict[str, Any]] = deque(maxlen=KEPT_FRAMES)
+        self._frames: deque[tuple[int, bytes]] = deque(maxlen=KEPT_FRAMES)
+        """The time of each, in ms, and its JSON, compressed: as objects they would take ten times as much."""
         self._lock = threading.Lock()
 
     def add(self, frame: dict[str, Any]) -> None:
-        """Keep a frame, whole, and drop the oldest if there are too many: `thinned` makes them small."""
+        """Keep a whole frame, with its ``t_ms``, and drop the oldest if there are too many."""
         with self._lock:
-            self._frames.append(frame)
+            self._frames.append((frame["t_ms"], zlib.compress(json.dumps(frame).encode(), 1)))
 
     def frames(self, seconds: float | None = None) -> list[dict[str, Any]]:
         """Return the frames of the last so many seconds, or all."""
         with self._lock:
-            kept = [frame for frame in self._frames if "t_ms" in frame]
-        if seconds is None or not kept:
-            return kept
-        begin = kept[-1]["t_ms"] - seconds * 1000
-        return [frame for frame in kept if frame["t_ms"] >= begin]
+            kept = list(self._frames)
+        begin = kept[-1][0] - seconds * 1000 if kept and seconds is not None else 0
+        return [json.loads(zlib.decompress(packed)) for t_ms, packed in kept if t_ms >= begin]
 
 
 def thinned(frames: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

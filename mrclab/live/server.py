@@ -173,7 +173,7 @@ def application(session: Session, hub: Hub, recording: Recording, access: Access
     async def replay(request: Request) -> Response:
         seconds = request.query_params.get("seconds")
         try:
-            frames = recording.frames(None if seconds is None else float(seconds))
+            frames = await asyncio.to_thread(recording.frames, None if seconds is None else float(seconds))
         except ValueError:
             return refused(400, f"seconds is a number, not '{seconds}'")
         packets = await _packets_of(session, frames)
