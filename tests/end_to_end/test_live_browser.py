@@ -112,6 +112,7 @@ def test_a_saved_replay_opens_from_disk_without_a_server(
     assert view.inner_text("#mode") == "replay"
     assert view.locator(".hit").count() == 16
     assert not view.locator("#undo-button").is_visible()
+    view.evaluate("() => { M.app.forget(); M.app.show(); }")  # as at the end, before it begins again
     assert errors == []
     offline.close()
 

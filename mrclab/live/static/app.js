@@ -159,7 +159,7 @@ M.app = {
         return [row[0], known ? `plane ${known.plane}` + (known.t1 === null ? "" : `, T1 ${known.t1}`) : `EV 0x${row[0].toString(16)}`, row[1]];
       });
       rows.sort((a, b) => a[2] - b[2] || a[0] - b[0]);
-      M.drawStrips(root.querySelector(`[data-strip="${name}"]`), this.paths[name].history, rows);
+      M.drawStrips(root.querySelector(`[data-strip="${name}"]`), this.paths[name] ? this.paths[name].history : [], rows);
     }
   },
 
