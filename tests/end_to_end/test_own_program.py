@@ -19,6 +19,7 @@ def own(folder: Path, *, json: tuple[str, str] = ("", ""), p4info: tuple[str, st
     return str(program)
 
 
+@pytest.mark.slow
 @pytest.mark.root
 def test_the_program_that_is_given_forwards(mrclab: Mrclab, machine: None, tmp_path: Path) -> None:
     wrong = own(tmp_path, json=(BLOCK, "0x0"))
@@ -31,6 +32,7 @@ def test_the_program_that_is_given_forwards(mrclab: Mrclab, machine: None, tmp_p
     mrclab.ok("down")
 
 
+@pytest.mark.slow
 @pytest.mark.root
 def test_a_program_that_lacks_a_table_is_refused_before_anything_is_up(
     mrclab: Mrclab, machine: None, tmp_path: Path

@@ -123,6 +123,7 @@ def test_targets_read_the_bits_of_an_ev_as_the_interpreter(
         compare_frames(namespace, s.model, frames)
 
 
+@pytest.mark.slow
 @pytest.mark.root
 @pytest.mark.parametrize("choice", TARGETS)
 def test_targets_choose_as_the_interpreter(choice: str, namespace: Namespace, tmp_path: Path) -> None:

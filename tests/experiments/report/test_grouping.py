@@ -55,6 +55,7 @@ def test_faults_asked_for_and_made_are_told_apart(spray: dict[str, Any]) -> None
         assert faults_text(result) == text
 
 
+@pytest.mark.slow
 def test_terminal_and_page_have_the_figures_of_the_json(spray: dict[str, Any], tmp_path: Any) -> None:
     row = spray["summary"]["recovered_us"]
     sentence = headline(spray)

@@ -62,6 +62,7 @@ def result(spray: dict[str, Any]) -> dict[str, Any]:
     return made
 
 
+@pytest.mark.slow
 def test_a_sentence_has_what_each_transport_did(result: dict[str, Any]) -> None:
     text = sentence(result)
     mrc, frr, control = text.split("; ")
@@ -72,6 +73,7 @@ def test_a_sentence_has_what_each_transport_did(result: dict[str, Any]) -> None:
     assert control == "without faults (control): 0 % of the time stalled, longest stall 0.00 \N{MICRO SIGN}s."
 
 
+@pytest.mark.slow
 def test_a_row_says_whether_the_bits_are_the_same(result: dict[str, Any]) -> None:
     def bits(name: str) -> bool | None:
         return next(row.same_bits for row in rows_of(result) if row.transport == name)
@@ -86,6 +88,7 @@ def test_a_row_says_whether_the_bits_are_the_same(result: dict[str, Any]) -> Non
     assert bits("mrc") is False
 
 
+@pytest.mark.slow
 def test_terminal_and_page_have_a_row_for_each_transport(result: dict[str, Any], tmp_path: Path) -> None:
     text = said(render_result(result))
     assert max(len(line) for line in text.splitlines()) <= 80
@@ -102,6 +105,7 @@ def test_terminal_and_page_have_a_row_for_each_transport(result: dict[str, Any],
         assert (tmp_path / name).stat().st_size > 0
 
 
+@pytest.mark.slow
 def test_a_result_without_training_says_nothing_of_it(spray: dict[str, Any], tmp_path: Path) -> None:
     assert sentence(spray) == ""
     save_result(tmp_path, spray)

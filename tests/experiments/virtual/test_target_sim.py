@@ -148,6 +148,7 @@ def test_the_rate_of_a_spray_does_not_depend_on_its_warm_up(tmp_path: Path) -> N
         assert found.metrics["goodput_mbps"] == [pytest.approx(10_000, rel=0.05)]
 
 
+@pytest.mark.slow
 @needs_jax
 def test_a_training_has_the_same_bits_with_and_without_faults(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

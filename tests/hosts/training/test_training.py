@@ -76,6 +76,7 @@ def train(three: list[Patient], network_seed: int, monkeypatch: pytest.MonkeyPat
     return jobs
 
 
+@pytest.mark.slow
 @needs_jax
 def test_every_rank_has_the_bits_of_one_process_after_every_step(
     three: list[Patient], alone: np.ndarray[Any, Any], monkeypatch: pytest.MonkeyPatch
@@ -89,6 +90,7 @@ def test_every_rank_has_the_bits_of_one_process_after_every_step(
 
 
 @needs_jax
+@pytest.mark.slow
 def test_a_wrong_gradient_shows_from_its_step_on(
     three: list[Patient], alone: np.ndarray[Any, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,6 +109,7 @@ def test_a_wrong_gradient_shows_from_its_step_on(
 
 
 @needs_jax
+@pytest.mark.slow
 def test_a_replica_learns(three: list[Patient]) -> None:
     replica, losses = three[0], []
     replica.warm_up()
@@ -120,6 +123,7 @@ def test_a_replica_learns(three: list[Patient]) -> None:
 
 
 @needs_jax
+@pytest.mark.slow
 def test_an_accelerator_that_ends_is_told() -> None:
     accelerator = Accelerator(SETTINGS, 0)
     try:

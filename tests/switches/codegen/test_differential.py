@@ -63,6 +63,7 @@ def registers() -> Iterator[Bench]:
 ARITH = (8, 8, 48, 48, 9, 20, 3, 16, 16, 128, 128)
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(values=st.tuples(*(words(w) for w in ARITH)), op=st.integers(0, 17), by=st.integers(0, 140))
 def test_every_operation_is_bmv2s(arith: Bench, values: tuple[int, ...], op: int, by: int) -> None:
@@ -73,6 +74,7 @@ def test_every_operation_is_bmv2s(arith: Bench, values: tuple[int, ...], op: int
     assert arith.compare(frame)
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(
     what=st.integers(0, 8),

@@ -56,6 +56,7 @@ def held(client: Client, table: p4i.Table) -> Sequence[p4r.TableEntry]:
     return [e.table_entry for e in client.read(wanted)]
 
 
+@pytest.mark.slow
 def test_no_frame_sees_a_part_of_a_batch(client: Client, namespace: Namespace, info: p4i.P4Info) -> None:
     names = Names(info)
     one = names.entry("I.scan", {"hdr.key.a": 2}, "I.mark", 0, 0x11, priority=2)
