@@ -144,5 +144,6 @@ def test_the_core_passes_its_tests_in_the_other_mode_too():
             pytest.fail("the core was not compiled")
         pytest.skip("the core is not compiled: 'make compile'")
     other = "1" if compiled.in_use() else ""
-    done = python("-m", "pytest", "-q", "-x", "tests/hosts/mrc", "tests/hosts/roce", MRCLAB_PURE=other)
+    words = ("-q", "-x", "-m", "not slow", "tests/hosts/mrc", "tests/hosts/roce")
+    done = python("-m", "pytest", *words, MRCLAB_PURE=other)
     assert done.returncode == 0, done.stdout[-3000:]
