@@ -42,8 +42,9 @@ LAT_HEADER = (
 )
 LINE = "-" * 100
 
-DEAD_PEER_RETRIES = 11
-"""Doublings of the ACK timer until a write fails, a second in all: so a dead network is reported."""
+DEAD_PEER_RETRIES = 8
+"""Doublings of the ACK timer until a write fails: 4 s in all before any RTT is known, and after that a
+thousand times the first timeout, which is four RTTs at least. So a dead network is reported."""
 
 
 def perf(args: argparse.Namespace) -> int:

@@ -76,16 +76,6 @@ def test_link_kill_recovers_every_byte(link_kill: Run) -> None:
     assert list(link_kill.out.glob("*.svg"))
 
 
-def test_equal_seeds_break_equal_links(link_kill: Run, mrclab: Mrclab, tmp_path: Path) -> None:
-    result = run(mrclab, tmp_path / "out", "--topology", "tiny", "--trials", "2", "--seed", "5")
-    wheres = [
-        list(dict.fromkeys(trial["fault"]["where"] for trial in trials))
-        for trials in (link_kill.result["trials"], result["trials"])
-    ]
-    assert len(wheres[1]) == 2
-    assert wheres[0][:2] == wheres[1]
-
-
 def test_wide_sprays_over_all_256_paths(mrclab: Mrclab, tmp_path: Path, machine: None) -> None:
     result = run(mrclab, tmp_path / "out", "--topology", "wide", "--trials", "1")
     assert result["trials"][0]["integrity"] == "ok"
@@ -151,7 +141,7 @@ def test_clean_removes_all_that_a_killed_runner_leaves(mrclab: Mrclab, tmp_path:
     assert "nothing to clean" in mrclab.ok("clean")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])  # the network's own test has all three
 def test_a_signal_ends_an_experiment_tidily(
     mrclab: Mrclab, tmp_path: Path, machine: None, number: signal.Signals
 ) -> None:
