@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -22,7 +22,6 @@ from finsy.proto import p4r, p4r_grpc, rpc_status
 from controller.fault_kinds import Direction, Fault, Moment
 from controller.pipeline import Pipeline, shipped_pipeline
 from controller.queues import byte_time
-from linux.errors import InputError
 from p4src.contract import BYTE_TIME_ONE, FAULT_TABLE, RATIO_ONE, TICKS_PER_US
 from switches.spec import RunningSwitch
 from topologies import Fabric, LinkProfile
@@ -82,20 +81,14 @@ class FaultTables:
         self._stub(switch).Capabilities(p4r.CapabilitiesRequest(), timeout=10)
 
     def insert(self, fault: Fault) -> Moment:
-        """Break a link. Raise InputError where the switch does not answer, and grpc.RpcError where it does
-        not take the entries; none is left then.
-        """
+        """Break a link. Raise grpc.RpcError where the switch does not take the entries; none is left then."""
         place = self._place(fault)
-        with _silence_named(place.switch):
-            return self._write(place.switch, [+entry for entry in self._entries(fault, place)])
+        return self._write(place.switch, [+entry for entry in self._entries(fault, place)])
 
     def delete(self, fault: Fault) -> Moment:
-        """Restore a link. Raise InputError where the switch does not answer, and grpc.RpcError where it does
-        not hold the entries.
-        """
+        """Restore a link. Raise grpc.RpcError where the switch does not hold the entries."""
         place = self._place(fault)
-        with _silence_named(place.switch):
-            return self._write(place.switch, [-entry for entry in self._entries(fault, place)])
+        return self._write(place.switch, [-entry for entry in self._entries(fault, place)])
 
     def switch_of(self, fault: Fault) -> str:
         """Return the switch that holds the entries of a fault."""
@@ -153,17 +146,6 @@ class FaultTables:
                 undo = p4r.WriteRequest(device_id=request.device_id, election_id=request.election_id)
                 undo.updates.extend(inserted)
                 stub.Write(undo, timeout=10)
-
-
-@contextlib.contextmanager
-def _silence_named(switch: str) -> Iterator[None]:
-    """Raise InputError where a switch does not answer, as while it is dead or starts again."""
-    try:
-        yield
-    except grpc.RpcError as error:
-        if isinstance(error, grpc.Call) and error.code() is grpc.StatusCode.UNAVAILABLE:
-            raise InputError(f"{switch} does not answer: restore it, or wait until it runs") from None
-        raise
 
 
 def _outcomes(error: grpc.RpcError) -> list[bool]:

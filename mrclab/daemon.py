@@ -19,6 +19,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import grpc
+
 from controller.fault_kinds import Fault
 from controller.programs import pipeline_of
 from linux import namespaces
@@ -54,12 +56,21 @@ class Daemon:
         self.stopping = False
 
     def _with_switches(self, operation: Callable[[Request], dict[str, Any]]) -> Callable[[Request], Any]:
-        """Return an operation that is refused, with the reason, once a process of the switches has ended."""
+        """Return an operation that is refused, with the reason, once a process of the switches has ended, and
+        where the switch that it needs does not answer.
+        """
 
         def checked(request: Request) -> dict[str, Any]:
             if why := self._lab.target.ended():
                 raise SwitchError(f"{why}; 'mrclab down' removes the testbed")
-            return operation(request)
+            try:
+                return operation(request)
+            except grpc.RpcError as error:
+                if isinstance(error, grpc.Call) and error.code() is grpc.StatusCode.UNAVAILABLE:
+                    raise InputError(
+                        "the switch does not answer: restore it, or wait until it runs"
+                    ) from None
+                raise
 
         return checked
 

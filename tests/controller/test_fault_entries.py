@@ -1,16 +1,12 @@
 """What each kind of fault writes."""
 
-import socket
-
 import finsy as fy
 import pytest
 
 from controller.fault_kinds import Fault
-from controller.fault_tables import TABLE_KINDS, FaultTables, fault_entries
+from controller.fault_tables import TABLE_KINDS, fault_entries
 from controller.queues import byte_time
-from linux.errors import InputError
-from switches.spec import RunningSwitch
-from topologies import LinkProfile, load_fabric
+from topologies import LinkProfile
 
 PROFILE = LinkProfile(10**9, 0, 4300)
 BOTH = {"egress_fault.fault", "ingress_fault.fault"}
@@ -51,15 +47,3 @@ def test_a_rate_is_a_share_of_the_links_and_leaves_room_for_frames() -> None:
         "burst": 16 * 4300 * byte_time(500_000_000) // 65536,
     }
     assert params(Fault("rate", "a:b", ratio=1.0))["burst"] == 1024 * 1000
-
-
-def test_a_switch_that_does_not_answer_is_named() -> None:
-    fabric = load_fabric("tiny")
-    with socket.socket() as bound:  # and not listening: whoever connects is refused
-        bound.bind(("127.0.0.1", 0))
-        switch = RunningSwitch("p0-t0-0", 1, f"127.0.0.1:{bound.getsockname()[1]}")
-        tables = FaultTables(fabric, [switch], {"p0-t0-0": 1})
-        for act in (tables.insert, tables.delete):
-            with pytest.raises(InputError, match=r"^p0-t0-0 does not answer: restore it"):
-                act(Fault("blackhole", "p0-t0-0:p0-t1-0"))
-        tables.close()

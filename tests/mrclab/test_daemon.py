@@ -11,8 +11,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import grpc
 import pytest
+from finsy.proto import p4r, p4r_grpc
 
+from linux.requests import carry_out
 from mrclab import daemon
 
 WHY = "the switch server (process 7) was ended by SIGKILL"
@@ -61,6 +64,22 @@ def test_a_request_is_refused_with_the_reason_once_the_switches_have_ended(path:
     assert ask(path, b'{"do": "status"}\n') == {
         "error": f"{WHY}; 'mrclab down' removes the testbed",
         "kind": "failed",
+    }
+
+
+def test_a_switch_that_does_not_answer_is_told_in_one_line() -> None:
+    with socket.socket() as bound:  # and not listening: whoever connects is refused
+        bound.bind(("127.0.0.1", 0))
+        with grpc.insecure_channel(f"127.0.0.1:{bound.getsockname()[1]}") as channel:
+            stub = p4r_grpc.P4RuntimeStub(channel)
+            lab: Any = SimpleNamespace(
+                target=SimpleNamespace(ended=lambda: None),
+                faults=SimpleNamespace(undo_all=lambda: stub.Capabilities(p4r.CapabilitiesRequest())),
+            )
+            answer = carry_out(b'{"do": "restore", "where": null}', daemon.Daemon(lab).operations)
+    assert answer == {
+        "error": "the switch does not answer: restore it, or wait until it runs",
+        "kind": "input",
     }
 
 
