@@ -188,7 +188,7 @@ class VerbsChannel:
         new, self._told = self._log[self._told :], len(self._log)
         return {
             "placed": {
-                str(peer): sum(endpoint.qp_counters(qp.qp_num).bytes_placed for qp in qps)
+                str(peer): sum(endpoint.bytes_placed(qp.qp_num) for qp in qps)
                 for peer, qps in self._qps.items()
             },
             "events": [event_record(event) for event in new if isinstance(event, KINDS)],

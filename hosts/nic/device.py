@@ -170,8 +170,8 @@ class Device:
     def _take_in(self) -> None:
         """Pass the frames that arrived to the endpoint, unless the application is to be told of a message.
 
-        A peer that has our ACK may write over the message. So the application finds it whole if it takes
-        the events after each turn.
+        Once a peer has the ACK of a message it may write the next one to the same place. So nothing more is
+        read until the application has taken the message's completion.
         """
         if self.endpoint.message_waits:
             return

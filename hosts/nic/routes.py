@@ -74,11 +74,11 @@ def structured_remote_paths(fabric: Fabric, src: str, dst: str, rng: random.Rand
 
 def paths_for(endpoint: Endpoint, fabric: Fabric, src: str, dst: str) -> RemotePaths:
     """Return the paths for an endpoint of ``src``, as its option ``ev_mode`` asks for."""
-    mode = endpoint.config.ev_mode if isinstance(endpoint, MrcEndpoint) else "srv6"
-    if isinstance(endpoint, MrcEndpoint) and mode == "ecmp":
-        return hashed_paths(fabric, src, dst, endpoint.config, endpoint.rng)
-    if isinstance(endpoint, MrcEndpoint) and mode == "structured":
-        return structured_remote_paths(fabric, src, dst, endpoint.rng)
+    if isinstance(endpoint, MrcEndpoint):
+        if endpoint.config.ev_mode == "ecmp":
+            return hashed_paths(fabric, src, dst, endpoint.config, endpoint.rng)
+        if endpoint.config.ev_mode == "structured":
+            return structured_remote_paths(fabric, src, dst, endpoint.rng)
     return remote_paths(fabric, src, dst)
 
 

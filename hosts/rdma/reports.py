@@ -16,39 +16,32 @@ _EVENT_LIMIT: Final = 1 << 16
 class Reports:
     """Completions, all of them, and the last 65,536 other events, until the application takes them."""
 
-    __slots__ = ("_completions", "_events", "message_waits")
+    __slots__ = ("_completions", "_events")
 
     def __init__(self) -> None:
         self._events: deque[Event] = deque(maxlen=_EVENT_LIMIT)
         self._completions: deque[Completion] = deque()
-        self.message_waits = False
-        """A message has arrived whose completion the application did not take yet."""
+
+    @property
+    def message_waits(self) -> bool:
+        """True while the application has not taken the completion of a message that arrived."""
+        return any(isinstance(completion, ReceiveCompleted) for completion in self._completions)
 
     def add(self, event: Event) -> None:
         """Note an event."""
         if isinstance(event, (SendCompleted, ReceiveCompleted)):
             self._completions.append(event)
-            if isinstance(event, ReceiveCompleted):
-                self.message_waits = True
         else:
             self._events.append(event)
 
     def poll(self, limit: int) -> list[Completion]:
         """Take up to `limit` completions, in the order they came about."""
-        taken = [self._completions.popleft() for _ in range(min(limit, len(self._completions)))]
-        self._took()
-        return taken
-
-    def _took(self) -> None:
-        if not self._completions:
-            self.message_waits = False
+        return [self._completions.popleft() for _ in range(min(limit, len(self._completions)))]
 
     def next_event(self) -> Event | None:
         """Take the oldest event, completions among them; None when there is none."""
         if self._completions and (not self._events or self._completions[0].t_ns < self._events[0].t_ns):
-            completion = self._completions.popleft()
-            self._took()
-            return completion
+            return self._completions.popleft()
         return self._events.popleft() if self._events else None
 
     def drain(self) -> Iterator[Event]:

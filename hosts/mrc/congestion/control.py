@@ -41,8 +41,8 @@ class CongestionControl:
         """rcv_cwnd_pen of the newest CC_STATE, 128ths: how much smaller the receiver wants the window."""
         self.restore = False
         """restore_cwnd of the newest CC_STATE: the window before the penalty may come back."""
-        # The compiled core reads slots: there it would not see what the body of a class that is not
-        # compiled says instead.
+        # A subclass that is not compiled may set these in its class body. The compiled core does not look
+        # there, so each value is copied into the instance.
         self.shared = bool(self._declared("shared"))
         self.paced = bool(self._declared("paced"))
         self.overhead_bytes = int(self._declared("overhead_bytes"))
