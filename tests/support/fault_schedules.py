@@ -20,6 +20,7 @@ from hosts.mrc.events import EvReplaced
 from hosts.mrc.wire import NackReason
 from hosts.rdma.counters import EvState
 from hosts.rdma.events import QpError, ReceiveCompleted, Retransmitted, SendCompleted, Status
+from hosts.transports import DEPLOYED
 from tests.support.mrc_sim import Network, Sim, ev_value
 
 PLANES, PATHS = 3, 5
@@ -74,6 +75,10 @@ class Schedule:
     config: dict[str, Any]
     batch: int = 32
     """Frames that an end is asked for at a time."""
+    planes: int = PLANES
+    paths: int = PATHS
+    """Paths in each plane."""
+    active_evs: int = 12
 
 
 def _actions(sim: Sim, action: Action) -> tuple[Callable[[], None], Callable[[], None]]:
@@ -262,9 +267,9 @@ def run(schedule: Schedule) -> Sim:
     """Runs a schedule and checks it; returns what there is to see."""
     sim = Sim(
         seed=schedule.seed,
-        planes=PLANES,
-        paths=PATHS,
-        config=MrcConfig(max_active_evs=12, **schedule.config),
+        planes=schedule.planes,
+        paths=schedule.paths,
+        config=MrcConfig(max_active_evs=schedule.active_evs, **schedule.config),
         network=Network(**schedule.network),
         rng_class=NearWrap if schedule.wrap else random.Random,
         qps=schedule.connections,
@@ -333,6 +338,7 @@ CONFIGS = st.fixed_dictionaries(
         "probe_interval_ns": st.sampled_from([500_000, 10_000_000]),
     }
 )
+ALWAYS = {name: value for name, value in DEPLOYED.items() if name != "max_active_evs"}
 TIMES = st.one_of(st.just(0), st.integers(0, 2_000_000), st.integers(0, 40_000_000))
 BURSTS = st.builds(
     Burst,
@@ -341,24 +347,48 @@ BURSTS = st.builds(
     source=st.integers(0, 1),
     messages=st.lists(st.tuples(LENGTHS, st.booleans()), min_size=1, max_size=20).map(tuple),
 )
-SOME_ACTIONS = st.builds(
-    Action,
-    kind=st.sampled_from(ACTIONS),
-    at_ns=TIMES,
-    lasts_ns=st.sampled_from([20_000, 300_000, 3_000_000, 30_000_000, 200_000_000]),
-    end=st.integers(0, 1),
-    plane=st.integers(0, PLANES - 1),
-    path=st.integers(0, PATHS - 1),
-    amount=st.integers(0, 1_000_000),
+
+
+def _actions_on(planes: int, paths: int) -> st.SearchStrategy[Action]:
+    """Draw actions on a network of so many planes, with so many paths each."""
+    return st.builds(
+        Action,
+        kind=st.sampled_from(ACTIONS),
+        at_ns=TIMES,
+        lasts_ns=st.sampled_from([20_000, 300_000, 3_000_000, 30_000_000, 200_000_000]),
+        end=st.integers(0, 1),
+        plane=st.integers(0, planes - 1),
+        path=st.integers(0, paths - 1),
+        amount=st.integers(0, 1_000_000),
+    )
+
+
+def _schedules(
+    configs: st.SearchStrategy[dict[str, Any]], planes: int, paths: int, active_evs: int
+) -> st.SearchStrategy[Schedule]:
+    """Draw schedules on a network of so many planes, with so many paths each and so many EVs in use."""
+    return st.builds(
+        Schedule,
+        seed=st.integers(0, 1 << 32),
+        connections=st.integers(1, 3),
+        wrap=st.booleans(),
+        bursts=st.lists(BURSTS, min_size=1, max_size=6).map(tuple),
+        actions=st.lists(_actions_on(planes, paths), max_size=8).map(tuple),
+        network=NETWORKS,
+        config=configs,
+        batch=st.sampled_from((1, 32)),
+        planes=st.just(planes),
+        paths=st.just(paths),
+        active_evs=st.just(active_evs),
+    )
+
+
+SCHEDULES = _schedules(CONFIGS, PLANES, PATHS, active_evs=12)
+
+DEPLOYED_SCHEDULES = _schedules(
+    CONFIGS.map(lambda config: {**config, **ALWAYS}),
+    planes=4,
+    paths=40,
+    active_evs=DEPLOYED["max_active_evs"],
 )
-SCHEDULES = st.builds(
-    Schedule,
-    seed=st.integers(0, 1 << 32),
-    connections=st.integers(1, 3),
-    wrap=st.booleans(),
-    bursts=st.lists(BURSTS, min_size=1, max_size=6).map(tuple),
-    actions=st.lists(SOME_ACTIONS, max_size=8).map(tuple),
-    network=NETWORKS,
-    config=CONFIGS,
-    batch=st.sampled_from((1, 32)),
-)
+"""On a fabric with paths for the 128 EVs and 32 backups of `DEPLOYED`, with its options."""

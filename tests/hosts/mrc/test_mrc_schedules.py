@@ -1,6 +1,6 @@
 """Everything at once: random traffic under random faults, and after it every byte in its place, once.
 
-MRC_SCHEDULES=10000 asks for a long run. A schedule that fails is printed, shrunk; paste it into
+MRC_SCHEDULES=10000 asks for a long run of each kind. A schedule that fails is printed, shrunk; paste it into
 `test_a_schedule_of_everything` to run it alone.
 """
 
@@ -10,7 +10,15 @@ from collections import Counter
 import pytest
 from hypothesis import given, settings
 
-from tests.support.fault_schedules import ACTIONS, SCHEDULES, Action, Burst, Schedule, run
+from tests.support.fault_schedules import (
+    ACTIONS,
+    DEPLOYED_SCHEDULES,
+    SCHEDULES,
+    Action,
+    Burst,
+    Schedule,
+    run,
+)
 
 COUNT = int(os.environ.get("MRC_SCHEDULES", "60"))
 
@@ -20,6 +28,15 @@ COUNT = int(os.environ.get("MRC_SCHEDULES", "60"))
 @settings(max_examples=COUNT, deadline=None, print_blob=True)
 @given(schedule=SCHEDULES)
 def test_everything_arrives_once_and_in_order(schedule: Schedule) -> None:
+    run(schedule)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300 + COUNT // 5)
+@settings(max_examples=COUNT, deadline=None, print_blob=True)
+@given(schedule=DEPLOYED_SCHEDULES)
+def test_mrc_as_deployed_places_every_byte_once(schedule: Schedule) -> None:
+    """With NSCC, 128 EVs in use, 32 backups, timestamps, transport ACKs, and answers on EVs of its own."""
     run(schedule)
 
 
