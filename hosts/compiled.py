@@ -43,7 +43,7 @@ COMPILED: Mapping[str, tuple[str, ...]] = {
     ),
     "hosts.nic": ("delay_line", "device", "ports"),
     "hosts.streams": ("rounds", "stream"),
-    "simulator": ("clock", "headers", "nic", "object_nic", "port", "switch"),
+    "simulator": (*("clock", "credits", "headers", "nic", "object_nic", "pfc", "port", "served", "switch"),),
 }
 """What is compiled, by package: all that a packet meets between an application and the network."""
 CONSTANTS = "p4src/contract.py"

@@ -13,6 +13,7 @@ from p4src.contract import QUEUE_MIN_FRAMES
 from simulator.clock import PS_PER_NS
 from simulator.network import Network
 from simulator.port import Port
+from simulator.served import ServedPort
 
 BOTH: Final = "both"
 
@@ -73,6 +74,19 @@ class NetworkFaults:
             for plan in host.ports:
                 if plan.ifname == port:
                     self.carrier(self._network.fabric.link(host.name, plan.t0).name, broken)
+
+    def pause_storm(self, port: str, broken: bool) -> None:
+        """Have a NIC's port, as in `h0-eth1`, let no data come: pauses without end, or no more credits.
+
+        Raises ValueError where links are not lossless.
+        """
+        for host in self._network.fabric.hosts:
+            for plan in host.ports:
+                if plan.ifname == port:
+                    link = self._network.links[plan.t0, host.name]
+                    if not isinstance(link, ServedPort) or link.inlet is None:
+                        raise ValueError("no NIC can pause what comes over links that are not lossless")
+                    link.inlet.refuse(broken)
 
     def switch(self, name: str, broken: bool) -> None:
         """End a switch, or start it again with its tables."""

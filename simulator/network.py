@@ -6,22 +6,26 @@ import random
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
-from typing import Final
+from typing import Final, Literal
 
-from controller.queues import QueuePolicy, queue_setting
+from controller.queues import ETHERNET_HEADER, QueuePolicy, queue_setting
 from hosts.mrc import Endpoint
 from hosts.rdma.endpoint import BaseEndpoint
 from p4src.contract import TICKS_PER_US
 from simulator.clock import NEVER_PS, PS_PER_NS, Clock
 from simulator.headers import ClassMap
+from simulator.lossless import Lossless, join
 from simulator.nic import Nic
 from simulator.object_nic import ObjectNic
-from simulator.port import UNLIMITED, Depths, Port
+from simulator.port import UNLIMITED, Depths, Node, Port
+from simulator.served import ServedPort
 from simulator.switch import SID_BYTES, Switch, Tables
 from topologies import Fabric, LinkProfile, PortRef
 from topologies import Switch as SwitchPlan
 from topologies.structured import FIXED_BITS, UPLINK_BITS
 
+Choice = Literal["hash", "destination", "ev"]
+"""By what a T0 chooses the uplink for a frame without a segment list."""
 _SLOTS_PER_PACKET: Final = 32
 _PACKET_BITS: Final = 8 * 4250
 _PS_PER_US: Final = 10**6
@@ -41,6 +45,12 @@ def depths_of(profile: LinkProfile, policy: QueuePolicy, *, last_hop: bool) -> D
     )
 
 
+def usual_buffer_bytes(profile: LinkProfile, policy: QueuePolicy) -> int:
+    """Return how much of a link's traffic a buffer holds where nobody says: as much as waits before switches
+    that trim begin to."""
+    return depths_of(profile, policy, last_hop=False).trim_from_ps * profile.rate_bps // (8 * 10**12)
+
+
 def _ps(ticks: int) -> int:
     return ticks * _PS_PER_US // TICKS_PER_US
 
@@ -51,9 +61,19 @@ class Network:
     `links` holds the sending end of each direction of each link, by the names of the two nodes.
     """
 
-    def __init__(self, fabric: Fabric, policy: QueuePolicy | None = None, seed: int = 1) -> None:
-        """Build the fabric, idle and whole. `seed` draws marks, losses and corruption."""
+    def __init__(
+        self,
+        fabric: Fabric,
+        policy: QueuePolicy | None = None,
+        seed: int = 1,
+        lossless: Lossless | None = None,
+    ) -> None:
+        """Build the fabric, idle and whole. `seed` draws marks, losses and corruption.
+
+        With `lossless` no frame is dropped or trimmed for want of a buffer, and switches mark on every hop.
+        """
         self.fabric = fabric
+        self.lossless = lossless
         self._policy = policy or QueuePolicy()
         self._rng = random.Random(seed)
         self._classes = ClassMap(dict(fabric.classes))
@@ -62,13 +82,17 @@ class Network:
         self.links: dict[tuple[str, str], Port] = {}
         self.nics: dict[str, Nic] = {}
         self._routed = False
-        self._structured = False
+        self._choice: Choice = "hash"
         self._withdrawn: frozenset[str] = frozenset()
         self.switches = {s.name: Switch(s.name, sid_tables(fabric, s)) for s in fabric.switches}
         macs = _macs(fabric)
         for link in fabric.links:
             for near, far in ((link.a, link.b), (link.b, link.a)):
                 self._add_port(link.profile, near, far, macs)
+        if lossless is not None:
+            for sender, receiver in self.links:
+                if receiver in self.switches:
+                    self._join(sender, receiver, self.switches[receiver])
 
     def _add_port(
         self, profile: LinkProfile, near: PortRef, far: PortRef, macs: Mapping[PortRef, bytes]
@@ -76,8 +100,10 @@ class Network:
         switch = self.switches.get(near.node)
         depths = UNLIMITED
         if switch is not None:
-            depths = depths_of(profile, self._policy, last_hop=far.node not in self.switches)
-        port = Port(
+            to_nic = far.node not in self.switches and self.lossless is None
+            depths = depths_of(profile, self._policy, last_hop=to_nic)
+        make = Port if self.lossless is None else self.lossless.port_class
+        port = make(
             self.clock,
             f"{near.node}>{far.node}",
             near.port,
@@ -91,6 +117,18 @@ class Network:
         self.links[near.node, far.node] = port
         if switch is not None:
             switch.ports[near.port] = port
+
+    def _join(self, near: str, far: str, node: Node) -> None:
+        """Give a lossless link its receiving end."""
+        assert self.lossless is not None
+        port, reverse = self.links[near, far], self.links[far, near]
+        assert isinstance(port, ServedPort)
+        assert isinstance(reverse, ServedPort)
+        onward = self.switches[far].ports.values() if far in self.switches else ()
+        profile = self.fabric.link(near, far).profile
+        frame_bytes = profile.mtu_bytes + ETHERNET_HEADER
+        usual = usual_buffer_bytes(profile, self._policy)
+        join(self.lossless, port, reverse, node, frame_bytes, usual, onward)
 
     def attach(
         self,
@@ -114,23 +152,28 @@ class Network:
         else:
             nic = Nic(self.clock, host, ports, endpoint, self._classes, reaction_ns, timer_grain_ns)
         for port in plan.ports:
-            self.links[port.t0, host].peer = nic
+            if self.lossless is None:
+                self.links[port.t0, host].peer = nic
+            else:
+                self._join(port.t0, host, nic)
+        for sending in ports:
+            if isinstance(sending, ServedPort):
+                sending.on_free = nic.wake
         self.nics[host] = nic
         return nic
 
     # Routes, for what follows no segment list
 
-    def route(self, withdrawn: AbstractSet[str] = frozenset(), *, structured: bool = False) -> None:
-        """Install routes on all switches: by a hash (ECMP), which avoid the `withdrawn` links, or by
-        structured EVs, which avoid none."""
-        if self._routed and withdrawn == self._withdrawn and structured == self._structured:
+    def route(self, withdrawn: AbstractSet[str] = frozenset(), choice: Choice = "hash") -> None:
+        """Install routes on all switches. Those to other racks choose the uplink by a hash of the flow (ECMP)
+        or by the destination, and avoid the `withdrawn` links; or by structured EVs, and avoid none."""
+        if self._routed and withdrawn == self._withdrawn and choice == self._choice:
             return
-        self._routed, self._withdrawn, self._structured = True, frozenset(withdrawn), structured
+        self._routed, self._withdrawn, self._choice = True, frozenset(withdrawn), choice
         for plan in self.fabric.switches:
-            tables = replace(
-                sid_tables(self.fabric, plan), routes=routes_of(self.fabric, plan, self._withdrawn)
-            )
-            if structured and plan.tier == "t0":
+            routes = routes_of(self.fabric, plan, self._withdrawn, by_destination=choice == "destination")
+            tables = replace(sid_tables(self.fabric, plan), routes=routes)
+            if choice == "ev" and plan.tier == "t0":
                 tables = _by_ev(self.fabric, plan, tables)
             self.switches[plan.name].set_tables(tables)
 
@@ -165,11 +208,13 @@ def _by_ev(fabric: Fabric, t0: SwitchPlan, tables: Tables) -> Tables:
 
 
 def routes_of(
-    fabric: Fabric, switch: SwitchPlan, withdrawn: AbstractSet[str]
+    fabric: Fabric, switch: SwitchPlan, withdrawn: AbstractSet[str], *, by_destination: bool = False
 ) -> dict[bytes, tuple[int, ...]]:
     """Return a switch's routes to all NIC ports of its plane: ports, among which a hash chooses.
 
-    A T0 takes every uplink that leads to the other rack, unless either of the two links is withdrawn.
+    A T0 takes every uplink that leads to the other rack, unless either of the two links is withdrawn. With
+    ``by_destination`` it takes one of these, the one whose number is the destination's modulo how many there
+    are, as the linear forwarding tables of InfiniBand's switches have one port for each address.
     """
     up: dict[int, tuple[int, ...]] = {}
     if switch.tier == "t0":
@@ -179,6 +224,8 @@ def routes_of(
     for host in fabric.hosts:
         if switch.tier == "t0" and host.rack != switch.index:
             ways = up[host.rack]
+            if by_destination and ways:
+                ways = (ways[host.index % len(ways)],)
         else:
             below = host.name if switch.tier == "t0" else fabric.t0(switch.plane, host.rack).name
             ways = (switch.port_to(below).number,) if fabric.has_link(switch.name, below) else ()

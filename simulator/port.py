@@ -25,8 +25,8 @@ CUT: Final = 1
 """Frames that lost their payload to trimming."""
 CONTROL: Final = 2
 
-_BYTE_SHIFT: Final = 10
-_PS_BYTE: Final = (8 * 10**12) << _BYTE_SHIFT
+BYTE_SHIFT: Final = 10
+_PS_BYTE: Final = (8 * 10**12) << BYTE_SHIFT
 """Divided by a rate in bit/s: the time of a byte in 1/1024 ps."""
 
 
@@ -92,6 +92,7 @@ class Packet(Event):
         "duration_ps",
         "frame",
         "hop",
+        "inlet",
         "item",
         "leaves_ps",
         "markable",
@@ -99,6 +100,7 @@ class Packet(Event):
         "port",
         "priority",
         "size_bytes",
+        "stalled_ps",
         "trim_bytes",
     )
 
@@ -134,6 +136,10 @@ class Packet(Event):
         """How long the port sends it."""
         self.behind: Packet | None = None
         """The data packet that leaves the port after it."""
+        self.inlet: Node | None = None
+        """On lossless links: the receiving end of the link over which it came last."""
+        self.stalled_ps = 0
+        """On lossless links: how long it waited in its last port because the other end let nothing come."""
 
     def happen(self) -> None:
         """Arrive at the other end of the link, unless something has overtaken it meanwhile."""
@@ -219,7 +225,7 @@ class Port:
         now = clock.now_ps
         idle = self._idle_ps
         if idle <= now and packet.priority == DATA:
-            duration = packet.size_bytes * self._byte_time >> _BYTE_SHIFT
+            duration = packet.size_bytes * self._byte_time >> BYTE_SHIFT
             self._send(packet, now, duration)
             return True
         wait = max(idle - now, 0)
@@ -235,7 +241,7 @@ class Port:
                 return False
         if packet.markable and wait > self._mark_from_ps:
             self._mark(packet, wait)
-        duration = packet.size_bytes * self._byte_time >> _BYTE_SHIFT
+        duration = packet.size_bytes * self._byte_time >> BYTE_SHIFT
         if packet.priority == DATA:
             self._send(packet, idle, duration)
         else:
@@ -298,7 +304,7 @@ class Port:
         packet.trim_bytes = 0
         packet.cut_dscp = self._depths.cut_dscp
         packet.priority = CUT
-        self._cut_credit_ps = credit + (packet.size_bytes * self._byte_time >> (_BYTE_SHIFT - 1))
+        self._cut_credit_ps = credit + (packet.size_bytes * self._byte_time >> (BYTE_SHIFT - 1))
         self.trimmed += 1
         return True
 
@@ -362,7 +368,7 @@ class Port:
             if busy - now > self._slow_burst_ps:
                 self.lost += 1
                 return False
-            self._slow_until_ps = busy + (packet.size_bytes * self._slow_byte_time >> _BYTE_SHIFT)
+            self._slow_until_ps = busy + (packet.size_bytes * self._slow_byte_time >> BYTE_SHIFT)
         if self._corruption > 0 and self._rng.random() < self._corruption:
             packet.corrupt = int(self._rng.random() * 24)
         return True

@@ -18,13 +18,15 @@ from hosts.rdma.endpoint import BaseEndpoint
 from hosts.transports import datacenter_options, make_config, make_endpoint, merged
 from linux.errors import InputError
 from simulator.clock import PS_PER_NS
-from simulator.network import Network
+from simulator.network import Choice, Network
 from simulator.nic import Nic
 from topologies import Fabric
 
 REACTION_NS = 200
 """From a frame's arrival to the first frame that answers it: an assumption about NICs in hardware."""
 
+CHOICES: Mapping[str, Choice] = {"ecmp": "hash", "structured": "ev"}
+"""By what switches choose a path, of each way of routing that is not by segment lists."""
 
 TIMERS_IN_RTT = 8
 """How often in an idle RTT an endpoint is asked for its next timer, on fast links."""
@@ -57,8 +59,8 @@ class VirtualFabric:
             longest_ns = max(idle_rtt_ns(fabric, host.name) for host in (fabric.hosts[0], fabric.hosts[-1]))
             policy = QueuePolicy(base_rtt_us=-(-longest_ns // 1000))
         self.network = Network(fabric, policy, seed)
-        if transport.routing in ("ecmp", "structured"):
-            self.network.route(structured=transport.routing == "structured")
+        if transport.routing in CHOICES:
+            self.network.route(choice=CHOICES[transport.routing])
         self.faults = registry_of(self.network)
 
     def nic(self, host: str, options: Mapping[str, Any], seed: int) -> Nic:

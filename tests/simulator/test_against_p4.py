@@ -107,7 +107,7 @@ class Bench:
         self.draw = FixedDraw()
         self.model = model_of(fabric, switch, self.draw, structured)
         network = Network(fabric, QueuePolicy())
-        network.route(structured=structured)
+        network.route(choice="ev" if structured else "hash")
         self.switch = network.switches[switch.name]
         self.clock = network.clock
         self.classes = ClassMap(dict(fabric.classes))

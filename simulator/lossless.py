@@ -1,0 +1,66 @@
+"""Links on which no frame is lost for want of a buffer: of which kind, with which buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from simulator.clock import PS_PER_NS
+from simulator.credits import UPDATE_BYTES, CreditInlet, CreditPort
+from simulator.pfc import PAUSE_BYTES, RESPONSE_NS, XON_FRAMES, PfcInlet, PfcPort, headroom_bytes
+from simulator.port import Node, Port
+from simulator.served import Inlet, ServedPort
+
+Mode = Literal["pfc", "credit"]
+_LEAST_FRAMES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Lossless:
+    """How links keep what does not fit from being sent.
+
+    `buffer_bytes` is the threshold of a pause (XOFF), to which headroom comes; with credits the buffer has as
+    much as both together. 0: as much as the link's own policy takes for a queue that is full.
+    """
+
+    mode: Mode
+    buffer_bytes: int = 0
+    response_ns: int = RESPONSE_NS
+
+    @property
+    def port_class(self) -> type[ServedPort]:
+        """The class of its ports."""
+        return PfcPort if self.mode == "pfc" else CreditPort
+
+
+def join(
+    lossless: Lossless,
+    port: ServedPort,
+    reverse: ServedPort,
+    node: Node,
+    frame_bytes: int,
+    usual_bytes: int,
+    onward: Iterable[Port] = (),
+) -> Inlet:
+    """Give a link its receiving end, in front of `node`, and return it.
+
+    `reverse` is the sending end of the other direction, `onward` are the ports of the node, `usual_bytes` is
+    the buffer where `lossless` names none.
+    """
+    xoff = max(lossless.buffer_bytes or usual_bytes, _LEAST_FRAMES * frame_bytes)
+    response_ps = lossless.response_ns * PS_PER_NS
+    headroom = headroom_bytes(port.rate_bps, port.delay_ps, frame_bytes, response_ps)
+    inlet: Inlet
+    if isinstance(port, PfcPort) and isinstance(reverse, PfcPort):
+        inlet = PfcInlet(port, node, reverse, xoff, xoff - XON_FRAMES * frame_bytes, headroom)
+        port.signal_bytes, port.response_ps = PAUSE_BYTES, response_ps
+    else:
+        assert isinstance(port, CreditPort)
+        assert isinstance(reverse, CreditPort)
+        inlet = CreditInlet(port, node, reverse, lossless.buffer_bytes or xoff + headroom)
+        port.signal_bytes = UPDATE_BYTES
+    inlet.onward = [way for way in onward if isinstance(way, ServedPort)]
+    port.inlet = inlet
+    port.peer = inlet
+    return inlet
