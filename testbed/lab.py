@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 
@@ -13,6 +12,7 @@ from controller.fault_tables import FaultTables
 from controller.pipeline import Pipeline
 from controller.thread import ControllerThread
 from linux import namespaces
+from linux.environment import environment
 from linux.life import signals
 from switches.capabilities import Capabilities
 from switches.spec import Queue, RunningSwitch, SwitchSpec
@@ -85,7 +85,7 @@ class Lab:
             if network.found:
                 say(f"what a testbed had left: {network.found}")
             # The programs that targets start belong to this run, and are found by its id.
-            held.enter_context(_environment({RUN_VARIABLE: network.run_id}))
+            held.enter_context(environment({RUN_VARIABLE: network.run_id}))
             say(f"{len(fabric.links)} links, {len(fabric.hosts)} hosts ({_since(started)})")
             held.enter_context(namespaces.inside(network.names.fabric))
             held.callback(target.stop)
@@ -143,21 +143,6 @@ class Lab:
         """Take everything down. A second call does nothing. Signals wait until that is done."""
         with signals.deferred():
             self._held.close()
-
-
-@contextmanager
-def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Set variables of this process's environment for the length of a ``with``."""
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
 
 
 def _queues(fabric: Fabric) -> dict[str, dict[int, Queue]]:

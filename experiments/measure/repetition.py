@@ -55,6 +55,7 @@ from experiments.measure.validity import Load, Validity, judge, kept_up, overloa
 from experiments.spec.json_files import read_form, write_whole
 from experiments.training.account import (
     Course,
+    Steps,
     account_of,
     course_under,
     steps_of,
@@ -119,7 +120,8 @@ def measure(evidence: Evidence) -> Repetition:
         {**trial_of(scene, e.problem or OK), **_place(e, number, scene)}
         for number, scene in enumerate(scenes)
     ]
-    metrics = _metrics(e)
+    training = _training(e)
+    metrics = _metrics(e, training)
     for trial, gap in zip(trials, metrics.get("gap_us", ()), strict=False):
         trial["gap_us"] = gap
     pictures: Mapping[str, Any] = {}
@@ -143,7 +145,7 @@ def measure(evidence: Evidence) -> Repetition:
         counters=e.counters,
         bytes_delivered=e.bytes_delivered,
         data=e.data,
-        details=_details(e),
+        details=_details(e, training),
         pictures=pictures,
         path_events=path_events(e, logs),
         interrupted=e.interrupted,
@@ -263,7 +265,7 @@ def _place(e: Evidence, number: int, scene: Scene) -> dict[str, Any]:
     }
 
 
-def _metrics(e: Evidence) -> Metrics:
+def _metrics(e: Evidence, training: tuple[Steps, Course] | None) -> Metrics:
     """Return the metrics of a repetition, by its workload; agents have none but their rate.
 
     Agents count all bytes that they ever delivered, so their rate is that of the warm-up as well.
@@ -277,8 +279,8 @@ def _metrics(e: Evidence) -> Metrics:
     if kind == "training":
         keys = ("start_ns", "computed_ns", "reduced_ns", "end_ns")
         return training_metrics(_finished(e.samples, *keys), int(e.workload["compute_ns"]))
-    if kind == "transformer":
-        return transformer_metrics(steps_of(e.samples, e.measure_ns), _course(e))
+    if training is not None:
+        return transformer_metrics(*training)
     if kind == "request-response":
         return request_metrics(e.samples, e.measure_ns)
     end_ns = e.measure_ns + e.length_ns if e.length_ns is not None else e.end_ns
@@ -286,11 +288,14 @@ def _metrics(e: Evidence) -> Metrics:
     return flow_metrics(e.pairs, e.flow_bytes, e.samples, e.measure_ns, end_ns, middles)
 
 
-def _course(e: Evidence) -> Course:
-    """Return the course of a training under the watchdog that its workload describes."""
+def _training(e: Evidence) -> tuple[Steps, Course] | None:
+    """Return a training's steps, and its course under the watchdog that its workload describes."""
+    if e.workload.get("kind") != "transformer" or not e.samples:
+        return None
+    steps = steps_of(e.samples, e.measure_ns)
     timeout_us, restart_us = (e.workload[name] / 1e3 for name in ("collective_timeout_ns", "restart_ns"))
-    return course_under(
-        steps_of(e.samples, e.measure_ns),
+    return steps, course_under(
+        steps,
         timeout_us,
         e.workload["checkpoint_steps"],
         restart_us,
@@ -298,14 +303,13 @@ def _course(e: Evidence) -> Course:
     )
 
 
-def _details(e: Evidence) -> Mapping[str, Any]:
+def _details(e: Evidence, training: tuple[Steps, Course] | None) -> Mapping[str, Any]:
     """Return what the driver left, and of a training its steps."""
-    if e.workload.get("kind") != "transformer" or not e.samples:
+    if training is None:
         return e.details
     alone = e.details.get("digests_alone", ())
     rest = {name: value for name, value in e.details.items() if name != "digests_alone"}
-    steps = steps_of(e.samples, e.measure_ns)
-    return {**rest, "training": account_of(steps, _course(e), e.samples, alone, e.workload)}
+    return {**rest, "training": account_of(*training, e.samples, alone, e.workload)}
 
 
 def _finished(samples: Sequence[Sample], *names: str) -> list[Sample]:

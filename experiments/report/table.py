@@ -13,8 +13,8 @@ from rich.text import Text
 
 from experiments.report.grouping import grouped
 from experiments.report.model import EXPECTED, TIMES
-from experiments.report.numbers import amount, figure, interval, scaled, us
-from experiments.training.summary import bits_text, has_training, rows_of, sentence
+from experiments.report.numbers import figure, interval, scaled, us
+from experiments.training.summary import cells_of, has_training, rows_of, sentence
 
 LEFT_OUT = ("flow_mbps", "algbw_gbps", "time_us", "busy_share")
 """Metrics that only pages show."""
@@ -114,15 +114,7 @@ def _training(result: Mapping[str, Any]) -> Table:
     for name in ("step", "longest stall", "stalled", "ended*", "lost steps*", "bits"):
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows_of(result):
-        table.add_row(
-            row.transport,
-            amount(row.step_us, "_us"),
-            amount(row.longest_stall_us, "_us"),
-            f"{figure(100 * row.stalled_share)} %",
-            figure(row.crashes),
-            figure(row.lost_steps),
-            bits_text(row.same_bits),
-        )
+        table.add_row(row.transport, *cells_of(row))
     table.caption = "* by the collective timeout, computed from the steps as measured; medians"
     return table
 

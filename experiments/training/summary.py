@@ -74,9 +74,16 @@ def _same_bits(ours: list[Mapping[str, Any]]) -> bool | None:
     return all(training["alone_sha256"] == training["parameters_sha256"] for training in ours)
 
 
-def bits_text(same: bool | None) -> str:
-    """Return the word for a row's ``same_bits``."""
-    return {True: "the same", False: "DIFFER", None: "not known"}[same]
+def cells_of(row: Row) -> list[str]:
+    """Return a row as text: a step, the longest stall, the share stalled, crashes, lost steps, bits."""
+    return [
+        amount(row.step_us, "_us"),
+        amount(row.longest_stall_us, "_us"),
+        f"{figure(100 * row.stalled_share)} %",
+        figure(row.crashes),
+        figure(row.lost_steps),
+        {True: "the same", False: "DIFFER", None: "not known"}[row.same_bits],
+    ]
 
 
 def sentence(result: Mapping[str, Any]) -> str:

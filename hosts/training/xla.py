@@ -7,10 +7,10 @@ compared between processes of one machine, and not between machines.
 
 from __future__ import annotations
 
-import os
 from importlib.util import find_spec
 from typing import Any
 
+from linux.environment import environment
 from linux.errors import MachineError
 
 NEEDED = ("jax", "jaxlib")
@@ -31,17 +31,9 @@ def load_jax() -> Any:
     Raise MachineError where it is not installed.
     """
     require_jax()
-    before = {name: os.environ.get(name) for name in (THREADS, "JAX_PLATFORMS")}
-    os.environ |= {THREADS: "1", "JAX_PLATFORMS": "cpu"}
-    try:
+    with environment({THREADS: "1", "JAX_PLATFORMS": "cpu"}):
         import jax
 
         jax.config.update("jax_cpu_enable_async_dispatch", False)
         jax.devices()  # starts the client, which reads the variables only once
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
     return jax

@@ -17,7 +17,7 @@ from experiments.report.page.replay_svg import draw_replay
 from experiments.report.page.shared import head_of, judgement
 from experiments.report.pictures import SPREAD, sizes_of
 from experiments.report.table import headline, reasons, rules
-from experiments.training.summary import bits_text, rows_of, sentence
+from experiments.training.summary import cells_of, rows_of, sentence
 from topologies import Fabric
 
 _CAPTIONS = {
@@ -306,19 +306,7 @@ def _fault_error_us(trials: Sequence[Mapping[str, Any]]) -> float | None:
 
 def _training(result: Mapping[str, Any]) -> list[list[str]]:
     """Return a row for each transport that trained."""
-    return [
-        [
-            row.transport,
-            f"{row.ended} of {row.repetitions}",
-            amount(row.step_us, "_us"),
-            amount(row.longest_stall_us, "_us"),
-            f"{figure(100 * row.stalled_share)} %",
-            figure(row.crashes),
-            figure(row.lost_steps),
-            bits_text(row.same_bits),
-        ]
-        for row in rows_of(result)
-    ]
+    return [[row.transport, f"{row.ended} of {row.repetitions}", *cells_of(row)] for row in rows_of(result)]
 
 
 def _streams(transports: Mapping[str, Any]) -> list[dict[str, str]]:
