@@ -4,7 +4,7 @@
 #   bmv2      simple_switch_grpc with the libraries it needs, out of p4lang's image
 #   core      the MRC core, compiled; the compiler stays behind
 #   ebpf      mrclab on the kernel target; needs none of p4lang's images, so any architecture will do
-#   lab       that, and BMv2: what compose uses
+#   lab       that, BMv2, and p4c for the labs: what compose uses
 #
 # One release of p4lang's compiler image holds a p4c and the BMv2 it was built upon. BMv2 comes out of another
 # image with --build-arg BMV2_IMAGE=...; its base must be that of BASE_IMAGE, for they share a libc.
@@ -15,6 +15,15 @@ ARG BASE_IMAGE=ubuntu:24.04
 FROM ${P4C_IMAGE} AS program
 COPY p4src /build/p4src
 RUN cd /build && python3 -m p4src.compile
+# The compiler itself, for the labs, with its libraries (all but libc's own parts) and include files.
+RUN set -e; p4c=$(command -v p4c-bm2-ss); mkdir -p /opt/p4c/bin /opt/p4c/lib; cp -L "$p4c" /opt/p4c/bin/; \
+    cp -rL "$(dirname "$p4c")/../share/p4c/p4include" /opt/p4c/; \
+    ldd "$p4c" | awk '$3 ~ "^/" { print $3 }' \
+    | grep -vE '/lib(c|m|dl|rt|pthread|resolv)\.so' | xargs -I '{}' cp -L '{}' /opt/p4c/lib/; \
+    printf '#!/bin/sh\nexport P4C_16_INCLUDE_PATH=/opt/p4c/p4include\nLD_LIBRARY_PATH=/opt/p4c/lib exec /opt/p4c/bin/p4c-bm2-ss "$@"\n' \
+    > /opt/p4c/p4c-bm2-ss; \
+    chmod 755 /opt/p4c/p4c-bm2-ss; \
+    /opt/p4c/p4c-bm2-ss --version
 
 FROM ${BMV2_IMAGE} AS bmv2
 # All but libc's own parts, into a directory of their own: Python must not meet them.
@@ -68,6 +77,10 @@ ENTRYPOINT ["/mrclab/docker/entrypoint.sh"]
 CMD ["make", "run-experiment"]
 
 FROM ebpf AS lab
+# p4c runs the C preprocessor; lab 1 makes packets with scapy, which mrclab itself does not need.
+RUN apt-get update -qq && apt-get install -y -qq --no-install-recommends cpp && rm -rf /var/lib/apt/lists/* \
+    && .venv/bin/pip install --no-cache-dir --quiet 'scapy>=2.6'
 COPY --from=bmv2 /opt/bmv2 /opt/bmv2
-RUN ln -s /opt/bmv2/simple_switch_grpc /usr/local/bin/simple_switch_grpc
+COPY --from=program /opt/p4c /opt/p4c
+RUN ln -s /opt/bmv2/simple_switch_grpc /opt/p4c/p4c-bm2-ss /usr/local/bin/
 COPY --from=program /build/p4src/build /mrclab/p4src/build

@@ -140,6 +140,8 @@ class Crossing:
     steps: tuple[tuple[str, IPv6Address], ...]
     end: str
     hop_limit: int
+    host: str = ""
+    """The host that received it, if one did."""
 
     def text(self) -> str:
         """Return the way, a line for each node."""
@@ -162,10 +164,11 @@ def across(fabric: Fabric, program: Program, path: Path, other: Mapping[str, Ent
         steps.append((node, sent.destination))
         ports = {port.number: port.peer.node for port in plan.ports}
         if sent.port not in ports:
-            return Crossing(tuple(steps), f"{node:10} gives it to port {sent.port}, which it has not", 0)
+            end = f"{node:10} gives it to port {sent.port}, which it has not"
+            return Crossing(tuple(steps), end, sent.hop_limit)
         node = ports[sent.port]
         if fabric.tier(node) is None:
-            return Crossing(tuple(steps), node, sent.hop_limit)
+            return Crossing(tuple(steps), f"{node:10} receives it", sent.hop_limit, node)
     return Crossing(tuple(steps), "and so on: it goes in a circle", sent.hop_limit)
 
 

@@ -88,7 +88,9 @@ def show(program: Path) -> str:
         for number in range(count):
             wait = queue.wait_us()
             fate = queue.send(dscp, ecn)
-            lines.append(f"  {number:2}  waits {wait:6.0f} us  {'#' * round(wait / 50):44} {_word(fate)}")
+            lines.append(
+                f"  {number:2}  waits {wait:6.0f} us  {'#' * round(wait / 50):44} {_word(fate)}".rstrip()
+            )
     return "\n".join(lines)
 
 

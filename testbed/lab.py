@@ -12,8 +12,8 @@ from controller.fault_tables import FaultTables
 from controller.pipeline import Pipeline
 from controller.thread import ControllerThread
 from linux import namespaces
-from linux.environment import environment
 from linux.life import signals
+from linux.life.environment import environment
 from switches.capabilities import Capabilities
 from switches.spec import Queue, RunningSwitch, SwitchSpec
 from switches.target import SwitchTarget, select_target

@@ -130,7 +130,7 @@ def cross(student: Student) -> None:
             if path.plane == 0:
                 way = across(TINY, program, path, {"p0-t0-1": student_entries})
                 require(
-                    way.end == dst,
+                    way.host == dst,
                     f"A packet from {src} to {dst} by {', '.join(path.nodes[1:-1])}:\n{way.text()}",
                 )
                 require(way.hop_limit == 64 - len(path.nodes) + 2, f"{SIDE}\n{way.text()}")

@@ -44,7 +44,9 @@ def main(file):
     print("step  began ms  took ms  all-reduce ms  slowest rank")
     for number, (t, took, talk, rank) in enumerate(zip(begin, times, comm, ranks, strict=True)):
         note = "  <- the fault is in it" if t <= fault_ns < t + took else ""
-        print(f"{number:4}  {t / 1e6:8.1f}  {took / 1e6:7.2f}  {talk / 1e6:13.2f}  {rank:12}{note}")
+        print(
+            f"{number:4}  {(t - begin[0]) / 1e6:8.1f}  {took / 1e6:7.2f}  {talk / 1e6:13.2f}  {rank:12}{note}"
+        )
     early = begin + times < fault_ns
     late = begin > fault_ns
     print(

@@ -1,0 +1,94 @@
+"""What the pages of the labs show as the output of a right solution, and whether it still is.
+
+A block of a lab's ``README.md`` below a comment ``<!-- output of PART: COMMANDS -->`` has what the last of
+these commands prints in the folder of a ``solution`` (or of a skeleton, ``start``). ``python -m labs.expected
+[N ...]`` writes the blocks of these labs anew, or of all.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from labs.catalogue import all_labs, find, folder_of
+from labs.model import Lab
+from labs.student import solution, start
+from linux.errors import MrclabError
+
+_BLOCK = re.compile(
+    r"(?P<mark><!-- output of (?P<part>\w+): (?P<commands>.+) -->\n```text\n)(?P<shown>.*?)```\n", re.S
+)
+_MODULES = {"python": (), "mrclab": ("-m", "mrclab")}
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A block of a page: the commands, the part of the lab in whose folder they run, and the text."""
+
+    lab: Lab
+    part: str
+    commands: tuple[str, ...]
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.lab.number}: {self.commands[-1]}"
+
+    def made(self) -> str:
+        """Run the commands in a new folder; return what the last one prints. Raise MrclabError."""
+        with tempfile.TemporaryDirectory() as scratch:
+            folder = Path(scratch) / "work"
+            (solution if self.part == "solution" else start)(self.lab, folder)
+            for command in self.commands:
+                text = _printed(command.split(), folder)
+        return text
+
+
+def shown(lab: Lab) -> tuple[Shown, ...]:
+    """Return the blocks of a lab's page."""
+    return tuple(_shown(lab, match) for match in _BLOCK.finditer(_page(lab).read_text(encoding="utf-8")))
+
+
+def _shown(lab: Lab, match: re.Match[str]) -> Shown:
+    return Shown(lab, match["part"], tuple(match["commands"].split("; ")), match["shown"])
+
+
+def _page(lab: Lab) -> Path:
+    return folder_of(lab) / "README.md"
+
+
+def _printed(words: Sequence[str], folder: Path) -> str:
+    here = str(Path(__file__).resolve().parent.parent)
+    path = os.pathsep.join(part for part in (here, os.environ.get("PYTHONPATH", "")) if part)
+    done = subprocess.run(
+        [sys.executable, *_MODULES[words[0]], *words[1:]],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise MrclabError(f"'{' '.join(words)}' ended with {done.returncode}: {done.stderr.strip()}")
+    return "".join(f"{line.rstrip()}\n" for line in done.stdout.splitlines())
+
+
+def main(words: Sequence[str]) -> int:
+    """Write the blocks anew; return 0."""
+    for lab in [find(word) for word in words] or all_labs():
+        page = _page(lab)
+        text = _BLOCK.sub(
+            lambda match, lab=lab: f"{match['mark']}{_shown(lab, match).made()}```\n",
+            page.read_text(encoding="utf-8"),
+        )
+        page.write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
