@@ -82,10 +82,10 @@ def main(words: Sequence[str]) -> int:
     """Write the blocks anew; return 0."""
     for lab in [find(word) for word in words] or all_labs():
         page = _page(lab)
-        text = _BLOCK.sub(
-            lambda match, lab=lab: f"{match['mark']}{_shown(lab, match).made()}```\n",
-            page.read_text(encoding="utf-8"),
-        )
+        text = page.read_text(encoding="utf-8")
+        for match in reversed(list(_BLOCK.finditer(text))):
+            begin, end = match.span("shown")
+            text = text[:begin] + _shown(lab, match).made() + text[end:]
         page.write_text(text, encoding="utf-8")
     return 0
 

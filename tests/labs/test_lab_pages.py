@@ -24,7 +24,8 @@ def _slow(block: Shown) -> bool:
 def _commands(lab: Lab) -> list[str]:
     text = (folder_of(lab) / "README.md").read_text(encoding="utf-8")
     inline = re.findall(r"`(mrclab [^`]+)`", text)
-    return inline + [line.strip() for line in text.splitlines() if re.match(r" *mrclab ", line)]
+    fenced = "".join(re.findall(r"^ *```\n(.*?)^ *```", text, re.S | re.M))
+    return inline + [line.strip() for line in fenced.splitlines() if re.match(r" *mrclab ", line)]
 
 
 def test_every_lab_shows_what_to_expect() -> None:
