@@ -163,6 +163,10 @@ class TrainingJob:
         """Return what `samples` has of the steps from this number on, a row each."""
         return self._notes[number:]
 
+    def forget(self) -> None:
+        """Keep no samples of what is over: nobody will ask for them."""
+        self._notes.clear()
+
     def samples(self) -> Samples:
         """See Job: start of each step, end of its computation, of its all-reduce and of its barrier."""
         return columns(self._notes, ("start_ns", "computed_ns", "reduced_ns", "end_ns"))

@@ -71,6 +71,8 @@ class Sender:
         self.over = False
         self.posted_ns = array("q")
         self.done_ns = array("q")
+        self._posted = 0
+        self._forgotten = 0
 
     def start(self, times: Times) -> None:
         """Set when to send the first message and when to stop."""
@@ -80,7 +82,7 @@ class Sender:
 
     def due_ns(self, now_ns: int) -> int | None:
         """Return when to call ``work``, or None if it can only continue after a put is done."""
-        under_way = len(self.posted_ns) - self._low
+        under_way = self._posted - self._low
         if self._end_ticket is not None or (now_ns >= self._stop_ns and under_way):
             return None
         if under_way >= self.flow.depth:
@@ -91,20 +93,21 @@ class Sender:
         """Post what is due. A flow that was delayed does not catch up: its schedule shifts."""
         now = self._comm.now()
         flow = self.flow
-        while self._next_ns <= now < self._stop_ns and len(self.posted_ns) - self._low < flow.depth:
+        while self._next_ns <= now < self._stop_ns and self._posted - self._low < flow.depth:
             self._post(now)
             now = self._comm.now()
             self._next_ns = max(self._next_ns + flow.interval_ns, now - flow.interval_ns)
-        if now >= self._stop_ns and self._end_ticket is None and self._low == len(self.posted_ns):
-            count = memoryview(len(self.posted_ns).to_bytes(END_BYTES, "big"))
+        if now >= self._stop_ns and self._end_ticket is None and self._low == self._posted:
+            count = memoryview(self._posted.to_bytes(END_BYTES, "big"))
             at = self._offset + flow.message_bytes * flow.depth
             self._end_ticket = self._comm.put(flow.dst, DATA, at, count, self._tag | END)
 
     def _post(self, now: int) -> None:
-        number, size = len(self.posted_ns), self.flow.message_bytes
+        number, size = self._posted, self.flow.message_bytes
         at = number % self.flow.depth * size
         local = self._buffer[at : at + size]
         self._factory.fill(number, local)
+        self._posted += 1
         self.posted_ns.append(now)
         self.done_ns.append(0)
         tag = self._tag | number % END
@@ -118,12 +121,18 @@ class Sender:
         number = self._tickets.pop(event.ticket, None)
         if number is None:
             return False
-        self.done_ns[number] = event.t_ns
+        self.done_ns[number - self._forgotten] = event.t_ns
         self._finished.add(number)
         while self._low in self._finished:
             self._finished.remove(self._low)
             self._low += 1
         return True
+
+    def forget(self) -> None:
+        """Drop the times of messages that are done."""
+        done = self._low - self._forgotten
+        del self.posted_ns[:done], self.done_ns[:done]
+        self._forgotten = self._low
 
 
 class Receiver:
@@ -139,12 +148,13 @@ class Receiver:
         self._total: int | None = None
         self.numbers = array("q")
         self.arrived_ns = array("q")
+        self._arrived = 0
         self.problem: str | None = None
 
     @property
     def over(self) -> bool:
         """True if the sender's last message has arrived."""
-        return self._total is not None and len(self.numbers) >= self._total
+        return self._total is not None and self._arrived >= self._total
 
     def arrived(self, event: Arrived, low_number: int) -> None:
         """Check a message; ``low_number`` is the part of its number that the tag carries."""
@@ -161,12 +171,17 @@ class Receiver:
         if number in self._early or number >= self._low + depth:
             self._complain(f"message {number} is out of the window: the first missing one is {self._low}")
         self._complain(self._factory.problem(number, region[at : at + size]))
+        self._arrived += 1
         self.numbers.append(number)
         self.arrived_ns.append(event.t_ns)
         self._early.add(number)
         while self._low in self._early:
             self._early.remove(self._low)
             self._low += 1
+
+    def forget(self) -> None:
+        """Drop the times of messages that have arrived."""
+        del self.numbers[:], self.arrived_ns[:]
 
     def _complain(self, problem: str | None) -> None:
         if problem is not None and self.problem is None:
@@ -234,6 +249,13 @@ class FlowsJob:
             now = comm.now()
             due = min((d for s in senders if (d := s.due_ns(now)) is not None), default=None)
             yield Wait(ready, due)
+
+    def forget(self) -> None:
+        """Keep no samples of messages that are over: nobody will ask for them."""
+        for sender in self._senders.values():
+            sender.forget()
+        for receiver in self._receivers.values():
+            receiver.forget()
 
     def samples(self) -> Samples:
         """See Job: for each flow, when each message was posted and done, and which ones arrived when."""

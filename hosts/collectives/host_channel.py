@@ -91,9 +91,9 @@ class HostChannel:
         """See Channel."""
         return self._remote.event_columns()
 
-    def news(self, paths_to: int | None) -> dict[str, Any]:
+    def news(self, paths_to: int | None, *, forget: bool = False) -> dict[str, Any]:
         """See Channel: news of the network only."""
-        return self._remote.news(None if paths_to in self._host else paths_to)
+        return self._remote.news(None if paths_to in self._host else paths_to, forget=forget)
 
     def deny(self, links: Collection[str]) -> None:
         """See Channel."""

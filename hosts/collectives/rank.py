@@ -9,7 +9,8 @@ It runs in the host's namespace (`hosts.worker`) and takes these requests (-> wh
               answered when the job is over
                                                       -> `problem`: what is wrong with the data that arrived,
                                                          `failure`: why the job did not finish; or None
-    news      what a viewer of the running job shows; ``paths`` has the peer whose paths are wanted, by rank
+    news      what a viewer of the running job shows; ``paths`` has the peer whose paths are wanted, by rank;
+              with ``forget``, what was told is not kept for ``save``
                                                       -> the time, and each rank's news
     stop      end the job            -> `stopped`, and the answer to `run` if the job was still running
     save      write each rank's samples and series to a file      -> counters
@@ -33,6 +34,7 @@ import numpy as np
 from hosts.collectives.channel import Channel
 from hosts.collectives.collective_jobs import TrainingJob
 from hosts.collectives.communicator import Clock, Communicator, PutError, Steps, Wait
+from hosts.collectives.flows import FlowsJob
 from hosts.collectives.host_channel import Turn
 from hosts.collectives.job import Job, Times, as_int64
 from hosts.collectives.jobs import make_job
@@ -126,11 +128,21 @@ class Seat:
             self.failure = failure
             self._series.take(self._clock(), self.channel.bytes_delivered())
 
-    def news(self, paths_to: int | None) -> dict[str, Any]:
-        """Return the channel's news and counters, and the steps of training since the last call."""
+    def news(self, paths_to: int | None, *, forget: bool = False) -> dict[str, Any]:
+        """Return the channel's news and counters, and the steps of training since the last call.
+
+        With ``forget``, what was told is kept no longer: `samples` will not have it.
+        """
         steps = self.job.steps_since(self._steps_told) if isinstance(self.job, TrainingJob) else []
         self._steps_told += len(steps)
-        return {**self.channel.news(paths_to), "counters": self.channel.counters(), "steps": steps}
+        if forget and isinstance(self.job, TrainingJob | FlowsJob):
+            self.job.forget()
+            self._steps_told = 0
+        return {
+            **self.channel.news(paths_to, forget=forget),
+            "counters": self.channel.counters(),
+            "steps": steps,
+        }
 
     def samples(self) -> dict[str, Any]:
         """Return the rank's samples and series, as arrays by name."""
@@ -248,7 +260,8 @@ class RankProcess:
 
     def _news(self, request: Request) -> dict[str, Any]:
         """Report on all ranks. While the job runs, its own answer may come before this one."""
-        news = {str(seat.rank): seat.news(request["paths"].get(str(seat.rank))) for seat in self._seats}
+        paths, forget = request["paths"], request.get("forget", False)
+        news = {str(seat.rank): seat.news(paths.get(str(seat.rank)), forget=forget) for seat in self._seats}
         return {"t_ns": time.monotonic_ns(), "ranks": news}
 
     def _stop(self, _request: Request) -> dict[str, Any]:

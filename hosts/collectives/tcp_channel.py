@@ -421,7 +421,7 @@ class TcpChannel:
         """See Channel: the kernel reports no events."""
         return {}
 
-    def news(self, paths_to: int | None) -> dict[str, Any]:
+    def news(self, paths_to: int | None, *, forget: bool = False) -> dict[str, Any]:
         """See Channel."""
         placed = {str(peer): count for peer, count in self._delivered_from.items()}
         return {"placed": placed, "events": [], "paths": []}

@@ -182,10 +182,12 @@ class VerbsChannel:
         columns["replaced_new_ev"] = [e.new_ev for e in self._log if isinstance(e, EvReplaced)]
         return columns
 
-    def news(self, paths_to: int | None) -> dict[str, Any]:
+    def news(self, paths_to: int | None, *, forget: bool = False) -> dict[str, Any]:
         """See Channel."""
         endpoint = self._context.device.endpoint
         new, self._told = self._log[self._told :], len(self._log)
+        if forget:
+            self._log, self._told = [], 0
         return {
             "placed": {
                 str(peer): sum(endpoint.bytes_placed(qp.qp_num) for qp in qps)

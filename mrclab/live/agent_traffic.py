@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
 from typing import Any
 
+from hosts.compiled import in_use as compiled_in_use
 from hosts.remote import RemoteAgent
 from hosts.streams.stream import StreamPlan
 from mrclab.live.plan import TrafficPlan
-from mrclab.live.traffic import Flow, News
+from mrclab.live.traffic import Flow, News, ProcessTraffic
 from testbed.network import FabricNetwork
 from topologies import fabric_text
 
@@ -20,6 +20,9 @@ NEVER_ENDING = 1 << 20
 """Retries of MRC: a viewer may leave a fabric broken for as long as they like."""
 ROCE_TIMEOUT_EXPONENT = 17
 """0.54 s; with seven retries a dead path ends a connection after some 4 s. NCCL waits 4.3 s each."""
+
+LIGHT_BPS = 150_000_000
+"""Payload of all transports together: agents need less than half of two CPUs for it."""
 
 
 def config_of(transport: str, plan: TrafficPlan) -> dict[str, Any]:
@@ -29,27 +32,22 @@ def config_of(transport: str, plan: TrafficPlan) -> dict[str, Any]:
     return {"mtu_bytes": plan.payload_bytes, "timestamps": True, "exponential_retries": NEVER_ENDING}
 
 
-class AgentTraffic:
+def goes_first(plan: TrafficPlan, flows: int) -> bool:
+    """Return True if agents may go before all other processes, as a NIC of its own would not wait for a CPU.
+
+    A browser on the same machine then does not make recoveries longer. Traffic that could take the CPUs whole
+    leaves them to the kernel to share, or the page would stand still.
+    """
+    return compiled_in_use() and len(plan.transports) * flows * plan.rate_bps <= LIGHT_BPS
+
+
+class AgentTraffic(ProcessTraffic):
     """The streams of one transport. See Traffic."""
 
-    def __init__(self, network: FabricNetwork, name: str, plan: TrafficPlan, attempt: int) -> None:
-        """Start and connect the agents. ``attempt`` counts how often that was done: QPNs differ each time.
-
-        Raise AgentError where one refuses.
-        """
-        self.name = name
-        self.flows: tuple[Flow, ...] = ()
+    def _start(self, network: FabricNetwork, plan: TrafficPlan, attempt: int) -> None:
         self._agents: dict[str, RemoteAgent] = {}
         self._ends: list[tuple[int, int]] = []
         """Of each flow: the numbers of its queue pairs at the source's and at the target's agent."""
-        self._stack = ExitStack()
-        try:
-            self._start(network, plan, attempt)
-        except BaseException:
-            self._stack.close()
-            raise
-
-    def _start(self, network: FabricNetwork, plan: TrafficPlan, attempt: int) -> None:
         fabric = network.fabric
         pairs = plan.pairs(fabric)
         hosts = list(dict.fromkeys(host for pair in pairs for host in pair))
@@ -68,7 +66,7 @@ class AgentTraffic:
                 config=config_of(self.name, plan),
                 seed=f"{plan.seed} {self.name} {host} {attempt}",  # transports of a host must not share QPNs
                 cpu=None,
-                realtime=False,
+                realtime=goes_first(plan, len(pairs)),
                 qps=uses[host],
             )
         attributes = {host: agent.receive()["qps"] for host, agent in self._agents.items()}
@@ -116,7 +114,3 @@ class AgentTraffic:
             paths=news[shown_host]["paths"][str(shown_qp)],
             events=[(host, event) for host, answer in news.items() for event in answer["events"]],
         )
-
-    def close(self) -> None:
-        """See Traffic."""
-        self._stack.close()

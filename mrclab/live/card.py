@@ -41,6 +41,7 @@ class Card:
     fault: FaultRecord
     text: str
     undone: bool = False
+    closed: bool = False
     results: dict[str, dict[str, Any]] = field(default_factory=dict)
     """By transport: the times in microseconds, and why where there is none."""
     flows: Mapping[str, Sequence[Flow]] = field(default_factory=dict)
@@ -57,6 +58,8 @@ class Card:
         """Note when the fault was undone, and look again after that."""
         self.fault = replace(self.fault, restore_before_ns=before_ns, restore_after_ns=after_ns)
         self.undone = True
+        if self.closed:
+            return
         self.due_s += [after_ns / 1e9 + after for after in LOOK_AFTER_S[:4]]
 
     @property
@@ -74,8 +77,20 @@ class Card:
         """The transports that are not known to have recovered."""
         return [name for name in self.flows if self.results.get(name, {}).get("recovered_us") is None]
 
-    def take(self, results: Mapping[str, dict[str, Any]]) -> None:
-        """Take what a look showed, and look no more if it showed all."""
+    @property
+    def unsettled(self) -> bool:
+        """Return True as long as captures from the fault on may still be needed."""
+        waiting = {name for name in self.open_transports if self.results.get(name, {}).get("felt")}
+        return bool(self.due_s) or (not self.undone and not self.closed and bool(waiting - self.gave_up))
+
+    def take(self, results: Mapping[str, dict[str, Any]], *, whole: bool) -> None:
+        """Take what a look showed, and look no more if it showed all.
+
+        Where the captures no longer reached back to the fault (not ``whole``), what was known of its
+        beginning stays.
+        """
+        if not whole:
+            results = {name: _continued(self.results.get(name), one) for name, one in results.items()}
         self.results = {**self.results, **results}
         for name in self.gave_up:
             if name in self.results and self.results[name]["recovered_us"] is None:
@@ -86,6 +101,7 @@ class Card:
     def close(self) -> None:
         """Look no more: the captures that it was worked out from are gone."""
         self.due_s = []
+        self.closed = True
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as the page takes it: a copy, which stays as it is while the card goes on."""
@@ -98,6 +114,16 @@ class Card:
             "undone": self.undone,
             "results": dict(self.results),
         }
+
+
+def _continued(known: dict[str, Any] | None, later: dict[str, Any]) -> dict[str, Any]:
+    """Return a result with a later one's recovery, which was worked out without the fault's beginning."""
+    if known is None or not known["felt"]:
+        return later
+    if not later["felt"]:
+        return known
+    recovered = {key: value for key, value in later.items() if key.startswith("recovered")}
+    return {**known, **recovered, "recovered_since_loss_us": None}
 
 
 @dataclass(frozen=True)
@@ -163,7 +189,10 @@ class Look:
     """What one look at the captures showed, by transport."""
 
     results: Mapping[str, dict[str, Any]]
-    traces: Mapping[str, list[Trace]]
+    packets: Mapping[str, dict[str, Any]]
+    """Those around the fault, of the flow that lost most (`packets_around`)."""
+    whole: bool
+    """False where the captures no longer reach back to the fault."""
 
 
 def work_out(
@@ -178,12 +207,11 @@ def work_out(
     ``until_ns`` (monotonic) is before the retirements were asked for: otherwise a recovery could be there
     without its detection.
     """
-    results, kept = {}, {}
+    results, packets = {}, {}
     for one in watched:
         traces = traces_of(one, captures, fabric, fault.t_before_ns - BEFORE_NS, until_ns)
         if not traces:
             continue
-        kept[one.name] = traces
         first = min((t.span_ns[0] for t in traces if t.span_ns[0]), default=fault.t_before_ns - BEFORE_NS)
         [span] = spans([fault], first, until_ns)
         pairs = list(dict.fromkeys((flow.source, flow.target) for flow in one.flows))
@@ -191,8 +219,11 @@ def work_out(
             one.transport, ways_between(fabric, pairs, one.transport.routing), one.retired, (), fault, span
         )
         known = one.retired if retires_paths(one.transport) else None
-        results[one.name] = _result(times(traces, fault, span, seen, known), traces, fault, span)
-    return Look(results, kept)
+        found = results[one.name] = _result(times(traces, fault, span, seen, known), traces, fault, span)
+        hit = max(traces, key=lambda trace: int(trace.sent.lost.sum()))
+        packets[one.name] = packets_around(hit, fault, found["recovered_us"])
+    whole = all(capture.pieces.reach(fault.t_before_ns) for capture in captures.values())
+    return Look(results, packets, whole)
 
 
 def _result(result: Times, traces: Sequence[Trace], fault: FaultRecord, span: Span) -> dict[str, Any]:

@@ -14,10 +14,11 @@ TIMES = ("first_loss", "detected", "rerouted", "recovered")
 
 
 class SessionCollector(Collector):
-    """The newest frame as metrics; ``newest`` returns it."""
+    """The newest frame as metrics; ``newest`` returns it. ``kept_bytes``: by what is kept of the past."""
 
-    def __init__(self, newest: Callable[[], Frame | None]) -> None:
+    def __init__(self, newest: Callable[[], Frame | None], kept_bytes: Mapping[str, int]) -> None:
         self._newest = newest
+        self._kept_bytes = kept_bytes
 
     def collect(self) -> Iterable[Metric]:
         """Yield all metrics."""
@@ -53,11 +54,17 @@ class SessionCollector(Collector):
                 value = result[f"{what}_us"]
                 if value is not None:
                     times.add_metric((name, what), value / 1e6)
+        kept = GaugeMetricFamily(
+            "mrclab_live_kept_bytes", "What the page keeps of the past.", labels=("what",)
+        )
+        for what, count in self._kept_bytes.items():
+            kept.add_metric((what,), count)
+        yield kept
         yield from (rate, sent, resent, paths, faults, times)
 
 
-def exposition(newest: Callable[[], Frame | None]) -> bytes:
+def exposition(newest: Callable[[], Frame | None], kept_bytes: Mapping[str, int]) -> bytes:
     """Return all metrics as text in Prometheus's format."""
     registry = CollectorRegistry()
-    registry.register(SessionCollector(newest))
+    registry.register(SessionCollector(newest, kept_bytes))
     return generate_latest(registry)

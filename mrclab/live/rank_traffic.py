@@ -6,7 +6,6 @@ import subprocess
 import time
 import zlib
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
@@ -15,7 +14,7 @@ from hosts.remote import RemoteAgent
 from hosts.transports import TRANSPORTS
 from mrclab.live.agent_traffic import config_of
 from mrclab.live.plan import TrafficPlan
-from mrclab.live.traffic import Flow, News
+from mrclab.live.traffic import Flow, News, ProcessTraffic
 from testbed.network import FabricNetwork
 from topologies import Fabric, fabric_text
 
@@ -27,26 +26,15 @@ DEPTH = 8
 """Messages of a TCP flow in flight."""
 
 
-class RankTraffic:
+class RankTraffic(ProcessTraffic):
     """The job of one transport. See Traffic."""
 
-    def __init__(self, network: FabricNetwork, name: str, plan: TrafficPlan, attempt: int) -> None:
-        """Start and connect the ranks; ``attempt`` as in `AgentTraffic`. Raise AgentError if one refuses."""
-        self.name = name
-        self.flows: tuple[Flow, ...] = ()
+    def _start(self, network: FabricNetwork, plan: TrafficPlan, attempt: int) -> None:
         self._pairs = plan.pairs(network.fabric)
         self._hosts = list(dict.fromkeys(host for pair in self._pairs for host in pair))
         self._ranks: list[RemoteAgent] = []
         self._ended = False
         self._steps = Steps(self._hosts)
-        self._stack = ExitStack()
-        try:
-            self._start(network, plan, attempt)
-        except BaseException:
-            self._stack.close()
-            raise
-
-    def _start(self, network: FabricNetwork, plan: TrafficPlan, attempt: int) -> None:
         fabric = network.fabric
         for rank, host in enumerate(self._hosts):
             spawn = partial(network.spawn, host)
@@ -121,7 +109,7 @@ class RankTraffic:
         """See Traffic."""
         source, target = (self._hosts.index(host) for host in self._pairs[shown])
         for process in self._ranks:
-            process.send("news", paths={str(source): target})
+            process.send("news", paths={str(source): target}, forget=True)
         answers = [self._answer(process) for process in self._ranks]
         ranks = [answer["ranks"][str(rank)] for rank, answer in enumerate(answers)]
         ends = [(self._hosts.index(a), self._hosts.index(b)) for a, b in self._pairs]
@@ -144,10 +132,6 @@ class RankTraffic:
             self._ended = True
             answer = process.receive()
         return answer
-
-    def close(self) -> None:
-        """See Traffic."""
-        self._stack.close()
 
 
 class Steps:

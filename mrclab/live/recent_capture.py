@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -17,19 +17,54 @@ from experiments.run.captures.tap import RECORD, SNAP_BYTES, Tap, pcap_records
 
 RING_BYTES = 8 << 20
 NAME = "the live capture"
-KEPT_NS = 12_000_000_000
-KEPT_BYTES = 96 << 20
-"""Of all records of one host. At 10,000 packets a second this is more than 12 s."""
+IDLE_NS = 2_000_000_000
+"""What is kept while no fault waits for its times."""
+MOST_NS = 12_000_000_000
+"""What is kept while one does."""
+
+
+class Pieces:
+    """Records in the order in which they came: those since a moment, and never more than so many bytes.
+
+    One thread adds; others may read and set ``since_ns``.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self.since_ns: int | None = None
+        """From when on records are wanted (monotonic); None: those of the last `IDLE_NS` are enough."""
+        self.held_bytes = 0
+        self._most_bytes = most_bytes
+        self._pieces: deque[tuple[int, bytes]] = deque()
+
+    def add(self, now_ns: int, piece: bytes) -> None:
+        """Keep records that were taken just now."""
+        self._pieces.append((now_ns, piece))
+        self.held_bytes += len(piece)
+        self.forget(now_ns)
+
+    def forget(self, now_ns: int) -> None:
+        """Drop what is not wanted, and the oldest where there is too much."""
+        idle_ns = now_ns - IDLE_NS
+        since_ns = idle_ns if self.since_ns is None else max(now_ns - MOST_NS, min(idle_ns, self.since_ns))
+        while self._pieces and (self._pieces[0][0] < since_ns or self.held_bytes > self._most_bytes):
+            self.held_bytes -= len(self._pieces.popleft()[1])
+
+    def between(self, since_ns: int, until_ns: int) -> Iterator[bytes]:
+        """Yield the pieces that were taken in a span of time, oldest first."""
+        return (piece for taken_ns, piece in self._pieces if since_ns <= taken_ns <= until_ns)
+
+    def reach(self, since_ns: int) -> bool:
+        """Return True if nothing that was taken after ``since_ns`` has been dropped."""
+        return bool(self._pieces) and self._pieces[0][0] <= since_ns
 
 
 class RecentCapture(Tap):
     """A tap that keeps the newest records in memory and writes no file."""
 
-    def __init__(self, namespace: str, interfaces: Sequence[str], offset_ns: int) -> None:
+    def __init__(self, namespace: str, interfaces: Sequence[str], offset_ns: int, most_bytes: int) -> None:
         """Begin to record. Raise MachineError or SwitchError where the kernel does not let us."""
         self._directory = TemporaryDirectory(prefix="mrclab-live-")
-        self._pieces: deque[tuple[int, bytes]] = deque()
-        self._held = 0
+        self.pieces = Pieces(most_bytes)
         try:
             super().__init__(
                 Path(self._directory.name) / "none.pcap", namespace, interfaces, offset_ns, RING_BYTES
@@ -39,12 +74,10 @@ class RecentCapture(Tap):
             raise
 
     def _carry(self) -> None:
-        now = time.monotonic_ns()
+        now_ns = time.monotonic_ns()
         for piece in self._ring.pieces(RECORD.itemsize):
-            self._pieces.append((now, bytes(piece)))
-            self._held += len(piece)
-        while self._pieces and (self._pieces[0][0] < now - KEPT_NS or self._held > KEPT_BYTES):
-            self._held -= len(self._pieces.popleft()[1])
+            self.pieces.add(now_ns, bytes(piece))
+        self.pieces.forget(now_ns)
 
     def packets(self, since_ns: int, until_ns: int) -> Packets:
         """Return what was recorded from shortly before ``since_ns`` on, and carried by ``until_ns``.
@@ -59,8 +92,8 @@ class RecentCapture(Tap):
 
     def _pcap(self, since_ns: int, until_ns: int) -> bytes:
         with self._carrying:
-            chosen = [piece for taken, piece in self._pieces if since_ns <= taken <= until_ns]
-        records = np.frombuffer(b"".join(chosen), RECORD)
+            chosen = b"".join(self.pieces.between(since_ns, until_ns))
+        records = np.frombuffer(chosen, RECORD)
         offset_ns = self.offset_ns
         assert offset_ns is not None
         return file_header(SNAP_BYTES, LINKTYPE_LINUX_SLL2) + pcap_records(records, offset_ns)

@@ -6,14 +6,19 @@ import base64
 import gzip
 import json
 import threading
-import zlib
 from collections import deque
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
+from mrclab.live.kept import pack, unpack
+
 KEPT_FRAMES = 6000
 """Ten minutes at ten frames a second."""
+KEPT_BYTES = 48 << 20
+"""Of all frames, compressed; those of a large fabric may have to begin later."""
+KEPT_PAIRS = 64
+"""Pairs of hosts whose paths a recording has: those that the page was opened with, and the newest."""
 SCRIPTS = ("format.js", "fabric.js", "charts.js", "panels.js", "tour.js", "source.js", "app.js")
 
 
@@ -22,21 +27,37 @@ class Recording:
 
     def __init__(self, about: Mapping[str, Any]) -> None:
         self.about = dict(about)
-        self._frames: deque[tuple[int, bytes]] = deque(maxlen=KEPT_FRAMES)
+        self.held_bytes = 0
+        self._asked: deque[str] = deque()
+        self._frames: deque[tuple[int, bytes]] = deque()
         """The time of each, in ms, and its JSON, compressed: as objects they would take ten times as much."""
         self._lock = threading.Lock()
 
     def add(self, frame: dict[str, Any]) -> None:
         """Keep a whole frame, with its ``t_ms``, and drop the oldest if there are too many."""
+        packed = pack(frame)
         with self._lock:
-            self._frames.append((frame["t_ms"], zlib.compress(json.dumps(frame).encode(), 1)))
+            self._frames.append((frame["t_ms"], packed))
+            self.held_bytes += len(packed)
+            while len(self._frames) > KEPT_FRAMES or self.held_bytes > KEPT_BYTES:
+                self.held_bytes -= len(self._frames.popleft()[1])
+
+    def note_paths(self, pair: str, rows: list[list[Any]]) -> None:
+        """Keep the paths of a pair of hosts ("source>target") that a viewer looked at."""
+        evs = self.about.setdefault("evs", {})
+        if pair in evs:
+            return
+        evs[pair] = rows
+        self._asked.append(pair)
+        if len(self._asked) > KEPT_PAIRS:
+            del evs[self._asked.popleft()]
 
     def frames(self, seconds: float | None = None) -> list[dict[str, Any]]:
         """Return the frames of the last so many seconds, or all."""
         with self._lock:
             kept = list(self._frames)
         begin = kept[-1][0] - seconds * 1000 if kept and seconds is not None else 0
-        return [json.loads(zlib.decompress(packed)) for t_ms, packed in kept if t_ms >= begin]
+        return [unpack(packed) for t_ms, packed in kept if t_ms >= begin]
 
 
 def thinned(frames: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -182,7 +182,8 @@ def application(session: Session, hub: Hub, recording: Recording, access: Access
         return HTMLResponse(text, headers={"Content-Disposition": name})
 
     async def metrics(_request: Request) -> Response:
-        return Response(exposition(lambda: hub.newest), media_type="text/plain; version=0.0.4")
+        kept = {**session.kept_bytes(), "recording": recording.held_bytes}
+        return Response(exposition(lambda: hub.newest, kept), media_type="text/plain; version=0.0.4")
 
     async def fault(request: Request) -> Response:
         wanted = fault_request(await _body(request))
@@ -215,7 +216,7 @@ def application(session: Session, hub: Hub, recording: Recording, access: Access
     async def evs(request: Request) -> Response:
         source, target = request.path_params["source"], request.path_params["target"]
         found = evs_between(session.fabric, source, target)
-        recording.about.setdefault("evs", {})[f"{source}>{target}"] = found
+        recording.note_paths(f"{source}>{target}", found)
         return JSONResponse({"evs": found})
 
     async def used(request: Request) -> Response:

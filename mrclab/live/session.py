@@ -20,13 +20,13 @@ import numpy as np
 from controller.fault_kinds import Fault, checked
 from experiments.measure.faults import FaultRecord
 from experiments.measure.recovery import Retirements
-from experiments.measure.trace import Trace
 from experiments.run.traffic import bytes_carried
 from hosts.remote import AgentError
 from linux.errors import InputError, MrclabError
 from mrclab.control import call
 from mrclab.live.agent_traffic import AgentTraffic
-from mrclab.live.card import Card, Look, Watched, packets_around, work_out
+from mrclab.live.card import BEFORE_NS, Card, Look, Watched, work_out
+from mrclab.live.kept import KeptPackets
 from mrclab.live.kernel_stack import KernelStack
 from mrclab.live.plan import LABELS, TrafficPlan
 from mrclab.live.rank_traffic import RankTraffic
@@ -40,6 +40,8 @@ LINKS_EVERY = 3
 """Link loads are read every so many periods: one reading takes some milliseconds on a large fabric."""
 KEPT_CARDS = 40
 KEPT_RETIREMENTS = 4096
+CAPTURED_BYTES = 96 << 20
+"""Of the captures at all hosts together. At 20,000 packets a second this is more than 12 s."""
 MOST_EVENTS = 200
 """In one frame: a plane that dies retires hundreds of EVs at once. The newest are shown."""
 
@@ -61,7 +63,7 @@ class Session:
         self._captures: dict[str, RecentCapture] = {}
         self._traffic: dict[str, Traffic] = {}
         self._cards: deque[Card] = deque(maxlen=KEPT_CARDS)
-        self._traces: dict[int, dict[str, list[Trace]]] = {}
+        self._packets = KeptPackets()
         self._looks = ThreadPoolExecutor(1, "live look")
         self._look: tuple[Card, Future[Look]] | None = None
         self._retired: dict[tuple[str, str], deque[tuple[int, int]]] = {}
@@ -128,6 +130,7 @@ class Session:
         self._end_traffic()
         for card in self._cards:
             card.close()
+        self._retired.clear()
         self.plan = plan
         self._start_traffic()
         return {}
@@ -142,12 +145,10 @@ class Session:
 
     def packets(self, number: int, transport: str) -> dict[str, Any]:
         """Return the transmissions around the fault of a card. Raise InputError where there are none."""
-        card = next((c for c in self._cards if c.number == number), None)
-        traces = self._traces.get(number, {}).get(transport, [])
-        if card is None or not traces:
+        found = self._packets.of(number, transport)
+        if found is None:
             raise InputError(f"no packets are kept of fault {number} and {transport}")
-        hit = max(traces, key=lambda trace: int(trace.sent.lost.sum()))
-        return packets_around(hit, card.fault, card.results.get(transport, {}).get("recovered_us"))
+        return found
 
     def counters(self, switch: str) -> dict[str, Any]:
         """Return what a switch counts. Raise InputError where there is no such switch."""
@@ -232,10 +233,10 @@ class Session:
         for name in self.plan.transports:
             self._traffic[name] = self._connected(name)
         hosts = {host for traffic in self._traffic.values() for host in traffic.hosts}
-        for host in hosts:
+        for host in sorted(hosts):
             ports = tuple(port.ifname for port in self.fabric.host(host).ports)
             place = self.network.names.host(host)
-            self._captures[host] = RecentCapture(place, ports, self._offset_ns)
+            self._captures[host] = RecentCapture(place, ports, self._offset_ns, CAPTURED_BYTES // len(hosts))
 
     def _connected(self, name: str) -> Traffic:
         kind = RankTraffic if name == "tcp" or self.plan.pattern == "all-reduce" else AgentTraffic
@@ -260,6 +261,7 @@ class Session:
 
     def _tick(self, turn: int) -> None:
         self._end_look()
+        self._keep_what_is_needed()
         due = next((card for card in self._cards if card.due), None) if self._look is None else None
         if due is not None:
             for capture in self._captures.values():
@@ -352,10 +354,24 @@ class Session:
         card, look = self._look
         self._look = None
         found = look.result()
-        card.take(found.results)
-        self._traces[card.number] = {**self._traces.get(card.number, {}), **found.traces}
-        for number in [n for n in self._traces if n <= self._number - KEPT_CARDS]:
-            del self._traces[number]
+        card.take(found.results, whole=found.whole)
+        for name, packets in found.packets.items():
+            if found.whole or self._packets.of(card.number, name) is None:
+                self._packets.put(card.number, name, packets)
+
+    def _keep_what_is_needed(self) -> None:
+        """Tell the captures how far back a fault's times may still be asked for."""
+        moments = [card.fault.t_before_ns - BEFORE_NS for card in self._cards if card.unsettled]
+        for capture in self._captures.values():
+            capture.pieces.since_ns = min(moments, default=None)
+
+    def kept_bytes(self) -> dict[str, int]:
+        """Return how many bytes are kept of captures, and of packets around faults."""
+        captures = list(self._captures.values())
+        return {
+            "captures": sum(capture.pieces.held_bytes for capture in captures),
+            "packets": self._packets.held_bytes,
+        }
 
     def _watched(self, card: Card) -> list[Watched]:
         """Return the flows that the fault of a card met, of transports that have not recovered yet."""

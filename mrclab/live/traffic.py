@@ -6,9 +6,14 @@ processes (`mrclab.live.rank_traffic`): an all-reduce, or TCP, which agents do n
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Protocol
+
+from mrclab.live.plan import TrafficPlan
+from testbed.network import FabricNetwork
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,3 +64,29 @@ class Traffic(Protocol):
 
     def close(self) -> None:
         """End the processes."""
+
+
+class ProcessTraffic(ABC):
+    """The processes of one transport, in the hosts' namespaces: all of them are started, or none."""
+
+    def __init__(self, network: FabricNetwork, name: str, plan: TrafficPlan, attempt: int) -> None:
+        """Start and connect the processes. ``attempt`` counts how often that was done: QPNs differ each time.
+
+        Raise AgentError where one refuses.
+        """
+        self.name = name
+        self.flows: tuple[Flow, ...] = ()
+        self._stack = ExitStack()
+        try:
+            self._start(network, plan, attempt)
+        except BaseException:
+            self._stack.close()
+            raise
+
+    @abstractmethod
+    def _start(self, network: FabricNetwork, plan: TrafficPlan, attempt: int) -> None:
+        """Start and connect the processes, hand them to the stack, and set ``flows``."""
+
+    def close(self) -> None:
+        """See Traffic."""
+        self._stack.close()

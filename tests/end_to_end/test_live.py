@@ -2,11 +2,15 @@
 
 import json
 import os
+import re
 import signal
 from collections.abc import Iterator
 
 import pytest
 
+from mrclab.live.kept import KEPT_BYTES
+from mrclab.live.recording import KEPT_BYTES as RECORDED_BYTES
+from mrclab.live.session import CAPTURED_BYTES
 from testbed.names import Names
 from tests.support.command import Mrclab, snapshot
 from tests.support.live import LivePage, live_page
@@ -81,6 +85,26 @@ def test_watchers_see_and_a_replay_is_one_file(page: LivePage) -> None:
     assert page.ask("about", owner=False)["owner"] is False
     assert "window.RECORDING" in page.ask("replay.html?seconds=5", owner=False)
     assert 'transport="mrc"' in page.ask("metrics", owner=False)
+
+
+@pytest.mark.slow
+def test_any_number_of_faults_keeps_the_same_memory(page: LivePage) -> None:
+    page.frame_with(lambda f: all(rate > 0 for rate in rates(f).values()))
+    links = [link.name for link in TINY.links if link.kind == "fabric"]
+    for number in range(45):
+        where = links[number % len(links)]
+        page.ask("fault", {"kind": "loss", "where": where, "ratio": 0.05})
+        page.ask("restore", {"where": where})
+        if number % 9 == 8:
+            page.frame_with(lambda f: f["cards"][-1]["results"])
+    said = page.ask("metrics")
+    kept = {
+        what: float(re.search(rf'live_kept_bytes{{what="{what}"}} (\S+)', said)[1])  # type: ignore[index]
+        for what in ("captures", "packets", "recording")
+    }
+    assert 0 < kept["captures"] <= CAPTURED_BYTES
+    assert 0 < kept["packets"] <= KEPT_BYTES
+    assert 0 < kept["recording"] <= RECORDED_BYTES
 
 
 def test_an_all_reduce_over_two_transports_takes_the_place_of_what_ran(page: LivePage) -> None:

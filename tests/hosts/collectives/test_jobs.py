@@ -87,6 +87,27 @@ def test_a_paced_flow_keeps_its_interval() -> None:
     assert np.diff(posted).mean() == pytest.approx(102_400, rel=0.02)
 
 
+def test_flows_that_forget_what_is_over_keep_no_more_than_what_is_under_way() -> None:
+    network, comms = communicators(2, 1)
+    jobs = [FlowsJob({"flows": [flow(0, 1, depth=4)]}, rank) for rank in range(2)]
+    for job, comm in zip(jobs, comms, strict=True):
+        job.prepare(comm)
+    most = 0
+    before = MemoryNetwork.move
+
+    def forget() -> bool:
+        nonlocal most
+        for job in jobs:
+            job.forget()
+        most = max(most, *(len(one) for job in jobs for one in job.samples().values()))
+        return before(network)
+
+    network.move = forget  # type: ignore[method-assign]
+    drive(network, comms, [job.steps(comm, TIMES) for job, comm in zip(jobs, comms, strict=True)])
+    assert [job.problem for job in jobs] == [None, None]
+    assert most <= 4
+
+
 def test_a_message_that_is_changed_on_its_way_is_found_out() -> None:
     network, comms = communicators(2, 1)
     jobs = [FlowsJob({"flows": [flow(0, 1)]}, rank) for rank in range(2)]

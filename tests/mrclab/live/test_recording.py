@@ -94,10 +94,11 @@ def test_every_link_of_the_fabric_is_drawn_in_the_order_of_its_loads() -> None:
 
 
 def test_metrics_are_those_of_the_newest_frame() -> None:
-    text = exposition(lambda: FRAME).decode()
+    text = exposition(lambda: FRAME, {"captures": 7}).decode()
     assert 'mrclab_delivered_bits_per_second{source="h0",target="h2",transport="mrc"} 5e+07' in text
     assert 'mrclab_packets_retransmitted_total{transport="mrc"} 1.0' in text
     assert 'mrclab_active_paths{transport="mrc"} 1.0' in text
     assert 'mrclab_last_fault_seconds{time="recovered",transport="mrc"} 8e-05' in text
     assert "rerouted" not in text
-    assert exposition(lambda: None) == b""
+    assert 'mrclab_live_kept_bytes{what="captures"} 7.0' in text
+    assert exposition(lambda: None, {}) == b""
