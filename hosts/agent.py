@@ -154,7 +154,8 @@ class Agent:
         return bool(requested), self._waited()
 
     def _open(self, request: Request) -> dict[str, Any]:
-        refused = take_cpu(request["cpu"], realtime=request.get("realtime", True))
+        realtime, awake = request.get("realtime", True), request.get("awake", True)
+        refused = take_cpu(request["cpu"], realtime=realtime, awake=awake)
         self._fabric = fabric_from_text(request["topology_yaml"])
         self._host = request["host"]
         self._device = device = Device.open(

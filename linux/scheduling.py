@@ -44,10 +44,10 @@ def keep_cpus_awake() -> None:
         os.write(os.open(WAKE_UP_LIMIT, os.O_WRONLY), struct.pack("=i", 0))
 
 
-def take_cpu(cpu: int | None, *, realtime: bool = True) -> str | None:
+def take_cpu(cpu: int | None, *, realtime: bool = True, awake: bool = True) -> str | None:
     """Run this process on one CPU (None: on any) and, with ``realtime``, before all ordinary processes.
 
-    A real NIC does not wait for a CPU, nor for one to wake up (`keep_cpus_awake`). The kernel keeps a part of
+    A real NIC does not wait for a CPU, nor for one to wake up (``awake``: `keep_cpus_awake`). The kernel keeps a part of
     each second for other processes, and children start as ordinary processes. Real-time priority may be
     refused, in a container whose cgroup has no real-time share (cgroup v1 with RT_GROUP_SCHED) even to root.
     Then the process gets the largest ordinary share of the CPU, nice -20. Return what was refused, or None.
@@ -56,7 +56,8 @@ def take_cpu(cpu: int | None, *, realtime: bool = True) -> str | None:
         os.sched_setaffinity(0, {cpu})
     if not realtime:
         return None
-    keep_cpus_awake()
+    if awake:
+        keep_cpus_awake()
     try:
         os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(LIKE_AGENTS))
         return None

@@ -19,6 +19,8 @@ from testbed.names import Names
 
 CLAIM_VARIABLE = "MRCLAB_CLAIM"
 """The process whose claim this process may use: that of the experiment that it works for."""
+UNIX_SOCKETS = Path("/proc/net/unix")
+_CLAIM = "\0mrclab-claim-"
 _CREDENTIALS = struct.Struct("=iII")  # struct ucred
 _WAITING = 128  # askers are never answered: each takes a place, until the experiment's end
 
@@ -65,8 +67,21 @@ def take_claimed(names: Names) -> None:
         os.environ[CLAIM_VARIABLE] = str(pid)
 
 
+def holders(table: Path = UNIX_SOCKETS) -> list[str]:
+    """Return the prefixes of all testbeds that experiments hold on this machine.
+
+    ``table`` lists the sockets of this network namespace; an unreadable one has none.
+    """
+    try:
+        lines = table.read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        return []
+    mark = _CLAIM.replace("\0", "@")
+    return sorted({line.rsplit(mark, 1)[1] for line in lines if f" {mark}" in line})
+
+
 def _address(names: Names) -> str:
-    return f"\0mrclab-claim-{names.prefix}"
+    return f"{_CLAIM}{names.prefix}"
 
 
 def _holder(names: Names) -> tuple[bool, int | None]:

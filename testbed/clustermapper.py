@@ -86,10 +86,14 @@ class ClustermapperProcess:
                 self._process.kill()
                 self._process.wait()
 
-    def events(self) -> list[dict[str, Any]]:
-        """Return every event so far, without an incomplete last line. Raise RuntimeError where it ended."""
+    def require_alive(self) -> None:
+        """Raise RuntimeError where it has ended."""
         if self._process is not None and self._process.poll() is not None:
             raise RuntimeError(f"clustermapper ended with code {self._process.returncode}")
+
+    def events(self) -> list[dict[str, Any]]:
+        """Return every event so far, without an incomplete last line. Raise RuntimeError where it ended."""
+        self.require_alive()
         text = self._path.read_text(encoding="utf-8")
         return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 

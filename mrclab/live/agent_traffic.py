@@ -67,6 +67,7 @@ class AgentTraffic(ProcessTraffic):
                 seed=f"{plan.seed} {self.name} {host} {attempt}",  # transports of a host must not share QPNs
                 cpu=None,
                 realtime=goes_first(plan, len(pairs)),
+                awake=False,  # a page may be left open for hours
                 qps=uses[host],
             )
         attributes = {host: agent.receive()["qps"] for host, agent in self._agents.items()}

@@ -29,6 +29,7 @@ BEFORE_NS = 150_000_000
 """How much is looked at before the fault."""
 LOOK_AFTER_S = (0.35, 0.8, 1.6, 3.0, 5.0, 8.0, 11.0)
 """When the times are worked out, after the fault and again after it is undone."""
+OVER_NS = 1_000_000_000
 MOST_PACKETS = 1500
 AROUND_NS = 3_000_000
 
@@ -67,6 +68,11 @@ class Card:
         """Return True if it is time to look."""
         return bool(self.due_s) and self.due_s[0] <= time.monotonic()
 
+    @property
+    def urgency(self) -> tuple[bool, int]:
+        """Of several cards that are due, the one with the least goes first: the newest that shows nothing."""
+        return (bool(self.results), -self.number)
+
     def begin_look(self) -> None:
         """Strike out the moments that are over."""
         now = time.monotonic()
@@ -83,11 +89,12 @@ class Card:
         waiting = {name for name in self.open_transports if self.results.get(name, {}).get("felt")}
         return bool(self.due_s) or (not self.undone and not self.closed and bool(waiting - self.gave_up))
 
-    def take(self, results: Mapping[str, dict[str, Any]], *, whole: bool) -> None:
+    def take(self, results: Mapping[str, dict[str, Any]], *, whole: bool, over: bool = False) -> None:
         """Take what a look showed, and look no more if it showed all.
 
         Where the captures no longer reached back to the fault (not ``whole``), what was known of its
-        beginning stays.
+        beginning stays. ``over`` says that the fault was undone a while before the look: who has not felt it
+        by then will not.
         """
         if not whole:
             results = {name: _continued(self.results.get(name), one) for name, one in results.items()}
@@ -95,7 +102,8 @@ class Card:
         for name in self.gave_up:
             if name in self.results and self.results[name]["recovered_us"] is None:
                 self.results[name] = {**self.results[name], "gave_up": True}
-        if self.results and all(r["recovered_us"] is not None for r in self.results.values()):
+        waiting = [name for name, one in self.results.items() if one["recovered_us"] is None]
+        if self.results and not (any(self.results[name]["felt"] for name in waiting) if over else waiting):
             self.due_s = []
 
     def close(self) -> None:
@@ -191,6 +199,8 @@ class Look:
     results: Mapping[str, dict[str, Any]]
     packets: Mapping[str, dict[str, Any]]
     """Those around the fault, of the flow that lost most (`packets_around`)."""
+    over: bool
+    """True if the fault had been undone for `OVER_NS` at the end of the look."""
     whole: bool
     """False where the captures no longer reach back to the fault."""
 
@@ -223,7 +233,8 @@ def work_out(
         hit = max(traces, key=lambda trace: int(trace.sent.lost.sum()))
         packets[one.name] = packets_around(hit, fault, found["recovered_us"])
     whole = all(capture.pieces.reach(fault.t_before_ns) for capture in captures.values())
-    return Look(results, packets, whole)
+    over = fault.restore_after_ns is not None and until_ns > fault.restore_after_ns + OVER_NS
+    return Look(results, packets, over, whole)
 
 
 def _result(result: Times, traces: Sequence[Trace], fault: FaultRecord, span: Span) -> dict[str, Any]:

@@ -34,6 +34,7 @@ class Pieces:
         """From when on records are wanted (monotonic); None: those of the last `IDLE_NS` are enough."""
         self.held_bytes = 0
         self._most_bytes = most_bytes
+        self._dropped_ns = -1
         self._pieces: deque[tuple[int, bytes]] = deque()
 
     def add(self, now_ns: int, piece: bytes) -> None:
@@ -47,15 +48,16 @@ class Pieces:
         idle_ns = now_ns - IDLE_NS
         since_ns = idle_ns if self.since_ns is None else max(now_ns - MOST_NS, min(idle_ns, self.since_ns))
         while self._pieces and (self._pieces[0][0] < since_ns or self.held_bytes > self._most_bytes):
-            self.held_bytes -= len(self._pieces.popleft()[1])
+            self._dropped_ns, piece = self._pieces.popleft()
+            self.held_bytes -= len(piece)
 
     def between(self, since_ns: int, until_ns: int) -> Iterator[bytes]:
         """Yield the pieces that were taken in a span of time, oldest first."""
         return (piece for taken_ns, piece in self._pieces if since_ns <= taken_ns <= until_ns)
 
     def reach(self, since_ns: int) -> bool:
-        """Return True if nothing that was taken after ``since_ns`` has been dropped."""
-        return bool(self._pieces) and self._pieces[0][0] <= since_ns
+        """Return True if nothing that was taken from ``since_ns`` on has been dropped."""
+        return self._dropped_ns < since_ns
 
 
 class RecentCapture(Tap):

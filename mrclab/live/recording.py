@@ -60,12 +60,17 @@ class Recording:
         return [unpack(packed) for t_ms, packed in kept if t_ms >= begin]
 
 
+def changed(frame: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parts of a frame that are not those of the frame before, and its time."""
+    return {k: v for k, v in frame.items() if k == "t_ms" or k not in before or before[k] != v}
+
+
 def thinned(frames: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the frames without the parts that are equal to those of the frame before."""
     found: list[dict[str, Any]] = []
     before: Mapping[str, Any] = {}
     for frame in frames:
-        found.append({k: v for k, v in frame.items() if k == "t_ms" or before.get(k) != v})
+        found.append(changed(frame, before))
         before = frame
     return found
 

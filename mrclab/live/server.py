@@ -21,7 +21,7 @@ from mrclab.live.access import COOKIE, Access, Role, same_origin, token_of
 from mrclab.live.describe import evs_between
 from mrclab.live.metrics import exposition
 from mrclab.live.plan import fault_request, traffic_plan
-from mrclab.live.recording import SCRIPTS, Recording, live_page, replay_page, static
+from mrclab.live.recording import SCRIPTS, Recording, changed, live_page, replay_page, static
 from mrclab.live.session import Session
 
 ASSETS = dict.fromkeys(SCRIPTS, "text/javascript") | {"live.css": "text/css"}
@@ -158,10 +158,18 @@ def application(session: Session, hub: Hub, recording: Recording, access: Access
         owner = request.scope["role"] is Role.OWNER
         return JSONResponse({**recording.about, "owner": owner, "plan": session.plan.model_dump()})
 
-    async def events(_request: Request) -> Response:
+    async def events(request: Request) -> Response:
+        changes = "changes" in request.query_params
+
         async def lines() -> AsyncIterator[str]:
+            before: Mapping[str, Any] = {}
             async for frame in hub.frames():
-                yield ": still here\n\n" if frame is None else f"data: {json.dumps(frame)}\n\n"
+                if frame is None:
+                    yield ": still here\n\n"
+                    continue
+                told = changed(frame, before) if changes else frame
+                before = frame
+                yield f"data: {json.dumps(told, separators=(',', ':'))}\n\n"
 
         return StreamingResponse(lines(), media_type="text/event-stream")
 
@@ -198,6 +206,12 @@ def application(session: Session, hub: Hub, recording: Recording, access: Access
     async def traffic(request: Request) -> Response:
         plan = traffic_plan(await _body(request))
         return await _done(session, lambda: session.set_traffic(plan))
+
+    async def mapper(request: Request) -> Response:
+        on = _mapping(await _body(request)).get("on")
+        if not isinstance(on, bool):
+            return refused(400, "on is true or false")
+        return await _done(session, lambda: session.set_mapper(on))
 
     async def show(request: Request) -> Response:
         flow = _mapping(await _body(request)).get("flow")
@@ -236,6 +250,7 @@ def application(session: Session, hub: Hub, recording: Recording, access: Access
             Route("/restore", _caught(restore), methods=["POST"]),
             Route("/traffic", _caught(traffic), methods=["POST"]),
             Route("/show", _caught(show), methods=["POST"]),
+            Route("/mapper", _caught(mapper), methods=["POST"]),
             Route("/packets/{number:int}/{transport}", _caught(packets)),
             Route("/counters/{switch}", _caught(counters)),
             Route("/used/{transport}", _caught(used)),

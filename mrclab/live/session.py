@@ -28,16 +28,19 @@ from mrclab.live.agent_traffic import AgentTraffic
 from mrclab.live.card import BEFORE_NS, Card, Look, Watched, work_out
 from mrclab.live.kept import KeptPackets
 from mrclab.live.kernel_stack import KernelStack
+from mrclab.live.mapper import LiveClustermapper
 from mrclab.live.plan import LABELS, TrafficPlan
 from mrclab.live.rank_traffic import RankTraffic
 from mrclab.live.recent_capture import RecentCapture
 from mrclab.live.traffic import News, Traffic
+from testbed.claim import holders
 from testbed.network import FabricNetwork
 
 LOGGER = logging.getLogger(__name__)
 PERIOD_S = 0.1
 LINKS_EVERY = 3
 """Link loads are read every so many periods: one reading takes some milliseconds on a large fabric."""
+BESIDE_EVERY = 10
 KEPT_CARDS = 40
 KEPT_RETIREMENTS = 4096
 CAPTURED_BYTES = 96 << 20
@@ -57,6 +60,9 @@ class Session:
         self.plan = plan
         self._listener = listener
         self._kernel = KernelStack(network)
+        self._mapper = LiveClustermapper(network)
+        self._beside = False
+        """True while an experiment runs on this machine."""
         self._requests: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
         self._stopping = threading.Event()
         self._offset_ns = time.time_ns() - time.monotonic_ns()
@@ -111,7 +117,12 @@ class Session:
         flows = {name: traffic.flows for name, traffic in self._traffic.items()}
         card = Card(self._number, record, describe(fault), flows=flows)
         self._cards.append(card)
-        self._active[fault.where] = {"kind": fault.kind, "text": card.text, "card": card.number}
+        self._active[fault.where] = {
+            "kind": fault.kind,
+            "text": card.text,
+            "card": card.number,
+            "t_ns": record.middle_ns,
+        }
         return {"card": card.number, "where": fault.where}
 
     def undo(self, where: str | None) -> dict[str, Any]:
@@ -149,6 +160,11 @@ class Session:
         if found is None:
             raise InputError(f"no packets are kept of fault {number} and {transport}")
         return found
+
+    def set_mapper(self, on: bool) -> dict[str, Any]:
+        """Start or end Clustermapper. Raise InputError where that is not the page's to do."""
+        self._mapper.switch(on)
+        return {"on": on}
 
     def counters(self, switch: str) -> dict[str, Any]:
         """Return what a switch counts. Raise InputError where there is no such switch."""
@@ -188,6 +204,7 @@ class Session:
             try:
                 self._end_traffic()
                 self._kernel.down()
+                self._mapper.close()
             except Exception:  # whatever is gone by now: what holds it ends with this process
                 LOGGER.warning("cannot end the traffic in order", exc_info=True)
             self._listener({"over": self.gone or "the session has ended"})
@@ -221,7 +238,7 @@ class Session:
     def _adopt_faults(self) -> None:
         """Show faults that somebody else made before."""
         for where, fault in call(self.network.names, "status", verify=False)["faults"].items():
-            self._active[where] = {"kind": fault["kind"], "text": fault["kind"], "card": 0}
+            self._active[where] = {"kind": fault["kind"], "text": fault["kind"], "card": 0, "t_ns": None}
 
     def _start_traffic(self) -> None:
         self._shown = 0
@@ -262,7 +279,8 @@ class Session:
     def _tick(self, turn: int) -> None:
         self._end_look()
         self._keep_what_is_needed()
-        due = next((card for card in self._cards if card.due), None) if self._look is None else None
+        waiting = [card for card in self._cards if card.due] if self._look is None else []
+        due = min(waiting, key=lambda card: card.urgency, default=None)
         if due is not None:
             for capture in self._captures.values():
                 capture.carry()
@@ -280,6 +298,8 @@ class Session:
         self._paths = paths
         if turn % LINKS_EVERY == 1:
             self._read_links()
+        if turn % BESIDE_EVERY == 1:
+            self._beside = bool(holders())
         if due is not None:
             self._begin_look(due, now_ns)
         self._listener(
@@ -292,6 +312,8 @@ class Session:
                 "faults": dict(self._active),
                 "cards": [card.to_dict() for card in list(self._cards)[-12:]],
                 "events": self._take_events(),
+                "mapper": self._mapper.seen(self._active),
+                "beside": self._beside,
             }
         )
         for name in failed:
@@ -354,7 +376,7 @@ class Session:
         card, look = self._look
         self._look = None
         found = look.result()
-        card.take(found.results, whole=found.whole)
+        card.take(found.results, whole=found.whole, over=found.over)
         for name, packets in found.packets.items():
             if found.whole or self._packets.of(card.number, name) is None:
                 self._packets.put(card.number, name, packets)

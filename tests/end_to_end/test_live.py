@@ -80,6 +80,21 @@ def test_what_makes_no_sense_is_refused_by_name(page: LivePage) -> None:
     assert page.refusal("counters/p9-t0-0")[0] == 400
 
 
+def test_clustermapper_finds_a_cut_link_and_says_so_on_the_page(page: LivePage) -> None:
+    link = next(link.name for link in TINY.links if link.kind == "fabric")
+    page.ask("mapper", {"on": True})
+    page.frame_with(lambda f: f["mapper"] and not f["mapper"]["starting"])
+    page.ask("fault", {"kind": "blackhole", "where": link})
+    frame = page.frame_with(lambda f: f["mapper"]["verdicts"])
+    [verdict] = frame["mapper"]["verdicts"]
+    assert (verdict["place"], verdict["cause"], verdict["right"]) == (link, "dead", True)
+    assert verdict["after_ms"] > 0
+    page.ask("restore", {"where": link})
+    page.frame_with(lambda f: not f["mapper"]["verdicts"])
+    page.ask("mapper", {"on": False})
+    page.frame_with(lambda f: f["mapper"] is None)
+
+
 def test_watchers_see_and_a_replay_is_one_file(page: LivePage) -> None:
     page.frame_with(rates)
     assert page.ask("about", owner=False)["owner"] is False
@@ -91,11 +106,11 @@ def test_watchers_see_and_a_replay_is_one_file(page: LivePage) -> None:
 def test_any_number_of_faults_keeps_the_same_memory(page: LivePage) -> None:
     page.frame_with(lambda f: all(rate > 0 for rate in rates(f).values()))
     links = [link.name for link in TINY.links if link.kind == "fabric"]
-    for number in range(45):
+    for number in range(12):
         where = links[number % len(links)]
         page.ask("fault", {"kind": "loss", "where": where, "ratio": 0.05})
         page.ask("restore", {"where": where})
-        if number % 9 == 8:
+        if number % 6 == 5:
             page.frame_with(lambda f: f["cards"][-1]["results"])
     said = page.ask("metrics")
     kept = {

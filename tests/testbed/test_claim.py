@@ -9,7 +9,7 @@ import pytest
 
 from linux.children import environment
 from linux.errors import InputError
-from testbed.claim import CLAIM_VARIABLE, claimed, refuse_claimed, take_claimed
+from testbed.claim import CLAIM_VARIABLE, claimed, holders, refuse_claimed, take_claimed
 from testbed.names import Names
 
 HOLDER = """
@@ -31,6 +31,13 @@ refuse_claimed(Names.of_prefix(sys.argv[1]))
 @pytest.fixture
 def free(tmp_path: Path) -> Names:
     return Names(f"t{os.urandom(4).hex()}", tmp_path)
+
+
+def test_everybody_can_see_which_names_are_held(free: Names, tmp_path: Path) -> None:
+    with claimed(free):
+        assert free.prefix in holders()
+    assert free.prefix not in holders()
+    assert holders(tmp_path / "nothing") == []
 
 
 def test_the_holder_and_who_works_for_it_may_use_the_names(free: Names) -> None:

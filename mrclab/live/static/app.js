@@ -133,7 +133,14 @@ M.app = {
     if (stepping) M.drawSteps(M.by("steps"), M.by("slowest"), this.steps, frame.t_ms, about.labels);
     this.fabric.update(frame);
     this.flowChoice();
-    this.strips();
+    this.turn = (this.turn || 0) + 1;
+    if (window.RECORDING || this.turn % 2) this.strips();  // much to draw: five times a second
+    M.by("beside").hidden = !frame.beside;
+    const mapper = JSON.stringify([frame.mapper, frame.faults]);
+    if (mapper !== this.mapperShown) {
+      this.mapperShown = mapper;
+      M.mapper(M.by("mapper"), frame.mapper || null, frame.faults, about.owner ? (on) => this.attempt(() => this.source.ask("mapper", { on })) : null);
+    }
     const undo = about.owner ? (where) => this.undo(where) : null;
     const key = JSON.stringify([frame.faults, frame.cards]);
     if (key === this.cardsShown) return;

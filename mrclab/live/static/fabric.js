@@ -17,6 +17,7 @@ M.Fabric = class {
 
   build() {
     const { fabric, root } = this;
+    this.loads = null;
     root.replaceChildren();
     this.links.clear();
     this.nodes.clear();
@@ -100,19 +101,25 @@ M.Fabric = class {
   update(frame) {
     this.frame = frame;
     const loads = frame.links || [];
+    if (loads === this.loads && frame.faults === this.faults && M.colours.theme === this.theme) return;
+    [this.loads, this.faults, this.theme] = [loads, frame.faults, M.colours.theme];
     const most = loads.reduce((found, [up, down]) => Math.max(found, up, down), 1e5);
     const low = M.colour("load-0"), high = M.colour("load-1"), idle = M.colour("idle");
     for (const [name, { line, mark, index, small }] of this.links) {
       const load = loads[index] ? Math.max(...loads[index]) : 0;
-      const share = Math.sqrt(load / most);
+      const share = Math.round(20 * Math.sqrt(load / most)) / 20;
+      const fault = Boolean(frame.faults[name]);
+      const look = `${share} ${load > most / 500} ${fault} ${low}`;
+      if (line.dataset.look === look) continue;
+      line.dataset.look = look;
       line.setAttribute("stroke", load > most / 500 ? M.blend(low, high, share) : idle);
-      if (!line.classList.contains("faulty")) line.style.strokeWidth = (small ? 0.8 : 1.5) + 3 * share * (small ? 0.5 : 1);
-      const fault = frame.faults[name];
-      line.classList.toggle("faulty", Boolean(fault));
+      line.classList.toggle("faulty", fault);
+      line.style.strokeWidth = fault ? "" : (small ? 0.8 : 1.5) + 3 * share * (small ? 0.5 : 1);
       mark.style.display = fault ? "" : "none";
     }
     for (const [name, node] of this.nodes) node.classList.toggle("faulty", Boolean(frame.faults[name]));
     for (const [name, panel] of this.panels) panel.classList.toggle("dead", Boolean(frame.faults[name]));
-    M.by("scale").replaceChildren("idle ", M.el("span", { class: "ramp" }), ` ${M.rate(most)} on a link, ✕ faulty`);
+    if (!M.by("scale").firstChild) M.by("scale").append("idle ", M.el("span", { class: "ramp" }), M.el("span", {}));
+    M.text(M.by("scale").lastChild, ` ${M.rate(most)} on a link, ✕ faulty`);
   }
 };

@@ -2,7 +2,18 @@
 "use strict";
 const M = {};
 
-M.colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+/* A colour of the present theme. Asking the browser costs it a look at all styles, so it is asked once. */
+M.colours = { theme: null, known: new Map() };
+M.colour = (name) => {
+  const { theme } = document.documentElement.dataset;
+  if (M.colours.theme !== theme) M.colours = { theme, known: new Map() };
+  const { known } = M.colours;
+  if (!known.has(name)) known.set(name, getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim());
+  return known.get(name);
+};
+
+/* Change what an element shows only where it shows something else: what does not change costs nothing. */
+M.text = (node, text) => { if (node.textContent !== text) node.textContent = text; };
 
 M.rate = (bps) =>
   bps >= 1e9 ? `${(bps / 1e9).toFixed(2)} Gbit/s`

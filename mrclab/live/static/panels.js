@@ -2,14 +2,34 @@
 "use strict";
 
 M.numbers = (root, frame) => {
-  root.replaceChildren(...Object.entries(frame.transports).map(([name, one]) => {
+  const names = Object.keys(frame.transports);
+  if (root.dataset.names !== names.join()) {
+    root.dataset.names = names.join();
+    root.replaceChildren(...names.map((name) => M.el("div", { class: "number", style: `--c: var(--${name})`, "data-transport": name },
+      M.el("span", { class: "name" }, frame.transports[name].label), " ", M.el("b", {}), M.el("div", {}))));
+  }
+  for (const div of root.children) {
+    const one = frame.transports[div.dataset.transport];
     const rate = one.flows.reduce((sum, flow) => sum + flow[2], 0);
-    const more = `${M.count(one.resent)} sent again` + (one.restarts ? `, gave up ${one.restarts === 1 ? "once" : `${one.restarts} times`}` : "");
-    const div = M.el("div", { class: "number", style: `--c: var(--${name})`, "data-transport": name },
-      M.el("span", { class: "name" }, one.label), " ", M.el("b", {}, M.rate(rate)), M.el("div", {}, more));
+    M.text(div.querySelector("b"), M.rate(rate));
+    M.text(div.lastChild, `${M.count(one.resent)} sent again` + (one.restarts ? `, gave up ${one.restarts === 1 ? "once" : `${one.restarts} times`}` : ""));
     div.dataset.bps = rate;
-    return div;
-  }));
+  }
+};
+
+/* What Clustermapper says of the links, set against the faults that are there. */
+M.mapper = (root, mapper, faults, turn) => {
+  const parts = [M.el("b", {}, "Clustermapper "), mapper ? (mapper.starting ? "starts" : mapper.ours ? "probes every link" : "probes every link, from another terminal") : "is off"];
+  if (turn && (!mapper || mapper.ours)) parts.push(" ", M.el("button", { id: "mapper-button", onclick: () => turn(!mapper), title: mapper ? "end it" : "probe every link of the fabric, and say which are bad" }, mapper ? "Switch off" : "Switch on"));
+  const line = M.el("p", {}, ...parts);
+  const rows = !mapper || mapper.starting ? [] : [
+    ...mapper.verdicts.map((v) => M.el("li", { class: v.right ? "right" : "wrong", "data-verdict": v.place },
+      `${v.place} ${v.cause === "dead" ? "is dead" : `loses ${(100 * v.ratio).toFixed(1)} %`}`,
+      M.el("span", { class: "legend" }, v.right ? (v.after_ms === null ? " right" : ` right, ${M.time(1000 * v.after_ms)} after the fault`) : " wrong: there is no such fault now"))),
+    ...mapper.missing.map((place) => M.el("li", { class: "missing" }, place, M.el("span", { class: "legend" }, " not found yet"))),
+  ];
+  if (mapper && !mapper.starting && !rows.length) rows.push(M.el("li", { class: "right" }, Object.keys(faults).length ? "no link loses packets" : "all links work"));
+  root.replaceChildren(line, M.el("ul", {}, ...rows));
 };
 
 M.active = (root, frame, undo) => {

@@ -7,10 +7,11 @@ M.Live = class {
     if (!answer.ok) throw new Error((await answer.json()).error);
     this.about = await answer.json();
     const listen = () => {
-      const stream = new EventSource("events");
+      const stream = new EventSource("events?changes");  // after the first, what is not that of the frame before
+      let whole = {};
       stream.onmessage = (event) => {
-        const frame = JSON.parse(event.data);
-        if (frame.over) { stream.close(); over(frame.over); } else take(frame);
+        whole = { ...whole, ...JSON.parse(event.data) };
+        if (whole.over) { stream.close(); over(whole.over); } else take(whole);
       };
       stream.onerror = () => over(null);
       stream.onopen = () => over(false);

@@ -60,8 +60,9 @@ def test_a_capture_keeps_what_is_wanted_and_never_more_than_its_bytes(
         held = list(pieces.between(0, now))
         assert sum(map(len, held)) == pieces.held_bytes <= most
         since = now - IDLE_NS if pieces.since_ns is None else max(now - MOST_NS, pieces.since_ns)
-        wanted = [piece for t, piece in taken if t >= min(since, now - IDLE_NS)]
-        if pieces.reach(since):
+        begin = min(since, now - IDLE_NS)
+        wanted = [piece for t, piece in taken if t >= begin]
+        if pieces.reach(begin):
             assert held[len(held) - len(wanted) :] == wanted
 
 
@@ -103,6 +104,22 @@ def test_a_recovery_long_after_the_fault_does_not_change_what_was_seen_at_its_be
     assert (card.results["rocev2"]["first_loss_us"], card.results["rocev2"]["recovered_us"]) == (5.0, 9e6)
     card.take({"rocev2": result(None, felt=False)}, whole=False)
     assert card.results["rocev2"]["felt"]
+
+
+def test_a_fault_that_was_undone_and_that_nobody_felt_is_not_looked_at_for_ever() -> None:
+    card = Card(1, FAULT, "silent cut", flows=FLOWS)
+    card.undo(20 * S, 20 * S + 1000)
+    nothing = {"mrc": result(None, felt=False), "rocev2": result(None, felt=False)}
+    card.take(nothing, whole=True)
+    assert card.due_s, "its first losses may be about to be seen"
+    card.take(nothing, whole=True, over=True)
+    assert not card.due_s
+
+
+def test_of_several_faults_the_newest_that_shows_nothing_is_looked_at_first() -> None:
+    cards = [Card(number, FAULT, "silent cut", flows=FLOWS) for number in (1, 2, 3)]
+    cards[2].take({"mrc": result(80.0)}, whole=True)
+    assert [card.number for card in sorted(cards, key=lambda card: card.urgency)] == [2, 1, 3]
 
 
 def test_a_card_of_traffic_that_has_ended_is_not_worked_out_again() -> None:

@@ -51,6 +51,10 @@ class Asked:
         self.made.append(plan)
         return {}
 
+    def set_mapper(self, on: bool) -> dict[str, Any]:
+        self.made.append(("mapper", on))
+        return {"on": on}
+
     def show(self, flow: int) -> dict[str, Any]:
         self.made.append(("show", flow))
         return {}
@@ -116,7 +120,7 @@ def test_another_name_for_this_server_is_refused(ask: Ask) -> None:
     assert ask("GET", "/", host="evil.example", headers=OWNER).status_code == 421
 
 
-@pytest.mark.parametrize("path", ["/fault", "/restore", "/traffic", "/show"])
+@pytest.mark.parametrize("path", ["/fault", "/restore", "/traffic", "/show", "/mapper"])
 def test_watchers_and_foreign_pages_change_nothing(ask: Ask, asked: Asked, path: str) -> None:
     assert ask("POST", path, headers=WATCHER, json=CUT).status_code == 403
     foreign = ask("POST", path, headers={**OWNER, "Origin": "http://evil.example"}, json=CUT)
@@ -131,11 +135,13 @@ def test_the_owner_makes_faults_and_undoes_them(ask: Ask, asked: Asked) -> None:
     assert ask("POST", "/restore", headers=own, json={"where": None}).status_code == 200
     assert ask("POST", "/traffic", headers=own, json={"transports": ["mrc"]}).status_code == 200
     assert ask("POST", "/show", headers=own, json={"flow": 0}).status_code == 200
+    assert ask("POST", "/mapper", headers=own, json={"on": True}).status_code == 200
     assert asked.made == [
         Fault("blackhole", CUT["where"]),
         ("undo", None),
         TrafficPlan(transports=("mrc",)),
         ("show", 0),
+        ("mapper", True),
     ]
 
 
@@ -160,6 +166,7 @@ def test_the_paths_of_a_pair_of_hosts_are_told_and_recorded(ask: Ask, asked: Ask
         ("/restore", b'{"where": 3}'),
         ("/traffic", b'{"rate_bps": -1}'),
         ("/show", b'{"flow": "first"}'),
+        ("/mapper", b'{"on": 1}'),
     ],
 )
 def test_bad_requests_get_one_clear_line(ask: Ask, asked: Asked, path: str, body: bytes) -> None:
