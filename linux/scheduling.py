@@ -47,9 +47,10 @@ def keep_cpus_awake() -> None:
 def take_cpu(cpu: int | None, *, realtime: bool = True, awake: bool = True) -> str | None:
     """Run this process on one CPU (None: on any) and, with ``realtime``, before all ordinary processes.
 
-    A real NIC does not wait for a CPU, nor for one to wake up (``awake``: `keep_cpus_awake`). The kernel keeps a part of
-    each second for other processes, and children start as ordinary processes. Real-time priority may be
-    refused, in a container whose cgroup has no real-time share (cgroup v1 with RT_GROUP_SCHED) even to root.
+    A real NIC does not wait for a CPU, nor for one to wake up (``awake``: `keep_cpus_awake`). The kernel
+    keeps a part of each second for other processes, and children start as ordinary processes. Real-time
+    priority may be refused, in a container whose cgroup has no real-time share (cgroup v1 with
+    RT_GROUP_SCHED) even to root.
     Then the process gets the largest ordinary share of the CPU, nice -20. Return what was refused, or None.
     """
     if cpu is not None:
