@@ -22,7 +22,7 @@ from experiments.measure.trace import NEVER, Trace, build_trace
 from experiments.spec.transports import NAMED, Transport
 from hosts.transports import TRANSPORTS
 from mrclab.live.recent_capture import RecentCapture
-from mrclab.live.traffic import Flow
+from mrclab.live.sending.traffic import Flow
 from topologies import Fabric
 
 BEFORE_NS = 150_000_000

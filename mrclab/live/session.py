@@ -24,15 +24,15 @@ from experiments.run.traffic import bytes_carried
 from hosts.remote import AgentError
 from linux.errors import InputError, MrclabError
 from mrclab.control import call
-from mrclab.live.agent_traffic import AgentTraffic
 from mrclab.live.card import BEFORE_NS, Card, Look, Watched, work_out
 from mrclab.live.kept import KeptPackets
-from mrclab.live.kernel_stack import KernelStack
 from mrclab.live.mapper import LiveClustermapper
 from mrclab.live.plan import LABELS, TrafficPlan
-from mrclab.live.rank_traffic import RankTraffic
 from mrclab.live.recent_capture import RecentCapture
-from mrclab.live.traffic import News, Traffic
+from mrclab.live.sending.agents import AgentTraffic
+from mrclab.live.sending.kernel_stack import KernelStack
+from mrclab.live.sending.ranks import RankTraffic
+from mrclab.live.sending.traffic import News, Traffic
 from testbed.claim import holders
 from testbed.network import FabricNetwork
 

@@ -11,7 +11,7 @@ from mrclab.live.card import MOST_PACKETS, Card
 from mrclab.live.kept import KEPT_BYTES, KeptPackets
 from mrclab.live.recent_capture import IDLE_NS, MOST_NS, Pieces
 from mrclab.live.recording import KEPT_PAIRS, Recording
-from mrclab.live.traffic import Flow
+from mrclab.live.sending.traffic import Flow
 
 S = 1_000_000_000
 

@@ -12,9 +12,9 @@ from typing import Any
 from experiments.run.drivers.ranks import LEAD_NS, OPEN_TIMEOUT_S, connect
 from hosts.remote import RemoteAgent
 from hosts.transports import TRANSPORTS
-from mrclab.live.agent_traffic import config_of
 from mrclab.live.plan import TrafficPlan
-from mrclab.live.traffic import Flow, News, ProcessTraffic
+from mrclab.live.sending.agents import config_of
+from mrclab.live.sending.traffic import Flow, News, ProcessTraffic
 from testbed.network import FabricNetwork
 from topologies import Fabric, fabric_text
 

@@ -12,7 +12,7 @@ from hosts.compiled import in_use as compiled_in_use
 from hosts.remote import RemoteAgent
 from hosts.streams.stream import StreamPlan
 from mrclab.live.plan import TrafficPlan
-from mrclab.live.traffic import Flow, News, ProcessTraffic
+from mrclab.live.sending.traffic import Flow, News, ProcessTraffic
 from testbed.network import FabricNetwork
 from topologies import fabric_text
 

@@ -1,7 +1,7 @@
 """The traffic of the live lab: what sends, and what is seen of it at every turn.
 
-A transport's traffic is either streams between agents (`mrclab.live.agent_traffic`), or a job of rank
-processes (`mrclab.live.rank_traffic`): an all-reduce, or TCP, which agents do not speak.
+A transport's traffic is either streams between agents (`mrclab.live.sending.agents`), or a job of rank
+processes (`mrclab.live.sending.ranks`): an all-reduce, or TCP, which agents do not speak.
 """
 
 from __future__ import annotations
