@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 from hosts.mrc.frames import FrameOptions, prefix
 from hosts.rdma.counters import EvState
 from hosts.rdma.frames import Flow
@@ -92,6 +94,7 @@ class Plane:
         "reverse",
         "reverse_ns",
         "spares",
+        "waiting",
     )
 
     def __init__(self, paths: PlanePaths) -> None:
@@ -102,6 +105,8 @@ class Plane:
         self.spares: list[Ev] = []
         self.order: list[Ev] = []
         self.cursor = 0
+        self.waiting: deque[Ev] = deque()
+        """EVs whose turn came while the port was busy: the next ones of the plane."""
         self.quota = 0
         self.reverse: Ev | None = None
         """EV last shown to reach the peer, for answers."""

@@ -3,7 +3,8 @@
 A set keeps per plane which EVs are active (in the rotation) and which are spare, and follows these rules:
 
 * A packet takes the next EV of a rotation: planes in turn, and inside a plane its active EVs in an order that
-  is shuffled anew each time round [P1 §2.1, SPEC §9.3.1].
+  is shuffled anew each time round [P1 §2.1, SPEC §9.3.1]. A plane whose port is busy misses its turn, but none
+  of its EVs does: each is used once each time round.
 * An EV marked SKIP misses one turn of its plane and is GOOD again. One packet restores one EV at most: others
   that it passes over stay SKIP until their next turn [SPEC §9.3.1].
 * A retired EV's place is taken by a spare of the same plane [P1 §4]. Where a plane has none left, the other
@@ -105,7 +106,11 @@ class EvSet:
         position = self._position
         if avoid is None and position < len(self._schedule):
             ready = self._schedule[position]
-            if ready.ready and (free_ports is None or ready.port in free_ports):
+            if (
+                ready.ready
+                and not ready.plane.waiting
+                and (free_ports is None or ready.port in free_ports)
+            ):
                 self._position = position + 1
                 return ready
         self._restored = None
@@ -114,8 +119,13 @@ class EvSet:
                 break
             ev: Ev | None = self._schedule[self._position]
             self._position += 1
+            waiting = ev.plane.waiting  # type: ignore[union-attr]
             if free_ports is not None and ev.port not in free_ports:  # type: ignore[union-attr]
+                waiting.append(ev)  # type: ignore[arg-type]
                 continue
+            if waiting:
+                waiting.append(ev)  # type: ignore[arg-type]
+                ev = waiting.popleft()
             if not ev.ready:  # type: ignore[union-attr]
                 ev = self._substitute(ev)  # type: ignore[arg-type]
                 if ev is None:
@@ -182,6 +192,10 @@ class EvSet:
 
     def _draw(self, plane: Plane) -> Ev:
         """Return the next active EV in the rotation of a plane that has one, SKIP or not."""
+        while plane.waiting:
+            ev = plane.waiting.popleft()
+            if ev.active:
+                return ev
         while True:
             if plane.cursor >= len(plane.order):
                 plane.order = plane.active.copy()
