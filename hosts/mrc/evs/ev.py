@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections.abc import Callable
 
 from hosts.mrc.frames import FrameOptions, prefix
 from hosts.rdma.counters import EvState
@@ -105,7 +105,7 @@ class Plane:
         self.spares: list[Ev] = []
         self.order: list[Ev] = []
         self.cursor = 0
-        self.waiting: deque[Ev] = deque()
+        self.waiting: list[Ev] = []
         """EVs whose turn came while the port was busy: the next ones of the plane."""
         self.quota = 0
         self.reverse: Ev | None = None
@@ -123,6 +123,24 @@ class Plane:
     def usable(self) -> int:
         """Number of EVs that are neither ASSUMED_BAD nor DENIED."""
         return len(self.active) + len(self.spares)
+
+    def draw(self, shuffle: Callable[[Ev], float]) -> Ev:
+        """Return the next active EV in the rotation of a plane that has one, SKIP or not.
+
+        `shuffle` returns a random number, by which each round is sorted.
+        """
+        while True:
+            if self.waiting:
+                ev = self.waiting.pop(0)
+            else:
+                if self.cursor >= len(self.order):
+                    self.order = self.active.copy()
+                    self.order.sort(key=shuffle)
+                    self.cursor = 0
+                ev = self.order[self.cursor]
+                self.cursor += 1
+            if ev.active:
+                return ev
 
     def candidates(self) -> list[Ev]:
         """Return the active EVs or, where none is left, all that may be tried: those that are not DENIED."""

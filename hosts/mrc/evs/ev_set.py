@@ -3,8 +3,8 @@
 A set keeps per plane which EVs are active (in the rotation) and which are spare, and follows these rules:
 
 * A packet takes the next EV of a rotation: planes in turn, and inside a plane its active EVs in an order that
-  is shuffled anew each time round [P1 §2.1, SPEC §9.3.1]. A plane whose port is busy misses its turn, but none
-  of its EVs does: each is used once each time round.
+  is shuffled anew each time round [P1 §2.1, SPEC §9.3.1]. A busy port costs its plane the turn, but no EV its
+  own: each is used once each time round.
 * An EV marked SKIP misses one turn of its plane and is GOOD again. One packet restores one EV at most: others
   that it passes over stay SKIP until their next turn [SPEC §9.3.1].
 * A retired EV's place is taken by a spare of the same plane [P1 §4]. Where a plane has none left, the other
@@ -61,6 +61,7 @@ class EvSet:
         """Chooses the EVs in place of the rotation."""
         self._config = config
         self._random = rng.random
+        self._shuffle = self._key
         self._rng = rng
         self._emit = emit
         self.planes = [Plane(paths) for paths in remote.planes]
@@ -106,11 +107,7 @@ class EvSet:
         position = self._position
         if avoid is None and position < len(self._schedule):
             ready = self._schedule[position]
-            if (
-                ready.ready
-                and not ready.plane.waiting
-                and (free_ports is None or ready.port in free_ports)
-            ):
+            if ready.ready and not ready.plane.waiting and (free_ports is None or ready.port in free_ports):
                 self._position = position + 1
                 return ready
         self._restored = None
@@ -125,7 +122,7 @@ class EvSet:
                 continue
             if waiting:
                 waiting.append(ev)  # type: ignore[arg-type]
-                ev = waiting.popleft()
+                ev = waiting.pop(0)
             if not ev.ready:  # type: ignore[union-attr]
                 ev = self._substitute(ev)  # type: ignore[arg-type]
                 if ev is None:
@@ -185,26 +182,10 @@ class EvSet:
         schedule: list[Ev] = []
         for _ in range(self._ROUNDS):
             for plane in planes:
-                schedule.append(self._draw(plane))
+                schedule.append(plane.draw(self._shuffle))
         self._schedule = schedule
         self._position = 0
         return bool(schedule)
-
-    def _draw(self, plane: Plane) -> Ev:
-        """Return the next active EV in the rotation of a plane that has one, SKIP or not."""
-        while plane.waiting:
-            ev = plane.waiting.popleft()
-            if ev.active:
-                return ev
-        while True:
-            if plane.cursor >= len(plane.order):
-                plane.order = plane.active.copy()
-                plane.order.sort(key=self._key)
-                plane.cursor = 0
-            ev = plane.order[plane.cursor]
-            plane.cursor += 1
-            if ev.active:
-                return ev
 
     def _next(self, plane: Plane) -> Ev | None:
         """Return the plane's next EV in its own rotation that is not to be skipped.
@@ -214,7 +195,7 @@ class EvSet:
         if not plane.active or not plane.up:
             return None
         for _ in range(2 * len(plane.active)):
-            ev = self._draw(plane)
+            ev = plane.draw(self._shuffle)
             if not ev.ready:
                 self._sit_out(ev)
             elif ev is not self._restored:

@@ -5,7 +5,6 @@ A tail probe may take any EV; a health probe takes the EV in state ASSUMED_BAD t
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Collection
 from typing import Final
 
@@ -45,7 +44,7 @@ class Probes:
         self._remote_qpn = 0
         self._spdcid = qpn & 0xFFFF
         self._dpdcid = 0
-        self.wanted: deque[tuple[Ev | None, bool]] = deque()
+        self.wanted: list[tuple[Ev | None, bool]] = []
         """The EV, None for any, and whether it is a tail probe."""
         self.outstanding: dict[int, tuple[Ev, int, bool]] = {}
         """EV, send time and whether it is a tail probe, by probe id."""
@@ -82,7 +81,7 @@ class Probes:
         if self._recovery.gap and self._recovery.wants_gap_probe(now_ns):
             self.want_tail(1)
         for _ in range(min(len(self.wanted), limit)):
-            wanted, tail = self.wanted.popleft()
+            wanted, tail = self.wanted.pop(0)
             ev = wanted
             if ev is not None and not ev.plane.up:
                 continue

@@ -29,15 +29,7 @@ from hosts.mrc.sending.transport_nak import is_ack, nak_status
 from hosts.mrc.sending.window_report import WindowReport
 from hosts.mrc.wire import BTH_RETRANSMISSION, EvMark, Nack, NackReason
 from hosts.rdma.counters import EvState
-from hosts.rdma.events import (
-    Event,
-    LossReason,
-    PacketLost,
-    QpError,
-    Retransmitted,
-    SendCompleted,
-    Status,
-)
+from hosts.rdma.events import Event, LossReason, PacketLost, QpError, Retransmitted, SendCompleted, Status
 from hosts.rdma.frames import Outgoing, traffic_class
 from hosts.rdma.headers import BTH_ACK_REQUEST
 from hosts.rdma.psn import PSN_BITS, PSN_MASK, expand
@@ -51,6 +43,14 @@ _EMPTY: Final[deque[WorkRequest]] = deque()
 
 class Requester:
     """The sending half of one QP."""
+
+    __slots__ = (
+        *("_builder", "_config", "_dynamic_mpr", "_emit", "_in_memory", "_mpr", "_mtu", "_overhead"),
+        *("_rcvd_units", "_remote_qpn", "_report", "_service_time", "_tc_data", "_tc_probe", "_tc_retx"),
+        *("_timestamps", "_transport_ack", "board", "bogus_received", "bytes_acked", "congestion", "error"),
+        *("evs", "nacks_received", "packets_lost", "packets_retransmitted", "packets_sent"),
+        *("packets_spurious", "probes", "qpn", "queue", "recovery", "sacks_received"),
+    )
 
     def __init__(
         self,

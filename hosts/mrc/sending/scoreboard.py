@@ -6,11 +6,15 @@ It keeps a ring of send records, so that its work follows what changed and not t
 from __future__ import annotations
 
 from heapq import heappop, heappush
+from typing import Final
 
 from mypy_extensions import mypyc_attr
 
 from hosts.mrc.evs.ev import Ev
 from hosts.mrc.sending.send_queue import WorkRequest
+
+_FIRST_RING: Final = 64
+"""Records that a ring has room for at first; it doubles when more PSNs are unacknowledged."""
 
 
 # Nothing that a packet refers to refers back to it, so the garbage collector need not look at it.
@@ -63,7 +67,7 @@ class Scoreboard:
     )
 
     def __init__(self, first_psn: int, mpr: int) -> None:
-        size = 1 << (mpr - 1).bit_length()
+        size = min(_FIRST_RING, 1 << (mpr - 1).bit_length())
         self._ring: list[SentPacket | None] = [None] * size
         self._mask = size - 1
         self._sacked = 0
@@ -85,11 +89,22 @@ class Scoreboard:
     def on_sent(self, packet: SentPacket) -> None:
         """Note a transmission, first or repeated."""
         psn = packet.psn
+        if psn - self.una > self._mask:
+            self._grow(psn)
         self._ring[psn & self._mask] = packet
         if psn >= self.next_psn:
             self.next_psn = psn + 1
         self.inflight_bytes += packet.length
         self.inflight_packets += 1
+
+    def _grow(self, psn: int) -> None:
+        """Make room for a PSN."""
+        old, mask = self._ring, self._mask
+        size = 1 << (psn - self.una).bit_length()
+        self._ring = [None] * size
+        self._mask = size - 1
+        for known in range(self.una, self.next_psn):
+            self._ring[known & self._mask] = old[known & mask]
 
     def on_lost(self, packet: SentPacket) -> None:
         """Take a packet out of flight and queue it for retransmission."""

@@ -6,6 +6,7 @@ Completions come in the order of posting. At most `max_imms` writes with immedia
 from __future__ import annotations
 
 from collections import deque
+from typing import Final
 
 
 class WorkRequest:
@@ -30,14 +31,18 @@ class WorkRequest:
         """PSN of the last packet, once it is sent."""
 
 
+_NEVER_POSTED: Final[deque[WorkRequest]] = deque()
+"""Stands for the queues of those that have posted nothing yet, as a deque takes 760 bytes; always empty."""
+
+
 class SendQueue:
     """The posted writes of one queue pair."""
 
     def __init__(self, max_imms: int) -> None:
         self.max_imms = max_imms
-        self.to_send: deque[WorkRequest] = deque()
+        self.to_send = _NEVER_POSTED
         """Not yet cut into packets as a whole; the first one may be in part."""
-        self.open: deque[WorkRequest] = deque()
+        self.open = _NEVER_POSTED
         """Not complete."""
         self._imms = 0
         """WRITE_IMMs begun and not complete."""
@@ -46,6 +51,8 @@ class SendQueue:
 
     def post(self, wr_id: int, data: memoryview, va: int, rkey: int, imm: int | None) -> None:
         """Queue a write."""
+        if self.open is _NEVER_POSTED:
+            self.to_send, self.open = deque(), deque()
         request = WorkRequest(wr_id, data, va, rkey, imm, self._msn, self._rqmsn)
         self._msn = (self._msn + 1) & 0xFFFF
         if imm is not None:

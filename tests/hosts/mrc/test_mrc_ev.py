@@ -65,7 +65,7 @@ def test_planes_take_turns():
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_busy_port_costs_no_ev_its_turn(seed):
-    """A NIC asks for a packet whenever one of its ports is free: every EV is used in each round all the same."""
+    """A NIC asks for packets as its ports come free; every EV is used in each round all the same."""
     evs, _ = make(planes=4, paths=16, seed=seed)
     rng, used = random.Random(seed), {port: [] for port in range(4)}
     for _ in range(4 * 16 * 20):

@@ -1,0 +1,288 @@
+"""Random schedules of writes and faults for the NICs of a simulated fabric, and what must hold after each.
+
+A `Schedule` is a value: what Hypothesis prints for one that fails (shrunk) can be pasted into a test and run
+again, and everything in it follows from its seed.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+from hypothesis import strategies as st
+
+from controller.queues import QueuePolicy
+from hosts.mrc import Endpoint
+from hosts.nic.routes import nic_addresses, remote_paths
+from hosts.options import datacenter_mrc, mrc_config
+from hosts.rdma.events import Event, QpError, ReceiveCompleted, SendCompleted, Status
+from hosts.rdma.memory import MemoryRegion
+from hosts.transports import DEPLOYED, merged
+from simulator.clock import PS_PER_NS
+from simulator.faults import NetworkFaults
+from simulator.network import Network
+from simulator.nic import Nic
+from topologies import Fabric, build_fabric
+
+SHAPES: Final = ((2, 2, 2, 4), (4, 2, 4, 4), (4, 3, 2, 6), (8, 2, 4, 4), (4, 2, 40, 4))
+"""Planes, T0s, T1s and hosts: 4, 16, 8, 32 and 160 paths between racks."""
+REACTION_NS: Final = 200
+PATIENCE_NS: Final = 20 * 10**9
+"""Some 60,000 of the ACK timer's first intervals."""
+STEP_NS: Final = 10**6
+
+
+@dataclass(frozen=True)
+class Burst:
+    """Messages posted at once from one host to another: lengths, and which have an immediate."""
+
+    at_ns: int
+    src: int
+    dst: int
+    messages: tuple[tuple[int, bool], ...]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something that breaks for a while; `where` picks one of the places that its kind has."""
+
+    kind: str
+    at_ns: int
+    lasts_ns: int
+    where: int
+    direction: str = "both"
+    amount: float = 0.1
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """All of a run."""
+
+    seed: int
+    shape: int
+    bursts: tuple[Burst, ...]
+    faults: tuple[Fault, ...]
+    options: dict[str, Any]
+
+
+@cache
+def fabric_of(shape: int) -> Fabric:
+    """Return one of the small fabrics, at the speed and with the delays of `paper-c`."""
+    planes, t0s, t1s, hosts = SHAPES[shape]
+    links = {
+        "host": {"rate": "100 Gbit/s", "delay": "500 ns"},
+        "fabric": {"rate": "100 Gbit/s", "delay": "725 ns"},
+    }
+    spec = {"name": "small", "planes": planes, "t0": t0s, "t1": t1s, "hosts": hosts, "links": links}
+    return build_fabric(json.dumps(spec), "small")
+
+
+class Seen:
+    """Keeps the events of a NIC."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.completed = 0
+
+    def tick(self, now_ns: int) -> int | None:
+        return None
+
+    def take(self, event: Event) -> None:
+        self.events.append(event)
+        self.completed += isinstance(event, SendCompleted)
+
+
+class Transfer:
+    """All that one host writes to another, and what must have come of it."""
+
+    def __init__(self, world: World, src: str, dst: str, bursts: list[Burst]) -> None:
+        self.src, self.dst = src, dst
+        self._world = world
+        near, far = world.endpoint(src), world.endpoint(dst)
+        self._qpn, self._remote = near.create_qp(), far.create_qp()
+        near.connect(self._qpn, far.local_attributes(self._remote), remote_paths(world.fabric, src, dst))
+        far.connect(self._remote, near.local_attributes(self._qpn), remote_paths(world.fabric, dst, src))
+        self.messages = [message for burst in bursts for message in burst.messages]
+        self._data = world.rng.randbytes(sum(length for length, _ in self.messages))
+        self._region: MemoryRegion = far.register_memory(bytearray(len(self._data)))
+        number = offset = 0
+        for burst in bursts:
+            world.at(burst.at_ns, self._poster(number, offset, burst))
+            number += len(burst.messages)
+            offset += sum(length for length, _ in burst.messages)
+
+    def _poster(self, number: int, offset: int, burst: Burst) -> Callable[[], None]:
+        def post() -> None:
+            at = offset
+            for n, (length, immediate) in enumerate(burst.messages, number):
+                self._world.endpoint(self.src).post_write(
+                    self._qpn,
+                    n,
+                    memoryview(self._data)[at : at + length],
+                    self._region.address + at,
+                    self._region.rkey,
+                    imm=n if immediate else None,
+                )
+                at += length
+            self._world.nics[self.src].wake_now()
+
+        return post
+
+    def check(self) -> None:
+        """Check that every message completed once, in order, and every byte was placed once."""
+        seen, heard = self._world.seen[self.src], self._world.seen[self.dst]
+        completed = [e for e in seen.events if isinstance(e, SendCompleted) and e.qpn == self._qpn]
+        wanted = [(n, Status.SUCCESS, length) for n, (length, _) in enumerate(self.messages)]
+        assert [(e.wr_id, e.status, e.length_bytes) for e in completed] == wanted
+        got = [e for e in heard.events if isinstance(e, ReceiveCompleted) and e.qpn == self._remote]
+        expected = [(n, length) for n, (length, immediate) in enumerate(self.messages) if immediate]
+        assert [(e.imm, e.length_bytes) for e in got] == expected
+        assert bytes(self._region.view) == self._data
+        theirs = self._world.endpoint(self.dst).qp_counters(self._remote)
+        assert theirs.bytes_placed == len(self._data), "every byte was placed once, none twice"
+        mine = self._world.endpoint(self.src).qp_counters(self._qpn)
+        assert mine.inflight_bytes == 0
+
+
+class World:
+    """A fabric with a NIC at every host, as a schedule has it."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self.fabric = fabric_of(schedule.shape)
+        self.rng = random.Random(schedule.seed)
+        self.network = Network(self.fabric, QueuePolicy(base_rtt_us=7), schedule.seed)
+        self.faults = NetworkFaults(self.network)
+        self.seen: dict[str, Seen] = {}
+        self.nics: dict[str, Nic] = {}
+        for host in self.fabric.hosts:
+            options = merged({**datacenter_mrc(self.fabric, host.name), **DEPLOYED}, schedule.options)
+            config = mrc_config(self.fabric, host.name, options)
+            rng = random.Random(self.rng.getrandbits(32))
+            endpoint = Endpoint(nic_addresses(self.fabric, host.name), config, rng)
+            nic = self.nics[host.name] = self.network.attach(host.name, endpoint, REACTION_NS)
+            self.seen[host.name] = Seen()
+            nic.programs.append(self.seen[host.name])
+        hosts = len(self.fabric.hosts)
+        ways: dict[tuple[int, int], list[Burst]] = {}
+        for burst in sorted(schedule.bursts, key=lambda b: b.at_ns):
+            src = burst.src % hosts
+            dst = (src + 1 + burst.dst % (hosts - 1)) % hosts
+            ways.setdefault((src, dst), []).append(burst)
+        names = [host.name for host in self.fabric.hosts]
+        self.transfers = [Transfer(self, names[a], names[b], bursts) for (a, b), bursts in ways.items()]
+        self._break(schedule.faults)
+
+    def endpoint(self, host: str) -> Endpoint:
+        endpoint = self.nics[host].endpoint
+        assert isinstance(endpoint, Endpoint)
+        return endpoint
+
+    def at(self, at_ns: int, function: Callable[[], None]) -> None:
+        self.network.clock.call_at(at_ns * PS_PER_NS, function)
+
+    def _break(self, faults: tuple[Fault, ...]) -> None:
+        """Have faults happen; where two of one kind overlap, the first breaks and the last one mends."""
+        held: Counter[tuple[object, ...]] = Counter()
+        for fault in faults:
+            place, change = self._fault(fault)
+
+            def on(key: tuple[object, ...] = place, change: Callable[[bool], None] = change) -> None:
+                held[key] += 1
+                if held[key] == 1:
+                    change(True)
+
+            def off(key: tuple[object, ...] = place, change: Callable[[bool], None] = change) -> None:
+                held[key] -= 1
+                if not held[key]:
+                    change(False)
+
+            self.at(fault.at_ns, on)
+            self.at(fault.at_ns + fault.lasts_ns, off)
+
+    def _fault(self, fault: Fault) -> tuple[tuple[object, ...], Callable[[bool], None]]:
+        """Return what a fault breaks, and what breaks and mends it."""
+        fabric, faults = self.fabric, self.faults
+        links = [link.name for link in fabric.links]
+        host_links = [link.name for link in fabric.links if link.kind == "host"]
+        link = links[fault.where % len(links)]
+        carrier = host_links[fault.where % len(host_links)]
+        switch = fabric.switches[fault.where % len(fabric.switches)].name
+        plane = fault.where % fabric.planes
+        way, amount = fault.direction, fault.amount
+        delay_ns = round(amount * 50_000)
+        kinds: dict[str, tuple[tuple[object, ...], Callable[[bool], None]]] = {
+            "blackhole": ((link, way), lambda on: faults.blackhole(link, way, on)),
+            "loss": ((link, way), lambda on: faults.loss(link, way, amount if on else 0)),
+            "corruption": ((link, way), lambda on: faults.corruption(link, way, amount if on else 0)),
+            "rate": ((link, way), lambda on: faults.rate(link, way, amount if on else 0)),
+            "delay": ((link, delay_ns), lambda on: faults.delay(link, delay_ns if on else -delay_ns)),
+            "carrier": ((carrier,), lambda on: faults.carrier(carrier, on)),
+            "switch": ((switch,), lambda on: faults.switch(switch, on)),
+            "plane": ((plane,), lambda on: faults.plane(plane, on)),
+        }
+        place, change = kinds[fault.kind]
+        # A blackhole "up" and one "both" share a direction: each place is broken by one kind in one way.
+        return (fault.kind, *place), change
+
+
+def run(schedule: Schedule) -> World:
+    """Run a schedule until all is delivered, check it, and return what there is to see."""
+    world = World(schedule)
+    clock = world.network.clock
+    wanted = sum(len(transfer.messages) for transfer in world.transfers)
+    while sum(seen.completed for seen in world.seen.values()) < wanted:
+        assert clock.now_ns < PATIENCE_NS, "a queue pair is stuck"
+        clock.run(clock.now_ps + STEP_NS * PS_PER_NS)
+    ends = max([fault.at_ns + fault.lasts_ns for fault in schedule.faults], default=0)
+    clock.run(max(clock.now_ps, ends * PS_PER_NS) + STEP_NS * PS_PER_NS)
+    errors = [event for seen in world.seen.values() for event in seen.events if isinstance(event, QpError)]
+    assert not errors
+    for transfer in world.transfers:
+        transfer.check()
+    return world
+
+
+KINDS: Final = ("blackhole", "loss", "corruption", "rate", "delay", "carrier", "switch", "plane")
+TIMES = st.one_of(st.just(0), st.integers(0, 30_000), st.integers(0, 500_000))
+LENGTHS = st.sampled_from([0, 1, 3, 4, 100, 4095, 4096, 4097, 8192, 20_000, 70_001, 200_000])
+BURSTS = st.builds(
+    Burst,
+    at_ns=TIMES,
+    src=st.integers(0, 5),
+    dst=st.integers(0, 5),
+    messages=st.lists(st.tuples(LENGTHS, st.booleans()), min_size=1, max_size=6).map(tuple),
+)
+FAULTS = st.builds(
+    Fault,
+    kind=st.sampled_from(KINDS),
+    at_ns=TIMES,
+    lasts_ns=st.sampled_from([1_000, 20_000, 150_000, 1_000_000, 10_000_000]),
+    where=st.integers(0, 400),
+    direction=st.sampled_from(["both", "up", "down"]),
+    amount=st.sampled_from([0.01, 0.1, 0.5, 1.0]),
+)
+OPTIONS = st.fixed_dictionaries(
+    {
+        "max_active_evs": st.sampled_from([8, 32, 128]),
+        "spare_evs_per_plane": st.integers(0, 8),
+        "reverse_evs": st.sampled_from(["set", "mirror"]),
+        "sack_threshold_bytes": st.sampled_from([1, 8192, 40_000]),
+        "mpr": st.sampled_from([128, 1024]),
+        "dynamic_mpr": st.booleans(),
+        "max_wimm": st.sampled_from([1, 32]),
+        "imm_waits_for_earlier": st.booleans(),
+    }
+)
+SCHEDULES = st.builds(
+    Schedule,
+    seed=st.integers(0, 1 << 32),
+    shape=st.integers(0, len(SHAPES) - 1),
+    bursts=st.lists(BURSTS, min_size=1, max_size=4).map(tuple),
+    faults=st.lists(FAULTS, max_size=8).map(tuple),
+    options=OPTIONS,
+)
