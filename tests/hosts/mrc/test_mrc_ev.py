@@ -63,19 +63,6 @@ def test_planes_take_turns():
         assert {evs.pick().port for _ in range(4)} == {0, 1, 2, 3}
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_a_busy_port_costs_no_ev_its_turn(seed):
-    """A NIC asks for packets as its ports come free; every EV is used in each round all the same."""
-    evs, _ = make(planes=4, paths=16, seed=seed)
-    rng, used = random.Random(seed), {port: [] for port in range(4)}
-    for _ in range(4 * 16 * 20):
-        ev = evs.pick(sorted(rng.sample(range(4), rng.choice((1, 1, 2)))))
-        used[ev.port].append(ev.value)
-    for values in used.values():
-        rounds = [values[at : at + 16] for at in range(0, len(values) - 15, 16)]
-        assert all(len(set(one)) == 16 for one in rounds)
-
-
 def test_order_is_shuffled_anew():
     evs, _ = make(planes=1, paths=16)
     rounds = {tuple(evs.pick().value for _ in range(16)) for _ in range(6)}
