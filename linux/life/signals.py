@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
 class Ended(SystemExit):
@@ -44,7 +44,7 @@ def as_exceptions() -> Iterator[None]:
     """
     set_here = []
     if _in_main_thread():
-        for number in (signal.SIGTERM, signal.SIGHUP):
+        for number in SIGNALS[1:]:
             if signal.getsignal(number) is signal.SIG_DFL:
                 signal.signal(number, _raise)
                 set_here.append(number)
