@@ -136,6 +136,15 @@ KINDS = _kinds(
         "ends every switch of a plane at once",
     ),
 )
+SIMULATED_KINDS = _kinds(
+    Kind(
+        "pause-storm",
+        Place.NIC_PORT,
+        "has a NIC pause what sends to it, without end; on links with credits it gives none back",
+    ),
+)
+"""Kinds that only a simulated fabric with lossless links can make."""
+ALL_KINDS = {**KINDS, **SIMULATED_KINDS}
 FLAP_OF = ("blackhole", "carrier")
 _OPTIONS = tuple(f.name for f in fields(Fault) if f.name not in ("kind", "where"))
 _DEFAULTS = Fault("", "")
@@ -143,9 +152,9 @@ _DEFAULTS = Fault("", "")
 
 def kind_named(name: str) -> Kind:
     """Return the kind of that name. Raise InputError."""
-    if name not in KINDS:
-        raise InputError(f"no fault kind '{name}': choose {', '.join(KINDS)}")
-    return KINDS[name]
+    if name not in ALL_KINDS:
+        raise InputError(f"no fault kind '{name}': choose {', '.join(ALL_KINDS)}")
+    return ALL_KINDS[name]
 
 
 def checked(fabric: Fabric, fault: Fault) -> Fault:

@@ -312,8 +312,20 @@ class ServedPort(Port):
         self.stopped[priority] = False
         begin, now = self._stopped_at_ps[priority], self.clock.now_ps
         self._stopped_ps[priority] += now - begin
-        if self.stops_seen is not None:
+        if self.stops_seen is not None and priority == DATA:
             self.stops_seen.add(begin, now)
+
+    def stopped_since_ps(self, priority: int) -> int:
+        """Return since when a class is stopped, or was stopped last."""
+        return self._stopped_at_ps[priority]
+
+    def count_anew(self, stops_seen: Stops | None) -> None:
+        """Count stops, queues and what is blocked from now on; add the times of stops to `stops_seen`."""
+        self.stops_seen = stops_seen
+        self.stops = sum(self.stopped)
+        self.deepest = max(depth if on else 0 for on, depth in zip(self.stopped, self.depth, strict=True))
+        self.most_waiting_bytes = self._waiting_bytes
+        self.blocked = self.blocked_ps = 0
 
     def stopped_ps(self, priority: int) -> int:
         """Return how long a class has been stopped in all, until now."""

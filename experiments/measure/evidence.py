@@ -69,6 +69,8 @@ class Evidence:
     set aside, and the others count."""
     links: Mapping[str, Any] = field(default_factory=dict)
     """Of the link meter: ``start_us``, ``bin_us``, and ``bytes`` by link."""
+    flow_control: Mapping[str, Any] = field(default_factory=dict)
+    """Of lossless links: which kind they were of, and which of them stopped, how often and for how long."""
     counters: Mapping[str, int] = field(default_factory=dict)
     bytes_delivered: int = 0
     problem: str | None = None

@@ -128,6 +128,21 @@ def flow_metrics(
     return found
 
 
+def flow_control_metrics(found: Mapping[str, Any]) -> Metrics:
+    """Return what lossless links did (`Evidence.flow_control`): ``stopped_us`` of each link that stopped, and
+    of all together ``stop_depth``, ``blocked_packets`` and ``deepest_queue_bytes``; nothing where links drop.
+    """
+    if not found:
+        return {}
+    ports = found["ports"]
+    return {
+        "stopped_us": [port["stopped_us"] for port in ports if port["stopped_us"]],
+        "stop_depth": [max((port["depth"] for port in ports), default=0)],
+        "blocked_packets": [sum(port["blocked_packets"] for port in ports)],
+        "deepest_queue_bytes": [max((port["queue_bytes"] for port in ports), default=0)],
+    }
+
+
 def longest_gap_ns(arrived: Ints, fault_ns: int, stop_ns: int) -> float:
     """Return the longest time without an arrival from a fault on, in ns."""
     later = np.sort(arrived[(arrived >= fault_ns) & (arrived < stop_ns)])

@@ -27,6 +27,7 @@ from experiments.measure.metrics import (
     Metrics,
     collective_metrics,
     delivered_series,
+    flow_control_metrics,
     flow_metrics,
     flow_times,
     late_messages,
@@ -104,6 +105,8 @@ class Repetition:
     """What the plots draw besides: packets of one recovery, paths in use, distributions."""
     path_events: Mapping[str, Any] = field(default_factory=dict)
     """Losses, and EVs retired, replaced, restored and skipped (`experiments.measure.events`)."""
+    flow_control: Mapping[str, Any] = field(default_factory=dict)
+    """What lossless links did; empty where links drop."""
     set_aside: tuple[Mapping[str, Any], ...] = ()
     interrupted: str | None = None
 
@@ -121,7 +124,7 @@ def measure(evidence: Evidence) -> Repetition:
         for number, scene in enumerate(scenes)
     ]
     training = _training(e)
-    metrics = _metrics(e, training)
+    metrics = _metrics(e, training) | flow_control_metrics(e.flow_control)
     for trial, gap in zip(trials, metrics.get("gap_us", ()), strict=False):
         trial["gap_us"] = gap
     pictures: Mapping[str, Any] = {}
@@ -148,6 +151,7 @@ def measure(evidence: Evidence) -> Repetition:
         details=_details(e, training),
         pictures=pictures,
         path_events=path_events(e, logs),
+        flow_control=e.flow_control,
         interrupted=e.interrupted,
     )
 

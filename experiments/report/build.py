@@ -41,6 +41,10 @@ METHOD = {
     "latency_us": "message: from its post to its completion at the receiver",
     "gap_us": "longest time between two deliveries of a flow from the fault on",
     "stalled_us": "by how much a training step's communication exceeds the run's median",
+    "stopped_us": "lossless links: how long each was paused, or had no credits, while frames waited",
+    "stop_depth": "the most links in a row that were stopped, counted from the one nearest to the cause",
+    "blocked_packets": "packets that waited at a stopped link though the port behind it was free for them: "
+    "head-of-line blocking",
     "percentiles": "linear interpolation between order statistics",
     "intervals": f"percentile bootstrap of the pooled values, {RESAMPLES} resamples, {CONFIDENCE:.0%}; none "
     "below three values",
@@ -176,6 +180,7 @@ def _transport(transport: Transport, repetitions: Sequence[Repetition]) -> dict[
         "one_plane": transport.one_plane,
         "loss": transport.loss,
         "detection_ns": transport.detection_ns,
+        "lossless": transport.lossless,
         "valid": not validity["reasons"],
         "validity": validity,
         "integrity": problems[0] if problems else OK,
@@ -194,6 +199,7 @@ def _transport(transport: Transport, repetitions: Sequence[Repetition]) -> dict[
         ],
         "series": [{"repetition": r.number, **r.series} for r in repetitions],
         "links": [{"repetition": r.number, **r.links} for r in repetitions if r.links["bytes"]],
+        "flow_control": [{"repetition": r.number, **r.flow_control} for r in repetitions if r.flow_control],
         "path_events": [{"repetition": r.number, **r.path_events} for r in repetitions if r.path_events],
         "faults": [
             {

@@ -199,6 +199,38 @@ class PathEvents(Model):
     """Events beyond the first 5000 of a kind."""
 
 
+class StoppedPort(Model):
+    """What the sending end of a lossless link did in a repetition: ``NEAR>FAR`` is its name."""
+
+    port: str
+    stops: int
+    """How often the far end stopped it: by a pause, or as no credits were left."""
+    stopped_us: float
+    depth: int
+    """The most links in a row that were stopped up to this one, counted from the one nearest to the cause."""
+    blocked_packets: int
+    """Packets that waited here while it was stopped, though the port behind it was free for them."""
+    blocked_us: float
+    """How long they did, added up."""
+    queue_bytes: int
+    """The longest queue in front of it."""
+
+
+class FlowControl(Model):
+    """What lossless links did in a repetition, while it was measured."""
+
+    repetition: int
+    mode: Literal["pfc", "credit"]
+    links: int
+    """How many there are, each direction for itself."""
+    length_us: float
+    bin_us: float
+    stopped_us: list[float]
+    """How long links were stopped in each bin, all together."""
+    ports: list[StoppedPort]
+    """Those that stopped or had a queue; what stopped longest comes first."""
+
+
 class RepetitionFault(Fault):
     """A fault of a repetition, whether it was measured or not."""
 
@@ -215,6 +247,8 @@ class Transport(Model):
     one_plane: bool = False
     loss: float = 0.0
     detection_ns: int | None = None
+    lossless: str = ""
+    """How links kept what did not fit from being sent: pfc, credit; empty: they dropped it."""
     valid: bool
     validity: Validity
     integrity: str
@@ -225,6 +259,7 @@ class Transport(Model):
     set_aside: list[Aside] = Field(default_factory=list)
     series: list[Series] = Field(default_factory=list)
     links: list[Links] = Field(default_factory=list)
+    flow_control: list[FlowControl] = Field(default_factory=list)
     path_events: list[PathEvents] = Field(default_factory=list)
     faults: list[RepetitionFault] = Field(default_factory=list)
     pictures: list[dict[str, Any]] = Field(default_factory=list)

@@ -11,6 +11,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from experiments.report.flow_control import sentences
 from experiments.report.grouping import grouped
 from experiments.report.model import EXPECTED, TIMES
 from experiments.report.numbers import figure, interval, scaled, us
@@ -45,6 +46,7 @@ def render_result(result: Mapping[str, Any]) -> RenderableType:
     parts.append(metrics_table(result))
     if result["trials"]:
         parts.append(Text(LEGEND, style="dim"))
+    parts += [Text(f"  {line}") for line in sentences(result)]
     parts += [*reasons(result), *rules(result), verdict(result)]
     return Group(*parts)
 

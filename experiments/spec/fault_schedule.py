@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, TypeVar
 
-from controller.fault_kinds import KINDS, Place
+from controller.fault_kinds import ALL_KINDS, SIMULATED_KINDS, Place
 from experiments.spec.faults import (
     BUSIEST,
     DEATH,
@@ -58,7 +58,7 @@ class PlannedFault:
 
 def places_of(fabric: Fabric, kind: str) -> list[str]:
     """Return all places of a fabric that a kind of fault can break, in the fabric's order."""
-    place = KINDS[kind].place
+    place = ALL_KINDS[kind].place
     if place is Place.LINK:
         return [link.name for link in fabric.links]
     if place is Place.NIC_PORT:
@@ -74,7 +74,7 @@ def matching(spec: Placed, fabric: Fabric, used: Sequence[str] = ()) -> list[str
     ``random`` is any T0-T1 link of ``used`` (of all, without any), or any T1 at such a link.
     """
     found: list[str] = []
-    place, all_places = KINDS[spec.kind].place, places_of(fabric, spec.kind)
+    place, all_places = ALL_KINDS[spec.kind].place, places_of(fabric, spec.kind)
     fabric_links = [
         link for link in fabric.links if link.kind == "fabric" and (not used or link.name in used)
     ]
@@ -108,12 +108,12 @@ def check_places(specs: Sequence[FaultSpec], fabric: Fabric, where: str, used: S
         if not places:
             raise InputError(
                 f"{what}.where: '{names}' matches nothing in {fabric.name}: "
-                f"give a {KINDS[spec.kind].place.value}",
+                f"give a {ALL_KINDS[spec.kind].place.value}",
                 where=where,
             )
         if isinstance(spec, TimedFault) and spec.pick > len(places):
             raise InputError(f"{what}.pick: there are only {len(places)} such places", where=where)
-        links = [name for name in places if KINDS[spec.kind].place is Place.LINK and name != BUSIEST]
+        links = [name for name in places if ALL_KINDS[spec.kind].place is Place.LINK and name != BUSIEST]
         if used and links and not set(links) & set(used):
             raise InputError(f"{what}.where: '{names}' is on no path of the traffic", where=where)
 
@@ -171,6 +171,13 @@ def check_makeable(
         if isinstance(spec, Drain):
             continue
         kind = _made_as(spec)
+        dropping = [t.name for t in transports if t.faults and not t.lossless]
+        if kind in SIMULATED_KINDS and dropping:
+            raise InputError(
+                f"faults[{number}].kind: nothing can pause what sends over links that drop, as those of "
+                f"{dropping[0]} do: give it lossless, or faults: false",
+                where=where,
+            )
         if routed is not None and kind not in FAULT_KINDS:
             raise InputError(
                 f"faults[{number}].kind: routers cannot make {spec.kind} ({routed} runs on routers): "

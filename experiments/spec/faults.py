@@ -27,6 +27,7 @@ Kind = Literal[
     "switch-death",
     "switch-reboot",
     "plane-death",
+    "pause-storm",
 ]
 AnyTime = Annotated[int, Time()]
 
@@ -65,7 +66,7 @@ class _PlacedFault(YamlModel):
 
     @model_validator(mode="after")
     def _takes_only_its_options(self) -> Self:
-        takes = fault_kinds.KINDS[self.kind].takes
+        takes = fault_kinds.kind_named(self.kind).takes
         for name in ("direction", "ratio", "delay_ns", "period_ns", "down_ns", "of"):
             given = getattr(self, name) != type(self).model_fields[name].default
             if given and (name not in takes or self.kind == REBOOT):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -209,7 +209,7 @@ class Scenario(YamlModel):
     def to_dict(self) -> dict[str, Any]:
         """Return the scenario in JSON types, as it goes into result.json."""
         out = self.model_dump(mode="json", exclude={"entries"})
-        out["transports"] = [asdict(transport) for transport in self.transports]
+        out["transports"] = [transport.to_dict() for transport in self.transports]
         if not self.expect:  # so that runs from before there were expectations mean the same still
             del out["expect"]
         return out
@@ -249,6 +249,12 @@ class Scenario(YamlModel):
                 )
         self._check_ranks(len(names), params)
         for transport in self.transports:
+            if transport.only_simulated and self.target != SIMULATED:
+                raise InputError(
+                    f"transports.{transport.name}: only --target sim has {transport.only_simulated}: "
+                    "add that, or leave it out",
+                    where=where,
+                )
             try:
                 check_options(transport.kind, fabric, transport.channel_options)
             except ValueError as error:

@@ -182,7 +182,10 @@ def _incast(params: Mapping[str, Any], fabric: Fabric) -> tuple[tuple[str, ...],
         others.remove(victim_to)
         if len(others) < 2:
             raise InputError(f"workload.victim: {fabric.name} has too few hosts for one more flow")
-        victim_from = others.pop()
+        # From another rack, too, so that it shares links with the incast.
+        far = [name for name in others if fabric.host(name).rack != rack]
+        victim_from = (far or others)[-1]
+        others.remove(victim_from)
     count = params["senders"] or len(others)
     if count > len(others):
         raise InputError(f"workload.senders: {count} of {len(others)} hosts that can send to {dst}")

@@ -9,17 +9,18 @@ another name (``bgp: {use: ecmp+controller, detection: 3 s}``).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
 from hosts.transports import TRANSPORTS
 from testbed.frr.plan import Timers
-from topologies.yaml_model import Number, Time, YamlModel, wrong
+from topologies.yaml_model import Number, Size, Time, YamlModel, wrong
 
-Routing = Literal["srv6", "ecmp", "structured", "frr"]
-ROUTINGS: tuple[Routing, ...] = ("srv6", "ecmp", "structured", "frr")
+Routing = Literal["srv6", "ecmp", "structured", "destination", "frr"]
+ROUTINGS: tuple[Routing, ...] = ("srv6", "ecmp", "structured", "destination", "frr")
+LosslessMode = Literal["", "pfc", "credit"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,25 @@ class Transport:
     never."""
     faults: bool = True
     """False: it meets none of the scenario's faults, as a control."""
+    lossless: LosslessMode = ""
+    """How links keep what does not fit from being sent: by PFC, by credits; empty: they drop it."""
+    buffer_bytes: int = 0
+    """Of lossless links: the threshold of a pause, or what credits are for; 0: by the link's speed."""
+
+    @property
+    def only_simulated(self) -> str:
+        """What of it only virtual time has; empty: nothing."""
+        if self.lossless:
+            return f"lossless links ({self.lossless})"
+        return "routing by destination" if self.routing == "destination" else ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it in JSON types; without keys that are younger than the form, where they say nothing."""
+        out = asdict(self)
+        for name in ("lossless", "buffer_bytes"):
+            if not out[name]:
+                del out[name]
+        return out
 
     @property
     def described(self) -> str:
@@ -77,6 +97,9 @@ SLOW_LINKS_TIMES: Mapping[str, Any] = {
 """For links on which one packet takes a millisecond, so that packets of one burst arrive that far apart."""
 
 SLOW_LINKS: Mapping[str, Any] = {**MRC, **SLOW_LINKS_TIMES}
+
+NO_WINDOW: Mapping[str, Any] = {"window_bytes": 1 << 30}
+"""NICs have none: on lossless links nothing else than the links has to hold them back."""
 
 SLOW_WINDOW: Mapping[str, Any] = {"window_bytes": 24 * 4096}
 
@@ -122,6 +145,24 @@ NAMED: dict[str, Transport] = {
             "ecmp",
             "RoCEv2: a path per queue pair, go-back-N, DCQCN, on one plane; routing never reacts",
             one_plane=True,
+        ),
+        Transport(
+            "rocev2-pfc",
+            "rocev2",
+            "ecmp",
+            "RoCEv2 without a window, on links with PFC: a full switch pauses what sends to it",
+            NO_WINDOW,
+            one_plane=True,
+            lossless="pfc",
+        ),
+        Transport(
+            "rocev2-credits",
+            "rocev2",
+            "destination",
+            "that, on links with InfiniBand's credits, and one path for each destination",
+            NO_WINDOW,
+            one_plane=True,
+            lossless="credit",
         ),
         Transport(
             "rocev2-slow-links",
@@ -193,7 +234,7 @@ class TransportEntry(YamlModel):
     options: dict[str, Any] = Field(
         default_factory=dict, description="options of the endpoints (docs/transports.md)"
     )
-    routing: Literal["", "srv6", "ecmp", "structured", "frr"] = Field(
+    routing: Literal["", "srv6", "ecmp", "structured", "destination", "frr"] = Field(
         "", description="how the fabric forwards"
     )
     detection_ns: Annotated[int, Time()] | None = Field(
@@ -207,6 +248,17 @@ class TransportEntry(YamlModel):
     )
     one_plane: bool | None = Field(None, description="the same bandwidth in one plane")
     faults: bool = Field(True, description="false: a control, which meets none of the scenario's faults")
+    lossless: Literal["", "drops", "pfc", "credit"] = Field(
+        "",
+        description="what a link does where no buffer is left: drops, or stops its sender by pfc or credit "
+        "(target sim only; docs/simulator.md)",
+    )
+    buffer_bytes: Annotated[int, Size(high=1 << 30)] = Field(
+        0,
+        alias="buffer",
+        description="of lossless links: the threshold of a pause, or what credits are for; "
+        "0: by the link's speed",
+    )
 
     @model_validator(mode="after")
     def _use_is_known(self) -> Self:
@@ -221,6 +273,9 @@ class TransportEntry(YamlModel):
             raise ValueError(unknown(used))
         base = NAMED[used]
         routing = self.routing or base.routing
+        if routing == "destination" and base.kind != "rocev2":
+            raise ValueError("routing destination is for rocev2: MRC's paths are its sender's choice")
+        lossless = self._lossless(base)
         if self.detection_ns is not None and routing in ("srv6", "structured"):
             raise ValueError(f"detection is for routing ecmp and frr: nothing routes in {routing}")
         if routing == "structured" and base.kind != "mrc":
@@ -240,7 +295,21 @@ class TransportEntry(YamlModel):
             loss=self.loss,
             detection_ns=base.detection_ns if self.detection_ns is None else self.detection_ns,
             faults=self.faults,
+            lossless=lossless,
+            buffer_bytes=self.buffer_bytes or (base.buffer_bytes if lossless else 0),
         )
+
+    def _lossless(self, base: Transport) -> LosslessMode:
+        """Return how links keep what does not fit from being sent. Raises ValueError."""
+        if self.lossless == "drops":
+            found: LosslessMode = ""
+        else:
+            found = self.lossless or base.lossless
+        if found and base.kind not in ("mrc", "rocev2"):
+            raise ValueError(f"lossless is for mrc and rocev2: {base.name} uses the kernel's NIC")
+        if self.buffer_bytes and not found:
+            raise ValueError("buffer is that of lossless links: give lossless, too")
+        return found
 
 
 def unknown(name: str) -> str:

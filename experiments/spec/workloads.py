@@ -117,7 +117,7 @@ class Incast(_Workload):
         0, description="how many hosts send to it; 0: all that can"
     )
     victim: bool = Field(
-        False, description="adds a flow from a host outside the incast to a neighbour of dst"
+        False, description="adds a flow to a neighbour of dst from a host outside the incast, of another rack"
     )
     message_bytes: Message = _MESSAGE
     rate_bps: Paced = _RATE

@@ -18,6 +18,7 @@ from hosts.rdma.endpoint import BaseEndpoint
 from hosts.transports import datacenter_options, make_config, make_endpoint, merged
 from linux.errors import InputError
 from simulator.clock import PS_PER_NS
+from simulator.lossless import Lossless
 from simulator.network import Choice, Network
 from simulator.nic import Nic
 from topologies import Fabric
@@ -25,7 +26,7 @@ from topologies import Fabric
 REACTION_NS = 200
 """From a frame's arrival to the first frame that answers it: an assumption about NICs in hardware."""
 
-CHOICES: Mapping[str, Choice] = {"ecmp": "hash", "structured": "ev"}
+CHOICES: Mapping[str, Choice] = {"ecmp": "hash", "structured": "ev", "destination": "destination"}
 """By what switches choose a path, of each way of routing that is not by segment lists."""
 
 TIMERS_IN_RTT = 8
@@ -58,7 +59,8 @@ class VirtualFabric:
         if self.fast:
             longest_ns = max(idle_rtt_ns(fabric, host.name) for host in (fabric.hosts[0], fabric.hosts[-1]))
             policy = QueuePolicy(base_rtt_us=-(-longest_ns // 1000))
-        self.network = Network(fabric, policy, seed)
+        lossless = Lossless(transport.lossless, transport.buffer_bytes) if transport.lossless else None
+        self.network = Network(fabric, policy, seed, lossless)
         if transport.routing in CHOICES:
             self.network.route(choice=CHOICES[transport.routing])
         self.faults = registry_of(self.network)

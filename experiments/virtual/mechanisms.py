@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from controller.fault_kinds import KINDS, Fault, Moment
+from controller.fault_kinds import ALL_KINDS, SIMULATED_KINDS, Fault, Moment
 from simulator.faults import NetworkFaults
 from simulator.network import Network
 from testbed.faults.mechanism import SimpleMechanism
@@ -57,6 +57,8 @@ class VirtualMechanism(SimpleMechanism):
             faults.carrier(where, on)
         elif kind == "port-down":
             faults.port_down(where, on)
+        elif kind == "pause-storm":
+            faults.pause_storm(where, on)
         elif kind == "plane-death":
             faults.plane(int(where[1:]), on)
         else:
@@ -64,5 +66,6 @@ class VirtualMechanism(SimpleMechanism):
 
 
 def registry_of(network: Network) -> Faults:
-    """Return the faults of a simulated fabric: it can make every kind."""
-    return Faults(network.fabric, dict.fromkeys(KINDS, lambda: VirtualMechanism(network)))
+    """Return the faults of a simulated fabric: every kind, also those that only lossless links have."""
+    kinds = [kind for kind in ALL_KINDS if kind not in SIMULATED_KINDS or network.lossless is not None]
+    return Faults(network.fabric, dict.fromkeys(kinds, lambda: VirtualMechanism(network)))

@@ -25,7 +25,8 @@ from experiments.spec.random_faults import random_faults
 from experiments.spec.transports import Transport
 from experiments.spec.workloads import AGENT_KINDS
 from experiments.virtual.captures import PcapRecorder, recording_of
-from experiments.virtual.fabric import VirtualFabric
+from experiments.virtual.fabric import CHOICES, VirtualFabric
+from experiments.virtual.flow_meter import FlowMeter
 from experiments.virtual.ranks import VirtualRanks
 from experiments.virtual.spray import VirtualSpray
 from experiments.virtual.workload import MakeWorkload, VirtualSetting, VirtualWorkload
@@ -67,6 +68,7 @@ class Reconvergence(LateDetection):
     def __init__(self, network: Network, transport: Transport, seed: int) -> None:
         super().__init__(network.fabric, transport.detection_ns, seed)
         self._network = network
+        self._choice = CHOICES.get(transport.routing, "hash")
         self._withdrawn: set[str] = set()
         self.changes: list[RouteChange] = []
 
@@ -74,7 +76,7 @@ class Reconvergence(LateDetection):
         """Withdraw and restore what is due."""
         for change in self.due(now_ns):
             (self._withdrawn.discard if change.up else self._withdrawn.add)(change.link)
-            self._network.route(frozenset(self._withdrawn))
+            self._network.route(frozenset(self._withdrawn), self._choice)
             self.changes.append(RouteChange(change.at_ns, now_ns))
 
 
@@ -158,7 +160,8 @@ class VirtualRepetition:
             route_changes=tuple(run.routes.changes),
             wanted=wanted,
             links=run.meter.series(run.measure_ns),
-            counters=collected.counters,
+            counters={**collected.counters, **run.flow.counters()},
+            flow_control=run.flow.found,
             bytes_delivered=collected.bytes_delivered,
             problem=collected.problem,
             failure=collected.failure,
@@ -191,6 +194,7 @@ class _Run:
         self._sequences: list[SequenceSource] = []
         self.measure_ns = self.end_ns = 0
         self.meter = self._meter(0)
+        self.flow = FlowMeter(self._network, setting.scenario.measure.series_ns)
 
     def _now_ns(self) -> int:
         return self._clock.now_ns
@@ -213,8 +217,13 @@ class _Run:
         self._run_to(self.measure_ns)
         self._sources(planned)
         self.meter = self._meter(self.measure_ns)
+        self.flow.begin()
+        if length_ns is not None:
+            # What was sent until then may take long to arrive; that is not the workload's.
+            self._clock.call_at((self.measure_ns + length_ns) * PS_PER_NS, self.flow.end)
         self._loop(length_ns)
         self.end_ns = self._now_ns()
+        self.flow.end()
         self.injector.undo_all()
 
     def _used(self) -> tuple[str, ...]:

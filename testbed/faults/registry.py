@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 
-from controller.fault_kinds import KINDS, Fault, Moment, Place, checked, switches_at
+from controller.fault_kinds import ALL_KINDS, Fault, Moment, Place, checked, switches_at
 from linux.errors import InputError
 from testbed.faults.mechanism import Mechanism, Transition
 from topologies import Fabric
@@ -139,7 +139,7 @@ class Faults:
         dead = {
             name
             for where, (other, _) in self._active.items()
-            if KINDS[other.kind].place in (Place.SWITCH, Place.PLANE)
+            if ALL_KINDS[other.kind].place in (Place.SWITCH, Place.PLANE)
             for name in switches_at(self._fabric, where)
         }
         struck = dead.intersection(_nodes(self._fabric, fault))
@@ -149,6 +149,6 @@ class Faults:
 
 def _nodes(fabric: Fabric, fault: Fault) -> set[str]:
     """Return the nodes that a fault of a link or of switches touches."""
-    if KINDS[fault.kind].place is Place.LINK:
+    if ALL_KINDS[fault.kind].place is Place.LINK:
         return set(fault.where.split(":"))
     return set(switches_at(fabric, fault.where))

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from experiments.report.flow_control import rows_of as flow_rows_of
+from experiments.report.flow_control import sentences
 from experiments.report.model import TIMES
 from experiments.report.numbers import amount, figure, unit_of, us, words_of
 from experiments.report.page.fabric_svg import Marks, draw_fabric
@@ -72,6 +74,7 @@ _ROUTING = {
     "srv6": "the sender's segment list (SRv6)",
     "ecmp": "a hash in the switches (ECMP)",
     "structured": "bits of the EV, which switches read",
+    "destination": "the destination: one path for each",
     "frr": "routers (FRRouting)",
 }
 _TILES = ("recovered_us", "stalled_us", "step_us", "latency_us", "goodput_mbps")
@@ -128,6 +131,7 @@ def result_page(directory: Path, result: Mapping[str, Any], fabric: Fabric | Non
         "metrics": _metrics(transports),
         "streams": _streams(transports),
         "training": _training(result),
+        "flow_control": {"sentences": sentences(result), "rows": flow_rows_of(result)},
     }
     return render("result.html", context)
 

@@ -1,0 +1,78 @@
+"""What lossless links did, in a table and in sentences; empty for results whose links drop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from experiments.report.numbers import amount, figure
+
+MOST_LINKS = 5
+"""So many links of each transport are in the table."""
+_STOPPED = {"pfc": "were paused", "credit": "were out of credits"}
+
+
+def sentences(result: Mapping[str, Any]) -> list[str]:
+    """Return a sentence or two for each transport over lossless links."""
+    return [
+        f"{name}: {_sentence(found['flow_control'])}"
+        for name, found in result["transports"].items()
+        if found.get("flow_control")
+    ]
+
+
+def _sentence(parts: Sequence[Mapping[str, Any]]) -> str:
+    """Return what happened, of all repetitions together."""
+    mode = parts[0]["mode"]
+    ports = [port for part in parts for port in part["ports"] if port["stopped_us"]]
+    if not ports:
+        return f"no link {_STOPPED[mode].replace('were', 'was')}."
+    share = max(
+        port["stopped_us"] / part["length_us"]
+        for part in parts
+        for port in part["ports"]
+        if part["length_us"]
+    )
+    each = len(ports) / len(parts)
+    depth = max(port["depth"] for port in ports)
+    blocked = sum(port["blocked_packets"] for port in ports)
+    row = "no further than one link" if depth == 1 else f"over up to {depth} links in a row"
+    text = (
+        f"{figure(each)} of {parts[0]['links']} links {_STOPPED[mode]}, one for {figure(100 * share)} % of "
+        f"the time; this spread {row}."
+    )
+    if blocked:
+        text += (
+            f" {figure(blocked)} packets waited there though the port that they were bound for was free "
+            "(head-of-line blocking)."
+        )
+    return text
+
+
+def rows_of(result: Mapping[str, Any]) -> list[list[str]]:
+    """Return the links of each transport that were stopped longest, as mean over its repetitions."""
+    rows = []
+    for name, found in result["transports"].items():
+        parts = found.get("flow_control") or ()
+        by_port: dict[str, list[Mapping[str, Any]]] = {}
+        for part in parts:
+            for port in part["ports"]:
+                if port["stopped_us"]:
+                    by_port.setdefault(port["port"], []).append(port)
+        total = sum(part["length_us"] for part in parts) or 1.0
+        longest = sorted(by_port.items(), key=lambda item: -sum(p["stopped_us"] for p in item[1]))
+        for port_name, ports in longest[:MOST_LINKS]:
+            stopped = sum(port["stopped_us"] for port in ports)
+            rows.append(
+                [
+                    name,
+                    port_name.replace(">", " to "),
+                    f"{figure(100 * stopped / total)} %",
+                    figure(sum(port["stops"] for port in ports) / len(parts)),
+                    amount(stopped / max(sum(port["stops"] for port in ports), 1), "_us"),
+                    str(max(port["depth"] for port in ports)),
+                    figure(sum(port["blocked_packets"] for port in ports) / len(parts)),
+                    f"{figure(max(port['queue_bytes'] for port in ports) / 1e3)} kB",
+                ]
+            )
+    return rows
