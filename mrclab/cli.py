@@ -110,6 +110,7 @@ def parser() -> argparse.ArgumentParser:
     _program_argument(live)
     live.add_argument("--port", type=int, metavar="N", default=8047, help="of the page (8047; 0: any)")
     live.add_argument("--listen", metavar="ADDRESS", help="for other machines too (default: this one only)")
+    live.add_argument("--run", metavar="DIR", help="follow a training that a run writes to DIR")
     live.set_defaults(do=_live)
 
     watch = commands.add_parser("watch", help="what the live page sees, in the terminal")

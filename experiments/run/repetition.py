@@ -38,6 +38,8 @@ from experiments.spec.one_plane import faults_met
 from experiments.spec.random_faults import random_faults
 from experiments.spec.transports import Transport
 from experiments.spec.workloads import AGENT_KINDS
+from experiments.training.alone import TRANSFORMER
+from experiments.training.progress import COURSE, CourseLog
 from hosts.remote import RemoteAgent
 from linux.errors import SwitchError, reason
 from linux.life.signals import Ended
@@ -189,10 +191,13 @@ class RepetitionRunner:
     ) -> tuple[_Parts, int, int]:
         """Run the workload with its faults; return what worked, and when the measurement began and ended."""
         reaction = Reaction(self._running, self._transport, setting.seed)
-        injector = Injector(self._running.faults, partial(_note, reaction, deaths))
+        trains = setting.placement.job == TRANSFORMER
+        course = CourseLog(setting.directory / COURSE if trains else None)
+        injector = Injector(self._running.faults, partial(_note, reaction, deaths, course))
         planned = self._timed(setting)
         self._prepare(injector, planned)
         timed = TimedSource(injector, planned, measure_ns := driver.start())
+        course.begin(measure_ns)
         agents = self._scenario.workload.kind in AGENT_KINDS
         if any(fault.place == BUSIEST for fault in planned):
             injector.busiest = self._find_busiest(setting, measure_ns)
@@ -377,8 +382,16 @@ class RepetitionRunner:
         return tuple(replace(load, wait=None) for load in loads), (note,)
 
 
-def _note(reaction: Reaction, deaths: SwitchDeaths, fault: PlannedFault, t_ns: int, undone: bool) -> None:
+def _note(
+    reaction: Reaction,
+    deaths: SwitchDeaths,
+    course: CourseLog,
+    fault: PlannedFault,
+    t_ns: int,
+    undone: bool,
+) -> None:
     reaction.note(fault, t_ns, undone)
+    course.note(fault, t_ns, undone)
     if undone and KINDS[fault.kind].place in (Place.SWITCH, Place.PLANE):
         deaths.watch_again()
 

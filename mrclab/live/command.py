@@ -16,8 +16,10 @@ from functools import partial
 from pathlib import Path
 
 import uvicorn
+from starlette.applications import Starlette
 
 from linux.errors import InputError, MachineError
+from linux.scheduling import stand_back
 from mrclab import running
 from mrclab.control import call
 from mrclab.live.access import Access
@@ -26,6 +28,8 @@ from mrclab.live.plan import TrafficPlan
 from mrclab.live.recording import Recording
 from mrclab.live.server import Hub, application
 from mrclab.live.session import Session
+from mrclab.live.training.follow import Follower
+from mrclab.live.training.serve import application as run_application
 from mrclab.version import version
 from testbed import state
 from testbed.names import Names
@@ -40,10 +44,16 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 def live(args: argparse.Namespace) -> int:
     """Serve the page until a signal comes. Raise InputError or MachineError before anything is started."""
-    if os.geteuid() != 0:
-        raise MachineError("not root: run it as root (sudo mrclab live)")
     if not 0 <= args.port <= 65535:
         raise InputError(f"--port must be 0 to 65535, not {args.port}")
+    if args.run is not None:
+        if args.topology is not None or args.program is not None:
+            raise InputError("--run shows a run that has its own testbed: leave --topology and --program out")
+        follower = Follower(Path(args.run))
+        with _listener(args.listen or LOOPBACK, args.port) as listener:
+            return _serve_run(follower, listener, everybody=args.listen is not None)
+    if os.geteuid() != 0:
+        raise MachineError("not root: run it as root (sudo mrclab live)")
     for number in SIGNALS:
         signal.signal(number, _interrupt)
     names = Names.from_environment()
@@ -120,19 +130,49 @@ def _testbed(names: Names, topology: str | None, target: str, program: str | Non
                 running.down()
 
 
-def _serve(network: FabricNetwork, listener: socket.socket, *, everybody: bool) -> int:
+def _access(everybody: bool) -> Access:
     names = frozenset({LOOPBACK, "localhost", "::1"})
-    access = Access(secrets.token_urlsafe(18), secrets.token_urlsafe(18), None if everybody else names)
+    return Access(secrets.token_urlsafe(18), secrets.token_urlsafe(18), None if everybody else names)
+
+
+def _address(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://{'localhost' if host in ('0.0.0.0', '::') else host}:{port}/"
+
+
+def _config(app: Starlette) -> uvicorn.Config:
+    return uvicorn.Config(app, log_level="warning", lifespan="off", timeout_graceful_shutdown=1)
+
+
+def _end_with_signals(server: uvicorn.Server) -> None:
+    for number in SIGNALS:
+        asyncio.get_running_loop().add_signal_handler(number, partial(setattr, server, "should_exit", True))
+
+
+def _serve_run(follower: Follower, listener: socket.socket, *, everybody: bool) -> int:
+    stand_back()  # the run beside it goes first
+    access = _access(everybody)
+    server = _Server(_config(run_application(follower, access)))
+    print(f"open {_address(listener)}?token={access.watcher}")
+    print("end with Ctrl-C", flush=True)
+
+    async def serve() -> None:
+        _end_with_signals(server)
+        await server.serve(sockets=[listener])
+
+    asyncio.run(serve())
+    return 0
+
+
+def _serve(network: FabricNetwork, listener: socket.socket, *, everybody: bool) -> int:
+    access = _access(everybody)
     recording = Recording(about(network.fabric, network.target, version()))
     hub = Hub(recording)
     session = Session(network, TrafficPlan(), hub.put)
     app = application(session, hub, recording, access)
-    config = uvicorn.Config(app, log_level="warning", lifespan="off", timeout_graceful_shutdown=1)
-    server = _Server(config)
+    server = _Server(_config(app))
     worker = threading.Thread(target=session.run, name="live session")
-    host, port = listener.getsockname()[:2]
-    shown = "localhost" if host in ("0.0.0.0", "::") else host
-    address = f"http://{shown}:{port}/"
+    address = _address(listener)
     file = network.names.state_dir / "live.json"
     print(f"open     {address}?token={access.owner}")
     print(f"to watch {address}?token={access.watcher}   (changes nothing: for the class)")
@@ -140,8 +180,7 @@ def _serve(network: FabricNetwork, listener: socket.socket, *, everybody: bool) 
 
     async def serve() -> None:
         loop = asyncio.get_running_loop()
-        for number in SIGNALS:
-            loop.add_signal_handler(number, partial(setattr, server, "should_exit", True))
+        _end_with_signals(server)
         hub.attach(loop)
         hub.when_over(lambda: loop.call_later(LAST_WORDS_S, setattr, server, "should_exit", True))
         worker.start()

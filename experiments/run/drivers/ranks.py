@@ -15,7 +15,8 @@ from experiments.measure.evidence import Sample
 from experiments.run.drivers.driver import Collected, Setting
 from experiments.spec.fault_schedule import denylists
 from experiments.spec.one_plane import faults_met
-from experiments.training.alone import training_alone
+from experiments.training.alone import TRANSFORMER, training_alone
+from experiments.training.progress import STEPS
 from hosts.remote import RemoteAgent
 from linux.scheduling import before_others
 from topologies import fabric_text
@@ -79,13 +80,20 @@ class RankDriver:
                     "options": setting.transport.channel_options,
                     "propagation_ns": setting.scenario.propagation_ns,
                 },
-                job={"kind": setting.placement.job, "params": dict(setting.placement.params)},
+                job={"kind": setting.placement.job, "params": self._params()},
                 seed=setting.seed,
                 series_ns=setting.scenario.measure.series_ns,
                 cpu=cpus[number % len(cpus)] if len(cpus) > 1 else None,
                 alone=len(self._processes) <= len(cpus),
             )
         connect(self._processes, OPEN_TIMEOUT_S)
+
+    def _params(self) -> dict[str, Any]:
+        """Return the job's parameters; a training gets the file for those who watch it as well."""
+        placement = self._setting.placement
+        watched = placement.job == TRANSFORMER
+        more = {"steps_file": str((self._setting.directory / STEPS).resolve())} if watched else {}
+        return {**placement.params, **more}
 
     def start(self) -> int:
         """Have all ranks begin together; return when their measurement begins."""

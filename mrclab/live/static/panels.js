@@ -107,8 +107,10 @@ M.menu = (root, chosen, frame, owner, actions) => {
     const counts = answer && answer.counters;
     if (!counts || root.hidden || !M.by("known")) return;
     const sum = (group, what) => Object.values(counts[group]).reduce((all, one) => all + one[what], 0);
+    const queues = (what) => Object.values(counts.queues || {}).reduce((all, one) => all + ((one[what] && one[what].packets) || 0), 0);
     const drops = Object.entries(counts.drops).map(([reason, one]) => [`dropped: ${reason.replaceAll("_", " ")}`, M.count(one.packets)]);
-    known(`${node} counts`, [["frames in", M.count(sum("rx", "packets"))], ["frames out", M.count(sum("tx", "packets"))], ...drops]);
+    known(`${node} counts`, [["frames in", M.count(sum("rx", "packets"))], ["frames out", M.count(sum("tx", "packets"))],
+      ["marked (ECN)", M.count(queues("marked"))], ["trimmed", M.count(queues("trimmed"))], ["refused by a queue", M.count(queues("refused"))], ...drops]);
   });
 };
 

@@ -1,0 +1,83 @@
+"""What a training writes while it runs, for those who watch: its steps, and the faults made meanwhile.
+
+Two files of JSON lines are in the repetition's directory. Rank 0 writes `STEPS`, a line after each of its
+steps; the run writes `COURSE`: when the measurement began, and each fault made or undone. Times are
+CLOCK_MONOTONIC's, in ns. What is measured does not come from here: it comes from all ranks, at the end.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from experiments.spec.fault_schedule import PlannedFault
+
+STEPS, COURSE = "steps.jsonl", "course.jsonl"
+
+
+class CourseLog:
+    """Writes the course of a repetition; with None as its file, nothing."""
+
+    def __init__(self, file: Path | None) -> None:
+        self._file = file
+
+    def begin(self, measure_ns: int) -> None:
+        """Note when the measurement begins."""
+        self._add({"measure_ns": measure_ns})
+
+    def note(self, fault: PlannedFault, t_ns: int, undone: bool) -> None:
+        """Note a fault that was made or undone."""
+        self._add({"kind": fault.kind, "place": fault.place, "t_ns": t_ns, "undone": undone})
+
+    def _add(self, line: Mapping[str, Any]) -> None:
+        if self._file is not None:
+            with self._file.open("a", encoding="utf-8") as out:
+                out.write(json.dumps(line) + "\n")
+
+
+@dataclass
+class Progress:
+    """A repetition as far as it got. Times are in us since the measurement began."""
+
+    start_us: list[float] = field(default_factory=list)
+    computed_us: list[float] = field(default_factory=list)
+    end_us: list[float] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
+    """Those of rank 0's batches, nats a character."""
+    faults: list[dict[str, Any]] = field(default_factory=list)
+    """``kind``, ``place``, ``at_us`` and ``until_us`` (None while it lasts)."""
+
+
+def progress_of(directory: Path) -> Progress | None:
+    """Return what a repetition's files tell; None where it has not begun to measure."""
+    course = _lines(directory / COURSE)
+    if not course:
+        return None
+    measure_ns = course[0]["measure_ns"]
+    found = Progress()
+    for line in course[1:]:
+        at_us = (line["t_ns"] - measure_ns) / 1e3
+        if not line["undone"]:
+            fault = {"kind": line["kind"], "place": line["place"], "at_us": at_us, "until_us": None}
+            found.faults.append(fault)
+            continue
+        for fault in found.faults:
+            if fault["place"] == line["place"] and fault["until_us"] is None:
+                fault["until_us"] = at_us
+    for line in _lines(directory / STEPS):
+        for name in ("start", "computed", "end"):
+            getattr(found, f"{name}_us").append((line[f"{name}_ns"] - measure_ns) / 1e3)
+        found.losses.append(line["loss"])
+    return found
+
+
+def _lines(file: Path) -> list[dict[str, Any]]:
+    """Return a file's lines, without one that is being written; of a file that is not there, none."""
+    try:
+        text = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return []
+    return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]

@@ -1,0 +1,137 @@
+/* The page of a training that runs: it shows the files that the run writes, as they grow. */
+"use strict";
+
+M.training = {
+  whole: {}, waiting: false,
+
+  start() {
+    const root = document.documentElement;
+    const stored = (() => { try { return localStorage.getItem("theme"); } catch { return null; } })();
+    root.dataset.theme = stored || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
+    M.by("theme-button").onclick = () => {
+      root.dataset.theme = root.dataset.theme === "dark" ? "light" : "dark";
+      try { localStorage.setItem("theme", root.dataset.theme); } catch { /* the choice is then for this view */ }
+      this.soon();
+    };
+    addEventListener("resize", () => this.soon());
+    const stream = new EventSource("events");
+    stream.onmessage = (event) => {
+      M.by("notice").hidden = true;
+      this.whole = { ...this.whole, ...JSON.parse(event.data) };
+      this.soon();
+    };
+    stream.onerror = () => { M.text(M.by("notice"), "no answer: trying again"); M.by("notice").hidden = false; };
+  },
+
+  soon() {
+    if (this.waiting) return;
+    this.waiting = true;
+    requestAnimationFrame(() => { this.waiting = false; this.show(); });
+  },
+
+  colour(name) {
+    const known = { mrc: "mrc", rocev2: "rocev2", frr: "tcp", control: "soft" };
+    const others = ["oblivious", "good", "warn", "tcp", "rocev2", "mrc"];
+    return known[name] || others[this.whole.about.transports.indexOf(name) % others.length];
+  },
+
+  /* The newest repetition of each transport that has begun. */
+  newest() {
+    const found = new Map();
+    for (const name of this.whole.about.transports)
+      for (let n = 0; n < this.whole.about.repetitions; n += 1) {
+        const one = this.whole[`${name}-${n}`];
+        if (one) found.set(name, one);
+      }
+    return found;
+  },
+
+  show() {
+    const { about } = this.whole;
+    if (!about) return;
+    const newest = this.newest();
+    const running = [...newest.values()].find((one) => one.running && !about.finished);
+    const now = about.finished ? "finished: report.html has all repetitions"
+      : running ? `${running.transport}, repetition ${running.number + 1} of ${about.repetitions}, step ${running.losses.length} of ${about.steps}`
+      : "the next job begins soon";
+    M.text(M.by("where"), `${about.scenario} on ${about.topology}: ${now}`);
+    this.table(newest, running);
+    this.losses(newest);
+    this.steps(newest);
+  },
+
+  table(newest, running) {
+    const { about } = this.whole;
+    const heads = ["", "steps", "loss", "stalled", "share of time", "longest stall", `a timeout of ${M.time(about.timeout_us)} would end it`, ""];
+    const rows = about.transports.map((name) => {
+      const one = newest.get(name);
+      const title = M.el("td", { class: "name" }, name);
+      if (!one) return M.el("tr", { style: `--c: var(--${this.colour(name)})` }, title, M.el("td", { class: "now", colspan: 7 }, "not begun"));
+      const last = one.faults.filter((fault) => fault.until_us === null).map((fault) => `${fault.kind} at ${fault.place}`);
+      const now = one.failure ? "failed" : one === running ? (last.length ? last.join(", ") : "running") : "";
+      const crashes = one.crashes ? `${one.crashes === 1 ? "once" : `${one.crashes} times`}, ${one.lost_steps} steps lost` : "never";
+      return M.el("tr", { style: `--c: var(--${this.colour(name)})`, "data-training": name }, title,
+        M.el("td", { "data-steps": one.losses.length }, `${one.losses.length} of ${about.steps}`),
+        M.el("td", {}, one.losses.length ? one.losses[one.losses.length - 1].toFixed(3) : ""),
+        M.el("td", {}, M.time(one.stalled_us)), M.el("td", {}, `${(100 * one.stalled_share).toFixed(1)} %`),
+        M.el("td", {}, M.time(one.longest_us)), M.el("td", {}, crashes), M.el("td", { class: "now" }, now));
+    });
+    M.by("table").replaceChildren(M.el("table", {}, M.el("thead", {}, M.el("tr", {}, ...heads.map((text) => M.el("th", {}, text)))), M.el("tbody", {}, ...rows)));
+  },
+
+  /* The end of the time axis: the same for all charts, so that stalls can be compared. */
+  end(newest) {
+    return Math.max(1e6, ...[...newest.values()].map((one) => one.end_us[one.end_us.length - 1] || 0));
+  },
+
+  losses(newest) {
+    const [c, width, height] = M.canvas(M.by("losses"));
+    const end = this.end(newest), left = 44, bottom = height - 20;
+    const all = [...newest.values()].flatMap((one) => one.losses);
+    const low = Math.floor(Math.min(...all, 1e9) * 2) / 2, high = Math.ceil(Math.max(...all, low + 0.5) * 2) / 2;
+    const x = (us) => left + (us / end) * (width - left - 8), y = (loss) => bottom - ((loss - low) / (high - low)) * (bottom - 8);
+    c.font = "12px system-ui"; c.strokeStyle = M.colour("line"); c.fillStyle = M.colour("soft"); c.textAlign = "right";
+    for (let loss = low; loss <= high + 1e-9; loss += (high - low) / 4) {
+      c.beginPath(); c.moveTo(left, y(loss)); c.lineTo(width, y(loss)); c.stroke(); c.fillText(loss.toFixed(1), left - 6, y(loss) + 4);
+    }
+    c.textAlign = "center";
+    const every = [1, 2, 5, 10, 20, 50, 100, 200, 500].find((s) => end / (s * 1e6) <= 8) || 1000;
+    for (let s = every; s * 1e6 <= end; s += every) c.fillText(`${s} s`, Math.min(width - 16, x(s * 1e6)), height - 4);
+    const dashes = { rocev2: [7, 3], tcp: [10, 3, 2, 3], soft: [2, 3] };
+    for (const [name, one] of newest) {
+      c.strokeStyle = M.colour(this.colour(name)); c.lineWidth = name === "mrc" ? 3 : 2; c.setLineDash(dashes[this.colour(name)] || []);
+      c.beginPath();
+      one.losses.forEach((loss, n) => (n ? c.lineTo(x(one.end_us[n]), y(loss)) : c.moveTo(x(one.end_us[n]), y(loss))));
+      c.stroke(); c.setLineDash([]);
+    }
+  },
+
+  steps(newest) {
+    const root = M.by("steps-of"), names = [...newest.keys()];
+    if (root.dataset.names !== names.join()) {
+      root.dataset.names = names.join();
+      root.replaceChildren(...names.map((name) => M.el("div", { style: `--c: var(--${this.colour(name)})` }, M.el("h3", {}, name), M.el("canvas", { "data-of": name }))));
+    }
+    const all = [...newest.values()].flatMap((one) => one.step_us);
+    const low = Math.min(1e5, ...all) / 1.3, high = Math.max(1e6, ...all) * 1.3, end = this.end(newest);
+    for (const [name, one] of newest) {
+      const [c, width, height] = M.canvas(root.querySelector(`[data-of="${name}"]`));
+      const left = 58, bottom = height - 4;
+      const x = (us) => left + (us / end) * (width - left - 8);
+      const y = (us) => bottom - (Math.log(us / low) / Math.log(high / low)) * (bottom - 4);
+      c.fillStyle = M.colour("bad"); c.globalAlpha = 0.13;
+      const now = Math.max(one.end_us[one.end_us.length - 1] || 0, ...one.faults.map((fault) => fault.at_us + 3e5));  // of one that lasts, what is known
+      for (const fault of one.faults) c.fillRect(x(fault.at_us), 0, x(fault.until_us === null ? now : fault.until_us) - x(fault.at_us), bottom);
+      c.globalAlpha = 1; c.font = "12px system-ui"; c.textAlign = "right";
+      for (let us = 10 ** Math.ceil(Math.log10(low)); us <= high; us *= 10) {
+        c.strokeStyle = M.colour("line"); c.fillStyle = M.colour("soft");
+        c.beginPath(); c.moveTo(left, y(us)); c.lineTo(width, y(us)); c.stroke();
+        c.fillText(us >= 1e6 ? `${us / 1e6} s` : `${us / 1e3} ms`, left - 6, y(us) + 4);
+      }
+      c.fillStyle = M.colour(this.colour(name));
+      one.step_us.forEach((us, n) => { const from = n ? one.end_us[n - 1] : one.end_us[n] - us, to = one.end_us[n]; c.fillRect(x(from), y(us), Math.max(1.5, x(to) - x(from) - 0.5), bottom - y(us)); });
+    }
+  },
+};
+
+M.training.start();

@@ -1,0 +1,1 @@
+"""The page of a training that runs: ``mrclab live --run DIR``."""

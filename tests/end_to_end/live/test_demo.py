@@ -1,0 +1,193 @@
+"""The demo of docs/live.md, played through as it is written: its buttons, and what it says one sees."""
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from testbed.names import Names
+from tests.support.command import Mrclab
+from tests.support.live import LivePage, live_page
+from topologies import load_fabric
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+CHROMIUM = shutil.which("chromium")
+DOCUMENT = Path(__file__).parents[3] / "docs/live.md"
+pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(600)]
+WAIT_MS = 120_000
+LAB = load_fabric("lab")
+SIZES = ((1400, 900, "light"), (820, 1180, "dark"), (390, 844, "light"), (1400, 900, "dark"))
+
+
+def buttons() -> list[list[str]]:
+    """Return the buttons that each step of the demo names, in order."""
+    text = DOCUMENT.read_text(encoding="utf-8")
+    section = text.split("## A demo of five minutes")[1].split("\n## ")[0]
+    steps = re.split(r"^\d\. ", section, flags=re.MULTILINE)[1:]
+    return [
+        [" ".join(found.split()) for found in re.findall(r"(?<!\*)\*([^*]+)\*(?!\*)", step)] for step in steps
+    ]
+
+
+class Demo:
+    """Presses the demo's buttons in its order, and no others."""
+
+    def __init__(self, page: "Page", steps: list[list[str]]) -> None:
+        self.page = page
+        self._steps = steps
+        self._now: list[str] = []
+        self._number = 0
+
+    def begin(self) -> None:
+        """Begin the next step. Each button of the one before must have been pressed."""
+        assert self._now == []
+        self._now = self._steps.pop(0)
+        self._number += 1
+
+    def press(self, label: str) -> None:
+        """Press a button, which must be the next one that the demo names."""
+        assert self._now.pop(0) == label
+        name = re.compile(rf"^{re.escape(label)}( .)?$")
+        button = self.page.get_by_role("button", name=name).first
+        button.click()
+
+    def until(self, script: str, argument: Any = None) -> None:
+        """Wait until the page shows something."""
+        self.page.wait_for_function(script, arg=argument, timeout=WAIT_MS)
+
+    def keep(self, what: str) -> None:
+        """Keep pictures of what is seen, where they are asked for."""
+        directory = os.environ.get("MRCLAB_PICTURES")
+        for width, height, theme in SIZES if directory else ():
+            self.page.set_viewport_size({"width": width, "height": height})
+            self.page.evaluate("(theme) => { document.documentElement.dataset.theme = theme; }", theme)
+            self.page.wait_for_timeout(700)
+            self.page.screenshot(path=f"{directory}/demo-{self._number}-{what}-{width}-{theme}.png")
+        self.page.set_viewport_size({"width": 1400, "height": 900})
+
+    def end(self) -> None:
+        """Nothing may be left over."""
+        assert (self._now, self._steps) == ([], [])
+
+
+DELIVERS = (
+    "(name) => Number((document.querySelector(`[data-transport=${name}]`) || {dataset: {}}).dataset.bps) > 0"
+)
+STANDS = "(name) => document.querySelector(`[data-transport=${name}] b`).textContent === '0 bit/s'"
+GREEN = "() => M.app.frame.paths.mrc.length > 1 && M.app.frame.paths.mrc.every((row) => row[2] === M.EV.GOOD)"
+KILLED = "([kind]) => Object.values(M.app.frame.faults).some((fault) => fault.kind === kind)"
+CONGESTED = """async (name) => {
+  const { queues } = (await M.app.source.ask(`counters/${name}`)).counters;
+  return Object.values(queues).some((one) => one.marked.packets + one.trimmed.packets > 0);
+}"""
+# In the middle links of two hosts' T0s cross each other.
+NEAR_LOWER_END = """link => {
+  const line = document.querySelector(`[data-link='${link}']`), at = line.ownerSVGElement.createSVGPoint();
+  const along = (name) => 0.8 * line.getAttribute(name + 1) + 0.2 * line.getAttribute(name + 2);
+  [at.x, at.y] = [along("x"), along("y")];
+  line.scrollIntoView({block: "center"});
+  const found = at.matrixTransform(line.getScreenCTM());
+  return [found.x, found.y];
+}"""
+
+
+@pytest.fixture(scope="module")
+def live() -> Iterator[LivePage]:
+    with live_page(Mrclab(Names.of_prefix(f"t{os.urandom(3).hex()}")), "--topology", "lab") as found:
+        yield found
+
+
+@pytest.fixture
+def page(live: LivePage) -> Iterator["Page"]:
+    if CHROMIUM is None and not os.environ.get("CI"):
+        pytest.skip("no chromium (apt install chromium)")
+    playwright = pytest.importorskip("playwright.sync_api", reason="no playwright (pip install playwright)")
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        view = browser.new_page(viewport={"width": 1400, "height": 900})
+        view.set_default_timeout(WAIT_MS)
+        errors: list[object] = []
+        view.on("pageerror", lambda error: errors.append(error))
+        view.goto(live.owner)
+        yield view
+        browser.close()
+        assert errors == []
+
+
+def test_the_demo_can_be_played_through_as_it_is_written(page: "Page") -> None:
+    demo = Demo(page, buttons())
+    demo.begin()
+    demo.press("Tour")
+    for name in ("mrc", "rocev2"):
+        demo.until(DELIVERS, name)
+    demo.until(GREEN)
+    assert page.evaluate("M.app.frame.paths.rocev2.length") == 1
+    assert page.evaluate("M.app.frame.paths.mrc.length") == len(LAB.paths(*LAB.far_ends()))
+    demo.keep("spray")
+
+    demo.begin()
+    demo.press("Next")
+    demo.press("Cut a link of RoCEv2's path")
+    demo.until(STANDS, "rocev2")
+    demo.until(DELIVERS, "mrc")
+    assert page.locator(".link.faulty").count() == 1
+    card = page.locator("#cards .card").first
+    card.locator("[data-result=mrc] b").wait_for()
+    demo.keep("cut")
+    demo.press("packets")
+    page.locator("#packets canvas").wait_for()
+    demo.press("Slow motion")
+    demo.keep("packets")
+    demo.press("Close")
+
+    demo.begin()
+    demo.press("Next")
+    demo.press("Restore the link")
+    demo.until(DELIVERS, "rocev2")
+    demo.until(GREEN)
+    assert page.locator(".link.faulty").count() == 0
+    demo.keep("healed")
+
+    demo.begin()
+    demo.press("Next")
+    demo.press("Start an incast")
+    demo.until("() => M.app.frame.transports.mrc.flows.length === 4")
+    demo.until(DELIVERS, "mrc")
+    last = LAB.far_ends()[1]
+    switch = LAB.host(last).ports[0].t0
+    demo.until(CONGESTED, switch)
+    page.locator(f"[data-switch='{switch}']").click()
+    page.locator("#menu dt", has_text="trimmed").wait_for()
+    assert page.evaluate("M.app.frame.paths.mrc.every((row) => row[2] !== M.EV.ASSUMED_BAD)")
+    demo.keep("incast")
+
+    demo.begin()
+    demo.press("Next")
+    demo.press("Kill a T1")
+    demo.until(KILLED, ["switch-death"])
+    demo.until(DELIVERS, "mrc")
+    demo.keep("dead-switch")
+    demo.press("Next")
+    demo.press("Kill plane 0")
+    demo.until(KILLED, ["plane-death"])
+    demo.until(DELIVERS, "mrc")
+    demo.keep("dead-plane")
+    demo.press("Undo all")
+    page.locator("[data-fault]").first.wait_for(state="detached")
+    demo.until(GREEN)
+    demo.press("Switch on")
+    demo.until("() => M.app.frame.mapper && !M.app.frame.mapper.starting")
+    link = next(path.links[1] for path in LAB.paths(*LAB.far_ends()) if path.plane == 1)
+    page.mouse.click(*page.evaluate(NEAR_LOWER_END, link))
+    demo.press("Cut silently")
+    page.locator(f"li.right[data-verdict='{link}']").wait_for()
+    demo.keep("clustermapper")
+    demo.press("Undo all")
+    page.locator(f"[data-verdict='{link}']").wait_for(state="detached")
+    demo.end()
