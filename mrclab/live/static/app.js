@@ -213,6 +213,8 @@ M.app = {
       M.el("div", { class: "row" }, slow, " ", M.el("button", { onclick: () => dialog.close() }, "Close")));
     dialog.showModal();
     draw(Infinity);
+    const redraw = () => { if (dialog.open) draw(Infinity); else removeEventListener("resize", redraw); };
+    addEventListener("resize", redraw);
   },
 
   say(text, plain = false) {

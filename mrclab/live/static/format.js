@@ -39,7 +39,7 @@ M.el = (tag, attributes = {}, ...children) => {
     else if (value === true) node.setAttribute(key, "");
     else if (value !== false && value !== null) node.setAttribute(key, value);
   }
-  for (const child of children) if (child !== null && child !== undefined) node.append(child);
+  for (const child of children) if (child !== null && child !== undefined && child !== false) node.append(child);
   return node;
 };
 

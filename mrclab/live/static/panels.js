@@ -56,7 +56,7 @@ M.card = (card, labels, packets) => {
     return M.el("tr", { "data-result": name }, label, ...cells, more);
   });
   const since = Object.entries(card.results).find(([, r]) => r.felt && r.recovered_since_loss_us !== null && r.rtt_us);
-  const words = since ? `${labels[since[0]]}: ${M.time(since[1].recovered_since_loss_us)} after the first loss, ${(since[1].recovered_since_loss_us / since[1].rtt_us).toFixed(1)} round trips of ${M.time(since[1].rtt_us)}; ${M.count(since[1].lost)} packets lost` : "";
+  const words = since ? `${labels[since[0]]}: ${M.time(since[1].recovered_since_loss_us)} after the first loss, ${(since[1].recovered_since_loss_us / since[1].rtt_us).toFixed(1)} round trips of ${M.time(since[1].rtt_us)}; ${M.count(since[1].lost)} ${since[1].lost === 1 ? "packet" : "packets"} lost` : "";
   return M.el("article", { class: "card", "data-card": card.number },
     M.el("h3", {}, `${card.where} `, M.el("span", { class: "soft" }, card.text + (card.undone ? ", undone" : ""))),
     rows.length ? M.el("table", {}, M.el("thead", {}, head), M.el("tbody", {}, ...rows)) : M.el("p", { class: "legend" }, "working out the times…"),
