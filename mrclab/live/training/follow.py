@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -68,15 +69,12 @@ class Follower:
             return {}  # it is being written, or made anew: the next look finds it
         if progress is None:
             return {}
-        times = progress.start_us, progress.computed_us, progress.end_us
-        steps = Steps(*(np.array(t) for t in times), np.array(progress.losses))
-        return self._shown(transport, number, steps, progress.faults, running=True)
+        return self._shown(transport, number, _steps(asdict(progress)), progress.faults, running=True)
 
     def _finished(self, transport: str, number: int, found: Repetition) -> dict[str, Any]:
         training = found.details.get("training")
         if training is None:
             return {}
-        columns = (np.array(training[name]) for name in ("start_us", "computed_us", "end_us", "losses"))
         faults = [
             {
                 "kind": fault.kind,
@@ -88,7 +86,7 @@ class Follower:
             }
             for fault in found.faults
         ]
-        shown = self._shown(transport, number, Steps(*columns), faults, running=False)
+        shown = self._shown(transport, number, _steps(training), faults, running=False)
         shown["failure"] = found.failure or found.problem
         return shown
 
@@ -116,6 +114,10 @@ class Follower:
             "lost_steps": sum(crash.lost_steps for crash in course.crashes),
             "failure": None,
         }
+
+
+def _steps(columns: Mapping[str, Any]) -> Steps:
+    return Steps(**{field.name: np.array(columns[field.name], float) for field in fields(Steps)})
 
 
 def _rounded(values: np.ndarray[Any, Any]) -> list[int]:
