@@ -64,15 +64,23 @@ def take_cpu(cpu: int | None, *, realtime: bool = True, awake: bool = True) -> s
         return None
     except PermissionError:
         refused = "no real-time priority here"
-    try:
-        # SCHED_RESET_ON_FORK: no child inherits it.
-        os.sched_setscheduler(0, os.SCHED_OTHER | os.SCHED_RESET_ON_FORK, os.sched_param(0))
-        os.setpriority(os.PRIO_PROCESS, 0, MOST_NICE)
+    # SCHED_RESET_ON_FORK: no child inherits it.
+    os.sched_setscheduler(0, os.SCHED_OTHER | os.SCHED_RESET_ON_FORK, os.sched_param(0))
+    if go_before_ordinary():
         refused += f", agents run at nice {MOST_NICE} instead"
-    except PermissionError:
+    else:
         refused += ", nor a higher one than others have"
     LOGGER.warning("%s: expect longer stalls", refused)
     return f"{refused}: expect longer stalls"
+
+
+def go_before_ordinary() -> bool:
+    """Let this process, and what it will start, run before ordinary processes. Return if that is allowed."""
+    try:
+        os.setpriority(os.PRIO_PROCESS, 0, MOST_NICE)
+    except PermissionError:
+        return False
+    return True
 
 
 def stand_back() -> None:

@@ -29,6 +29,7 @@ from experiments.spec.transports import Transport
 from linux.children import ending
 from linux.errors import InputError, MachineError, MrclabError, reason
 from linux.life import signals
+from linux.scheduling import go_before_ordinary
 from testbed.claim import claimed
 from testbed.names import Names
 from testbed.running import Say
@@ -149,6 +150,9 @@ def _session(
             process.start()
             theirs.close()
             yield messages()
+        except BaseException:
+            go_before_ordinary()  # as the process does that it ends
+            raise
         finally:
             with signals.passed_on(lambda: process.terminate() if process.is_alive() else None):
                 _end(process, messages())
@@ -193,7 +197,8 @@ def _main(
         with contextlib.suppress(BrokenPipeError):  # the parent is gone, and this process about to end
             messages.send((kind, value))
 
-    with signals.first_only():
+    # On a busy machine the agents leave little of the CPUs, and it takes some of it to end them.
+    with signals.first_only(at_once=go_before_ordinary):
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
         parent = multiprocessing.parent_process()
         if parent is None or os.getppid() != parent.pid:

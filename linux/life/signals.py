@@ -71,16 +71,18 @@ def _handled(handler: Callable[[int], None]) -> Iterator[None]:
 
 
 @contextmanager
-def first_only() -> Iterator[None]:
+def first_only(at_once: Callable[[], object] = lambda: None) -> Iterator[None]:
     """Let the first signal within the ``with`` raise its exception, and drop all later ones.
 
-    What the first one ends can then save what it has, however impatient the user is.
+    What the first one ends can then save what it has, however impatient the user is. ``at_once`` is called
+    before the exception.
     """
     came: list[int] = []
 
     def handler(number: int) -> None:
         came.append(number)
         if len(came) == 1:
+            at_once()
             raise KeyboardInterrupt if number == signal.SIGINT else Ended(number)
 
     with _handled(handler):

@@ -80,3 +80,14 @@ def test_cpus_are_kept_awake_while_the_process_lives() -> None:
 def test_where_cpus_cannot_be_kept_awake_nothing_breaks(asked: list[object]) -> None:
     assert not schedule.may_keep_cpus_awake()
     schedule.take_cpu(None)
+
+
+def test_going_first_is_asked_for_or_refused(asked: list[object], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert schedule.go_before_ordinary()
+    assert asked == [(os.PRIO_PROCESS, 0, -20)]
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "setpriority", refuse)
+    assert not schedule.go_before_ordinary()

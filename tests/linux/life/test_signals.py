@@ -85,3 +85,14 @@ def test_only_the_first_signal_ends_what_saves_its_work(number: signal.Signals) 
                 signal.raise_signal(later)
             saved.append("all")
     assert saved == ["all"]
+
+
+def test_what_is_to_be_done_at_once_is_done_once_and_before_the_exception() -> None:
+    done: list[str] = []
+    with pytest.raises(signals.Ended), signals.first_only(lambda: done.append("at once")):  # noqa: PT012
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        finally:
+            assert done == ["at once"]
+            signal.raise_signal(signal.SIGTERM)
+    assert done == ["at once"]
