@@ -1,0 +1,221 @@
+"""The ranks of a program of one's own, which sum arrays over the fabric while they compute.
+
+A thread of its own has the NIC. So the NIC works while the program's threads run code that releases Python's
+lock, as NumPy's and PyTorch's does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections import deque
+from collections.abc import Mapping
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+import numpy as np
+
+from hosts.collectives.algorithms import DATA, Array, all_reduce
+from hosts.collectives.channel import Channel
+from hosts.collectives.collective_jobs import expose_for_collectives
+from hosts.collectives.communicator import Communicator, Steps, Wait
+from hosts.collectives.host_channel import Turn
+from hosts.collectives.transports import open_channels
+from hosts.transports import TRANSPORTS
+from linux import namespaces
+from topologies import Fabric
+
+CAPACITY_BYTES = 1 << 22
+
+
+class Store(Protocol):
+    """Where ranks leave what the others need to know, such as any `torch.distributed.Store`."""
+
+    def set(self, key: str, value: str, /) -> None:
+        """Leave a value under a key."""
+
+    def get(self, key: str, /) -> bytes:
+        """Wait for the value under a key, and return it."""
+
+
+class GroupError(RuntimeError):
+    """The group cannot sum any more: its transport gave up on a peer, or it was closed."""
+
+
+class Group:
+    """One rank of a program's group. Every rank sums the same arrays in the same order.
+
+    Leaving the ``with`` waits until all ranks are there, as a peer may still need an answer of ours. After an
+    exception it does not wait.
+    """
+
+    def __init__(
+        self, channel: Channel, turn: Turn, rank: int, size: int, capacity_bytes: int = CAPACITY_BYTES
+    ) -> None:
+        """Take a channel that is not connected yet. Larger arrays are summed in pieces of the capacity."""
+        self.rank = rank
+        self.size = size
+        self._channel = channel
+        self._turn = turn
+        self._capacity_bytes = capacity_bytes
+        self._comm = Communicator(channel, rank, size)
+        expose_for_collectives(self._comm, capacity_bytes, np.dtype(np.uint8), scratch=True)
+        self._store: Store | None = None
+        self._name = ""
+        self._lock = threading.Lock()
+        self._tasks: deque[tuple[Array, Future[None]]] = deque()
+        self._last: Future[None] | None = None
+        self._problem: Exception | None = None
+        self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._thread = threading.Thread(target=self._work, name=f"mrclab-nic-{rank}", daemon=True)
+
+    @classmethod
+    def open(
+        cls,
+        fabric: Fabric,
+        namespace: str,
+        host: str,
+        rank: int,
+        size: int,
+        store: Store,
+        *,
+        transport: str = "mrc",
+        options: Mapping[str, Any] | None = None,
+        capacity_bytes: int = CAPACITY_BYTES,
+        name: str = "mrclab",
+    ) -> Group:
+        """Open a host's NIC in its namespace, and connect to the ranks beside this one on the ring.
+
+        The program itself stays in its namespace. ``transport`` is a name of `hosts.transports`, and
+        ``options`` go on top of its own. Groups that share a store differ by ``name``. Raise KeyError for a
+        transport that does not exist, TypeError or ValueError for an option, OSError or MachineError where
+        the namespace or the NIC cannot be opened, and what the store raises.
+        """
+        chosen = TRANSPORTS[transport]
+        with namespaces.inside(namespace):
+            (channel,), turn = open_channels(
+                chosen.kind, fabric, host, [rank], {**chosen.options, **(options or {})}, seed=0
+            )
+        group = cls(channel, turn, rank, size, capacity_bytes)
+        try:
+            group.connect(store, name)
+        except BaseException:
+            group.close()
+            raise
+        return group
+
+    def connect(self, store: Store, name: str = "mrclab") -> None:
+        """Connect to both neighbours through a store, and let the NIC work. Raise what the store raises."""
+        neighbours = {(self.rank + 1) % self.size, (self.rank - 1) % self.size} - {self.rank}
+        for peer in sorted(neighbours):
+            store.set(f"{name}/{self.rank}/{peer}", json.dumps(self._channel.attributes(peer)))
+        for peer in sorted(neighbours):
+            self._channel.connect(peer, json.loads(store.get(f"{name}/{peer}/{self.rank}")))
+        self._store, self._name = store, name
+        self._meet("connected")
+        self._thread.start()
+
+    def all_reduce(self, values: Array) -> Future[None]:
+        """Sum an array over all ranks, in place; the future is done once it holds the sums.
+
+        Nobody may touch the array until then. Additions have a fixed order (`algorithms.ring_sum`). The
+        future fails with GroupError. Raise ValueError for an array that is not flat, contiguous and writable.
+        """
+        if values.ndim != 1 or not values.flags.c_contiguous or not values.flags.writeable:
+            raise ValueError("the array must have one dimension, be contiguous, and be writable")
+        done: Future[None] = Future()
+        done.set_running_or_notify_cancel()  # the other ranks count on it: from here on nobody may cancel it
+        with self._lock:
+            if self._problem is None:
+                self._tasks.append((values, done))
+                self._last = done
+                os.eventfd_write(self._bell, 1)
+                return done
+        done.set_exception(GroupError(str(self._problem)))
+        return done
+
+    def finish(self) -> None:
+        """Wait until this rank's sums are done and all other ranks are here. Raise what the store raises."""
+        if self._last is not None:
+            self._last.exception()
+        self._meet("finished")
+
+    def close(self) -> None:
+        """Close the NIC at once. Sums that are not done fail with GroupError."""
+        self._fail(GroupError("the group was closed"))
+        if self._thread.is_alive():
+            os.eventfd_write(self._bell, 1)
+            self._thread.join()
+        self._channel.close()
+        os.close(self._bell)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None:
+                self.finish()
+        finally:
+            self.close()
+
+    def _meet(self, where: str) -> None:
+        """Wait until every rank has come to this place."""
+        assert self._store is not None
+        self._store.set(f"{self._name}/{where}/{self.rank}", "here")
+        for rank in range(self.size):
+            self._store.get(f"{self._name}/{where}/{rank}")
+
+    def _work(self) -> None:
+        """Run the NIC and one sum after another, in the group's thread."""
+        steps = self._steps()
+        try:
+            wait = next(steps)
+            while self._problem is None:
+                while wait.ready():
+                    wait = next(steps)
+                if self._bell in self._turn(None, (self._bell,)):
+                    os.eventfd_read(self._bell)
+                for event in self._channel.events():
+                    self._comm.take(event)
+        except Exception as error:
+            self._fail(error)
+
+    def _steps(self) -> Steps[None]:
+        while True:
+            yield Wait(lambda: bool(self._tasks))
+            values, done = self._tasks[0]
+            yield from self._sum(values)
+            with self._lock:
+                if self._problem is None:
+                    self._tasks.popleft()
+            if self._problem is None:
+                done.set_result(None)
+
+    def _sum(self, values: Array) -> Steps[None]:
+        """Sum an array, piece by piece.
+
+        The ring needs no barrier between two sums: a rank that has all of one's chunks knows that every rank
+        has read its SCRATCH, and nothing is put into DATA before all ranks have brought their next piece.
+        """
+        most = self._capacity_bytes // values.itemsize
+        for start in range(0, len(values), most):
+            piece = values[start : start + most]
+            data = np.frombuffer(self._comm.regions[DATA], values.dtype, len(piece))
+            data[:] = piece
+            yield from all_reduce(self._comm, len(piece), values.dtype)
+            piece[:] = data
+
+    def _fail(self, problem: Exception) -> None:
+        """Let every sum that is not done fail. Only the first problem counts."""
+        with self._lock:
+            if self._problem is not None:
+                return
+            self._problem = problem
+            tasks, self._tasks = self._tasks, deque()
+        for _, done in tasks:
+            done.set_exception(GroupError(str(problem)))

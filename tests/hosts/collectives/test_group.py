@@ -1,0 +1,79 @@
+"""A group's thread, its futures and its end, over channels that fail or have no peer."""
+
+import select
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+from hosts.collectives.channel import ChannelEvent, Done
+from hosts.collectives.group import Group, GroupError
+from tests.support.memory_network import MemoryChannel, MemoryNetwork
+
+PATIENCE_S = 60
+
+
+class Store:
+    """For ranks that all exist in one thread: what is asked for has been set, or is made up."""
+
+    def set(self, key: str, value: str) -> None:
+        pass
+
+    def get(self, key: str) -> bytes:
+        return b"{}"
+
+
+class Waiting(MemoryChannel):
+    """A channel to nobody. Its first put, if there is one, fails."""
+
+    def turn(self, until_ns: int | None, others: Collection[int] = ()) -> Collection[int]:
+        return select.select(list(others), [], [], 0 if self.network.puts else None)[0]
+
+    def events(self) -> list[ChannelEvent]:
+        puts, self.network.puts = self.network.puts, []
+        return [Done(put.dst, put.ticket, 0, "retries exceeded") for put in puts]
+
+
+@contextmanager
+def group(size: int) -> Iterator[Group]:
+    channel = Waiting(MemoryNetwork(size, 1), 0)
+    with Group(channel, channel.turn, 0, size, 64) as made:
+        made.connect(Store())
+        yield made
+
+
+def test_one_rank_has_its_own_sum() -> None:
+    with group(1) as alone:
+        values = np.arange(1000.0)
+        alone.all_reduce(values).result(PATIENCE_S)
+        assert values.tolist() == list(range(1000))
+
+
+def test_all_sums_fail_with_the_peer() -> None:
+    with group(2) as pair:
+        sums = [pair.all_reduce(np.zeros(4)) for _ in range(3)]
+        for done in sums:
+            with pytest.raises(GroupError, match="gave up on rank 1: retries exceeded"):
+                done.result(PATIENCE_S)
+        with pytest.raises(GroupError, match="gave up"):
+            pair.all_reduce(np.zeros(4)).result(PATIENCE_S)
+
+
+def test_a_sum_after_the_end_fails() -> None:
+    with group(1) as alone:
+        pass
+    with pytest.raises(GroupError, match="the group was closed"):
+        alone.all_reduce(np.zeros(4)).result(PATIENCE_S)
+
+
+def test_a_sum_cannot_be_taken_back() -> None:
+    """The other ranks count on it."""
+    with group(1) as alone:
+        assert not alone.all_reduce(np.zeros(4)).cancel()
+
+
+@pytest.mark.parametrize("values", [np.zeros((2, 2)), np.zeros(8)[::2], np.frombuffer(bytes(8))])
+def test_an_array_that_cannot_be_summed_in_place_is_refused(values: np.ndarray) -> None:
+    with group(1) as alone, pytest.raises(ValueError, match="one dimension, be contiguous, and be writable"):
+        alone.all_reduce(values)
