@@ -8,7 +8,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from experiments.spec.model import Scenario
+from experiments.spec.model import SIMULATED, Scenario
+from experiments.spec.scenario import load_scenario
 from linux.errors import MachineError
 from mrclab.output import directory, repeat
 from mrclab.run_scenario import require, run_and_report, scenario_of
@@ -23,12 +24,19 @@ def listed_figures() -> tuple[str, ...]:
     return tuple(line for line in lines if line)
 
 
+def _for(args: argparse.Namespace, name: str) -> argparse.Namespace:
+    """Return the arguments for a figure: what exists in virtual time only runs there, whatever the target."""
+    if args.target is None or load_scenario(name).target != SIMULATED:
+        return args
+    return argparse.Namespace(**{**vars(args), "target": None})
+
+
 def run_figures(args: argparse.Namespace) -> int:
     """Run all, go on after one that fails, and write ``index.html``; return 1 where one failed.
 
     All scenarios are read and checked before the first one runs. Raises InputError, MachineError.
     """
-    scenarios = [scenario_of(args, name) for name in listed_figures()]
+    scenarios = [scenario_of(_for(args, name), name) for name in listed_figures()]
     if args.dry_run:
         print("\n".join(f"{s.name}: {s.claim}" for s in scenarios))
         return 0

@@ -33,6 +33,12 @@ def failures(result: Result, transport: str) -> int:
     return sum(s.get("failure") is not None for s in transport_of(result, transport).get("samples", ()))
 
 
+def total_of(result: Result, transport: str, counter: str) -> int | None:
+    """Return a counter of all repetitions of a transport together; None where one did not count it."""
+    counts = [s.get("counters", {}).get(counter) for s in samples(result, transport)]
+    return None if not counts or None in counts else sum(counts)
+
+
 def by_repetition(
     result: Result, transport: str, metric: str, of: Callable[[Any], Any] = np.mean
 ) -> list[float]:

@@ -70,13 +70,87 @@ def fig18() -> Cases:
     )
 
 
-def fig21() -> Cases:
-    def run(mrc: dict[str, Any]) -> Result:
-        return result(flow_of("incast", 3), {"mrc-8qp": mrc})
+EVEN = (0.9999, 1.0, 1.0001)
 
-    good = run(thin_flows(24, 24.1, 96.6, spread=(0.9999, 1.0, 1.0001)))
-    bad = {"victim at 0.85": run(thin_flows(24, 24, 85)), "uneven": run(thin_flows(15, 24, 96.5))}
-    return Cases(good, bad, {"no PFC": good})
+
+def over_pfc(
+    *rates: float,
+    spread: tuple[float, ...] = STEADY,
+    dropped: int = 0,
+    blocked: int = 9,
+    **values: float,
+) -> dict[str, Any]:
+    """A transport over links with PFC, whose flows have these rates, or with these metrics."""
+    part = thin_flows(*rates, spread=spread) if rates else metrics(spread, **values)
+    counters = {"frames_dropped": dropped, "blocked_packets": blocked}
+    return part | {
+        "lossless": "pfc",
+        "one_plane": True,
+        "samples": [sample | {"counters": counters} for sample in part["samples"]],
+    }
+
+
+def fig21() -> Cases:
+    def run(mrc: dict[str, Any], **paused: dict[str, Any]) -> Result:
+        others = {name.replace("_", "-"): part for name, part in paused.items()}
+        return result(flow_of("incast", 3), {"mrc-8qp": mrc, **others})
+
+    mrc = thin_flows(24, 24.1, 96.6, spread=EVEN)
+    one, eight = over_pfc(24, 24, 20), over_pfc(24, 24, 5)
+    bad = {
+        "victim at 0.85": run(thin_flows(24, 24, 85)),
+        "uneven": run(thin_flows(15, 24, 96.5)),
+        "PFC leaves its victim half": run(mrc, rocev2_1qp=over_pfc(24, 24, 48), rocev2_8qp=eight),
+        "8 queue pairs do no harm": run(mrc, rocev2_1qp=one, rocev2_8qp=over_pfc(24, 24, 90)),
+        "PFC drops": run(mrc, rocev2_1qp=one, rocev2_8qp=over_pfc(24, 24, 5, dropped=1)),
+    }
+    return Cases(run(mrc, rocev2_1qp=one, rocev2_8qp=eight), bad, {"no PFC": run(mrc)})
+
+
+def fig22() -> Cases:
+    def run(
+        queue: float = 3.9, rate: float = 89, most: float = 79, depth: float = 2, dropped: int = 0
+    ) -> Result:
+        def part(megabytes: float, gbps: float) -> dict[str, Any]:
+            values = {"deepest_queue_bytes": megabytes * 1e6, "goodput_mbps": gbps * 1e3}
+            return over_pfc(dropped=dropped, stop_depth=depth, **values)
+
+        parts = {"default": part(20.5, 100), "aggressive": part(queue, rate)}
+        parts["most-aggressive"] = part(4, most)
+        return result(flow_of("incast", 3), parts)
+
+    return Cases(
+        run(),
+        {
+            "the defaults pause nothing": run(depth=0.5),
+            "as long a queue": run(queue=15),
+            "no cost": run(rate=99),
+            "most aggressive costs less": run(most=95),
+            "drops": run(dropped=2),
+        },
+        {"nothing ran": result({}, {"default": {}})},
+    )
+
+
+def lossless() -> Cases:
+    def run(
+        mrc: float = 96.6, pfc: float = 30, apart: float = 97.0, dropped: int = 0, blocked: int = 9
+    ) -> Result:
+        parts = {
+            "mrc": thin_flows(24, 24.1, mrc, spread=EVEN),
+            "rocev2-pfc": over_pfc(24, 24, pfc, dropped=dropped, blocked=blocked),
+            "rocev2-credits-ecmp": over_pfc(24, 24, 40),
+            "rocev2-credits": over_pfc(24, 24, apart, spread=EVEN, blocked=0),
+        }
+        return result(flow_of("incast", 3), parts)
+
+    bad = {
+        "MRC's victim waits, too": run(mrc=80),
+        "PFC's victim does not wait": run(pfc=120),
+        "PFC drops": run(dropped=1),
+        "the victim apart waits": run(apart=60),
+    }
+    return Cases(run(), bad, {"nothing was blocked": run(blocked=0)})
 
 
 PAIRS = {
@@ -92,20 +166,27 @@ PAIRS = {
 def fig20() -> Cases:
     """Two flows of each rack over two uplinks: they share one every other time."""
 
-    def run(mrc: float, roce: list[list[float]]) -> Result:
-        samples = [{"failure": None, "metrics": {"flow_mbps": row}} for row in roce]
-        parts = {
-            "mrc": thin_flows(mrc, 96.7, 96.7, 96.7, spread=(1,) * 8),
-            "rocev2": {"samples": samples, "one_plane": True},
-        }
+    def run(
+        mrc: float, roce: list[list[float]], pfc: list[list[float]] | None = None, eight: float = 0
+    ) -> Result:
+        def hashed(rows: list[list[float]]) -> dict[str, Any]:
+            samples = [{"failure": None, "metrics": {"flow_mbps": row}} for row in rows]
+            return {"samples": samples, "one_plane": True}
+
+        parts = {"mrc": thin_flows(mrc, 96.7, 96.7, 96.7, spread=(1,) * 8), "rocev2": hashed(roce)}
+        if pfc is not None:
+            parts |= {"rocev2-pfc": hashed(pfc), "rocev2-pfc-8qp": hashed([[eight, 99.0]] * 8)}
         return result(flow_of("permutation", 3, ranks=4), parts, PAIRS)
 
     shared, alone = [48.0, 48.0, 96.0, 96.0], [96.0] * 4
     mixed = [shared, alone, [48.0] * 4, shared, [48.0] * 4, shared, alone, shared]
     return Cases(
-        run(96.5, mixed),
+        run(96.5, mixed, mixed, 94),
         {
             "MRC as uneven as 0.8": run(77, mixed),
+            "PFC's flows never share": run(96.5, mixed, [alone] * 8, 94),
+            "8 queue pairs are slower": run(96.5, mixed, mixed, 20),
+            "8 queue pairs are as even as MRC": run(96.5, mixed, mixed, 99),
             "no flow ever shares": run(96.5, [alone] * 8),
             "equal to RoCEv2": run(96.5, [[96.5] * 4] * 8),
         },
