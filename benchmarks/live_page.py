@@ -1,11 +1,15 @@
 """What the live page costs: recoveries with the page open in a browser and with nobody watching, and clicks.
 
-    python benchmarks/live_page.py [--topology lab] [--rounds 5] [--faults 4]      # as root
+    python benchmarks/live_page.py [--topology lab] [--rounds 2] [--faults 20]     # as root; some 5 minutes
+    python benchmarks/live_page.py --topology tiny --clicks 600                   # memory under random clicks
 
 One session of `mrclab live` sends a stream over MRC. Each round cuts links of its fabric one after another,
 first with no viewer and then with the page open in Chromium on the same machine, or the other way round, in
 turns. The times are those of the page's own cards. Beside them: the time from a click on "Cut silently" until
 the switch's fault table has it, with Playwright's share, and the rate at which frames reach the page.
+
+With ``--clicks`` the page gets random clicks twice a second for so many seconds instead, and the table has
+the memory of the page's process, of the processes at hosts and switches, and of the scripts in the browser.
 
 The session itself is there in both: it asks the agents ten times a second, and captures. So do not take
 these figures for those of `mrclab run`.
@@ -32,12 +36,14 @@ from benchmarks.kit.results import bound, head, machine, row
 from testbed.names import Names
 from tests.support.command import Mrclab
 from tests.support.live import LivePage, live_page
+from tests.support.live_clicks import click_at_random
 from topologies import Fabric, load_fabric
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 CANNOT = 3
+MOST_GROWTH = 1.1
 MOST_RATIO, MOST_CLICK_MS, LEAST_HZ = 1.15, 150.0, 9.5
 COUNT_FRAMES = """() => { const take = M.app.take.bind(M.app); window.taken = 0;
   M.app.take = (frame) => { window.taken += 1; return take(frame); }; }"""
@@ -102,12 +108,41 @@ def links_of(fabric: Fabric) -> list[str]:
     return sorted({path.links[1] for path in fabric.paths(*fabric.far_ends()) if path.t1 is not None})
 
 
+def clicked(topology: str, seconds: float) -> int:
+    """Click at random, print how memory went, and return 1 if it grew or something broke."""
+    errors: list[str] = []
+    with live_page(Mrclab(Names.of_prefix(f"bench{os.getpid()}")), "--topology", topology) as page:
+        with viewer(page.owner) as view:
+            view.on("pageerror", lambda error: errors.append(str(error)))
+            found = click_at_random(view, page.process.pid, seconds, seed=1)
+        alive = page.process.poll() is None
+        kept = [line for line in page.ask("metrics").splitlines() if line.startswith("mrclab_live_kept")]
+        said = page.end()
+    print(f"{found.clicks} clicks in {seconds:g} s; refusals that the page showed:")
+    for refusal in sorted(found.refusals):
+        print(f"  {refusal}")
+    print("every half minute, in MB: page's process, processes at hosts and switches, scripts in the browser")
+    for at, sizes in enumerate(zip(found.rss_bytes, found.hosts_bytes, found.heap_bytes, strict=True)):
+        print(f"  {at / 2:5.1f} min " + "".join(f"{size / 1e6:8.0f}" for size in sizes))
+    print("\n".join(kept))
+    half = len(found.rss_bytes) // 2
+    grown = max(found.rss_bytes[half:]) / max(found.rss_bytes[1 : half + 1])
+    good = [
+        bound("errors in the page", float(len(errors)), most=0.0),
+        bound("the server lives (1)", float(alive), least=1.0),
+        bound("tracebacks of the server", float(said.count("Traceback")), most=0.0),
+        bound("most memory, second half over first", grown, most=MOST_GROWTH),
+    ]
+    return 0 if all(good) else 1
+
+
 def main() -> int:
     """Measure, print a table, and return 1 if a bound was missed."""
     parser = argparse.ArgumentParser(description="What the live page costs.")
     parser.add_argument("--topology", default="lab")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--faults", type=int, default=4, help="in each half of a round")
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--faults", type=int, default=20, help="in each half of a round")
+    parser.add_argument("--clicks", type=float, metavar="SECONDS", help="click at random for so long instead")
     options = parser.parse_args()
     if (
         os.geteuid() != 0
@@ -117,6 +152,8 @@ def main() -> int:
         print("needs root, chromium (apt) and playwright (pip)", file=sys.stderr)
         return CANNOT
     print(machine())
+    if options.clicks is not None:
+        return clicked(options.topology, options.clicks)
     rng = random.Random(1)
     links = links_of(load_fabric(options.topology))
     times: dict[bool, list[float]] = {True: [], False: []}

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import random
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
+
+import psutil
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 PERIOD_S = 0.5
+NOTE_EVERY_S = 30.0
 # What can be clicked, by how likely it is. Of a kind that is not there, another one is taken.
 KINDS = {
     ".hit": 6,
@@ -49,7 +52,9 @@ class Clicked:
     refusals: set[str] = field(default_factory=set)
     """What the page said on its red line: a fault where there is one already, traffic over nothing."""
     rss_bytes: list[int] = field(default_factory=list)
-    """Of the page's process, once a minute and at the end."""
+    """Of the page's process, every half minute and at the end."""
+    hosts_bytes: list[int] = field(default_factory=list)
+    """Of the processes at the hosts and of the switches together, at the same times."""
     heap_bytes: list[int] = field(default_factory=list)
     """Of the scripts in the browser, at the same times."""
 
@@ -59,9 +64,9 @@ def click_at_random(page: Page, pid: int, duration_s: float, seed: int) -> Click
     rng = random.Random(seed)
     found = Clicked()
     begun = time.monotonic()
-    noted = begun - 60
+    noted = begun - NOTE_EVERY_S
     while (now := time.monotonic()) < begun + duration_s:
-        if now >= noted + 60:
+        if now >= noted + NOTE_EVERY_S:
             noted = now
             _note(found, page, pid)
         kinds = [rng.choices(list(KINDS), list(KINDS.values()))[0] for _ in range(20)]
@@ -77,6 +82,11 @@ def click_at_random(page: Page, pid: int, duration_s: float, seed: int) -> Click
 
 
 def _note(found: Clicked, page: Page, pid: int) -> None:
-    lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines()
-    found.rss_bytes.append(next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS:")))
+    server = psutil.Process(pid)
+    found.rss_bytes.append(server.memory_info().rss)
+    hosts = 0
+    for process in server.children(recursive=True):
+        with suppress(psutil.Error):  # traffic that is being replaced
+            hosts += process.memory_info().rss
+    found.hosts_bytes.append(hosts)
     found.heap_bytes.append(int(page.evaluate("performance.memory.usedJSHeapSize")))

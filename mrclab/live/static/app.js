@@ -46,7 +46,6 @@ M.app = {
       used: async (name) => { try { return (await this.source.ask(`used/${name}`)).link; } catch { return null; } },
       pause: (ms) => new Promise((done) => setTimeout(done, ms)),
       close: () => { M.by("menu").hidden = true; this.chosen = null; },
-      linksOfTarget: () => { const pair = this.pair(); return pair ? this.about.fabric.links.filter(([, a]) => a === pair.split(">")[1]).map(([name]) => name) : []; },
       linksOf: (ev) => this.linksOf(ev),
       counters: window.RECORDING ? null : (node) => this.source.ask(`counters/${node}`).catch(() => null),
     };

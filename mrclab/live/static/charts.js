@@ -41,8 +41,10 @@ M.drawRates = (canvas, history, labels) => {
     c.lineWidth = name === "mrc" ? 3 : 2.2;
     c.setLineDash(M.DASHES[name] || []);
     c.beginPath();
-    let drawing = false;
+    let drawing = false, before = 0;
     for (const h of history) {
+      if (h.t_ms > before + 1500) drawing = false;  // nothing was seen meanwhile: traffic began anew
+      before = h.t_ms;
       if (!(name in h.rates) || h.t_ms < begin) { drawing = false; continue; }
       if (drawing) c.lineTo(x(h.t_ms), y(h.rates[name])); else c.moveTo(x(h.t_ms), y(h.rates[name]));
       drawing = true;

@@ -29,6 +29,8 @@ M.time = (us) =>
 
 M.count = (n) => Math.round(n).toLocaleString("en-US");
 
+M.times = (n) => (n === 1 ? "once" : n === 2 ? "twice" : `${n} times`);
+
 /* el("p", {class: "soft"}, "text", child): an element; text is never taken for HTML. */
 M.el = (tag, attributes = {}, ...children) => {
   const svg = ["svg", "path", "line", "circle", "rect", "text", "g", "title"].includes(tag) && attributes.svg !== false;

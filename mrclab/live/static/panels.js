@@ -12,7 +12,7 @@ M.numbers = (root, frame) => {
     const one = frame.transports[div.dataset.transport];
     const rate = one.flows.reduce((sum, flow) => sum + flow[2], 0);
     M.text(div.querySelector("b"), M.rate(rate));
-    M.text(div.lastChild, `${M.count(one.resent)} sent again` + (one.restarts ? `, gave up ${one.restarts === 1 ? "once" : `${one.restarts} times`}` : ""));
+    M.text(div.lastChild, `${M.count(one.resent)} sent again` + (one.restarts ? `, gave up ${M.times(one.restarts)}` : ""));
     div.dataset.bps = rate;
   }
 };

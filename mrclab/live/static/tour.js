@@ -8,10 +8,7 @@ M.TOUR = [
     if (link) await a.fault({ kind: "blackhole", where: link });
   } },
   { title: "Heal", text: "Restore the link. MRC has probed the path all the time: after some good probes its EV turns green again and takes its share.", button: "Restore the link", act: (a) => a.undo(null) },
-  { title: "Congestion", text: "Four hosts send to one, whose links are slowed to 3 % of their rate: an incast. Queues fill in front of that host, and its T0s cut payloads off (trim) instead of dropping packets: click one to see its counts. The headers that arrive tell what to send again, at once. Trims slow senders down; they do not retire an EV, for nothing is broken.", button: "Start an incast", act: async (a) => {
-    await a.traffic({ transports: ["mrc"], pattern: "incast", rate_bps: 60000000, message_bytes: 262144 });
-    for (const link of a.linksOfTarget()) await a.fault({ kind: "rate", where: link, ratio: 0.03 });
-  } },
+  { title: "Incast", text: "Four hosts send to one. All planes carry a share of each flow: the rows under “Paths” are equally tall. Congestion control holds the senders back before the links of that host overflow. Click a T0 above it: it counts the frames that its queues marked (ECN), trimmed or refused.", button: "Start an incast", act: (a) => a.traffic({ transports: ["mrc"], pattern: "incast", rate_bps: 60000000 }) },
   { title: "A switch dies", text: "Kill a T1: all links of it are gone at once. Every EV through it is retired within round trips, and spares of the same plane take over.", button: "Kill a T1", act: async (a) => {
     await a.undo(null); await a.traffic({ transports: ["mrc", "rocev2"], pattern: "stream", rate_bps: 60000000, message_bytes: 32768 });
     await a.pause(2500);

@@ -69,7 +69,7 @@ M.training = {
       if (!one) return M.el("tr", { style: `--c: var(--${this.colour(name)})` }, title, M.el("td", { class: "now", colspan: 7 }, "not begun"));
       const last = one.faults.filter((fault) => fault.until_us === null).map((fault) => `${fault.kind} at ${fault.place}`);
       const now = one.failure ? "failed" : one === running ? (last.length ? last.join(", ") : "running") : "";
-      const crashes = one.crashes ? `${one.crashes === 1 ? "once" : `${one.crashes} times`}, ${one.lost_steps} steps lost` : "never";
+      const crashes = one.crashes ? `${M.times(one.crashes)}, ${one.lost_steps} steps lost` : "never";
       return M.el("tr", { style: `--c: var(--${this.colour(name)})`, "data-training": name }, title,
         M.el("td", { "data-steps": one.losses.length }, `${one.losses.length} of ${about.steps}`),
         M.el("td", {}, one.losses.length ? one.losses[one.losses.length - 1].toFixed(3) : ""),
