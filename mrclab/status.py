@@ -20,6 +20,9 @@ from testbed import state
 from testbed.names import Names
 
 FILE_WIDTH = 160
+WELL, NONE = "as programmed", "none"
+OTHER_ROWS = 5
+"""Of a page, beside its switches."""
 MOST_PORTS = 16
 """That are named where more are not up."""
 
@@ -38,7 +41,9 @@ def status(*, as_json: bool, ports: bool = False, sids: bool = False, watch_s: f
     if as_json:
         print(json.dumps(answer, indent=2))
         return 0
-    _console().print(_page(answer, ports=ports, sids=sids))
+    console = _console()
+    rows = console.height if console.is_terminal and not (ports or sids) else None
+    console.print(page(answer, ports=ports, sids=sids, rows=rows))
     return 0
 
 
@@ -66,9 +71,15 @@ def _console() -> Console:
     return console if console.is_terminal else Console(width=FILE_WIDTH)
 
 
-def _page(answer: dict[str, Any], *, ports: bool, sids: bool) -> Group:
+def page(
+    answer: dict[str, Any], *, ports: bool = False, sids: bool = False, rows: int | None = None
+) -> Group:
+    """Return what ``status`` prints. Where ``rows`` are too few, sound switches of one tier share a row."""
     switches = answer["switches"]
-    parts: list[Any] = [_head(answer), _table(switches, answer["ports"]), _queues(switches)]
+    table = _table(switches, answer["ports"])
+    if rows is not None and table.row_count + OTHER_ROWS > rows:
+        table = _tiers(switches, answer["ports"])
+    parts: list[Any] = [_head(answer), table, _queues(switches)]
     if ports:
         parts.append(_ports(answer))
     if sids:
@@ -215,27 +226,45 @@ def _queues(switches: dict[str, Any]) -> Table | str:
     return table if table.row_count else "no frame marked, trimmed or refused by a queue"
 
 
+def _tiers(switches: dict[str, Any], ports: dict[str, str]) -> Table:
+    """Return a row for each plane and tier, and one for each switch that is not as it should be."""
+    table = Table(box=None, header_style="bold")
+    for heading in ("switches", "state", "rx frames", "tx frames", "drops"):
+        table.add_column(heading, justify="right" if heading.endswith("frames") else "left")
+    well: dict[str, list[tuple[str, ...]]] = {}
+    for cells in _rows(switches, ports):
+        name, _, _, condition, rx, tx, drops = cells
+        if (condition, drops) == (WELL, NONE):
+            well.setdefault(name.rpartition("-")[0], []).append(cells)
+        else:
+            table.add_row(name, condition, rx, tx, drops)
+    for tier, found in well.items():
+        name = found[0][0] if len(found) == 1 else f"{tier}-*: {len(found)}"
+        rx, tx = (str(sum(int(cells[column]) for cells in found)) for column in (4, 5))
+        table.add_row(name, WELL, rx, tx, NONE)
+    return table
+
+
 def _table(switches: dict[str, Any], ports: dict[str, str]) -> Table:
     table = Table(box=None, header_style="bold")
     for heading in ("switch", "device", "P4Runtime", "state", "rx frames", "tx frames", "drops"):
         table.add_column(heading, justify="right" if heading.endswith("frames") else "left")
+    for cells in _rows(switches, ports):
+        table.add_row(*cells)
+    return table
+
+
+def _rows(switches: dict[str, Any], ports: dict[str, str]) -> Iterator[tuple[str, ...]]:
+    """Yield of each switch its name, device, P4Runtime's place, state, frames in and out, and drops."""
     for name, switch in switches.items():
         counters = switch["counters"]
         if counters is None:
-            table.add_row(name, str(switch["device_id"]), switch["p4runtime"], "not answering", "", "", "")
+            yield name, str(switch["device_id"]), switch["p4runtime"], "not answering", "", "", ""
             continue
         drops = ", ".join(f"{reason} {count['packets']}" for reason, count in counters["drops"].items())
         restarts = switch["programmed"] - 1
-        condition = switch["drift"] or ("as programmed" + (f", {restarts} restarts" if restarts else ""))
+        condition = switch["drift"] or (WELL + (f", {restarts} restarts" if restarts else ""))
         not_up = sum(state != UP for port, state in ports.items() if port.startswith(f"{name}-eth"))
         condition += f", {not_up} ports not up" if not_up > 1 else ", 1 port not up" if not_up else ""
-        table.add_row(
-            name,
-            str(switch["device_id"]),
-            switch["p4runtime"],
-            condition,
-            str(sum(count["packets"] for count in counters["rx"].values())),
-            str(sum(count["packets"] for count in counters["tx"].values())),
-            drops or "none",
-        )
-    return table
+        rx, tx = (str(sum(count["packets"] for count in counters[way].values())) for way in ("rx", "tx"))
+        yield name, str(switch["device_id"]), switch["p4runtime"], condition, rx, tx, drops or NONE

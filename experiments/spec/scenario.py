@@ -1,9 +1,9 @@
 """Reading a scenario from short YAML: variants, overrides, and mistakes in one line.
 
 A scenario may differ by topology (``topologies: {wide: {warmup: 1 s}}``) and by the target it runs on
-(``targets: {bmv2: {workload: {rate: 20 Mbit/s}}}``), and the command line may set any key
-(``--set workload.rate="50 Mbit/s"``, ``--set faults.0.hold="50 ms"``). Every mistake is one line that names
-the file, the line and the key.
+(``targets: {bmv2: {workload: {rate: 20 Mbit/s}}}``), in whose part ``topologies`` may differ again. The
+command line may set any key (``--set workload.rate="50 Mbit/s"``, ``--set faults.0.hold="50 ms"``). Every
+mistake is one line that names the file, the line and the key.
 """
 
 from __future__ import annotations
@@ -74,15 +74,18 @@ def parse_scenario(
         chosen["targets"] = (target_name(str(target)),)
     whole, others = base, []
     for variants, key in _VARIANTS.items():
-        for name, part in _parts(document, variants):
-            if key in part.data:
-                raise part.error(f"{variants} cannot choose another {key}", (key,))
+        for name, whole_part in _parts(document, variants):
+            if key in whole_part.data:
+                raise whole_part.error(f"{variants} cannot choose another {key}", (key,))
+            inner = _parts(whole_part, "topologies") if variants == "targets" else []
+            part = without(whole_part, ("topologies",)) if variants == "targets" else whole_part
             if name in chosen[variants]:
-                whole = merge(whole, part)
+                for piece in (part, *(of for place, of in inner if place in chosen["topologies"])):
+                    whole = merge(whole, piece)
                 if given:  # by who wins over the part
                     whole = whole.with_value(("topology",), topology, variants)
             else:
-                others.append(merge(base, part))
+                others += [merge(merge(base, part), of) for _, of in inner] or [merge(base, part)]
     for override in overrides:
         whole = merge(whole, override)
     if trials is not None:

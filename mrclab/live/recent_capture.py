@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import gettempdir
 
 import numpy as np
 
@@ -65,15 +65,9 @@ class RecentCapture(Tap):
 
     def __init__(self, namespace: str, interfaces: Sequence[str], offset_ns: int, most_bytes: int) -> None:
         """Begin to record. Raise MachineError or SwitchError where the kernel does not let us."""
-        self._directory = TemporaryDirectory(prefix="mrclab-live-")
         self.pieces = Pieces(most_bytes)
-        try:
-            super().__init__(
-                Path(self._directory.name) / "none.pcap", namespace, interfaces, offset_ns, RING_BYTES
-            )
-        except BaseException:
-            self._directory.cleanup()
-            raise
+        nowhere = Path(gettempdir()) / "none.pcap"  # never written: what is beside it has no name
+        super().__init__(nowhere, namespace, interfaces, offset_ns, RING_BYTES)
 
     def _carry(self) -> None:
         now_ns = time.monotonic_ns()
@@ -103,4 +97,3 @@ class RecentCapture(Tap):
     def close(self) -> None:
         """End the capture."""
         self.kill()
-        self._directory.cleanup()

@@ -13,7 +13,7 @@ from rich.console import Console, RenderableType
 from hosts.path_probe import Echo, Hop, ProbedPath, probed_paths
 from mrclab.clustermapper import Page
 from mrclab.probe import MOST_PATHS, all_paths
-from mrclab.status import screen
+from mrclab.status import page, screen
 from mrclab.wall_clock import moment, offset_ns, time_of_day
 from topologies import load_fabric
 
@@ -30,9 +30,9 @@ def counts(packets: int) -> dict[str, int]:
     return {"packets": packets, "bytes": packets * 1000}
 
 
-def answer(t_ns: int, packets: int, trimmed: int = 0) -> dict[str, Any]:
-    """A status of `lab`: every port has carried as many packets, and one has trimmed."""
-    fabric = load_fabric("lab")
+def answer(t_ns: int, packets: int, trimmed: int = 0, topology: str = "lab") -> dict[str, Any]:
+    """A status: every port has carried as many packets, and one of `lab` has trimmed."""
+    fabric = load_fabric(topology)
     switches: dict[str, Any] = {}
     for switch in fabric.switches:
         ports = [str(port.ref.port) for port in switch.ports]
@@ -46,13 +46,13 @@ def answer(t_ns: int, packets: int, trimmed: int = 0) -> dict[str, Any]:
                 "port_drops": {port: {} for port in ports},
             }
         }
-    last = switches["p3-t1-3"]["counters"]["queues"]["4"]
-    last["trimmed"] = counts(trimmed)
+    if topology == "lab":
+        switches["p3-t1-3"]["counters"]["queues"]["4"]["trimmed"] = counts(trimmed)
     states = {f"{name}-eth{port}": "up" for name, s in switches.items() for port in s["counters"]["rx"]}
     states["p0-t0-0-eth1"] = "down"
     return {
         "t_ns": t_ns,
-        "topology": "lab",
+        "topology": topology,
         "target": "ebpf",
         "since": "19:00",
         "faults": {},
@@ -71,6 +71,37 @@ def test_a_watched_fabric_fits_one_screen_with_what_is_wrong_first() -> None:
     assert rows[0].startswith("p3-t1-3-eth4 "), "the port that trimmed comes before those that are busy"
     assert rows[0].split()[1:6] == ["4,000", "32", "4,000", "32", "3"]
     assert "busy ports more" in lines[-1]
+
+
+def status_of(topology: str) -> dict[str, Any]:
+    """A status of a topology in which all is well."""
+    found = answer(S, 1000, topology=topology)
+    for number, switch in enumerate(found["switches"].values()):
+        switch |= {"device_id": number, "p4runtime": "127.0.0.1:40000", "drift": "", "programmed": 1}
+        switch["counters"]["drops"] = {}
+    found["ports"] = dict.fromkeys(found["ports"], "up")
+    return found
+
+
+@pytest.mark.parametrize("topology", ["tiny", "lab", "wide"])
+def test_the_status_fits_one_screen(topology: str) -> None:
+    found = status_of(topology)
+    lines = said(page(found, rows=24)).splitlines()
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 80
+
+
+def test_a_switch_that_is_not_well_has_a_row_of_its_own_on_any_screen() -> None:
+    found = status_of("wide")
+    found["switches"]["p3-t1-7"]["counters"]["drops"] = {"no_route": counts(5)}
+    found["switches"]["p4-t1-8"]["counters"] = None
+    found["ports"]["p0-t0-1-eth2"] = "down"
+    text = said(page(found, rows=24))
+    assert len(text.splitlines()) <= 24
+    assert re.search(r"^ p3-t1-7 .* no_route 5", text, re.M)
+    assert re.search(r"^ p4-t1-8 .* not answering", text, re.M)
+    assert re.search(r"^ p0-t0-1 .* 1 port not up", text, re.M)
+    assert re.search(r"^ p3-t1-\*: 31 .* as programmed", text, re.M)
 
 
 def test_before_the_first_interval_there_are_no_rates() -> None:

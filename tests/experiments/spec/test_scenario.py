@@ -124,6 +124,23 @@ def test_a_target_s_part_is_laid_over_that_of_the_topology() -> None:
     assert (sequence(on_ebpf).hold_ns, spray(on_ebpf).rate_bps) == (100_000_000, 10_000_000)
 
 
+def test_a_target_s_part_may_differ_by_topology() -> None:
+    part = "{workload: {rate: 2 Mbit/s}, topologies: {wide: {workload: {rate: 3 Mbit/s}}}}"
+    text = BASE + f"targets:\n  bmv2: {part}\n"
+    rates = {
+        (topology, target): spray(
+            parse_scenario(
+                text.replace("topology: lab", f"topology: {topology}\ntarget: {target}"), "mine.yaml"
+            )
+        ).rate_bps
+        for topology in ("lab", "wide")
+        for target in ("bmv2", "ebpf")
+    }
+    assert rates["lab", "bmv2"] == 2_000_000
+    assert rates["wide", "bmv2"] == 3_000_000
+    assert 3_000_000 not in (rates["lab", "ebpf"], rates["wide", "ebpf"])
+
+
 def test_auto_takes_the_part_of_the_target_that_it_finds(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -142,6 +159,7 @@ def test_auto_takes_the_part_of_the_target_that_it_finds(
         ("targets: {tofino: {seed: 2}}", "tofino"),
         ("targets: {bmv2: {target: ebpf}}", "targets cannot choose another target"),
         ("targets: {bmv2: {speed: 1}}", "speed"),
+        ("targets: {bmv2: {topologies: {wide: {speed: 1}}}}", "speed"),
     ],
 )
 def test_a_mistake_in_a_target_s_part_is_named(part: str, complaint: str) -> None:

@@ -1,0 +1,34 @@
+"""A signal while the commands are still being imported ends mrclab in a line, as later ones do."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+FROM_THE_IMPORT = """
+import runpy, signal, sys
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "mrclab.cli":
+            signal.raise_signal({number})
+sys.meta_path.insert(0, Finder())
+sys.argv = ["mrclab", "--version"]
+runpy.run_module("mrclab", run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "said"),
+    [
+        (signal.SIGINT, 130, "interrupted"),
+        (signal.SIGTERM, 143, "ended by SIGTERM"),
+        (signal.SIGHUP, 129, "ended by SIGHUP"),
+    ],
+)
+def test_a_signal_during_the_imports_ends_it_in_a_line(number: signal.Signals, code: int, said: str) -> None:
+    program = FROM_THE_IMPORT.format(number=int(number))
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (code, f"mrclab: {said}\n")
