@@ -99,4 +99,4 @@ def _decided(yes: bool, no: bool) -> bool | None:
 
 def _number(value: float) -> str:
     """Return four digits, since a criterion may differ from a finding in the fourth."""
-    return "infinite" if math.isinf(value) else f"{value:,.0f}" if abs(value) >= 1e4 else f"{value:.4g}"
+    return "infinite" if math.isinf(value) else f"{value:,.0f}" if abs(value) >= 1e3 else f"{value:.4g}"

@@ -17,7 +17,18 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter
 
 from experiments.report.numbers import us
-from experiments.report.palette import BLUE, DARK, GREEN, GREY, ORANGE, PURPLE, RED, new_figure, thousands
+from experiments.report.palette import (
+    BLUE,
+    DARK,
+    GREEN,
+    GREY,
+    ORANGE,
+    PURPLE,
+    RED,
+    new_figure,
+    plain_log,
+    thousands,
+)
 
 _TIMES = {
     "detected": (ORANGE, (0, (4, 2))),
@@ -78,7 +89,8 @@ def draw_recovery(data: Mapping[str, Any], trial: Mapping[str, Any], title: str)
     axes.set_xlim(data["from_us"], data["to_us"])
     axes.set_xlabel("time since the fault (\N{MICRO SIGN}s)")
     axes.set_ylabel("packet number (PSN, from the first shown)")
-    axes.xaxis.set_major_formatter(FuncFormatter(thousands))
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(FuncFormatter(thousands))
     axes.set_title(f"{title}: the median recovery, packet by packet\n{_place(trial)}")
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return figure
@@ -198,6 +210,7 @@ def draw_reordering(data: Mapping[str, Any], title: str) -> Figure:
     axes.step(curve["x"], curve["share"], where="post", color=BLUE, linewidth=1.6)
     axes.set_yscale("log")
     axes.set_xscale("symlog", linthresh=1)
+    axes.xaxis.set_major_formatter(FuncFormatter(thousands))
     axes.set_xlim(left=0)
     axes.set_xlabel("packets sent later that arrived earlier (PSNs)")
     axes.set_ylabel("share of packets at least so late")
@@ -220,7 +233,7 @@ def draw_delivery(data: Mapping[str, Any], title: str) -> Figure:
     axes.set_yscale("log")
     axes.set_xlabel("from first transmission to delivery (\N{MICRO SIGN}s)")
     axes.set_ylabel("share of packets that took at least so long")
-    axes.xaxis.set_major_formatter(FuncFormatter(thousands))
+    plain_log(axes.xaxis)
     axes.grid(visible=True, which="major", color="#EEEEEE", linewidth=0.6)
     axes.legend()
     axes.set_title(f"{title}: delivery times of single packets, repair included")

@@ -21,7 +21,18 @@ from experiments.report.compare import values
 from experiments.report.model import TIMES
 from experiments.report.numbers import LONG_US
 from experiments.report.numbers import figure as number
-from experiments.report.palette import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, STYLE, new_figure, thousands
+from experiments.report.palette import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PURPLE,
+    RED,
+    STYLE,
+    new_figure,
+    plain_log,
+    thousands,
+)
 from experiments.training.pictures import draw_training
 
 _COLOURS = (BLUE, ORANGE, GREEN, PURPLE, RED, "#56B4E9", "#000000", "#F0E442", GREY)
@@ -113,6 +124,8 @@ def _panel(axes: Axes, name: str, found: Mapping[str, Any], colour: str) -> None
         axes.axvspan(begin, stop, color=RED, alpha=0.12, linewidth=0)
         axes.axvline(begin, color=RED, linewidth=0.9)
     axes.set_ylim(bottom=0)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(FuncFormatter(thousands))
     axes.set_ylabel(name, rotation=0, ha="right", va="center")
 
 
@@ -151,7 +164,7 @@ def draw_spread(meaning: str, spread: Mapping[str, Sequence[float]]) -> Figure:
     axes.set_ylim(0, 1.02)
     axes.set_xlabel(f"{meaning} ({unit}{note})")
     axes.set_ylabel("share")
-    axes.xaxis.set_major_formatter(FuncFormatter(thousands))
+    plain_log(axes.xaxis)
     axes.grid(visible=True, which="both", color="#EEEEEE", linewidth=0.6)
     axes.set_axisbelow(True)
     axes.legend(loc="upper left", bbox_to_anchor=(0, -0.2), ncols=2)

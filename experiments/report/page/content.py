@@ -16,7 +16,7 @@ from experiments.report.page.fabric_svg import Marks, draw_fabric
 from experiments.report.page.inline import picture
 from experiments.report.page.render import drawn, render
 from experiments.report.page.replay_svg import draw_replay
-from experiments.report.page.shared import head_of, judgement
+from experiments.report.page.shared import head_of, judgement, micro
 from experiments.report.pictures import SPREAD, sizes_of
 from experiments.report.table import headline, reasons, rules
 from experiments.training.summary import cells_of, rows_of, sentence
@@ -208,9 +208,9 @@ def _checks(result: Mapping[str, Any]) -> list[dict[str, str]]:
     words = {True: ("holds", "good"), False: ("does not hold", "bad"), None: ("not shown", "unknown")}
     return [
         {
-            "asked": check["asked"],
-            "found": check["found"],
-            "source": check.get("source", ""),
+            "asked": micro(check["asked"]),
+            "found": micro(check["found"]),
+            "source": micro(check.get("source", "")),
             "word": word,
             "colour": colour,
         }
@@ -230,7 +230,8 @@ def _doing(result: Mapping[str, Any]) -> str:
         parts.append(f"packets of at most {work['payload_bytes']:,} bytes")
     rate_bps = _rate_bps(result) or work.get("rate_bps")
     if rate_bps:
-        parts.append(f"{figure(rate_bps / 1e6)} Mbit/s")
+        gigabits = rate_bps >= 1e10
+        parts.append(f"{figure(rate_bps / (1e9 if gigabits else 1e6))} {'G' if gigabits else 'M'}bit/s")
     if work.get("duration_ns"):
         parts.append(f"{work['duration_ns'] / 1e9:g} s")
     text = f"The workload: {', '.join(parts)}." if parts else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -86,10 +87,18 @@ class Judgement:
 _WORDS = {True: ("the claim holds", "good"), False: ("the claim does not hold", "bad")}
 
 
+_MICRO = re.compile(r"(?<=[\d\]] )us\b|(?<=tens of )us\b")
+
+
+def micro(text: str) -> str:
+    """Return a text of a terminal as a page writes it: with the sign of microseconds."""
+    return _MICRO.sub("\N{MICRO SIGN}s", text)
+
+
 def judgement(result: Mapping[str, Any]) -> Judgement:
     """Return the verdict of a result, empty where nothing judged it."""
     verdict = result.get("verdict")
     if not verdict:
         return Judgement()
     words, colour = _WORDS.get(verdict["holds"], ("the claim is not shown", "unknown"))
-    return Judgement(words, colour, verdict.get("because", ""), verdict.get("paper", "") or "")
+    return Judgement(words, colour, micro(verdict.get("because", "")), micro(verdict.get("paper", "") or ""))
