@@ -1,12 +1,13 @@
 """Clustermapper on a testbed that is up: in this process, or as one of its own beside an experiment.
 
-As a process, ``python -m testbed.clustermapper EVENTS INTERVAL_NS PREFIX STATE_DIR``: it appends events to a
-file, JSON lines, and keeps the denylist of the testbed up to date until SIGTERM.
+As a process, ``python -m testbed.clustermapper EVENTS INTERVAL_NS PREFIX STATE_DIR PARENT``: it appends events
+to a file, JSON lines, and keeps the denylist of the testbed up to date until SIGTERM or the parent's end.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -71,7 +72,7 @@ class ClustermapperProcess:
         self._path.touch()
         names = self._network.names
         command = [sys.executable, "-m", "testbed.clustermapper", str(self._path.resolve())]
-        command += [str(self._interval_ns), names.prefix, str(names.state_dir)]
+        command += [str(self._interval_ns), names.prefix, str(names.state_dir), str(os.getpid())]
         self._process = self._network.spawn_in_fabric(command, stdin=subprocess.DEVNULL)
         return self
 
@@ -100,7 +101,7 @@ class ClustermapperProcess:
 
 def main() -> None:
     """Entry point of the process."""
-    path, interval_ns, prefix, directory = sys.argv[1:]
+    path, interval_ns, prefix, directory, parent = sys.argv[1:]
     ended: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, _frame: ended.append(number))
@@ -108,7 +109,7 @@ def main() -> None:
         probe(
             Names(prefix, Path(directory)),
             lambda event: print(json.dumps(event), file=log),
-            lambda: bool(ended),
+            lambda: bool(ended) or os.getppid() != int(parent),
             int(interval_ns),
         )
 

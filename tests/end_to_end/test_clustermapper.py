@@ -2,10 +2,12 @@
 
 import json
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from hosts.clustermapper.denylist import Denylist, denied_evs
@@ -107,3 +109,27 @@ def test_denied_links_deny_the_evs_of_their_paths() -> None:
     assert denied_evs(paths, ()) == ()
     assert denied_evs(paths, ["p0-t0-1:p0-t1-1"]) == (paths[1].ev,)
     assert denied_evs(paths, ["h2:p1-t0-1"]) == tuple(p.ev for p in paths if p.plane == 1)
+
+
+OWNER = """
+import os, signal, sys
+from pathlib import Path
+from testbed.clustermapper import ClustermapperProcess
+from testbed.names import Names
+from testbed.network import FabricNetwork
+
+network = FabricNetwork.attached(Names.of_prefix(sys.argv[1]))
+with ClustermapperProcess(network, Path(sys.argv[2])) as process:
+    print(process._process.pid, flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_it_ends_when_what_started_it_is_killed(tiny: Up, tmp_path: Path) -> None:
+    """It has real-time priority: left alone, it took a third of a CPU for as long as the testbed was up."""
+    command = [sys.executable, "-c", OWNER, tiny.mrclab.names.prefix, str(tmp_path / "events.jsonl")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None
+        mapper = psutil.Process(int(owner.stdout.readline()))
+        owner.kill()
+    mapper.wait(PATIENCE_S)
