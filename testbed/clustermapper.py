@@ -1,7 +1,7 @@
 """Clustermapper on a testbed that is up: in this process, or as one of its own beside an experiment.
 
-As a process, ``python -m testbed.clustermapper EVENTS INTERVAL_NS PREFIX STATE_DIR PARENT``: it appends events
-to a file, JSON lines, and keeps the denylist of the testbed up to date until SIGTERM or the parent's end.
+As a process, ``python -m testbed.clustermapper EVENTS INTERVAL_NS PREFIX STATE_DIR PARENT``: it appends
+events to a file, JSON lines, and keeps the denylist up to date until SIGTERM or the end of its parent.
 """
 
 from __future__ import annotations
