@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 from experiments.report.result import result_schema
+from experiments.training.progress import progress_of
+from mrclab.live.training.follow import Follower
 from tests.support.command import Mrclab
 from tests.support.training import needs_jax
 
@@ -201,3 +203,11 @@ def test_a_transformer_trained_under_faults_has_the_bits_of_one_process(
     assert any(trial["felt"] for trial in result["trials"])
     for picture in ("training-loss.svg", "training-steps.svg"):
         assert (tmp_path / "out" / picture).stat().st_size > 0
+    told = progress_of(tmp_path / "out" / "mrc-0")
+    assert told is not None
+    assert len(told.losses) == len(told.end_us) == 12
+    assert all(own <= last + 1 for own, last in zip(told.end_us, training["end_us"], strict=True))
+    assert [fault["kind"] for fault in told.faults] == ["blackhole"] * len(found["faults"])
+    assert all(fault["until_us"] > fault["at_us"] for fault in told.faults)
+    shown = Follower(tmp_path / "out").frame()
+    assert (shown["about"]["finished"], len(shown["mrc-0"]["losses"])) == (True, 12)
