@@ -135,7 +135,8 @@ M.app = {
     this.flowChoice();
     this.turn = (this.turn || 0) + 1;
     if (window.RECORDING || this.turn % 2) this.strips();  // much to draw: five times a second
-    M.by("beside").hidden = !frame.beside;
+    M.by("beside").hidden = !frame.beside || Boolean(window.RECORDING);
+    M.by("mapper").hidden = Boolean(window.RECORDING) && !frame.mapper;
     const mapper = JSON.stringify([frame.mapper, frame.faults]);
     if (mapper !== this.mapperShown) {
       this.mapperShown = mapper;
