@@ -2,12 +2,14 @@
 
     python benchmarks/virtual_time.py permutation [--hosts 64] [--megabytes 2] [--spread 1]
     python benchmarks/virtual_time.py recovery [--evs 64] [--cuts 100]
+    python benchmarks/virtual_time.py memory [--evs 64] [--queue-pairs 1000]
 
 `permutation` has every host send to one other, all links whole, and reports CPU time for each data
 packet, the slowest flow, and what was taken for lost though it was not. `recovery` cuts T0-T1 links
 silently, one after another, under a stream between two NICs of 8 x 100 Gbit/s that NSCC alone holds back,
 and reports times after each cut: until the first loss was sent, until a path was retired for it, until
 nothing more was sent onto the link, and until all that it took had been sent again and had arrived.
+`memory` connects queue pairs that send nothing and reports what each takes, beside all that they share.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import random
 import resource
 import statistics
 import time
+import tracemalloc
 
 from benchmarks.kit.results import machine
 from controller.queues import QueuePolicy
@@ -143,10 +146,12 @@ class World:
         self.network.clock.run(self.network.clock.now_ps + duration_ns * PS_PER_NS)
 
 
-def permutation(hosts: int, megabytes: float, t1s: int, options: dict[str, object], *, objects: bool) -> None:
+def permutation(
+    hosts: int, megabytes: float, t1s: int, seed: int, options: dict[str, object], *, objects: bool
+) -> None:
     """Measure a permutation, and print what it took."""
     fabric = fabric_of(4, 4 if hosts <= 128 else 32, t1s, hosts)
-    world = World(fabric, options, objects=objects)
+    world = World(fabric, options, seed, objects=objects)
     names = [host.name for host in fabric.hosts]
     size = round(megabytes * 10**6)
     buffer = bytearray(size)
@@ -251,15 +256,38 @@ def after_cut(sender: Notes, at_ns: int) -> tuple[float, float, float, float] | 
     return first, detected, rerouted, recovered
 
 
+def memory(evs: int, queue_pairs: int, options: dict[str, object]) -> None:
+    """Print what an idle queue pair takes."""
+    fabric = fabric_of(4, 2, 64, 2)
+    src, dst = (host.name for host in fabric.hosts)
+    given = {**options, "max_active_evs": evs, "spare_evs_per_plane": 0}
+    given = merged({**datacenter_mrc(fabric, src), **DEPLOYED}, given)
+    ends = [
+        Endpoint(nic_addresses(fabric, host), mrc_config(fabric, host, given), random.Random(1))
+        for host in (src, dst)
+    ]
+    attributes, paths = ends[1].local_attributes(ends[1].create_qp()), remote_paths(fabric, src, dst)
+    tracemalloc.start()
+    for number in range(queue_pairs + 1):
+        if number == 1:  # The first one makes what all share.
+            gc.collect()
+            before = tracemalloc.get_traced_memory()[0]
+        ends[0].connect(ends[0].create_qp(), attributes, paths)
+    gc.collect()
+    each = (tracemalloc.get_traced_memory()[0] - before) / queue_pairs
+    print(f"{evs} EVs: {each / 1000:.1f} KB for each of {queue_pairs} idle queue pairs")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="The simulator's speed, and recovery at 800 Gbit/s.")
-    parser.add_argument("what", choices=("permutation", "recovery"))
+    parser.add_argument("what", choices=("permutation", "recovery", "memory"))
     parser.add_argument("--hosts", type=int, default=64)
     parser.add_argument("--megabytes", type=float, default=2.0)
     parser.add_argument("--t1", type=int, default=16, help="T1s in each of 4 planes (permutation)")
     parser.add_argument("--bytes", action="store_true", help="frames rather than objects (permutation)")
     parser.add_argument("--evs", type=int, default=64)
     parser.add_argument("--cuts", type=int, default=100)
+    parser.add_argument("--queue-pairs", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--set", action="append", default=[], metavar="OPTION=NUMBER", help="of MRC")
     options = parser.parse_args()
@@ -269,7 +297,10 @@ def main() -> None:
     }
     print(f"{machine()}; {compiled.describe()}")
     if options.what == "permutation":
-        permutation(options.hosts, options.megabytes, options.t1, given, objects=not options.bytes)
+        asked = (options.hosts, options.megabytes, options.t1, options.seed)
+        permutation(*asked, given, objects=not options.bytes)
+    elif options.what == "memory":
+        memory(options.evs, options.queue_pairs, given)
     else:
         recovery(options.evs, options.cuts, options.seed, given)
 

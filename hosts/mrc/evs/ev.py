@@ -15,6 +15,21 @@ HeadCache = dict[tuple[bytes, bytes, bytes, bytes, Path], Heads]
 """The heads of all paths of a NIC, so that queue pairs to one peer share them."""
 
 
+class Probing:
+    """The probes of an EV that is ASSUMED_BAD."""
+
+    __slots__ = ("due_ns", "passed", "unanswered", "wait_ns")
+
+    def __init__(self, now_ns: int, wait_ns: int) -> None:
+        self.wait_ns = wait_ns
+        """From one to the next, unless an answer may take longer."""
+        self.due_ns = now_ns + wait_ns
+        self.unanswered: int | None = None
+        """Id of the last one, while its answer has not come."""
+        self.passed = 0
+        """Answers in a row."""
+
+
 class Ev:
     """One entropy value towards one peer: its path, its state and its counters."""
 
@@ -25,15 +40,11 @@ class Ev:
         "failed_ns",
         "flows",
         "heads",
-        "index",
         "lost",
         "path",
         "plane",
         "port",
-        "probe_due_ns",
-        "probe_id",
-        "probe_wait_ns",
-        "probes_passed",
+        "probing",
         "ready",
         "retired",
         "retired_ns",
@@ -44,12 +55,11 @@ class Ev:
         "value",
     )
 
-    def __init__(self, plane: Plane, path: Path, index: int, heads: Heads) -> None:
+    def __init__(self, plane: Plane, path: Path, heads: Heads) -> None:
         self.plane = plane
         self.port = plane.port
         self.path = path
         self.value = path.ev
-        self.index = index
         self.state = EvState.UNKNOWN
         self.active = False
         self.ready = False
@@ -62,10 +72,8 @@ class Ev:
         self.retired_ns = -1
         """When it was retired for a loss; -1: it is not."""
         self.skip_until_ns = 0
-        self.probe_due_ns = 0
-        self.probe_wait_ns = 0
-        self.probe_id: int | None = None
-        self.probes_passed = 0
+        self.probing: Probing | None = None
+        """While it is ASSUMED_BAD."""
 
     def head(self, options: FrameOptions, tclass: int, udp_length: int) -> tuple[bytes, int]:
         """Return what `frames.prefix` makes for this path, building it once."""

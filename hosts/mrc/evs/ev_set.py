@@ -21,7 +21,7 @@ from typing import Final
 
 from hosts.mrc.config import MrcConfig
 from hosts.mrc.events import EvReplaced, EvRestored, EvRetired, EvSkipped, PlaneDown, PlaneUp, RetireReason
-from hosts.mrc.evs.ev import Ev, HeadCache, Plane
+from hosts.mrc.evs.ev import Ev, HeadCache, Plane, Probing
 from hosts.mrc.evs.policy import PathPolicy
 from hosts.mrc.evs.states import TRANSITIONS, EvInput
 from hosts.mrc.wire import EvMark
@@ -77,7 +77,7 @@ class EvSet:
             for index in sorted(rng.sample(range(len(plane.paths.paths)), chosen)):
                 p, path = plane.paths, plane.paths.paths[index]
                 shared = cache.setdefault((p.src_mac, p.dst_mac, p.src, p.dst, path), {})
-                ev = Ev(plane, path, index, shared)
+                ev = Ev(plane, path, shared)
                 plane.evs.append(ev)
                 self.by_value[ev.value] = ev
             plane.spares = list(plane.evs)
@@ -316,7 +316,8 @@ class EvSet:
         """Retire an EV at once, because a packet vanished on it [P1 §2.1]."""
         ev.lost += 1
         ev.failed_ns = now_ns
-        ev.probes_passed = 0
+        if ev.probing is not None:
+            ev.probing.passed = 0
         if self.policy is not None:
             self.policy.on_loss(now_ns, ev)
         if not self._at_floor():
@@ -346,22 +347,23 @@ class EvSet:
 
     def on_probe_answer(self, now_ns: int, ev: Ev, marked: bool) -> None:
         """Note that a probe on this EV was answered; enough in a row restore it."""
-        if ev.state is not EvState.ASSUMED_BAD:
+        probing = ev.probing
+        if probing is None:
             return
-        ev.probes_passed += 1
-        ev.probe_id = None
+        probing.passed += 1
+        probing.unanswered = None
         self._probe_stale = True
-        ev.probe_wait_ns = self._config.probe_interval_ns
-        ev.probe_due_ns = now_ns + ev.probe_wait_ns
-        if ev.probes_passed >= self._config.probe_successes:
+        probing.wait_ns = self._config.probe_interval_ns
+        probing.due_ns = now_ns + probing.wait_ns
+        if probing.passed >= self._config.probe_successes:
             skip = marked and self._config.reading.skip_after_marked_probe
             self._restore(now_ns, ev, EvInput.PROBES_PASSED_MARKED if skip else EvInput.PROBES_PASSED)
 
     def on_late_arrival(self, now_ns: int, ev: Ev) -> None:
         """Probe an EV at once instead of waiting: a packet thought lost on it has arrived."""
-        if ev.state is EvState.ASSUMED_BAD:
-            ev.probe_wait_ns = self._config.probe_interval_ns
-            ev.probe_due_ns = min(ev.probe_due_ns, now_ns)
+        if ev.probing is not None:
+            ev.probing.wait_ns = self._config.probe_interval_ns
+            ev.probing.due_ns = min(ev.probing.due_ns, now_ns)
             self._probe_stale = True
 
     # Probing
@@ -369,7 +371,8 @@ class EvSet:
     def next_probe_ns(self) -> int | None:
         """Return when the next probe of an ASSUMED_BAD EV is due."""
         if self._probe_stale:
-            self._probe_due_ns = min((ev.probe_due_ns for ev in self.bad if ev.plane.up), default=None)
+            dues = [ev.probing.due_ns for ev in self.bad if ev.plane.up and ev.probing is not None]
+            self._probe_due_ns = min(dues, default=None)
             self._probe_stale = False
         return self._probe_due_ns
 
@@ -378,13 +381,16 @@ class EvSet:
 
         A probe is unanswered after the wait, but not before `probe_timeout_ns`, which its answer may take.
         """
-        due = [ev for ev in self.bad if ev.probe_due_ns <= now_ns and ev.plane.up]
+        due = []
         self._probe_stale = True
-        for ev in due:
-            if ev.probe_id is not None:
-                ev.probes_passed = 0
-                ev.probe_wait_ns = min(2 * ev.probe_wait_ns, self._config.probe_interval_max_ns)
-            ev.probe_due_ns = now_ns + max(ev.probe_wait_ns, probe_timeout_ns)
+        for ev in self.bad:
+            probing = ev.probing
+            if probing is not None and probing.due_ns <= now_ns and ev.plane.up:
+                if probing.unanswered is not None:
+                    probing.passed = 0
+                    probing.wait_ns = min(2 * probing.wait_ns, self._config.probe_interval_max_ns)
+                probing.due_ns = now_ns + max(probing.wait_ns, probe_timeout_ns)
+                due.append(ev)
         return due
 
     # Planes
@@ -422,16 +428,14 @@ class EvSet:
             return
         if before is EvState.ASSUMED_BAD:
             self.bad.remove(ev)
+            ev.probing = None
             self._probe_stale = True
         if state is EvState.ASSUMED_BAD:
             self.bad.append(ev)
             if event is EvInput.LOST:
                 ev.retired_ns = now_ns
-            ev.probe_wait_ns = self._config.probe_interval_ns
-            ev.probe_due_ns = now_ns + ev.probe_wait_ns
-            ev.probe_id = None
+            ev.probing = Probing(now_ns, self._config.probe_interval_ns)
             self._probe_stale = True
-            ev.probes_passed = 0
         if before not in _USABLE:
             return
         ev.retired += 1
@@ -453,6 +457,7 @@ class EvSet:
             return
         if before is EvState.ASSUMED_BAD:
             self.bad.remove(ev)
+            ev.probing = None
             self._probe_stale = True
             ev.retired_ns = -1
         ev.plane.spares.append(ev)

@@ -100,8 +100,8 @@ class Probes:
             if tail:
                 self._recovery.on_tail_probe(now_ns)
                 self._last_tail = ev
-            else:
-                ev.probe_id = probe_id
+            elif ev.probing is not None:
+                ev.probing.unanswered = probe_id
             extension = Probe(probe_id, self._spdcid, self._dpdcid, timestamp(now_ns)).pack()
             frame = self._builder.probe(ev, self._tclass, _OPCODE, self._remote_qpn, 0, extension)
             out.append((ev.port, frame))
@@ -131,7 +131,7 @@ class Probes:
         self._emit(ProbeAnswered(now_ns, self._qpn, ev.value, ev.port, probe_id, rtt_ns))
         self._evs.on_acked(ev)
         self._recovery.on_probe_answer(rtt_ns, sent_ns, tail=tail)
-        if not tail and ev.probe_id == probe_id:
+        if not tail and ev.probing is not None and ev.probing.unanswered == probe_id:
             self._evs.on_probe_answer(now_ns, ev, marked)
         return rtt_ns, sent_ns
 

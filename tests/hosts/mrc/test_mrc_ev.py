@@ -80,7 +80,7 @@ def test_more_paths_than_evs_takes_a_random_subset_of_equal_size_per_plane():
     assert [len(plane.spares) for plane in evs.planes] == [3, 3, 3, 3]
     other, _ = make(planes=4, paths=100, max_active_evs=30, spare_evs_per_plane=3, seed=2)
     for mine, theirs in zip(evs.planes, other.planes, strict=True):
-        chosen, elsewhere = ({ev.index for ev in plane.evs} for plane in (mine, theirs))
+        chosen, elsewhere = ({ev.value & 0xFF for ev in plane.evs} for plane in (mine, theirs))
         assert chosen != elsewhere
         assert max(chosen) > 20, "not the first ones"
 
@@ -180,7 +180,7 @@ def test_a_probe_is_given_as_long_as_its_answer_may_take():
     ev = evs.planes[0].active[0]
     evs.on_lost(0, ev, 1, RetireReason.LOSS)
     assert list(evs.due_probes(1000, 90_000)) == [ev]
-    ev.probe_id = 1
+    ev.probing.unanswered = 1
     assert evs.next_probe_ns() == 91_000
     evs.on_probe_answer(81_000, ev, False)
     assert evs.next_probe_ns() == 82_000
@@ -195,12 +195,12 @@ def test_unanswered_probes_back_off_and_break_the_row():
         due = evs.next_probe_ns()
         times.append(due)
         assert list(evs.due_probes(due, 0)) == [ev]
-        ev.probe_id = probe_id
+        ev.probing.unanswered = probe_id
     assert times == [1000, 2000, 4000, 8000, 12000]
     # One answer, a probe that nobody answers, and one answer: two, but not in a row.
     for now in (20_000, 40_000, 60_000):
         assert list(evs.due_probes(now, 0)) == [ev]
-        ev.probe_id = now
+        ev.probing.unanswered = now
         if now != 40_000:
             evs.on_probe_answer(now + 100, ev, False)
     assert ev.state is B
