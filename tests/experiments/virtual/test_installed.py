@@ -1,0 +1,68 @@
+"""What somebody has who installed a wheel: a simulated run outside the checkout, without root."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from experiments.report.result import load_result
+from tests.support.paths import ROOT
+from tests.support.privilege import AS_NOBODY
+
+SETUPTOOLS = 77
+"""As pyproject.toml asks."""
+NOT_PACKAGED = shutil.ignore_patterns(".*", "tests", "docs", "results", "build", "*.egg-info", "__pycache__")
+
+
+def install(place: Path) -> Path:
+    """Build the wheel from a copy of the source, and install it alone; return where."""
+    source, built, installed = place / "source", place / "built", place / "installed"
+    shutil.copytree(ROOT, source, ignore=NOT_PACKAGED)
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    subprocess.run(
+        [*pip, "wheel", "--no-deps", "--no-build-isolation", "--no-index", "-w", built, source], check=True
+    )
+    (wheel,) = built.glob("mrclab-*.whl")
+    assert wheel.name.endswith("-none-any.whl")
+    subprocess.run([*pip, "install", "--no-deps", "--no-index", "--target", installed, wheel], check=True)
+    return installed
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    int(version("setuptools").partition(".")[0]) < SETUPTOOLS,
+    reason=f"the wheel is built by setuptools {SETUPTOOLS} or newer",
+)
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_a_wheel_runs_link_kill_outside_the_checkout_as_nobody(tmp_path: Path) -> None:
+    installed = install(tmp_path)
+    shutil.rmtree(tmp_path / "source")
+    home = tmp_path / "home"
+    home.mkdir()
+    os.chown(home, 65534, 65534)
+    for folder in (tmp_path, *tmp_path.parents):
+        if folder.stat().st_uid == os.geteuid() and folder.is_relative_to(tmp_path.parents[1]):
+            folder.chmod(0o755)
+    program = (
+        "import os, sys, mrclab; assert os.geteuid() == 65534; "
+        f"assert mrclab.__file__.startswith({str(installed)!r}), mrclab.__file__; "
+        "from mrclab.cli import main; sys.exit(main())"
+    )
+    words = ["run", "link-kill", "--target", "sim", "--trials", "1", "--out", "out"]
+    done = subprocess.run(
+        [*AS_NOBODY, sys.executable, "-c", program, *words],
+        cwd=home,
+        env={"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": str(installed)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    result = load_result(home / "out")
+    assert (result["target"], result["topology"], result["integrity"]) == ("sim", "paper-c", "ok")
