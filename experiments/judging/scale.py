@@ -9,8 +9,9 @@ import numpy as np
 
 from experiments.judging.readings import Result, transport_of, trials_of
 from experiments.measure.faults import FaultRecord
+from experiments.spec.model import SIMULATED
 from experiments.spec.placement import Placement, place
-from hosts.options import estimated_base_rtt_ns, link_bps
+from hosts.options import estimated_base_rtt_ns, idle_rtt_ns, link_bps
 from p4src.contract import FRAME_OVERHEAD_BYTES, TIMESTAMP_BYTES
 from topologies import Fabric, build_fabric, load_fabric, one_plane
 from topologies.model import Path
@@ -71,7 +72,8 @@ def rtt_us(result: Result, transport: str) -> float:
         return float(np.median(found))
     fabric = fabric_of(result, transport)
     propagation_us = 2 * float(result["parameters"].get("propagation_ns", 0)) / 1e3
-    return estimated_base_rtt_ns(fabric, fabric.hosts[0].name, PAYLOAD_BYTES) / 1e3 + propagation_us
+    estimate = idle_rtt_ns if result.get("target") == SIMULATED else estimated_base_rtt_ns
+    return estimate(fabric, fabric.hosts[0].name, PAYLOAD_BYTES) / 1e3 + propagation_us
 
 
 def bypass_limit_us(round_trip_us: float) -> float:

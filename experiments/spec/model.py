@@ -17,6 +17,7 @@ from experiments.spec.fault_schedule import check_makeable, check_places
 from experiments.spec.faults import Drain, FaultSpec, RandomFaults, SequentialFaults, TimedFault
 from experiments.spec.links import metered
 from experiments.spec.placement import Placement, place
+from experiments.spec.simulated import require_simulated
 from experiments.spec.transports import Transport, TransportEntry
 from experiments.spec.workloads import AGENT_KINDS, Workload
 from hosts.collectives.transports import WITH_NIC, check_options
@@ -56,11 +57,14 @@ def _as_tuple(value: Any) -> Any:
 
 
 def _entries(value: Any) -> Any:
-    """Return a list of transports' names as a mapping without anything that differs."""
+    """Return a list of transports' names as a mapping without anything that differs.
+
+    In a mapping `false` leaves a transport out.
+    """
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         return {name: {} for name in value}
     if isinstance(value, Mapping):
-        return {name: {} if entry is None else entry for name, entry in value.items()}
+        return {name: {} if entry is None else entry for name, entry in value.items() if entry is not False}
     return value
 
 
@@ -236,8 +240,10 @@ class Scenario(YamlModel):
     def check_against(self, fabric: Fabric) -> None:
         """Raise InputError where the scenario names what the fabric lacks."""
         where = f"scenario {self.name}"
-        if self.program and self.target == SIMULATED:
-            raise InputError("program: virtual time has no switch program", where=where)
+        if self.target == SIMULATED:
+            require_simulated(self.workload.kind, self.transports)
+            if self.program:
+                raise InputError("program: virtual time has no switch program", where=where)
         names = [host.name for host in fabric.hosts]
         params = self.workload.params
         for key in ("src", "dst"):

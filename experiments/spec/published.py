@@ -41,11 +41,15 @@ def scenario_schema() -> dict[str, Any]:
     transports.pop("type", None)
     transports["anyOf"] = [
         {"type": "array", "items": {"enum": list(NAMED)}, "minItems": 1},
-        {"type": "object", "additionalProperties": {"anyOf": [{"type": "null"}, entry]}, "minProperties": 1},
+        {
+            "type": "object",
+            "additionalProperties": {"anyOf": [{"type": "null"}, {"const": False}, entry]},
+            "minProperties": 1,
+        },
     ]
     part = {"type": "object", "additionalProperties": {"type": "object"}}
     schema["properties"]["topologies"] = {**part, "description": "what differs on a topology, by its name"}
-    schema["properties"]["targets"] = {**part, "description": "what differs on a target: ebpf or bmv2"}
+    schema["properties"]["targets"] = {**part, "description": "what differs on a target: ebpf, bmv2 or sim"}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": "mrclab.scenario/2",

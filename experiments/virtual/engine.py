@@ -10,12 +10,9 @@ from pathlib import Path
 from experiments.measure.repetition import Repetition, measure, save_repetition
 from experiments.run.engine import Outcome, repetition_directory
 from experiments.spec.model import SIMULATED, Scenario
-from experiments.virtual.fabric import require_simulated
+from experiments.spec.simulated import require_simulated
 from experiments.virtual.repetition import VirtualRepetition
-from linux.errors import InputError
 from topologies import one_plane
-
-UNSUPPORTED = ("mesh",)
 
 
 def run_scenario(
@@ -30,10 +27,7 @@ def run_scenario(
 
     ``say`` gets what is going on, ``step`` how many trials (or repetitions, without trials) are done in all.
     """
-    if scenario.workload.kind in UNSUPPORTED:
-        raise InputError(f"a {scenario.workload.kind} needs a live target", where="workload.kind")
-    for transport in scenario.transports:
-        require_simulated(transport)
+    require_simulated(scenario.workload.kind, scenario.transports)
     outcome.target = SIMULATED
     fabric = scenario.fabric()
     each = scenario.steps // (len(scenario.transports) * scenario.repetitions)

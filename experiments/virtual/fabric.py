@@ -8,15 +8,15 @@ from dataclasses import replace
 from typing import Any
 
 from controller.queues import QueuePolicy
+from experiments.spec.simulated import require_simulated_transport
 from experiments.spec.transports import Transport
 from experiments.virtual.mechanisms import registry_of
-from hosts.collectives.transports import WITH_NIC, endpoint_options
+from hosts.collectives.transports import endpoint_options
 from hosts.mrc import MrcConfig
 from hosts.nic.routes import nic_addresses
 from hosts.options import fast_links, idle_rtt_ns
 from hosts.rdma.endpoint import BaseEndpoint
 from hosts.transports import datacenter_options, make_config, make_endpoint, merged
-from linux.errors import InputError
 from simulator.clock import PS_PER_NS
 from simulator.lossless import Lossless
 from simulator.network import Choice, Network
@@ -33,15 +33,6 @@ TIMERS_IN_RTT = 8
 """How often in an idle RTT an endpoint is asked for its next timer, on fast links."""
 
 
-def require_simulated(transport: Transport) -> None:
-    """Raise InputError for a transport that only a kernel has."""
-    if transport.kind not in WITH_NIC or transport.routing == "frr":
-        raise InputError(
-            f"{transport.name} needs Linux's own TCP or routers: leave it out with --target sim",
-            where="transports",
-        )
-
-
 class VirtualFabric:
     """A network with its faults, for one transport."""
 
@@ -50,7 +41,7 @@ class VirtualFabric:
 
         Raises InputError for a transport that only a kernel has.
         """
-        require_simulated(transport)
+        require_simulated_transport(transport)
         self.fabric = fabric
         self.transport = transport
         self._propagation_ns = propagation_ns

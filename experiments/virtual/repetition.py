@@ -14,7 +14,7 @@ from experiments.run.drivers.driver import Collected
 from experiments.run.fault_run import SequenceSource, TimedSource
 from experiments.run.injection import Injector
 from experiments.run.late_detection import LateDetection
-from experiments.run.link_meter import LinkMeter
+from experiments.run.link_meter import PERIOD_NS, LinkMeter
 from experiments.run.traffic import busiest_link
 from experiments.spec.fault_schedule import PlannedFault, schedule, trials_of
 from experiments.spec.faults import BUSIEST, FaultSpec, RandomFaults, SequentialFaults
@@ -37,6 +37,8 @@ from topologies import Fabric
 WORKLOADS: dict[str, MakeWorkload] = {"spray": VirtualSpray}
 LONGEST_WAIT_NS = 10**9
 UNLOADED = Load(0, None, None, None, None, None, None, None)
+LINK_BINS = 30
+"""What links carry is counted in so many bins, or more, of 100 ms at most."""
 BUSIEST_PART = 10
 """The busiest link is that of so small a part of the warm-up, at its end."""
 
@@ -201,7 +203,9 @@ class _Run:
 
     def _meter(self, measure_ns: int) -> LinkMeter:
         links = metered(self._network.fabric, self._setting.scenario.measure.links)
-        return LinkMeter(self._network.fabric, links, self._bytes_sent, measure_ns)
+        length_ns = self._setting.placement.length_ns or PERIOD_NS * LINK_BINS
+        period_ns = max(1, min(PERIOD_NS, length_ns // LINK_BINS))
+        return LinkMeter(self._network.fabric, links, self._bytes_sent, measure_ns, period_ns)
 
     def _bytes_sent(self) -> dict[str, int]:
         """Return the bytes that every port has sent, by the name of its interface."""

@@ -1,0 +1,48 @@
+"""Which scenarios the target `sim` takes, and how a transport is left out of one."""
+
+from __future__ import annotations
+
+import pytest
+
+from experiments.spec.overlay import parse_overrides
+from experiments.spec.scenario import SCENARIOS, load_scenario, parse_scenario
+from hosts.options import fast_links
+from linux.errors import InputError
+
+TWO = """\
+name: mine
+topology: tiny
+transports: {mrc: null, tcp: null}
+workload: {kind: stream, duration: 1 ms}
+targets: {sim: {transports: {tcp: false}}}
+"""
+
+
+@pytest.mark.parametrize("name", SCENARIOS.names())
+def test_every_shipped_scenario_is_simulated_at_a_data_centres_speed_or_refused(name: str) -> None:
+    scenario = load_scenario(name, target="sim")
+    if name == "random-faults":
+        with pytest.raises(InputError, match="a mesh needs a live target"):
+            scenario.check_against(scenario.fabric())
+        return
+    fabric = scenario.fabric()
+    scenario.check_against(fabric)
+    assert fast_links(fabric)
+
+
+def test_a_part_for_a_target_leaves_out_what_the_target_lacks() -> None:
+    assert [t.name for t in parse_scenario(TWO, "mine.yaml").transports] == ["mrc", "tcp"]
+    target = parse_overrides((), target="sim")
+    assert [t.name for t in parse_scenario(TWO, "mine.yaml", target).transports] == ["mrc"]
+
+
+def test_what_only_a_kernel_has_is_refused_before_anything_runs_with_the_mend() -> None:
+    overrides = parse_overrides(("transports.tcp=null",), target="sim")
+    scenario = parse_scenario(TWO, "mine.yaml", overrides)
+    with pytest.raises(InputError, match=r"leave it out .* by --set transports\.tcp=false"):
+        scenario.check_against(scenario.fabric())
+
+
+def test_no_transport_left_is_a_mistake() -> None:
+    with pytest.raises(InputError, match="transports"):
+        parse_scenario(TWO, "mine.yaml", parse_overrides(("transports.mrc=false", "transports.tcp=false")))
