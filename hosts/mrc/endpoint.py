@@ -401,7 +401,7 @@ class Endpoint(BaseEndpoint):
                 self.drops.contradictory += 1
                 return
             mask, stamp = request.port_status_mask, request.tx_timestamp
-            self._port_status.on_update(self.now_ns, mask, stamp, peers)
+            self._port_status.on_update(self.now_ns, mask, stamp, request_id, peers)
         evs = peers[0].evs
         evs.now_ns = self.now_ns
         ev = evs.reverse(flow.ev, port)

@@ -36,8 +36,8 @@ class PortStatus:
         self._operations = operations
         self._emit = emit
         self._wake = wake
-        self._newest: dict[frozenset[bytes], tuple[int, int]] = {}
-        """Of each peer's newest update: when it arrived, and its timestamp."""
+        self._newest: dict[frozenset[bytes], tuple[int, int, int]] = {}
+        """Of each peer's newest update: when it arrived, its timestamp and its request id."""
         operations.port_mask = self.mask()
 
     def mask(self) -> int:
@@ -72,17 +72,22 @@ class PortStatus:
                 announced.add(qp.peers)
                 self._operations.announce_ports(now_ns, qp)
 
-    def on_update(self, now_ns: int, mask: int, stamp: int, qps: Sequence[MrcQueuePair]) -> None:
-        """Take in a peer's PORT_STATUS_UPDATE, with its timestamp, for the QPs that are connected to it.
+    def on_update(
+        self, now_ns: int, mask: int, stamp: int, request_id: int, qps: Sequence[MrcQueuePair]
+    ) -> None:
+        """Take in a peer's PORT_STATUS_UPDATE for the QPs that are connected to it.
 
         The network may change the order of updates, so one that was sent before the newest is left out.
-        Timestamps wrap: they are compared for half of that time.
+        Ports that change together have updates of one timestamp, in the order of their ids. Both wrap:
+        timestamps are compared for half of that time.
         """
         peers = qps[0].peers
         newest = self._newest.get(peers)
-        if newest is not None and now_ns - newest[0] < _COMPARABLE_NS and stamp - newest[1] & 0x8000:
-            return
-        self._newest[peers] = now_ns, stamp
+        if newest is not None and now_ns - newest[0] < _COMPARABLE_NS:
+            later = stamp - newest[1] or request_id - newest[2]
+            if later & 0x8000:
+                return
+        self._newest[peers] = now_ns, stamp, request_id
         for qp in qps:
             for plane in qp.evs.planes:
                 up = bool(mask >> plane.port & 1)

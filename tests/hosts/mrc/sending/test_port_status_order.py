@@ -1,5 +1,7 @@
 """PORT_STATUS_UPDATEs that overtake each other: the one that was sent last holds."""
 
+import random
+
 import pytest
 
 from tests.support.mrc_sim import Network, Sim
@@ -37,3 +39,21 @@ def test_updates_in_order_are_heeded_whatever_the_time_between():
         for port, frame in b.frames_to_send(now_ns + 20_000, None, 100):
             a.receive(port, frame, now_ns + 40_000)
         now_ns += 40_000
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("up", [True, False])
+def test_ports_that_change_at_one_time_end_as_they_were_last(seed, up):
+    """Their updates have one timestamp and overtake each other: one of the first must not hold."""
+    sim = Sim(seed=1, planes=5, paths=2, network=Network(jitter_ns=0))
+    a, b = sim.ends
+    rng, now_ns = random.Random(seed), 1_000_000
+    for state in (False, True) if up else (True, False):
+        for port in (1, 2, 3):
+            a.set_port_state(port, state, now_ns)
+        frames = list(a.frames_to_send(now_ns, None, 100))
+        rng.shuffle(frames)
+        for port, frame in frames:
+            b.receive(port, frame, now_ns + 20_000)
+        now_ns += 50_000
+    assert [p.peer_up for p in b.plane_counters(sim.qpns[1])] == [True, up, up, up, True]
