@@ -17,8 +17,7 @@ from experiments.spec.fault_schedule import check_makeable, check_places
 from experiments.spec.faults import Drain, FaultSpec, RandomFaults, SequentialFaults, TimedFault
 from experiments.spec.links import metered
 from experiments.spec.placement import Placement, place
-from experiments.spec.simulated import require_simulated
-from experiments.spec.transports import Transport, TransportEntry
+from experiments.spec.transports import Transport, TransportEntry, require_simulated
 from experiments.spec.workloads import AGENT_KINDS, Workload
 from hosts.collectives.transports import WITH_NIC, check_options
 from linux.errors import InputError

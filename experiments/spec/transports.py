@@ -8,13 +8,15 @@ another name (``bgp: {use: ecmp+controller, detection: 3 s}``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from hosts.collectives.transports import WITH_NIC
 from hosts.transports import TRANSPORTS
+from linux.errors import InputError
 from testbed.frr.plan import Timers
 from topologies.yaml_model import Number, Size, Time, YamlModel, wrong
 
@@ -315,3 +317,25 @@ class TransportEntry(YamlModel):
 def unknown(name: str) -> str:
     """Return what to say about a transport that does not exist."""
     return f"no transport '{name}': there are {', '.join(NAMED)} ('use' gives one another name)"
+
+
+LIVE_ONLY = ("mesh",)
+"""Workloads that are programs of their own on live hosts."""
+
+
+def require_simulated(kind: str, transports: Iterable[Transport]) -> None:
+    """Raise InputError for a kind of workload, or a transport, that virtual time does not have."""
+    if kind in LIVE_ONLY:
+        raise InputError(f"a {kind} needs a live target", where="workload.kind")
+    for transport in transports:
+        require_simulated_transport(transport)
+
+
+def require_simulated_transport(transport: Transport) -> None:
+    """Raise InputError for a transport that only a kernel has."""
+    if transport.kind not in WITH_NIC or transport.routing == "frr":
+        raise InputError(
+            f"{transport.name} needs Linux's own TCP or routers: leave it out with --target sim, "
+            f"by --set transports.{transport.name}=false",
+            where="transports",
+        )

@@ -10,7 +10,7 @@ from pathlib import Path
 from experiments.measure.repetition import Repetition, measure, save_repetition
 from experiments.run.engine import Outcome, repetition_directory
 from experiments.spec.model import SIMULATED, Scenario
-from experiments.spec.simulated import require_simulated
+from experiments.spec.transports import require_simulated
 from experiments.virtual.repetition import VirtualRepetition
 from topologies import one_plane
 

@@ -8,8 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from controller.queues import QueuePolicy
-from experiments.spec.simulated import require_simulated_transport
-from experiments.spec.transports import Transport
+from experiments.spec.transports import Transport, require_simulated_transport
 from experiments.virtual.mechanisms import registry_of
 from hosts.collectives.transports import endpoint_options
 from hosts.mrc import MrcConfig
