@@ -141,6 +141,15 @@ def test_a_target_s_part_may_differ_by_topology() -> None:
     assert 3_000_000 not in (rates["lab", "ebpf"], rates["wide", "ebpf"])
 
 
+def test_link_kill_in_virtual_time_holds_a_cut_for_many_round_trips_of_its_fabric() -> None:
+    holds = {
+        name: sequence(load_scenario("link-kill", target="sim", topology=name)).hold_ns
+        for name in ("paper-c", "tiny", "lab", "two-racks", "wide")
+    }
+    assert holds.pop("paper-c") == 150_000  # a round trip takes 13 us there
+    assert set(holds.values()) == {5_000_000}  # and 140 us here
+
+
 def test_auto_takes_the_part_of_the_target_that_it_finds(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
