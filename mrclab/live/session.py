@@ -43,7 +43,7 @@ LINKS_EVERY = 3
 BESIDE_EVERY = 10
 KEPT_CARDS = 40
 KEPT_RETIREMENTS = 4096
-CAPTURED_BYTES = 96 << 20
+CAPTURED_BYTES = 64 << 20
 """Of the captures at all hosts together. At 20,000 packets a second this is more than 12 s."""
 MOST_EVENTS = 200
 """In one frame: a plane that dies retires hundreds of EVs at once. The newest are shown."""
