@@ -132,6 +132,15 @@ def test_the_version_is_that_of_the_package(mrclab: Command) -> None:
     assert done.stdout.startswith("mrclab ")
 
 
+def test_figures_that_only_virtual_time_has_run_there_whatever_the_target(mrclab: Command) -> None:
+    done = mrclab("run", "figures", "--target", "ebpf", "--dry-run")
+    assert done.returncode == 0
+    assert "fig22:" in done.stdout
+    alone = mrclab("run", "fig22", "--target", "ebpf", "--dry-run")
+    assert alone.returncode == 2
+    assert "only --target sim has lossless links" in alone.stderr
+
+
 def test_result_schema_is_json() -> None:
     from experiments.report.result import result_schema
 
