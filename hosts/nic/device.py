@@ -64,6 +64,8 @@ class Device:
         self._by_fd = {port.fileno(): port for port in self.ports.values()}
         self._waiting: dict[int, deque[bytes]] = {}
         """Frames that wait for their link, by plane; only planes with such frames."""
+        self._flushed = False
+        """True if there may be events since `flush`, of which the application was not told."""
         sharpen_timers()
         self._note_carrier()
 
@@ -120,7 +122,8 @@ class Device:
         Return at ``until_ns`` at the latest; None waits without limit. Take the ``events`` after each turn:
         before that no more frames are read once a message has arrived.
         """
-        more = self._send_batch()
+        more = self._send_batch() or self._flushed
+        self._flushed = False
         readable, writable = self._wait(self._clock() if more else until_ns, others)
         now = self._clock()
         due = self.endpoint.next_timer()
@@ -141,9 +144,12 @@ class Device:
         return readable
 
     def flush(self) -> None:
-        """Send all frames that the endpoint has ready, as far as links take them."""
+        """Send all frames that the endpoint has ready, as far as links take them.
+
+        What arrives meanwhile is read, so there may be events then, and the next turn does not wait.
+        """
         while self._send_batch():
-            pass
+            self._flushed = True
 
     def _send_batch(self) -> bool:
         """Send a batch. Return True if the caller should not wait: there may be more to send or to report.

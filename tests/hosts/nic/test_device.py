@@ -3,10 +3,12 @@
 import itertools
 import os
 import random
+import select
 import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from scapy.layers.l2 import Ether
@@ -14,7 +16,7 @@ from scapy.layers.l2 import Ether
 from hosts.mrc import MrcConfig
 from hosts.nic.device import Device
 from hosts.nic.ports import Receiver
-from hosts.rdma.events import ReceiveCompleted
+from hosts.rdma.events import Event, ReceiveCompleted, SendCompleted
 from hosts.rdma.paths import Path, PlanePaths, PortAddress, RemotePaths
 from hosts.scapy_layers import TSETH
 from hosts.streams.stream import StreamPlan, StreamReceiver, StreamSender
@@ -176,6 +178,36 @@ def test_memory_does_not_change_before_its_message_was_told(pair: Pair) -> None:
     told += [event.imm for event in pair.receiver.events() if isinstance(event, ReceiveCompleted)]
     assert told == [1, 2]
     assert memory == bytes([2]) * 4
+
+
+def test_what_posting_read_is_told_without_a_wait(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A doorbell reads what arrives meanwhile. Where nothing came after that, a turn waited for good."""
+    memory = bytearray(16 * 4096)
+    region = pair.receiver.endpoint.register_memory(memory)
+
+    def write(data: bytes) -> None:
+        pair.sender.endpoint.post_write(pair.qpn, 1, data, region.address, region.rkey)
+        pair.sender.flush()
+
+    def completions() -> list[Event]:
+        return [event for event in pair.sender.events() if isinstance(event, SendCompleted)]
+
+    write(b"a")
+    while not pair.sender._receiver.waiting():  # the answer is here, and nobody has read it
+        pair.receiver.turn(pair.receiver.now() + 1_000_000)
+    write(bytes(len(memory)))
+    waits: list[float | None] = []
+
+    def note(readers: list[int], writers: list[int], others: list[int], timeout_s: float | None) -> Any:
+        waits.append(timeout_s)
+        return [], [], []
+
+    monkeypatch.setattr(select, "select", note)
+    pair.sender.turn()
+    assert completions()
+    pair.sender.turn()
+    assert waits[0] == 0.0
+    assert waits[1] != 0.0
 
 
 def test_a_stream_survives_a_dead_plane(pair: Pair) -> None:
