@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import json
 import random
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final
 
 from hypothesis import strategies as st
@@ -20,13 +19,13 @@ from controller.queues import QueuePolicy
 from hosts.mrc import Endpoint
 from hosts.nic.routes import nic_addresses, remote_paths
 from hosts.options import datacenter_mrc, mrc_config
-from hosts.rdma.events import Event, QpError, ReceiveCompleted, SendCompleted, Status
-from hosts.rdma.memory import MemoryRegion
+from hosts.rdma.events import Event, QpError, SendCompleted
 from hosts.transports import DEPLOYED, merged
 from simulator.clock import PS_PER_NS
 from simulator.faults import NetworkFaults
 from simulator.network import Network
 from simulator.nic import Nic
+from tests.support.random_writes import Overlaps, Writes
 from topologies import Fabric, build_fabric
 
 SHAPES: Final = ((2, 2, 2, 4), (4, 2, 4, 4), (4, 3, 2, 6), (8, 2, 4, 4), (4, 2, 40, 4))
@@ -98,55 +97,23 @@ class Seen:
 
 
 class Transfer:
-    """All that one host writes to another, and what must have come of it."""
+    """All that one host writes to another."""
 
     def __init__(self, world: World, src: str, dst: str, bursts: list[Burst]) -> None:
-        self.src, self.dst = src, dst
-        self._world = world
+        self._sent, self._received = world.seen[src], world.seen[dst]
         near, far = world.endpoint(src), world.endpoint(dst)
-        self._qpn, self._remote = near.create_qp(), far.create_qp()
-        near.connect(self._qpn, far.local_attributes(self._remote), remote_paths(world.fabric, src, dst))
-        far.connect(self._remote, near.local_attributes(self._qpn), remote_paths(world.fabric, dst, src))
-        self.messages = [message for burst in bursts for message in burst.messages]
-        self._data = world.rng.randbytes(sum(length for length, _ in self.messages))
-        self._region: MemoryRegion = far.register_memory(bytearray(len(self._data)))
-        number = offset = 0
-        for burst in bursts:
-            world.at(burst.at_ns, self._poster(number, offset, burst))
-            number += len(burst.messages)
-            offset += sum(length for length, _ in burst.messages)
-
-    def _poster(self, number: int, offset: int, burst: Burst) -> Callable[[], None]:
-        def post() -> None:
-            at = offset
-            for n, (length, immediate) in enumerate(burst.messages, number):
-                self._world.endpoint(self.src).post_write(
-                    self._qpn,
-                    n,
-                    memoryview(self._data)[at : at + length],
-                    self._region.address + at,
-                    self._region.rkey,
-                    imm=n if immediate else None,
-                )
-                at += length
-            self._world.nics[self.src].wake_now()
-
-        return post
+        qpn, remote = near.create_qp(), far.create_qp()
+        near.connect(qpn, far.local_attributes(remote), remote_paths(world.fabric, src, dst))
+        far.connect(remote, near.local_attributes(qpn), remote_paths(world.fabric, dst, src))
+        self._writes = Writes(near, qpn, far, remote, bursts, world.rng.randbytes)
+        self.count = len(self._writes.messages)
+        for at_ns, post in self._writes.posters():
+            world.at(at_ns, post)
+            world.at(at_ns, world.nics[src].wake_now)
 
     def check(self) -> None:
         """Check that every message completed once, in order, and every byte was placed once."""
-        seen, heard = self._world.seen[self.src], self._world.seen[self.dst]
-        completed = [e for e in seen.events if isinstance(e, SendCompleted) and e.qpn == self._qpn]
-        wanted = [(n, Status.SUCCESS, length) for n, (length, _) in enumerate(self.messages)]
-        assert [(e.wr_id, e.status, e.length_bytes) for e in completed] == wanted
-        got = [e for e in heard.events if isinstance(e, ReceiveCompleted) and e.qpn == self._remote]
-        expected = [(n, length) for n, (length, immediate) in enumerate(self.messages) if immediate]
-        assert [(e.imm, e.length_bytes) for e in got] == expected
-        assert bytes(self._region.view) == self._data
-        theirs = self._world.endpoint(self.dst).qp_counters(self._remote)
-        assert theirs.bytes_placed == len(self._data), "every byte was placed once, none twice"
-        mine = self._world.endpoint(self.src).qp_counters(self._qpn)
-        assert mine.inflight_bytes == 0
+        self._writes.check(self._sent.events, self._received.events)
 
 
 class World:
@@ -187,22 +154,12 @@ class World:
 
     def _break(self, faults: tuple[Fault, ...]) -> None:
         """Have faults happen; where two of one kind overlap, the first breaks and the last one mends."""
-        held: Counter[tuple[object, ...]] = Counter()
+        overlaps = Overlaps()
         for fault in faults:
             place, change = self._fault(fault)
-
-            def on(key: tuple[object, ...] = place, change: Callable[[bool], None] = change) -> None:
-                held[key] += 1
-                if held[key] == 1:
-                    change(True)
-
-            def off(key: tuple[object, ...] = place, change: Callable[[bool], None] = change) -> None:
-                held[key] -= 1
-                if not held[key]:
-                    change(False)
-
-            self.at(fault.at_ns, on)
-            self.at(fault.at_ns + fault.lasts_ns, off)
+            begin, end = overlaps.of(place, partial(change, True), partial(change, False))
+            self.at(fault.at_ns, begin)
+            self.at(fault.at_ns + fault.lasts_ns, end)
 
     def _fault(self, fault: Fault) -> tuple[tuple[object, ...], Callable[[bool], None]]:
         """Return what a fault breaks, and what breaks and mends it."""
@@ -234,7 +191,7 @@ def run(schedule: Schedule) -> World:
     """Run a schedule until all is delivered, check it, and return what there is to see."""
     world = World(schedule)
     clock = world.network.clock
-    wanted = sum(len(transfer.messages) for transfer in world.transfers)
+    wanted = sum(transfer.count for transfer in world.transfers)
     while sum(seen.completed for seen in world.seen.values()) < wanted:
         assert clock.now_ns < PATIENCE_NS, "a queue pair is stuck"
         clock.run(clock.now_ps + STEP_NS * PS_PER_NS)

@@ -6,9 +6,8 @@ again, and everything in it follows from its seed.
 
 from __future__ import annotations
 
-import hashlib
 import random
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -19,9 +18,10 @@ from hosts.mrc import MrcConfig, SpecReading
 from hosts.mrc.events import EvReplaced
 from hosts.mrc.wire import NackReason
 from hosts.rdma.counters import EvState
-from hosts.rdma.events import QpError, ReceiveCompleted, Retransmitted, SendCompleted, Status
+from hosts.rdma.events import QpError, Retransmitted, SendCompleted
 from hosts.transports import DEPLOYED
 from tests.support.mrc_sim import Network, Sim, ev_value
+from tests.support.random_writes import Overlaps, Writes
 
 PLANES, PATHS = 3, 5
 PATIENCE_NS = 120_000_000_000
@@ -156,7 +156,7 @@ ACTIONS = (
 
 def _install(sim: Sim, actions: tuple[Action, ...]) -> None:
     """Has the actions happen; where two of the same overlap, the first begins and the last ends it."""
-    held: Counter[tuple[object, ...]] = Counter()
+    overlaps = Overlaps()
     start = sim.now_ns
     for action in actions:
         begin, finish = _actions(sim, action)
@@ -169,81 +169,36 @@ def _install(sim: Sim, actions: tuple[Action, ...]) -> None:
             where = (action.end, action.plane)
         elif action.kind in ("path dead", "delay", "rate"):
             where = (action.plane, action.path)
-        key = (action.kind, *where)
-
-        def on(key: tuple[object, ...] = key, begin: Callable[[], None] = begin) -> None:
-            held[key] += 1
-            if held[key] == 1:
-                begin()
-
-        def off(key: tuple[object, ...] = key, finish: Callable[[], None] = finish) -> None:
-            held[key] -= 1
-            if not held[key]:
-                finish()
-
-        sim.at(start + action.at_ns, on)
-        sim.at(start + action.at_ns + action.lasts_ns, off)
+        begin, finish = overlaps.of((action.kind, *where), begin, finish)
+        sim.at(start + action.at_ns, begin)
+        sim.at(start + action.at_ns + action.lasts_ns, finish)
 
 
 class Transfer:
-    """All that one end writes over one connection, and what must have come of it."""
+    """All that one end writes over one connection."""
 
     def __init__(self, sim: Sim, connection: int, source: int, bursts: list[Burst]) -> None:
         self._sim, self._source = sim, source
-        self._pair = sim.connections[connection]
-        self.messages = [message for burst in bursts for message in burst.messages]
-        self._data = sim.rng.randbytes(sum(length for length, _ in self.messages))
-        self._region = sim.ends[1 - source].register_memory(bytearray(len(self._data)))
+        near, far = sim.ends[source], sim.ends[1 - source]
+        pair = sim.connections[connection]
+        self._qpn = pair[source]
+        self._writes = Writes(near, self._qpn, far, pair[1 - source], bursts, sim.rng.randbytes)
         self._looked_at = self._completed = 0
-        number = offset = 0
-        for burst in bursts:
-            sim.at(sim.now_ns + burst.at_ns, self._poster(number, offset, burst))
-            number += len(burst.messages)
-            offset += sum(length for length, _ in burst.messages)
-
-    def _poster(self, number: int, offset: int, burst: Burst) -> Callable[[], None]:
-        def post() -> None:
-            at = offset
-            for n, (length, immediate) in enumerate(burst.messages, number):
-                self._sim.ends[self._source].post_write(
-                    self._pair[self._source],
-                    n,
-                    memoryview(self._data)[at : at + length],
-                    self._region.address + at,
-                    self._region.rkey,
-                    imm=n if immediate else None,
-                )
-                at += length
-
-        return post
-
-    def _of(self, end: int, kind: type[Any]) -> list[Any]:
-        return [e for e in self._sim.of(end, kind) if e.qpn == self._pair[end]]
+        for at_ns, post in self._writes.posters():
+            sim.at(sim.now_ns + at_ns, post)
 
     def done(self) -> bool:
         """Whether every message has completed. Asked at each step, it looks at no event twice."""
-        events, qpn = self._sim.events[self._source], self._pair[self._source]
+        events = self._sim.events[self._source]
         for at in range(self._looked_at, len(events)):
             event = events[at]
-            self._completed += isinstance(event, SendCompleted) and event.qpn == qpn
+            self._completed += isinstance(event, SendCompleted) and event.qpn == self._qpn
         self._looked_at = len(events)
-        return self._completed >= len(self.messages)
+        return self._completed >= len(self._writes.messages)
 
     def check(self) -> None:
         """What must hold after any run without a QP error."""
-        sim, sender, receiver = self._sim, self._source, 1 - self._source
-        completed = [(e.wr_id, e.status, e.length_bytes) for e in self._of(sender, SendCompleted)]
-        assert completed == [(n, Status.SUCCESS, length) for n, (length, _) in enumerate(self.messages)]
-        expected = [(n, length) for n, (length, immediate) in enumerate(self.messages) if immediate]
-        got = self._of(receiver, ReceiveCompleted)
-        assert [(e.imm, e.length_bytes) for e in got] == expected
-        assert [e.rqmsn for e in got] == [n & 0xFFFF for n in range(len(expected))]
-        assert hashlib.sha256(self._region.view).digest() == hashlib.sha256(self._data).digest()
-        theirs = sim.ends[receiver].qp_counters(self._pair[receiver])
-        assert theirs.bytes_placed == len(self._data), "every byte was placed once, none twice"
-        mine = sim.ends[sender].qp_counters(self._pair[sender])
-        assert mine.inflight_bytes == 0
-        assert mine.bytes_acked <= len(self._data)
+        self._writes.check(self._sim.events[self._source], self._sim.events[1 - self._source])
 
 
 def check_evs(sim: Sim, end: int, qpn: int, *, may_repeat: bool) -> None:
