@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from experiments.measure.evidence import Sample
 from experiments.run.drivers.driver import Collected
+from experiments.spec.fault_schedule import denylists
+from experiments.spec.one_plane import faults_met
 from experiments.training.alone import training_alone
 from experiments.virtual.device import VirtualDevice
 from experiments.virtual.workload import VirtualSetting
@@ -22,6 +25,7 @@ from hosts.collectives.transports import channel_qps
 from hosts.collectives.verbs_channel import VerbsChannel
 from hosts.rdma.events import Event
 from hosts.verbs import Context
+from simulator.clock import PS_PER_NS
 from simulator.nic import Nic
 
 LEAD_NS = 1000
@@ -135,7 +139,18 @@ class VirtualRanks:
             for seat in program.seats:
                 seat.run(Times(start_ns, measure_ns))
             program.nic.wake_now()
+        setting = self._setting
+        specs = faults_met(setting.scenario.faults, setting.fabric.transport)
+        for at_ns, links in denylists(specs, self._network.fabric):
+            self._network.clock.call_at((measure_ns + at_ns) * PS_PER_NS, partial(self._deny, links))
         return measure_ns
+
+    def _deny(self, links: Collection[str]) -> None:
+        """Have all hosts leave these links alone, and use all others again."""
+        for program in self._programs:
+            for seat in program.seats:
+                seat.channel.deny(links)
+            program.nic.wake_now()
 
     def ask_restored(self, timeout_s: float) -> None:
         """Do nothing: ranks do not say which paths they use."""

@@ -119,6 +119,21 @@ def test_every_workload_of_ranks_delivers_what_it_sends(
     assert found.metrics
 
 
+def test_the_reboot_of_a_drained_t1_loses_nothing(tmp_path: Path) -> None:
+    reboot = {"kind": "switch-reboot", "where": "p1-t1-1", "at": "60 us", "duration": "60 us"}
+    drain = {"kind": "drain", "where": "p1-t1-1", "at": "20 us", "duration": "130 us"}
+    workload = {"kind": "stream", "message_bytes": 65536, "duration": "200 us"}
+    felt = []
+    for faults in ([reboot], [drain, reboot]):
+        (found,) = run(tmp_path, workload=workload, faults=faults, warmup="20 us")
+        (trial,) = found.trials
+        felt.append(trial["felt"])
+    assert felt == [True, False]
+    log = (tmp_path / "mrc-0" / "events" / "rank0.jsonl").read_text()
+    assert '"reason":"denied"' in log
+    assert "ev_restored" in log
+
+
 @pytest.mark.slow
 def test_rocev2_waits_for_routes_where_mrc_does_not(tmp_path: Path) -> None:
     scenario = {
