@@ -11,29 +11,21 @@ from typing import Any
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hosts.remote import AgentError
 from linux.errors import MrclabError
-from mrclab.live.access import COOKIE, Access, Role, same_origin, token_of
+from mrclab.live.access import Access, Role
 from mrclab.live.describe import evs_between
 from mrclab.live.metrics import exposition
 from mrclab.live.plan import fault_request, traffic_plan
-from mrclab.live.recording import SCRIPTS, Recording, changed, live_page, replay_page, static
+from mrclab.live.recording import SCRIPTS, Recording, changed, live_page, replay_page
+from mrclab.live.serving import Guard, event_line, page_routes, refused
 from mrclab.live.session import Session
 
 ASSETS = dict.fromkeys(SCRIPTS, "text/javascript") | {"live.css": "text/css"}
 MOST_BODY_BYTES = 1 << 16
-HEADERS = {
-    "Cache-Control": "no-store",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Content-Security-Policy": (
-        "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; frame-ancestors 'none'"
-    ),
-}
 KEEP_ALIVE_S = 10.0
 
 
@@ -89,70 +81,8 @@ class Hub:
             self._queues.discard(waiting)
 
 
-class Guard:
-    """Refuses requests to other hosts, without a token, and changes from a foreign page."""
-
-    def __init__(self, app: ASGIApp, access: Access) -> None:
-        self._app = app
-        self._access = access
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request pass or answer it with a refusal."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        request = Request(scope)
-        refusal = self._refusal(request)
-        if refusal is not None:
-            await refusal(scope, receive, send)
-            return
-
-        async def send_with_headers(message: Any) -> None:
-            if message["type"] == "http.response.start":
-                message["headers"] = [
-                    *message.get("headers", ()),
-                    *((k.lower().encode(), v.encode()) for k, v in HEADERS.items()),
-                ]
-            await send(message)
-
-        await self._app(scope, receive, send_with_headers)
-
-    def _refusal(self, request: Request) -> Response | None:
-        if not self._access.host_is_ours(request.headers.get("host")):
-            return refused(421, "this server is addressed by another name: use the printed address")
-        token = token_of(request.query_params, request.cookies, request.headers.get("authorization"))
-        role = self._access.role(token)
-        if role is Role.NOBODY:
-            return refused(403, "no or a wrong token: open the address that 'mrclab live' printed")
-        request.scope["role"], request.scope["token"] = role, token
-        if request.method not in ("GET", "HEAD"):
-            if not same_origin(request.headers.get("origin"), request.headers.get("host")):
-                return refused(403, "a page of another origin may change nothing here")
-            if role is not Role.OWNER:
-                return refused(403, "this address is for watching: only the owner's may change something")
-        return None
-
-
-def refused(status: int, error: str) -> JSONResponse:
-    """Return a refusal: its text under ``error``."""
-    return JSONResponse({"error": error}, status_code=status)
-
-
 def application(session: Session, hub: Hub, recording: Recording, access: Access) -> Starlette:
     """Return the web application of a session."""
-
-    async def page(request: Request) -> Response:
-        if "token" in request.query_params:
-            answer: Response = RedirectResponse("./", status_code=303)
-            answer.set_cookie(COOKIE, request.scope["token"], httponly=True, samesite="strict")
-            return answer
-        return HTMLResponse(live_page())
-
-    async def asset(request: Request) -> Response:
-        name = request.path_params["name"]
-        if name not in ASSETS:
-            return refused(404, f"there is no '{name}' here")
-        return Response(static(name), media_type=ASSETS[name])
 
     async def about(request: Request) -> Response:
         owner = request.scope["role"] is Role.OWNER
@@ -169,7 +99,7 @@ def application(session: Session, hub: Hub, recording: Recording, access: Access
                     continue
                 told = changed(frame, before) if changes else frame
                 before = frame
-                yield f"data: {json.dumps(told, separators=(',', ':'))}\n\n"
+                yield event_line(told)
 
         return StreamingResponse(lines(), media_type="text/event-stream")
 
@@ -239,8 +169,7 @@ def application(session: Session, hub: Hub, recording: Recording, access: Access
 
     return Starlette(
         routes=[
-            Route("/", page),
-            Route("/static/{name}", asset),
+            *page_routes(live_page, ASSETS),
             Route("/about", about),
             Route("/events", events),
             Route("/state", state),

@@ -1,7 +1,6 @@
 """The live page in a real browser: what a viewer sees, and what their clicks do."""
 
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from testbed.names import Names
+from tests.support.browser import NEAR_LOWER_END, chromium, view_of
 from tests.support.command import Mrclab
 from tests.support.live import LivePage, live_page
 from tests.support.live_clicks import click_at_random
@@ -16,20 +16,14 @@ from tests.support.live_clicks import click_at_random
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-CHROMIUM = shutil.which("chromium")
 pytestmark = [pytest.mark.root]
 WAIT_MS = 60_000
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator["Browser"]:
-    if CHROMIUM is None and not os.environ.get("CI"):
-        pytest.skip("no chromium (apt install chromium)")
-    playwright = pytest.importorskip("playwright.sync_api", reason="no playwright (pip install playwright)")
-    with playwright.sync_playwright() as started:
-        found = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    with chromium() as found:
         yield found
-        found.close()
 
 
 @pytest.fixture(scope="module")
@@ -40,15 +34,9 @@ def live() -> Iterator[LivePage]:
 
 @pytest.fixture
 def page(browser: "Browser", live: LivePage) -> Iterator["Page"]:
-    view = browser.new_page(viewport={"width": 1400, "height": 900})
-    view.set_default_timeout(WAIT_MS)
-    errors: list[object] = []
-    view.on("pageerror", lambda error: errors.append(error))
-    view.goto(live.owner)
-    yield view
-    view.close()
+    with view_of(browser, live.owner, WAIT_MS) as view:
+        yield view
     live.ask("restore", {"where": None})
-    assert errors == []
 
 
 def delivered(page: "Page", transport: str) -> float:
@@ -60,15 +48,6 @@ def until(page: "Page", script: str, argument: Any = None) -> None:
     page.wait_for_function(script, arg=argument, timeout=WAIT_MS)
 
 
-# In the middle links of two hosts' T0s cross each other.
-NEAR_LOWER_END = """link => {
-  const line = document.querySelector(`[data-link='${link}']`), at = line.ownerSVGElement.createSVGPoint();
-  const along = (name) => 0.8 * line.getAttribute(name + 1) + 0.2 * line.getAttribute(name + 2);
-  [at.x, at.y] = [along("x"), along("y")];
-  line.scrollIntoView({block: "center"});
-  const found = at.matrixTransform(line.getScreenCTM());
-  return [found.x, found.y];
-}"""
 RATE = "([name, low, high]) => { const n = document.querySelector(`[data-transport=${name}]`);"
 RATE += " return n && Number(n.dataset.bps) >= low && Number(n.dataset.bps) <= high; }"
 

@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from testbed.names import Names
+from tests.support.browser import NEAR_LOWER_END, chromium, view_of
 from tests.support.command import Mrclab
 from tests.support.live import LivePage, live_page
 from topologies import load_fabric
@@ -17,7 +17,6 @@ from topologies import load_fabric
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-CHROMIUM = shutil.which("chromium")
 DOCUMENT = Path(__file__).parents[3] / "docs/live.md"
 pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(600)]
 WAIT_MS = 120_000
@@ -82,15 +81,6 @@ DELIVERS = (
 STANDS = "(name) => document.querySelector(`[data-transport=${name}] b`).textContent === '0 bit/s'"
 GREEN = "() => M.app.frame.paths.mrc.length > 1 && M.app.frame.paths.mrc.every((row) => row[2] === M.EV.GOOD)"
 KILLED = "([kind]) => Object.values(M.app.frame.faults).some((fault) => fault.kind === kind)"
-# In the middle links of two hosts' T0s cross each other.
-NEAR_LOWER_END = """link => {
-  const line = document.querySelector(`[data-link='${link}']`), at = line.ownerSVGElement.createSVGPoint();
-  const along = (name) => 0.8 * line.getAttribute(name + 1) + 0.2 * line.getAttribute(name + 2);
-  [at.x, at.y] = [along("x"), along("y")];
-  line.scrollIntoView({block: "center"});
-  const found = at.matrixTransform(line.getScreenCTM());
-  return [found.x, found.y];
-}"""
 
 
 @pytest.fixture(scope="module")
@@ -101,19 +91,8 @@ def live() -> Iterator[LivePage]:
 
 @pytest.fixture
 def page(live: LivePage) -> Iterator["Page"]:
-    if CHROMIUM is None and not os.environ.get("CI"):
-        pytest.skip("no chromium (apt install chromium)")
-    playwright = pytest.importorskip("playwright.sync_api", reason="no playwright (pip install playwright)")
-    with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        view = browser.new_page(viewport={"width": 1400, "height": 900})
-        view.set_default_timeout(WAIT_MS)
-        errors: list[object] = []
-        view.on("pageerror", lambda error: errors.append(error))
-        view.goto(live.owner)
+    with chromium() as browser, view_of(browser, live.owner, WAIT_MS) as view:
         yield view
-        browser.close()
-        assert errors == []
 
 
 def test_the_demo_can_be_played_through_as_it_is_written(page: "Page") -> None:

@@ -1,0 +1,49 @@
+"""A real browser on a live page: Debian's Chromium, driven by Playwright."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+# In the middle links of two hosts' T0s cross each other.
+NEAR_LOWER_END = """link => {
+  const line = document.querySelector(`[data-link='${link}']`), at = line.ownerSVGElement.createSVGPoint();
+  const along = (name) => 0.8 * line.getAttribute(name + 1) + 0.2 * line.getAttribute(name + 2);
+  [at.x, at.y] = [along("x"), along("y")];
+  line.scrollIntoView({block: "center"});
+  const found = at.matrixTransform(line.getScreenCTM());
+  return [found.x, found.y];
+}"""
+"""Where to click on a link."""
+
+
+@contextmanager
+def chromium() -> Iterator["Browser"]:
+    """Start a browser; skip the test where there is none, but not in CI."""
+    path = shutil.which("chromium")
+    if path is None and not os.environ.get("CI"):
+        pytest.skip("no chromium (apt install chromium)")
+    playwright = pytest.importorskip("playwright.sync_api", reason="no playwright (pip install playwright)")
+    with playwright.sync_playwright() as started:
+        found = started.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield found
+        found.close()
+
+
+@contextmanager
+def view_of(browser: "Browser", address: str, wait_ms: int) -> Iterator["Page"]:
+    """Open a page and close it; its scripts may have had no error."""
+    view = browser.new_page(viewport={"width": 1400, "height": 900})
+    view.set_default_timeout(wait_ms)
+    errors: list[object] = []
+    view.on("pageerror", lambda error: errors.append(error))
+    view.goto(address)
+    yield view
+    view.close()
+    assert errors == []
