@@ -68,7 +68,11 @@ def half(topology: Any, kind: str, places: list[str]) -> Cases:
     good = between(1, 2, 50)
     return Cases(
         run(good),
-        {"never back": run(lambda t: 100 if t < 1 else 50), "long dip": run(dipping(good, 0.1))},
+        {
+            "never back": run(lambda t: 100 if t < 1 else 50),
+            "long dip": run(dipping(good, 0.1)),
+            "2 % off while half is down": run(between(1, 2, 48)),
+        },
         {"two repetitions": run(good, (1, 1))},
     )
 

@@ -24,7 +24,12 @@ PAPER = {
 
 
 def collectives(figure: str) -> Cases:
-    def run(spread: tuple[float, ...] = STEADY, small: float = 8.0, **other: tuple[float, ...]) -> Result:
+    def run(
+        spread: tuple[float, ...] = STEADY,
+        small: float = 8.0,
+        middle: float = 1.0,
+        **other: tuple[float, ...],
+    ) -> Result:
         """Bandwidths that are a hundredth better for MRC than the paper's; at the smallest size more so."""
         values = PAPER[figure] | {name.replace("_", "-"): row for name, row in other.items()}
         parts = {}
@@ -34,14 +39,22 @@ def collectives(figure: str) -> Cases:
                 times = {f"time_us@{size}": 1e6 / gbps / better for size in SIZES}
                 if name == "mrc" and loss:
                     times[f"time_us@{SIZES[0]}"] /= small
+                    times[f"time_us@{SIZES[1]}"] /= middle
                 parts[name + loss] = metrics(spread, **times)
         return result({"kind": "all-reduce"}, parts)
 
-    mrc = PAPER[figure]["mrc"]
+    mrc, roce, sixteen = (PAPER[figure][name] for name in ("mrc", "rocev2", "rocev2-16qp"))
     bad = {
         "keeps 0.7 at 0.1 %": run(mrc=(mrc[0], 0.7 * mrc[0], mrc[2])),
         "keeps 0.25 at 1 %": run(mrc=(mrc[0], mrc[1], 0.25 * mrc[0])),
-        "RoCEv2 leads at 1 %": run(rocev2=(PAPER[figure]["rocev2"][0], 190.0, 500.0)),
+        "RoCEv2 leads at 1 %": run(rocev2=(roce[0], roce[1], 500.0)),
+        "RoCEv2 leads at 0.1 %": run(rocev2=(roce[0], 500.0, roce[2])),
+        "RoCEv2 leads without loss": run(rocev2=(500.0, *roce[1:])),
+        "RoCEv2 with 16 queue pairs leads at 1 %": run(rocev2_16qp=(*sixteen[:2], 500.0)),
+        "RoCEv2 with 16 queue pairs leads at 0.1 %": run(rocev2_16qp=(sixteen[0], 500.0, sixteen[2])),
+        "RoCEv2 with 16 queue pairs leads without loss": run(rocev2_16qp=(500.0, *sixteen[1:])),
+        "RoCEv2 leads at the smallest size": run(small=0.01),
+        "RoCEv2 leads at the middle size": run(middle=0.01),
     }
     if figure == "fig17":
         bad["equal at the smallest size"] = run(small=1.0)
@@ -102,21 +115,29 @@ def fig21() -> Cases:
         "uneven": run(thin_flows(15, 24, 96.5)),
         "PFC leaves its victim half": run(mrc, rocev2_1qp=over_pfc(24, 24, 48), rocev2_8qp=eight),
         "8 queue pairs do no harm": run(mrc, rocev2_1qp=one, rocev2_8qp=over_pfc(24, 24, 90)),
-        "PFC drops": run(mrc, rocev2_1qp=one, rocev2_8qp=over_pfc(24, 24, 5, dropped=1)),
+        "PFC drops with one queue pair": run(
+            mrc, rocev2_1qp=over_pfc(24, 24, 20, dropped=1), rocev2_8qp=eight
+        ),
+        "PFC drops with 8": run(mrc, rocev2_1qp=one, rocev2_8qp=over_pfc(24, 24, 5, dropped=1)),
     }
     return Cases(run(mrc, rocev2_1qp=one, rocev2_8qp=eight), bad, {"no PFC": run(mrc)})
 
 
 def fig22() -> Cases:
     def run(
-        queue: float = 3.9, rate: float = 89, most: float = 79, depth: float = 2, dropped: int = 0
+        queue: float = 3.9,
+        longest: float = 4,
+        rate: float = 89,
+        most: float = 79,
+        depth: float = 2,
+        dropped: int = 0,
     ) -> Result:
         def part(megabytes: float, gbps: float) -> dict[str, Any]:
             values = {"deepest_queue_bytes": megabytes * 1e6, "goodput_mbps": gbps * 1e3}
             return over_pfc(dropped=dropped, stop_depth=depth, **values)
 
         parts = {"default": part(20.5, 100), "aggressive": part(queue, rate)}
-        parts["most-aggressive"] = part(4, most)
+        parts["most-aggressive"] = part(longest, most)
         return result(flow_of("incast", 3), parts)
 
     return Cases(
@@ -124,6 +145,7 @@ def fig22() -> Cases:
         {
             "the defaults pause nothing": run(depth=0.5),
             "as long a queue": run(queue=15),
+            "as long a queue with the most aggressive": run(longest=15),
             "no cost": run(rate=99),
             "most aggressive costs less": run(most=95),
             "drops": run(dropped=2),
@@ -134,23 +156,37 @@ def fig22() -> Cases:
 
 def lossless() -> Cases:
     def run(
-        mrc: float = 96.6, pfc: float = 30, apart: float = 97.0, dropped: int = 0, blocked: int = 9
+        mrc: float = 96.6,
+        pfc: float = 30,
+        hashed: float = 40,
+        apart: float = 97.0,
+        slowest: float = 24,
+        drops: str = "",
+        free: str = "",
     ) -> Result:
-        parts = {
-            "mrc": thin_flows(24, 24.1, mrc, spread=EVEN),
-            "rocev2-pfc": over_pfc(24, 24, pfc, dropped=dropped, blocked=blocked),
-            "rocev2-credits-ecmp": over_pfc(24, 24, 40),
-            "rocev2-credits": over_pfc(24, 24, apart, spread=EVEN, blocked=0),
-        }
+        """``drops`` names a transport that drops a frame, ``free`` one that never waits without a need."""
+        victims = {"rocev2-pfc": pfc, "rocev2-credits-ecmp": hashed, "rocev2-credits": apart}
+        parts = {"mrc": thin_flows(slowest, 24.1, mrc, spread=EVEN)}
+        for name, rate in victims.items():
+            waited = 0 if name in (free, "rocev2-credits") else 9
+            parts[name] = over_pfc(24, 24, rate, spread=EVEN, dropped=int(name == drops), blocked=waited)
         return result(flow_of("incast", 3), parts)
 
     bad = {
         "MRC's victim waits, too": run(mrc=80),
+        "MRC's incast is uneven": run(slowest=15),
         "PFC's victim does not wait": run(pfc=120),
-        "PFC drops": run(dropped=1),
+        "the victim of hashed flows on credits does not wait": run(hashed=120),
+        "PFC drops": run(drops="rocev2-pfc"),
+        "credits drop": run(drops="rocev2-credits"),
+        "credits drop hashed flows": run(drops="rocev2-credits-ecmp"),
         "the victim apart waits": run(apart=60),
     }
-    return Cases(run(), bad, {"nothing was blocked": run(blocked=0)})
+    unclear = {
+        "PFC blocked nothing": run(free="rocev2-pfc"),
+        "credits blocked nothing": run(free="rocev2-credits-ecmp"),
+    }
+    return Cases(run(), bad, unclear)
 
 
 PAIRS = {
@@ -189,6 +225,8 @@ def fig20() -> Cases:
             "8 queue pairs are as even as MRC": run(96.5, mixed, mixed, 99),
             "no flow ever shares": run(96.5, [alone] * 8),
             "equal to RoCEv2": run(96.5, [[96.5] * 4] * 8),
+            "slower than RoCEv2": run(40, [alone] * 8),
+            "slower than RoCEv2 under PFC": run(40, mixed, [alone] * 8, 94),
         },
         {"too few repetitions": run(96.5, mixed[:2])},
     )
@@ -235,7 +273,13 @@ def entropy_values() -> Cases:
 
     return Cases(
         run(),
-        {"16 at a fifth": run(e16=0.2), "256 carry less": run(e256=0.9), "4 carry more": run(e4=0.2)},
+        {
+            "4 carry more": run(e4=0.2),
+            "16 at a fifth": run(e16=0.2),
+            "64 carry less": run(e64=0.9),
+            "128 carry less": run(e128=0.9),
+            "256 carry less": run(e256=0.9),
+        },
         {"wide": run(WIDE)},
     )
 
@@ -315,15 +359,18 @@ def headline() -> Cases:
         return result({"kind": "stream"}, parts, trials=trials)
 
     good = [t | {"recovered_us": 200.0} for t in bypass(2, 1.5)]
+    lost = good[0] | {"recovered_us": None}
     return Cases(
         run(good, hold=6.0),
         {
             "MRC late": run([t | {"recovered_us": 200.0} for t in bypass(6, 6)]),
             "routing within a second": run(good, hold=0.9),
             "BFD sooner than MRC": run(good, bfd=0.00001),
+            "a packet never came": run([*good, lost]),
         },
         {
             "two faults": run(good, n=2),
+            "none was felt": run([t | {"felt": False} for t in good]),
             "no routing": result({}, {"mrc": {}}, trials=good),
         },
     )

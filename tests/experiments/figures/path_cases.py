@@ -70,12 +70,18 @@ def fig06() -> Cases:
     wire_us = 1.5 * 2 * 2**20 * 8 / (100 * 4096 / 4234)
     share = 290_000 / (290_000 + wire_us / 3)
 
-    def run(down: float, after: float = 1.0, outside: int = 0, spread: tuple[float, ...] = STEADY) -> Result:
+    def run(
+        down: float,
+        after: float = 1.0,
+        inside: int = 20,
+        outside: int = 0,
+        spread: tuple[float, ...] = STEADY,
+    ) -> Result:
         def rate(t: float) -> float:
             return 100 * down if 3 <= t < 6 else 100 if t < 3 else 100 * after
 
         def lost(t: float) -> float:
-            return 20 if 3 <= t < 3.02 else outside if t > 7 else 0
+            return inside if 3 <= t < 3.02 else outside if t > 7 else 0
 
         made = over_time(rate, 9, lost, [("h0-eth3", 3, 6)], spread) | metrics(comm_us=[285_000.0])
         return result(training(size_bytes=2 * 2**20, compute_ns=5_000_000), {"mrc": made})
@@ -88,7 +94,7 @@ def fig06() -> Cases:
             "never back": run(share, share),
             "losses go on": run(share, outside=1),
         },
-        {"two repetitions": run(share, spread=(1, 1))},
+        {"two repetitions": run(share, spread=(1, 1)), "the flap took nothing": run(share, inside=0)},
     )
 
 
@@ -99,6 +105,7 @@ def fig08() -> Cases:
         died: int = 30,
         returned: int = 0,
         low: float = 1.0,
+        after: float = 1.0,
         hit: int = 32,
         rate: float = 1200.0,
         spread: tuple[float, ...] = STEADY,
@@ -107,7 +114,9 @@ def fig08() -> Cases:
         def lost(t: float) -> float:
             return died if 1 <= t < 1.004 else returned if 2.5 <= t < 2.504 else 0
 
-        rates = lambda t: rate * low if 1 <= t < 1.4 else rate  # noqa: E731
+        def rates(t: float) -> float:
+            return rate * (low if 1 <= t < 1.4 else after if t >= 2.5 else 1)
+
         made = over_time(rates, 4, lost, [("p2-t1-1", 1, 2.5)], spread) | metrics(spread, flow_mbps=[30] * 4)
         made |= {"options": {"qps": 16, "max_active_evs": 8}}
         made |= events(len(spread), left_out, lost=[[1.0, 0, number, 1] for number in range(hit)])
@@ -120,6 +129,7 @@ def fig08() -> Cases:
             "losses with the reboot": run(returned=15),
             "a third of the rate gone": run(low=0.67),
             "all queue pairs hit": run(hit=64),
+            "a tenth of the rate stays away": run(after=0.9),
         },
         {"too few losses": run(2), "two repetitions": run(spread=(1, 1)), "events cut": run(left_out=1)},
     )
@@ -135,12 +145,14 @@ def fig12() -> Cases:
         lasting: int = 0,
         spread: tuple[float, ...] = STEADY,
         left_out: int = 0,
+        retired: bool = True,
     ) -> Result:
         rate = lambda t: low if 1 <= t < 1.2 else 100  # noqa: E731
         faults = [("p0-t0-0:p0-t1-1", 1.0, None)]
         replaced = [] if new is None else [[1_005_000.0, 0, 17, ev, new]]
+        gone = [[1_005_000.0, 0, 17, ev]] if retired else []
         mrc = over_time(rate, 3, lambda t: lasting if t > 1.5 else 0, faults, spread)
-        mrc |= events(len(spread), left_out, retired=[[1_005_000.0, 0, 17, ev]], replaced=replaced)
+        mrc |= events(len(spread), left_out, retired=gone, replaced=replaced)
         blind = over_time(lambda t: 100, 3, lambda t: 2 if t > 1 else 0, faults)
         times = {"first_loss_us": 100.0, "detected_us": 100.0 + waits_us, "rtt_us": 2600.0}
         trials = [trial("mrc", number, **times) for number in range(len(spread))]
@@ -155,7 +167,11 @@ def fig12() -> Cases:
             "replaced in another plane": run(new=other),
             "a tenth of the losses lasts": run(lasting=1),
         },
-        {"two repetitions": run(spread=(1, 1)), "events cut": run(left_out=1)},
+        {
+            "two repetitions": run(spread=(1, 1)),
+            "events cut": run(left_out=1),
+            "no EV was retired": run(retired=False),
+        },
     )
 
 
@@ -201,6 +217,7 @@ def fig14() -> Cases:
             "moves less than it must": run(transport(1.3)),
             "loses packets": run(transport(1.8, lost=1)),
             "a flow is short of its rate": run(transport(1.8, rate=65)),
+            "a sender without EV health moves more": run(transport(1.8), blind=2.5),
         },
         {"no marks": run(transport(1.8, marks=0)), "two repetitions": run(transport(1.8, spread=(1, 1)))},
     )
@@ -209,12 +226,17 @@ def fig14() -> Cases:
 def t1_reboot() -> Cases:
     calm = [235_000.0 + 10 * i for i in range(40)]
 
-    def run(worst: float, stall: float = 1.6e6, failed: bool = False, felt: bool = True) -> Result:
+    def run(
+        worst: float, stall: float = 1.6e6, failed: bool = False, felt: bool = True, ours: bool = False
+    ) -> Result:
         conventional = metrics(step_us=calm, stalled_us=[0.0, stall])
         if failed:
             conventional = {"samples": [{"failure": "a queue pair failed", "metrics": {}}] * 3}
+        mrc = metrics(step_us=[*calm, worst])
+        if ours:
+            mrc["samples"][1]["failure"] = "a queue pair failed"
         parts = {
-            "mrc": metrics(step_us=[*calm, worst]),
+            "mrc": mrc,
             "control": metrics(step_us=calm),
             "bgp-hold": conventional | {"routing": "ecmp"},
         }
@@ -222,7 +244,11 @@ def t1_reboot() -> Cases:
 
     return Cases(
         run(240_000),
-        {"MRC stalls": run(500_000), "the other does not": run(240_000, stall=200_000)},
+        {
+            "MRC stalls": run(500_000),
+            "a job with MRC fails": run(240_000, ours=True),
+            "the other does not": run(240_000, stall=200_000),
+        },
         {"not felt": run(240_000, felt=False)},
     )
 

@@ -1,9 +1,10 @@
-"""Each judge is given a result that must pass, one that must fail, and one that shows nothing."""
+"""Each judge is given a result that must pass, some that must fail, and some that show nothing."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 import pytest
 
@@ -53,15 +54,52 @@ CASES: dict[str, Callable[[], Cases]] = {
 }
 
 
+ONLY_NOT_SHOWN: dict[str, tuple[str, ...]] = {
+    "fig04": ("losses without EV health, in the last third",),
+    "fig05": ("flaps that took packets",),
+    "fig06": ("packets lost while it was down",),
+    "fig12": ("EVs retired",),
+    "fig14": ("EVs skipped for a mark",),
+    "ev_modes": tuple(f"{mode}: faults that took packets" for mode in ("mrc", "mrc-structured", "mrc-ecmp")),
+    "drain": ("packets lost to a T1 that was not drained",),
+    "headline": ("faults that took packets",),
+    "link_kill": ("faults that took packets",),
+    "lossless": tuple(
+        f"packets of {name} that waited, and then found their port free"
+        for name in ("rocev2-pfc", "rocev2-credits-ecmp")
+    ),
+    "t1_reboot": ("reboots that took packets of MRC",),
+    "training": ("faults that took packets of MRC",),
+}
+"""Checks that a run really had what the claim is about: where it had not, nothing is shown."""
+
+
 @cache
 def cases(figure: str) -> Cases:
     return CASES[figure]()
 
 
+@cache
+def good(figure: str) -> dict[str, Any]:
+    """Return the verdict on the result that must pass."""
+    return judge(figure, cases(figure).good)
+
+
+@cache
+def bad(figure: str, case: str) -> dict[str, Any]:
+    """Return the verdict on a result that must fail."""
+    return judge(figure, cases(figure).bad[case])
+
+
+@cache
+def unclear(figure: str, case: str) -> dict[str, Any]:
+    """Return the verdict on a result that shows nothing."""
+    return judge(figure, cases(figure).unclear[case])
+
+
 @pytest.mark.parametrize("figure", CASES)
 def test_a_result_with_the_papers_shape_passes(figure: str) -> None:
-    good = cases(figure).good
-    found = judge(figure, good)
+    found = good(figure)
     assert found["holds"] is True, found["because"]
     json.dumps(found, allow_nan=False)
     assert all(check["source"] for check in found["checks"])
@@ -69,14 +107,28 @@ def test_a_result_with_the_papers_shape_passes(figure: str) -> None:
 
 @pytest.mark.parametrize(("figure", "case"), [(f, case) for f in CASES for case in cases(f).bad])
 def test_a_result_without_it_fails(figure: str, case: str) -> None:
-    found = judge(figure, cases(figure).bad[case])
+    found = bad(figure, case)
     assert found["holds"] is False, found["because"]
 
 
 @pytest.mark.parametrize(("figure", "case"), [(f, case) for f in CASES for case in cases(f).unclear])
 def test_a_result_that_cannot_tell_leaves_the_claim_open(figure: str, case: str) -> None:
-    found = judge(figure, cases(figure).unclear[case])
+    found = unclear(figure, case)
     assert found["holds"] is None, found["because"]
+
+
+def asked(answer: bool | None, verdicts: Iterable[dict[str, Any]]) -> set[str]:
+    """Return what was asked in these verdicts and got this answer."""
+    return {check["asked"] for found in verdicts for check in found["checks"] if check["holds"] is answer}
+
+
+@pytest.mark.parametrize("figure", CASES)
+def test_every_check_of_a_judge_is_failed_by_some_result(figure: str) -> None:
+    made, presence = cases(figure), set(ONLY_NOT_SHOWN.get(figure, ()))
+    checks = asked(True, [good(figure)])
+    assert presence <= checks
+    assert checks - presence <= asked(False, (bad(figure, case) for case in made.bad))
+    assert presence <= asked(None, (unclear(figure, case) for case in made.unclear))
 
 
 @pytest.mark.parametrize("figure", ["fig05", "link_kill"])
