@@ -34,7 +34,8 @@ as-root:
 run-experiment: as-root $(if $(filter training,$(SCENARIO)),$(VENV)/.with-training) compile ## Bring up a fabric, spray, kill links, report the recovery (SCENARIO=, ARGS=)
 	@$(BIN)/mrclab run $(SCENARIO) $(ARGS)
 
-live: compile ## A page on which one cuts links of a running fabric and watches MRC go on (ARGS='--topology tiny')
+# With --run it only shows what a run wrote, which needs no root.
+live: $(if $(filter --run --run=%,$(ARGS)),,as-root) compile ## A page on which one cuts links of a running fabric and watches MRC go on (ARGS='--topology tiny')
 	@$(BIN)/mrclab live $(ARGS)
 
 test: compile ## Run the tests that this machine can run, but for the slow ones (as root; ARGS= for pytest)

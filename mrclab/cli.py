@@ -444,6 +444,10 @@ def _main(argv: Sequence[str] | None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a name that the terminal cannot show must not end a run
             stream.reconfigure(errors="backslashreplace")
+    try:
+        _require_utf8(sys.argv[1:] if argv is None else argv)
+    except InputError as error:
+        return _fail(error, error.exit_code)
     args = parser().parse_args(argv)
     set_up_logging(verbose=args.verbose)
     command: Command = args.do
@@ -474,6 +478,15 @@ def _main(argv: Sequence[str] | None) -> int:
         if args.verbose:
             raise
         return _fail(f"{type(error).__name__}: {error} (--verbose shows where)", FAILED)
+
+
+def _require_utf8(words: Sequence[str]) -> None:
+    """Raise InputError where a word is no text: results and pages, which are UTF-8, could not name it."""
+    for word in words:
+        try:
+            word.encode()
+        except UnicodeEncodeError:
+            raise InputError(f"'{word}' holds bytes that are not UTF-8: give another name") from None
 
 
 def _fail(error: object, code: int) -> int:

@@ -10,10 +10,10 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from rich.console import Console
 from rich.live import Live
 
 from linux.errors import InputError, MachineError
+from mrclab.terminal import terminal
 from mrclab.wall_clock import offset_ns, time_of_day
 from testbed import state
 from testbed.clustermapper import denylist_file, probe
@@ -41,7 +41,7 @@ def clustermapper(args: argparse.Namespace) -> int:
     def over() -> bool:
         return bool(stopped) or (ends is not None and time.monotonic_ns() >= ends)
 
-    console = Console()
+    console = terminal()
     try:
         if args.json:
             probe(names, _print_json, over, interval_ns)

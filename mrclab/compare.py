@@ -10,11 +10,10 @@ from pathlib import Path
 from string import ascii_uppercase
 from typing import Any
 
-from rich.console import Console
-
 from experiments.report.compare import document, render_compare
 from experiments.report.result import load_result, refused_if_damaged
 from linux.errors import InputError
+from mrclab.terminal import terminal
 
 MOST = len(ascii_uppercase)
 _LIST = "ci95_ratio"
@@ -37,7 +36,7 @@ def compare(directories: Sequence[str], form: str = "") -> int:
         else:
             _csv(found["rows"], found["runs"])
         return 0
-    console = Console()
+    console = terminal()
     first, *others = runs
     for letter, directory in zip(others, directories[1:], strict=True):
         with refused_if_damaged(Path(directory)):

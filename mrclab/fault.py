@@ -8,12 +8,12 @@ import math
 from dataclasses import asdict
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
 from controller.fault_kinds import KINDS, Fault, flag, kind_named
 from linux.errors import InputError
 from mrclab.control import call
+from mrclab.terminal import terminal
 from mrclab.wall_clock import moment, offset_ns
 from testbed.names import Names
 from testbed.ownership import require_ours
@@ -26,7 +26,7 @@ _TIMES = ("delay_ns", "period_ns", "down_ns")
 def fault(args: argparse.Namespace) -> int:
     """Make a fault. Raise InputError if it is not valid."""
     if args.kind is None:
-        Console().print(_kinds())
+        terminal().print(_kinds())
         return 0
     kind = kind_named(args.kind)
     if args.where is None:

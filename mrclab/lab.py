@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
 
 from labs import student
@@ -21,6 +20,7 @@ from labs.catalogue import all_labs, find, folder_of
 from labs.judge import judge
 from labs.model import Lab, Outcome, passed
 from linux.errors import InputError, MachineError, MrclabError
+from mrclab.terminal import terminal
 from mrclab.version import version
 
 _WIDTH = 78
@@ -44,7 +44,7 @@ def _list(args: argparse.Namespace) -> int:
         fabric = found.spec.topology
         needs = "Python" if fabric is None else "root helps" if found.spec.optional_fabric else "root"
         table.add_row(str(found.number), found.name, found.spec.title, str(found.spec.minutes), needs)
-    Console().print(table)
+    terminal().print(table)
     print("\nmrclab lab start N | check N | submit N | solution N")
     return 0
 

@@ -17,6 +17,7 @@ from rich.table import Table
 from hosts.path_probe import Echo, PathProber, ProbedPath, probed_paths, since_previous_us
 from linux import namespaces
 from linux.errors import InputError, MachineError
+from mrclab.terminal import terminal
 from switches.capabilities import capabilities_of
 from testbed import state
 from testbed.names import Names
@@ -45,7 +46,7 @@ def probe(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps([_document(path, echoes) for path, echoes in found], indent=1))
     else:
-        console = Console()
+        console = terminal()
         if len(found) == 1:
             path, echoes = found[0]
             _show(console, path, [e for e in echoes if e is not None], len(echoes), one_clock)

@@ -6,12 +6,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
-
 from experiments.report.result import refused_if_damaged
 from experiments.report.run_file import rebuild
 from experiments.report.write import write_all, write_index
 from linux.errors import InputError
+from mrclab.terminal import terminal
 
 INDEX = "index.html"
 
@@ -22,7 +21,7 @@ def report(directories: Sequence[str], index: str | None) -> int:
     Of several directories those without a result are left out, each with a line on stderr. Raises InputError
     where none has a result.
     """
-    console = Console(soft_wrap=True)
+    console = terminal(soft_wrap=True)
     runs = [Path(directory) for directory in directories]
     if len(runs) == 1 and index is None:
         for path in _written(runs[0]):

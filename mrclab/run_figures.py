@@ -13,6 +13,7 @@ from experiments.spec.scenario import load_scenario
 from linux.errors import MachineError
 from mrclab.output import directory, repeat
 from mrclab.run_scenario import require, run_and_report, scenario_of
+from mrclab.terminal import terminal
 
 FIGURES = "figures"
 
@@ -45,7 +46,7 @@ def run_figures(args: argparse.Namespace) -> int:
             require(scenario)
         except MachineError as error:
             raise MachineError(f"{scenario.name}: {error.missing}", error.mend) from None
-    return _run_all(scenarios, directory(args.out, FIGURES), Console(), args)
+    return _run_all(scenarios, directory(args.out, FIGURES), terminal(), args)
 
 
 def _run_all(scenarios: list[Scenario], out: Path, console: Console, args: argparse.Namespace) -> int:

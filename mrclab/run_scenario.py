@@ -19,6 +19,7 @@ from experiments.spec.scenario import load_scenario
 from linux.errors import InputError, MachineError, reason
 from linux.life import signals
 from mrclab.output import directory, progress, repeat, room_for, size_text
+from mrclab.terminal import terminal
 from testbed.doctor import require_machine
 
 Parse = Callable[[Sequence[str]], argparse.Namespace]
@@ -36,7 +37,7 @@ def run_scenario(args: argparse.Namespace) -> int:
         return 0
     require(scenario)
     out = directory(args.out, scenario.name)
-    result = run_and_report(scenario, out, Console(), repeat(args, args.scenario, scenario))
+    result = run_and_report(scenario, out, terminal(), repeat(args, args.scenario, scenario))
     return 0 if result["integrity"] == "ok" else 1
 
 
@@ -59,7 +60,7 @@ def resume_scenario(out: Path, parse: Parse) -> int:
     if _meaning(scenario.to_dict()) != _meaning(run.parameters) or scenario.fabric().name != run.topology:
         raise InputError(f"'{out}': its scenario means something else today: run it anew")
     require(scenario)
-    result = run_and_report(scenario, out, Console(), run.command, resume=True)
+    result = run_and_report(scenario, out, terminal(), run.command, resume=True)
     return 0 if result["integrity"] == "ok" else 1
 
 
@@ -153,7 +154,7 @@ def _run_and_report(
 
     fabric = scenario.fabric()
     pipeline = _pipeline(scenario, out, resume)
-    console.print(f"[bold]{scenario.name}[/bold] on {fabric.name}: {scenario.description}")
+    console.print(Text.assemble((scenario.name, "bold"), f" on {fabric.name}: {scenario.description}"))
     described = Run(
         scenario=scenario.name,
         parameters=scenario.to_dict(),
@@ -183,13 +184,11 @@ def _run_and_report(
             out, replace(described, target=outcome.target), outcome.repetitions, reason(error)
         ):
             write_all(out)
-            console.print(
-                Text(f"what was measured until then: {out} (mrclab run --resume {out} goes on with it)")
-            )
+            console.print(f"what was measured until then: {out} (mrclab run --resume {out} goes on with it)")
         raise
     result = build(replace(described, target=outcome.target), outcome.repetitions)
     save_result(out, result)
     write_all(out)
     console.print(render_result(result))
-    console.print(Text(f"results: {out} ({size_text(out)})"))
+    console.print(f"results: {out} ({size_text(out)})")
     return result

@@ -16,6 +16,7 @@ from rich.table import Table
 from controller.fault_kinds import KINDS
 from linux.link_monitor import UP
 from mrclab.control import call
+from mrclab.terminal import terminal
 from testbed import state
 from testbed.names import Names
 
@@ -67,8 +68,8 @@ def _watch(names: Names, since: str, interval_s: float) -> None:
 
 def _console() -> Console:
     """Return a console for the terminal, or for a file, in which lines are not wrapped."""
-    console = Console()
-    return console if console.is_terminal else Console(width=FILE_WIDTH)
+    console = terminal()
+    return console if console.is_terminal else terminal(width=FILE_WIDTH)
 
 
 def page(

@@ -66,5 +66,13 @@ def load_recording(path: Path) -> Recording:
     try:
         data: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         return Recording.from_dict(data)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (
+        OSError,
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        ArithmeticError,
+        RecursionError,
+    ) as error:
         raise InputError(f"not a recording: {error}", where=str(path)) from None

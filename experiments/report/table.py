@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any
 
 from rich import box
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -26,11 +26,6 @@ LEGEND = (
     "after a fault: first loss, the first packet lost; detected, a path retired or a route changed; "
     "rerouted, the last packet onto a broken path; recovered, all that was lost delivered"
 )
-
-
-def print_result(result: Mapping[str, Any], console: Console | None = None) -> None:
-    """Print what a run found."""
-    (console or Console()).print(render_result(result))
 
 
 def render_result(result: Mapping[str, Any]) -> RenderableType:

@@ -9,13 +9,15 @@ import urllib.request
 from collections.abc import Mapping
 from typing import Any
 
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 from experiments.report.numbers import amount
 from hosts.rdma.counters import EvState
 from linux.errors import InputError
+from mrclab.terminal import terminal
 from testbed.names import Names
 
 INTERVAL_S = 0.5
@@ -34,9 +36,9 @@ def watch(*, once: bool, as_json: bool) -> int:
     names = Names.from_environment()
     if as_json or once:
         frame = _frame(names)
-        print(json.dumps(frame)) if as_json else Console().print(screen(frame))
+        print(json.dumps(frame)) if as_json else terminal().print(screen(frame))
         return 0
-    console = Console()
+    console = terminal()
     try:
         with Live(console=console, auto_refresh=False, screen=console.is_terminal) as live:
             while True:
@@ -91,12 +93,12 @@ def screen(frame: Mapping[str, Any]) -> Group:
     return Group(*parts)
 
 
-def _paths(rows: Any) -> str:
-    signs = []
+def _paths(rows: Any) -> Text:
+    signs = Text()
     for row in rows:
         sign, style = SIGNS[EvState(row[2])]
-        signs.append(f"[{style}]{sign if row[3] or row[2] != EvState.GOOD else '.'}[/]")
-    return "".join(signs)
+        signs.append(sign if row[3] or row[2] != EvState.GOOD else ".", style)
+    return signs
 
 
 def _last(card: Mapping[str, Any], transports: Mapping[str, Any]) -> Table:

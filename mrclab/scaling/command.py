@@ -7,11 +7,10 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-
 from linux.errors import InputError
 from mrclab.output import directory
 from mrclab.scaling.arguments import PIECES
+from mrclab.terminal import terminal
 from scale.parts import PARTS, load_parts
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ def scale(args: argparse.Namespace) -> int:
 
     question.check()  # before DIR is made
     out = directory(args.out, "scale")
-    console = Console()
+    console = terminal()
     columns = (TextColumn("{task.completed}/{task.total} {task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=not console.is_terminal) as bar:
         task = bar.add_task("", total=steps_of(question), completed=-1)

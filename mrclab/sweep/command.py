@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from rich.console import Console
-
 from linux.errors import InputError
 from mrclab.sweep.spec import Point, SweepFile, parse_sweep, points_of
+from mrclab.terminal import terminal
 from topologies.shipped import Shipped
 
 SWEEPS = Shipped("sweep", "mrclab.sweep", "sweeps")
@@ -42,7 +41,7 @@ def sweep(args: argparse.Namespace) -> int:
     store = Store(out)
     metrics = dict(store.load(tasks))
     left = [task for task in tasks if task.place not in metrics]
-    console = Console()
+    console = terminal()
     console.print(f"{found.name}: {len(tasks)} points, {len(metrics)} done before")
     failed: list[Outcome] = []
     if left:

@@ -56,6 +56,8 @@ def mrclab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
         (["run", "link-kill", "--set", "faults.0.where=p0-t0-1:p0-t1-0"], "is on no path"),
         (["run", "link-kill", "--target", "tofino"], "invalid choice: 'tofino'"),
         (["run", "link-kill", "--out", "full"], "'full' is not empty"),
+        (["run", "link-kill", "--target", "sim", "--out", "a\udcff"], "holds bytes that are not UTF-8"),
+        (["report", "a\udcff"], "holds bytes that are not UTF-8"),
         (["run", "link-kill", "--out", "bad.yaml"], "cannot use 'bad.yaml'"),
         (
             ["run", "headline", "--dry-run", "--set", "faults.0.kind=corruption"],

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import io
+import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from mrclab.cli import parser
+from mrclab.cli import main, parser
 from mrclab.output import bytes_text, progress, repeat
 from mrclab.run_scenario import scenario_of
 from switches.target import target_name
+from tests.support.paths import ROOT
 
 SCENARIO = """\
 name: mine
@@ -67,3 +72,57 @@ def test_where_nothing_can_be_drawn_progress_is_told_in_lines(monkeypatch: pytes
 )
 def test_amounts_of_data_in_words(count: int, text: str) -> None:
     assert bytes_text(count) == text
+
+
+STRANGE = "[bold red]x[/red] [/x] :cat: ☃"
+
+
+def strange_run(folder: Path) -> list[str]:
+    """Write a scenario with brackets in its description; return the words that run it."""
+    scenario = (
+        f"name: mine\ndescription: '{STRANGE}'\ntopology: tiny\nworkload: {{kind: stream, duration: 20 ms}}\n"
+    )
+    (folder / "mine.yaml").write_text(scenario, encoding="utf-8")
+    return ["run", "mine.yaml", "--target", "sim", "--out", STRANGE]
+
+
+def test_what_users_write_is_shown_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Brackets ended a run in rich's MarkupError, and left an empty directory."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "400")
+    monkeypatch.setattr("experiments.report.write.draw_all", lambda *_: None)
+    words = strange_run(tmp_path)
+    assert main(words) == 0, capsys.readouterr().err
+    said = capsys.readouterr().out
+    assert f": {STRANGE}\n" in said
+    assert f"results: {STRANGE} (" in said
+    assert main(["report", STRANGE]) == 0, capsys.readouterr().err
+    assert capsys.readouterr().out.splitlines() == [f"{STRANGE}/report.html", f"{STRANGE}/trials.csv"]
+
+
+@pytest.mark.slow
+def test_a_terminal_without_unicode_ends_no_run(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "mrclab", *strange_run(tmp_path)],
+        cwd=tmp_path,
+        env={**os.environ, "LC_ALL": "C", "LANG": "C", "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert r"\u2603" in done.stdout
+    assert (tmp_path / STRANGE / "report.html").exists()
+
+
+def test_only_one_console_is_made() -> None:
+    """Others would read markup in what users write."""
+    made = [
+        path.relative_to(ROOT).as_posix()
+        for room in ("mrclab", "experiments", "exercises", "labs", "testbed", "controller", "hosts")
+        for path in (ROOT / room).rglob("*.py")
+        if re.search(r"\bConsole\(|\brich import print\b|\bfrom_markup\b", path.read_text(encoding="utf-8"))
+    ]
+    assert made == ["mrclab/terminal.py"]

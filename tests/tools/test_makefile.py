@@ -12,7 +12,7 @@ from tests.support.privilege import AS_NOBODY
 
 @pytest.mark.root
 @pytest.mark.parallel
-@pytest.mark.parametrize("target", ["run-experiment", "bench", "clean"])
+@pytest.mark.parametrize("target", ["run-experiment", "live", "bench", "clean"])
 def test_who_is_not_root_hears_so_before_anything_is_installed(target: str, tmp_path: Path) -> None:
     shutil.copy(ROOT / "Makefile", tmp_path)
     tmp_path.chmod(0o777)
@@ -23,3 +23,15 @@ def test_who_is_not_root_hears_so_before_anything_is_installed(target: str, tmp_
     assert f"not root: run 'sudo make {target}'" in done.stderr
     assert "installing" not in done.stdout + done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["Makefile"]
+
+
+@pytest.mark.parametrize(
+    ("words", "refused"), [("--topology tiny", True), ("--run a", False), ("--run=a", False)]
+)
+def test_a_page_of_a_run_that_others_made_needs_no_root(words: str, refused: bool) -> None:
+    """Only the plan of `make live` is read."""
+    plan = subprocess.run(
+        ["make", "--dry-run", "live", f"ARGS={words}"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert ("not root" in plan.stdout) == refused
+    assert f"mrclab live {words}" in plan.stdout

@@ -49,10 +49,18 @@ def test_the_broken_last_line_of_a_killed_agent_is_left_out(tmp_path: Path) -> N
     assert load_events(log).events == ()
 
 
+def test_what_is_no_text_is_refused_with_its_file(tmp_path: Path) -> None:
+    log = tmp_path / "sender.jsonl"
+    log.write_bytes(f"{HEADER}\n".encode() + b'{"time": 1, "name": "a:b:\xff", "data": {}}\n')
+    with pytest.raises(InputError, match=r"sender\.jsonl: .* not UTF-8"):
+        load_events(log)
+
+
 @pytest.mark.parametrize(
     "line",
     ["nonsense", "[1]", '{"name": "a:b:c", "data": {}}', '{"time": "1", "name": "a:b:c", "data": {}}',
-     '{"time": 1, "name": "a", "data": {}}', '{"time": 1, "name": "a:b:c", "data": 3}', "3", "null"],
+     '{"time": 1, "name": "a", "data": {}}', '{"time": 1, "name": "a:b:c", "data": 3}', "3", "null",
+     '{"time": 1e400, "name": "a:b:c", "data": {}}', "[" * 100_000],
 )  # fmt: skip
 def test_anything_else_is_refused_with_its_line(tmp_path: Path, line: str) -> None:
     log = tmp_path / "sender.jsonl"

@@ -6,17 +6,21 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from experiments.report.result import load_result
 from tests.support.paths import ROOT
 from tests.support.privilege import AS_NOBODY
 
-SETUPTOOLS = 77
-"""As pyproject.toml asks."""
+BUILD = [
+    Requirement(text)
+    for text in tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
+]
 NOT_PACKAGED = shutil.ignore_patterns(".*", "tests", "docs", "results", "build", "*.egg-info", "__pycache__")
 
 
@@ -34,10 +38,17 @@ def install(place: Path) -> Path:
     return installed
 
 
+def test_what_builds_the_wheel_has_no_known_hole() -> None:
+    """setuptools before 78.1.1 may write outside the place that it is given: CVE-2025-47273."""
+    (setuptools,) = BUILD
+    assert setuptools.name == "setuptools"
+    assert not setuptools.specifier.contains("78.1.0")
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(
-    int(version("setuptools").partition(".")[0]) < SETUPTOOLS,
-    reason=f"the wheel is built by setuptools {SETUPTOOLS} or newer",
+    not all(found.specifier.contains(version(found.name)) for found in BUILD),
+    reason=f"the wheel is built by {', '.join(map(str, BUILD))}",
 )
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
 def test_a_wheel_runs_link_kill_outside_the_checkout_as_nobody(tmp_path: Path) -> None:
