@@ -79,9 +79,8 @@ STRANGE = "[bold red]x[/red] [/x] :cat: ☃"
 
 def strange_run(folder: Path) -> list[str]:
     """Write a scenario with brackets in its description; return the words that run it."""
-    scenario = (
-        f"name: mine\ndescription: '{STRANGE}'\ntopology: tiny\nworkload: {{kind: stream, duration: 20 ms}}\n"
-    )
+    workload = "{kind: stream, duration: 2 ms, rate: 10 Mbit/s}"
+    scenario = f"name: mine\ndescription: '{STRANGE}'\ntopology: tiny\nrepetitions: 1\nworkload: {workload}\n"
     (folder / "mine.yaml").write_text(scenario, encoding="utf-8")
     return ["run", "mine.yaml", "--target", "sim", "--out", STRANGE]
 

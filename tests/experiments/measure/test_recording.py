@@ -1,0 +1,49 @@
+"""A recording.json that is damaged is refused in a line that names it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from experiments.measure.clock import OffsetSample
+from experiments.measure.recording import CaptureCounts, Recording, load_recording
+from linux.errors import InputError
+
+WHOLE = Recording({"h0": CaptureCounts(5, 5, 0)}, (OffsetSample(1, 2, 3),), ())
+
+
+def test_what_is_written_is_read_back(tmp_path: Path) -> None:
+    path = tmp_path / "recording.json"
+    path.write_text(json.dumps(WHOLE.to_dict()))
+    assert load_recording(path) == WHOLE
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "null",
+        "3",
+        "[]",
+        "{}",
+        "[" * 100_000,
+        "\xff",
+        json.dumps(WHOLE.to_dict())[:-1],
+        json.dumps(WHOLE.to_dict() | {"captures": []}),
+        json.dumps(WHOLE.to_dict() | {"captures": {"h0": 5}}),
+        json.dumps(WHOLE.to_dict() | {"captures": {"h0": {"captured": 5}}}),
+        json.dumps(WHOLE.to_dict() | {"clock_offsets": None}),
+        json.dumps(WHOLE.to_dict() | {"clock_offsets": ["x"]}),
+        json.dumps(WHOLE.to_dict() | {"clock_offsets": [{"at_ns": 1, "offset_ns": 2, "error_ns": 1e400}]}),
+        json.dumps(WHOLE.to_dict() | {"loads": [{}]}),
+    ],
+)
+def test_damage_is_refused_in_a_line(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "recording.json"
+    path.write_bytes(text.encode("latin-1"))
+    with pytest.raises(InputError) as refused:
+        load_recording(path)
+    assert str(refused.value).startswith(f"{path}: not a recording: ")
+    assert "\n" not in str(refused.value)
