@@ -33,8 +33,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure() -> None:
-    """Let SIGINT end programs under test even where a shell started us in the background, without it."""
+    """Let signals end programs under test even where we were started without them.
+
+    A shell starts what runs in its background without SIGINT, and ``nohup`` starts it without SIGHUP.
+    """
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
