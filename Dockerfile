@@ -44,11 +44,10 @@ RUN apt-get update -qq \
 WORKDIR /mrclab
 RUN python3 -m venv .venv && .venv/bin/pip install --no-cache-dir --quiet mypy==2.4.1 'setuptools>=78.1.1' zlib-ng
 COPY p4src p4src
-COPY linux linux
-COPY topologies topologies
+COPY simulator simulator
 COPY hosts hosts
-# Where it does not compile the core runs in pure Python, and `mrclab doctor` says so.
-RUN .venv/bin/python -m hosts.compile || mkdir -p .venv/mrclab-core
+# Where it does not compile (exit 3) the core runs in pure Python, and `mrclab doctor` says so.
+RUN .venv/bin/python -m hosts.compile || { [ $? = 3 ] && mkdir -p .venv/mrclab-core; }
 
 FROM ${BASE_IMAGE} AS ebpf
 ENV DEBIAN_FRONTEND=noninteractive PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONDONTWRITEBYTECODE=1

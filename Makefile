@@ -5,7 +5,8 @@ SHELL := /bin/bash
 .PHONY: help setup compile run-experiment live test slow-test unit-test lint format p4 bench clean distclean
 .PHONY: docker-build docker-run-experiment as-root
 
-VENV := .venv
+# MRCLAB_VENV names another environment: the dev container's is the image's.
+VENV := $(or $(MRCLAB_VENV),.venv)
 BIN := $(VENV)/bin
 # What a run is made of: make run-experiment SCENARIO=link-kill ARGS='--topology wide --trials 8'
 SCENARIO ?= link-kill

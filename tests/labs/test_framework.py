@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import zipfile
 from pathlib import Path
 
@@ -166,6 +167,20 @@ def test_a_hand_in_has_the_files_and_what_the_checks_said(tmp_path: Path) -> Non
     (folder / "spray.py").unlink()
     with pytest.raises(InputError, match=r"no spray\.py"):
         student.pack(SPRAY, folder, out, outcomes, "", "")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: it gives files away")
+def test_what_root_makes_in_a_students_folder_is_the_students(tmp_path: Path) -> None:
+    home, made = tmp_path / "home", tmp_path / "home" / "mine"
+    home.mkdir()
+    os.chown(home, 1234, 1235)
+    student.start(SPRAY, made)
+    student.pack(SPRAY, made, home / "hand-in.zip", [], "", "")
+    owners = {path.name: (path.stat().st_uid, path.stat().st_gid) for path in home.rglob("*")}
+    assert {"mine", "spray.py", "hand-in.zip"} <= owners.keys()
+    assert set(owners.values()) == {(1234, 1235)}
+    student.start(SPRAY, tmp_path / "roots")
+    assert (tmp_path / "roots" / "spray.py").stat().st_uid == tmp_path.stat().st_uid
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """What `make` does before anything is installed."""
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -35,3 +36,16 @@ def test_a_page_of_a_run_that_others_made_needs_no_root(words: str, refused: boo
     )
     assert ("not root" in plan.stdout) == refused
     assert f"mrclab live {words}" in plan.stdout
+
+
+@pytest.mark.parametrize(("given", "used"), [("", ".venv"), ("/image/.venv", "/image/.venv")])
+def test_the_environment_is_the_checkouts_or_the_one_that_is_named(given: str, used: str) -> None:
+    done = subprocess.run(
+        ["make", "--dry-run", "unit-test"],
+        cwd=ROOT,
+        env={**os.environ, "MRCLAB_VENV": given},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert f" {used}/bin/python -m pytest" in done.stdout
