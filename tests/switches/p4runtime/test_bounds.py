@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from typing import Any
+import re
+from collections.abc import Callable, Iterator
+from itertools import repeat
+from typing import Any, cast
 
 import pytest
 from finsy.proto import p4r, rpc_status
@@ -17,10 +20,11 @@ from switches.ebpf.codegen.compile import compile_json
 from switches.ebpf.codegen.translation import translate
 from switches.ebpf.main import loopback
 from switches.ebpf.p4runtime import programs
-from switches.ebpf.p4runtime.device import MOST_ENTITY_BYTES, _check_size
+from switches.ebpf.p4runtime.device import MOST_ENTITY_BYTES, Device
 from switches.ebpf.p4runtime.device_config import json_of
 from switches.ebpf.p4runtime.programs import SPARE, Programs
 from switches.ebpf.p4runtime.schema import bind
+from switches.ebpf.p4runtime.server import P4RuntimeServer
 from switches.ebpf.p4runtime.status import (
     MOST_CHARACTERS,
     MOST_DETAILS_BYTES,
@@ -30,6 +34,7 @@ from switches.ebpf.p4runtime.status import (
 )
 from switches.ebpf.plan.compiled import Compiled
 from switches.ebpf.plan.source_map import SourceMap
+from switches.spec import SwitchSpec
 from switches.v1model.bmv2_json import read_program
 from tests.support.switch_kit import DATA, read_p4info
 
@@ -71,13 +76,75 @@ def test_a_message_quotes_no_more_than_a_reader_can_use() -> None:
     assert error.message.endswith("(2097156 characters)")
 
 
-def test_an_entity_that_is_too_large_is_refused() -> None:
+def entity_of(size: int) -> p4r.Entity:
     entity = p4r.Entity()
-    entity.table_entry.metadata = bytes(MOST_ENTITY_BYTES - 100)
-    _check_size(entity)
-    entity.table_entry.metadata = bytes(MOST_ENTITY_BYTES)
-    with pytest.raises(P4RuntimeError, match=r"an entity of \d+ bytes"):
-        _check_size(entity)
+    entity.table_entry.metadata = bytes(size)
+    return entity
+
+
+def device() -> Any:
+    """A switch whose pipeline has no table: what is written to or read of it is refused for that at last."""
+    found: Any = Device(SwitchSpec("s1", 1, {1: "s1"}), cast(Any, None))
+    found.config = found.running = object()
+    return found
+
+
+def refused_write(entity: p4r.Entity) -> str:
+    (error,) = device().write([p4r.Update(type=p4r.Update.INSERT, entity=entity)], atomic=True).errors
+    return str(error.message)
+
+
+def refused_read(entity: p4r.Entity) -> str:
+    with pytest.raises(P4RuntimeError) as refused:
+        list(device().read(entity))
+    return refused.value.message
+
+
+@pytest.mark.parametrize("refused", [refused_write, refused_read])
+def test_an_entity_that_is_too_large_is_refused(refused: Callable[[p4r.Entity], str]) -> None:
+    assert "not supported" in refused(entity_of(MOST_ENTITY_BYTES - 100))
+    assert re.match(r"an entity of \d+ bytes", refused(entity_of(MOST_ENTITY_BYTES)))
+
+
+def test_others_are_served_while_a_client_reads_many_wildcards() -> None:
+    """Each of 400 asks for all of a table: no more than one answer is kept, and between two others go on."""
+    wanted, each = 400, 600
+    asked: list[p4r.Entity] = []
+
+    class Full:
+        """Stands in for a switch with one full table."""
+
+        def ready(self) -> None:
+            pass
+
+        def read(self, entity: p4r.Entity) -> Iterator[p4r.Entity]:
+            asked.append(entity)
+            return repeat(entity, each)
+
+    class Switches:
+        def device(self, number: int) -> Full:
+            return Full()
+
+    turns: list[int] = []
+
+    async def others() -> None:
+        while True:
+            turns.append(len(asked))
+            await asyncio.sleep(0)
+
+    async def scene() -> int:
+        server: Any = P4RuntimeServer.__new__(P4RuntimeServer)
+        server._switches = Switches()
+        request = p4r.ReadRequest(entities=[p4r.Entity(table_entry=p4r.TableEntry())] * wanted)
+        entities, serving = 0, asyncio.ensure_future(others())
+        async for message in server.Read(request, None):
+            entities += len(message.entities)
+            assert len(asked) * each - entities <= each
+        serving.cancel()
+        return entities
+
+    assert asyncio.run(scene()) == wanted * each
+    assert set(range(1, wanted)) <= set(turns)
 
 
 def test_programs_that_no_switch_has_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
