@@ -12,7 +12,6 @@ All modules are compiled as one mypyc group, so that calls between packages stay
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import shutil
@@ -129,8 +128,12 @@ def build() -> Path:
     target = directory()
     if target.is_dir():
         return target
+    if sys.platform == "win32":
+        raise CompileError("compiling for Windows is not supported")
     if shutil.which("gcc") is None or not Path(sysconfig.get_path("include"), "Python.h").exists():
         raise CompileError("no C compiler for Python modules here: install gcc and python3-dev")
+    import fcntl  # Unix has it alone
+
     print("mrclab: compiling the protocol cores, which takes half a minute", file=sys.stderr)
     try:
         _builds().mkdir(exist_ok=True)

@@ -179,7 +179,7 @@ class LogFile:
         self._file: IO[str] = self._begin()
 
     def _begin(self) -> IO[str]:
-        file = self._path.open("w", encoding="utf-8")
+        file = self._path.open("w", encoding="utf-8", newline="\n")
         self._size = file.write(self._header)
         return file
 

@@ -86,7 +86,7 @@ def main(words: Sequence[str]) -> int:
         for match in reversed(list(_BLOCK.finditer(text))):
             begin, end = match.span("shown")
             text = text[:begin] + _shown(lab, match).made() + text[end:]
-        page.write_text(text, encoding="utf-8")
+        page.write_text(text, encoding="utf-8", newline="\n")
     return 0
 
 

@@ -44,7 +44,7 @@ def _copied(lab: Lab, part: str, folder: Path) -> list[str]:
         if part != "start":
             shutil.copytree(source / part, folder, ignore=_IGNORED, dirs_exist_ok=True)
         shutil.copy(source / "README.md", folder / "README.md")
-        (folder / MARKER).write_text(f"{lab.folder}\n", encoding="utf-8")
+        (folder / MARKER).write_text(f"{lab.folder}\n", encoding="utf-8", newline="\n")
     except OSError as error:
         raise InputError(f"cannot make {folder}: {error.strerror or error}") from None
     _hand_over(folder)

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 
 from linux.bpf_types import MAP_MARK, PSEUDO_MAP_FD, PSEUDO_MAP_VALUE, MapSpec, MapType
 from linux.errors import MachineError, SwitchError
+from linux.system import libc
 
 _SYSCALL = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "loongarch64": 280}
 _MAP_CREATE, _LOOKUP, _UPDATE, _DELETE, _NEXT_KEY, _PROG_LOAD = range(6)
@@ -28,8 +29,6 @@ _LD_IMM64 = 0x18
 _MEND = "run as root (CAP_BPF and CAP_NET_ADMIN; a container needs --privileged)"
 ANY, NOEXIST, EXIST, LOCK = 0, 1, 2, 4
 
-_libc = ctypes.CDLL(None, use_errno=True)
-
 
 _NUMBER = _SYSCALL.get(platform.machine(), -1)
 
@@ -39,7 +38,7 @@ def _bpf(command: int, attr: ctypes.Array[ctypes.c_char]) -> int:
         raise MachineError(
             f"no bpf(2) on {platform.machine()}: the ebpf target runs on {', '.join(_SYSCALL)}"
         )
-    result: int = _libc.syscall(_NUMBER, command, attr, len(attr))
+    result: int = libc().syscall(_NUMBER, command, attr, len(attr))
     if result < 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))

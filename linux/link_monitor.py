@@ -7,7 +7,6 @@ packet loop (``CarrierWatch``) and in a switch server that a fabric waits for (`
 from __future__ import annotations
 
 import errno
-import fcntl
 import socket
 import struct
 from collections.abc import Iterable, Iterator, Mapping
@@ -76,6 +75,8 @@ def link_states(ifnames: Iterable[str]) -> dict[str, str]:
 
 
 def _state(ioctls: socket.socket, ifname: str) -> str:
+    import fcntl  # Unix has it alone
+
     try:
         answer = fcntl.ioctl(ioctls, _SIOCGIFFLAGS, _IFREQ.pack(ifname.encode(), 0))
     except OSError:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import fcntl
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from linux.errors import InputError, MachineError
+from linux.system import libc
 
 T = TypeVar("T")
 
@@ -28,8 +28,6 @@ MS_BIND, MS_REC, MS_SHARED = 1 << 12, 1 << 14, 1 << 20
 MNT_DETACH = 2
 PERMISSION = "run it as root with CAP_SYS_ADMIN and CAP_NET_ADMIN (docker run --privileged)"
 LO_INDEX = 1
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 def _check(result: int, what: str) -> None:
@@ -101,7 +99,7 @@ def enter(name: str) -> None:
     """
     fd = os.open(NETNS_DIR / name, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        _check(_libc.setns(fd, CLONE_NEWNET), f"cannot enter namespace {name}")
+        _check(libc().setns(fd, CLONE_NEWNET), f"cannot enter namespace {name}")
     finally:
         os.close(fd)
 
@@ -118,14 +116,14 @@ def inside(name: str) -> Iterator[None]:
         try:
             yield
         finally:
-            _check(_libc.setns(back, CLONE_NEWNET), "cannot return from a namespace")
+            _check(libc().setns(back, CLONE_NEWNET), "cannot return from a namespace")
     finally:
         os.close(back)
 
 
 def unshare() -> None:
     """Move the calling thread into a new namespace without a name, which ends with it."""
-    _check(_libc.unshare(CLONE_NEWNET), "cannot make a namespace")
+    _check(libc().unshare(CLONE_NEWNET), "cannot make a namespace")
 
 
 def open_fd(name: str) -> int:
@@ -139,11 +137,15 @@ def _share_directory() -> None:
     directory = os.fsencode(NETNS_DIR)
     fd = os.open(NETNS_DIR, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
+        import fcntl  # Unix has it alone
+
         fcntl.flock(fd, fcntl.LOCK_EX)
-        if _libc.mount(b"", directory, b"none", MS_SHARED | MS_REC, None) == 0:
+        if libc().mount(b"", directory, b"none", MS_SHARED | MS_REC, None) == 0:
             return
-        _check(_libc.mount(directory, directory, b"none", MS_BIND | MS_REC, None), f"cannot bind {NETNS_DIR}")
-        _check(_libc.mount(b"", directory, b"none", MS_SHARED | MS_REC, None), f"cannot share {NETNS_DIR}")
+        _check(
+            libc().mount(directory, directory, b"none", MS_BIND | MS_REC, None), f"cannot bind {NETNS_DIR}"
+        )
+        _check(libc().mount(b"", directory, b"none", MS_SHARED | MS_REC, None), f"cannot share {NETNS_DIR}")
     finally:
         os.close(fd)
 
@@ -224,7 +226,7 @@ def create(name: str, markers: Markers) -> None:
         markers.write(name, own_identity())
         os.close(os.open(path, os.O_RDONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o444))
         source, target = b"/proc/thread-self/ns/net", os.fsencode(path)
-        _check(_libc.mount(source, target, b"none", MS_BIND, None), f"cannot name namespace {name}")
+        _check(libc().mount(source, target, b"none", MS_BIND, None), f"cannot name namespace {name}")
         _quiet()
 
     in_thread(make)
@@ -238,7 +240,7 @@ def delete(name: str, markers: Markers) -> bool:
     ours = markers.ours(name)
     if ours:
         path = os.fsencode(NETNS_DIR / name)
-        if _libc.umount2(path, MNT_DETACH) != 0 and ctypes.get_errno() not in (errno.EINVAL, errno.ENOENT):
+        if libc().umount2(path, MNT_DETACH) != 0 and ctypes.get_errno() not in (errno.EINVAL, errno.ENOENT):
             _check(-1, f"cannot remove namespace {name}")
         (NETNS_DIR / name).unlink(missing_ok=True)
     markers.remove(name)

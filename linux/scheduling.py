@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from linux.system import is_linux
+
 LOGGER = logging.getLogger(__name__)
 MOST_NICE = -20
 LIKE_AGENTS = 1
@@ -21,6 +23,11 @@ ABOVE_AGENTS = 2
 """The real-time priority of threads that must not wait for a NIC's process."""
 WAKE_UP_LIMIT = Path("/dev/cpu_dma_latency")
 """A process that holds it open sets how many microseconds a CPU may take to wake up [pm_qos_interface]."""
+
+
+def usable_cpus() -> int:
+    """Return how many CPUs this process may use. Python knows that on Linux; elsewhere all count."""
+    return len(os.sched_getaffinity(0)) if is_linux() else os.cpu_count() or 1
 
 
 def may_keep_cpus_awake() -> bool:

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from controller.fault_kinds import KINDS, Fault, flag, kind_named
 from linux.errors import InputError
+from linux.system import require_linux
 from mrclab.control import call
 from mrclab.terminal import terminal
 from mrclab.wall_clock import moment, offset_ns
@@ -28,6 +29,7 @@ def fault(args: argparse.Namespace) -> int:
     if args.kind is None:
         terminal().print(_kinds())
         return 0
+    require_linux("mrclab fault")
     kind = kind_named(args.kind)
     if args.where is None:
         raise InputError(f"where? {kind.name} breaks a {kind.place.value}")

@@ -20,7 +20,6 @@ from linux.errors import InputError, MachineError, reason
 from linux.life import signals
 from mrclab.output import directory, progress, repeat, room_for, size_text
 from mrclab.terminal import terminal
-from testbed.doctor import require_machine
 
 Parse = Callable[[Sequence[str]], argparse.Namespace]
 
@@ -87,6 +86,7 @@ def require(scenario: Scenario) -> None:
     """
     from controller.programs import require_compiler
     from experiments.run.needs import require_all, require_workload
+    from testbed.doctor import require_machine
 
     require_workload(scenario)
     if scenario.target == SIMULATED:
@@ -145,12 +145,14 @@ def _run_and_report(
     from experiments.report.run_file import load_repetitions, save_run, save_unfinished
     from experiments.report.table import render_result
     from experiments.report.write import write_all
-    from experiments.run import engine
+    from experiments.run.outcome import Outcome
     from experiments.run.system import describe_system
 
-    run: Callable[..., None] = engine.run_scenario
+    run: Callable[..., None]
     if scenario.target == SIMULATED:
         from experiments.virtual.engine import run_scenario as run
+    else:
+        from experiments.run.engine import run_scenario as run
 
     fabric = scenario.fabric()
     pipeline = _pipeline(scenario, out, resume)
@@ -167,7 +169,7 @@ def _run_and_report(
         figure=scenario.figure or None,
         command=tuple(command),
     )
-    outcome = engine.Outcome(repetitions=load_repetitions(out, described) if resume else {})
+    outcome = Outcome(repetitions=load_repetitions(out, described) if resume else {})
     for name, kept in outcome.repetitions.items():
         whole = sum(repetition.interrupted is None for repetition in kept)
         console.print(f"{name}: {whole} of {scenario.repetitions} repetitions kept")

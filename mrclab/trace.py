@@ -19,7 +19,7 @@ def trace(directory: str, out: str | None) -> int:
     target = Path(out) if out is not None else source / NAME
     document = trace_of(source)
     try:
-        target.write_text(json.dumps(document, separators=(",", ":")) + "\n", encoding="utf-8")
+        target.write_text(json.dumps(document, separators=(",", ":")) + "\n", encoding="utf-8", newline="\n")
     except OSError as error:
         raise InputError(f"cannot write {target}: {error.strerror}") from None
     print(target)

@@ -49,7 +49,7 @@ def main() -> int:
     said = subprocess.run([p4c, "--version"], capture_output=True, text=True, check=True)
     version = re.search(r"\d+\.\d+[\d.]*", said.stdout + said.stderr)
     manifest = {"p4c": version[0] if version else "unknown", "sha256": source_digests()}
-    MANIFEST.write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+    MANIFEST.write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8", newline="\n")
     return 0
 
 

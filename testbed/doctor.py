@@ -6,7 +6,6 @@ import ctypes
 import errno
 import os
 import platform
-import resource
 import shutil
 import socket
 import struct
@@ -19,6 +18,8 @@ from typing import TYPE_CHECKING
 
 from linux import namespaces
 from linux.errors import MachineError
+from linux.scheduling import usable_cpus
+from linux.system import libc, require_linux
 from testbed.frr import DIRECTORY as FRR
 
 if TYPE_CHECKING:
@@ -34,8 +35,6 @@ BPF_PROG_TYPE_SCHED_CLS = 3
 BPF_SYSCALL = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "s390x": 351, "ppc64le": 361}
 _PROBE, _PROBE_INDEX = "mrcprobe0", 100
 _INGRESS = "ffff:fff2"
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +70,7 @@ def require_machine() -> None:
 
     A low limit of open files is raised, where that is allowed.
     """
+    require_linux("a running fabric")
     for check in (_files(), _root(), _python(), _tool("ip", True, "iproute2", "")):
         if not check.ok:
             raise MachineError(check.found, check.mend)
@@ -78,6 +78,8 @@ def require_machine() -> None:
 
 def _files() -> Check:
     """Check the limit of open files, and raise it if it is too low."""
+    import resource  # Unix has it alone
+
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     unlimited = resource.RLIM_INFINITY
     if soft != unlimited and soft < MIN_FILES:
@@ -106,7 +108,7 @@ def _root() -> Check:
 
 
 def _unshare() -> None:
-    if _libc.unshare(namespaces.CLONE_NEWNET) != 0:
+    if libc().unshare(namespaces.CLONE_NEWNET) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
 
@@ -218,7 +220,7 @@ def _load_bpf() -> int:
     licence = ctypes.create_string_buffer(b"Apache-2.0")
     fields = (BPF_PROG_TYPE_SCHED_CLS, 2, ctypes.addressof(instructions), ctypes.addressof(licence), 0, 0, 0)
     attributes = ctypes.create_string_buffer(struct.pack("=IIQQIIQ", *fields), 128)
-    fd: int = _libc.syscall(number, BPF_PROG_LOAD, attributes, 128)
+    fd: int = libc().syscall(number, BPF_PROG_LOAD, attributes, 128)
     if fd < 0:
         code_ = ctypes.get_errno()
         raise OSError(code_, os.strerror(code_))
@@ -278,7 +280,7 @@ def _memory() -> Check:
 
 
 def _cpus() -> Check:
-    count = len(os.sched_getaffinity(0))
+    count = usable_cpus()
     return Check("CPUs", count >= 2, False, str(count), "with one CPU recovery times are not to be trusted")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pwd
 import subprocess
 import sys
 from contextlib import suppress
@@ -24,6 +23,8 @@ def user() -> str:
     """Return who runs this process: who called sudo, or the process's own user."""
     if name := os.environ.get("SUDO_USER"):
         return name
+    import pwd  # Unix has it alone
+
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from switches.capabilities import Capabilities
 from testbed.faults.registry import Faults
-from testbed.network import FabricNetwork
 from topologies import Fabric
+
+if TYPE_CHECKING:
+    from testbed.network import FabricNetwork
 
 Say = Callable[[str], None]
 """Takes a line of progress."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
@@ -149,6 +148,8 @@ def write(names: Names, state: State) -> None:
 def locked(names: Names) -> Iterator[None]:
     """Keep other testbeds of these names from coming up, going down or being cleaned meanwhile; wait for
     the lock."""
+    import fcntl  # Unix has it alone
+
     path = names.state_dir / "lock"
     while True:
         try:

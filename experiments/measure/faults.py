@@ -67,7 +67,7 @@ class FaultRecord:
 def save_faults(path: FilePath | str, faults: Sequence[FaultRecord]) -> None:
     """Write the fault log."""
     text = json.dumps([fault.to_dict() for fault in faults], indent=2)
-    FilePath(path).write_text(text + "\n", encoding="utf-8")
+    FilePath(path).write_text(text + "\n", encoding="utf-8", newline="\n")
 
 
 def load_faults(path: FilePath | str) -> tuple[FaultRecord, ...]:

@@ -74,6 +74,6 @@ def _fabric(result: Mapping[str, Any]) -> Fabric | None:
 
 def _write(path: Path, text: str) -> None:
     try:
-        path.write_text(text, encoding="utf-8")
+        path.write_text(text, encoding="utf-8", newline="\n")
     except OSError as error:
         raise InputError(f"cannot write '{path}': {error.strerror}") from None

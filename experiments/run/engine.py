@@ -18,12 +18,12 @@ import signal
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from experiments.measure.repetition import Repetition, load_repetition, save_repetition
+from experiments.run.outcome import Outcome, repetition_directory
 from experiments.spec.model import Scenario
 from experiments.spec.transports import Transport
 from linux.children import ending
@@ -44,34 +44,6 @@ AGAIN_SHARE = 3
 
 class SessionError(MrclabError, RuntimeError):
     """A transport's process could not do its part."""
-
-
-@dataclass
-class Outcome:
-    """What a run has found so far, by the transports' names. ``run_scenario`` fills it.
-
-    Repetitions that are in it at the start are not made again. ``began``: something was measured, or was
-    about to be; from then on nothing that the run wrote may be removed.
-    """
-
-    target: str = ""
-    repetitions: dict[str, list[Repetition]] = field(default_factory=dict)
-    began: bool = False
-
-    def left(self, scenario: Scenario, transport: Transport) -> tuple[int, ...]:
-        """Return the numbers of a transport's repetitions that are still to be made."""
-        done = {r.number for r in self.repetitions.get(transport.name, ()) if r.interrupted is None}
-        return tuple(number for number in range(scenario.repetitions) if number not in done)
-
-    def add(self, transport: str, repetition: Repetition) -> None:
-        """Add what a repetition found, in place of what an interrupted attempt at it did."""
-        others = [r for r in self.repetitions.get(transport, ()) if r.number != repetition.number]
-        self.repetitions[transport] = sorted([*others, repetition], key=lambda r: r.number)
-
-
-def repetition_directory(out: Path, transport: str, number: int) -> Path:
-    """Return where a repetition's evidence is, and what it found."""
-    return out / f"{transport}-{number}"
 
 
 def run_scenario(scenario: Scenario, out: Path, outcome: Outcome, *, say: Say, step: Step) -> None:
@@ -214,7 +186,7 @@ def _main(
         except Exception as error:
             with contextlib.suppress(OSError):
                 log = out / "logs" / f"{transport.name}-error.log"
-                log.write_text(traceback.format_exc(), encoding="utf-8")
+                log.write_text(traceback.format_exc(), encoding="utf-8", newline="\n")
             send("error", ("failed", f"{transport.name}: {reason(error)}"))
         else:
             send("done", None)

@@ -8,16 +8,18 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import grpc
 
 from experiments.measure.faults import FaultRecord
 from experiments.measure.validity import Load, kept_up
 from experiments.run.injection import Injector
-from experiments.run.switch_deaths import SwitchDeaths
 from experiments.spec.fault_schedule import PlannedFault
 from linux.process_deaths import Death
+
+if TYPE_CHECKING:
+    from experiments.run.switch_deaths import SwitchDeaths
 
 RESTORE_TIMEOUT_S = 5.0
 REVIVE_AFTER_NS = 100_000_000

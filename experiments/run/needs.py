@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from experiments.run.fabrics import require_mptcp
 from experiments.spec.model import Scenario
 from experiments.spec.transports import Transport
 from hosts.training.xla import require_jax
 from linux.errors import MachineError
 from switches.target import require_target
-from testbed.frr.daemons import find_daemons
 
 
 def require_workload(scenario: Scenario) -> None:
@@ -29,6 +27,9 @@ def require_transports(transports: Iterable[Transport], target: str) -> None:
 
     Raises MachineError for the first transport that cannot run, and names it where there are several.
     """
+    from experiments.run.fabrics import require_mptcp  # here, because virtual time has no use for them
+    from testbed.frr.daemons import find_daemons
+
     transports = tuple(transports)
     if any(transport.routing != "frr" for transport in transports):
         require_target(target)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import select
 import shutil
 import time
@@ -43,6 +42,7 @@ from experiments.training.progress import COURSE, CourseLog
 from hosts.remote import RemoteAgent
 from linux.errors import SwitchError, reason
 from linux.life.signals import Ended
+from linux.scheduling import usable_cpus
 from switches.capabilities import capabilities_of
 from testbed.running import RunningFabric, Say
 
@@ -373,7 +373,7 @@ class RepetitionRunner:
 
     def _loads(self, loads: tuple[Load, ...], processes: int) -> tuple[tuple[Load, ...], tuple[str, ...]]:
         """Return the loads to judge by, and what to say where more processes work than there are CPUs."""
-        cpus = len(os.sched_getaffinity(0))
+        cpus = usable_cpus()
         waits = [load.wait for load in loads if load.wait is not None]
         if processes <= cpus or not waits:
             return loads, ()

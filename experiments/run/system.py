@@ -12,8 +12,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from hosts import compiled
-from linux.scheduling import may_keep_cpus_awake
+from linux.scheduling import may_keep_cpus_awake, usable_cpus
 
 _PACKAGES = ("mrclab", "llvmlite", "numpy", "finsy", "grpcio")
 
@@ -27,8 +29,8 @@ def describe_system(p4_json: Path | None = None, extra: Mapping[str, Any] | None
     description: dict[str, Any] = {
         "cpu_model": _cpu_model(),
         "cpus": os.cpu_count(),
-        "cpus_usable": len(os.sched_getaffinity(0)),
-        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "cpus_usable": usable_cpus(),
+        "memory_bytes": psutil.virtual_memory().total,
         "machine": platform.machine(),
         "kernel": platform.release(),
         "distribution": _distribution(),
@@ -75,8 +77,8 @@ def _virtual() -> bool | None:
 def _distribution() -> str | None:
     try:
         return platform.freedesktop_os_release().get("PRETTY_NAME")
-    except OSError:
-        return None
+    except OSError:  # not Linux
+        return platform.platform(terse=True)
 
 
 def _version(package: str) -> str | None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from linux import namespaces
-from testbed.network import FabricNetwork
 from topologies import Fabric
+
+if TYPE_CHECKING:
+    from testbed.network import FabricNetwork
 
 # One read for all interfaces of a thread's namespace. With netlink, hundreds of them take seconds.
 DEVICES = Path("/proc/thread-self/net/dev")

@@ -16,7 +16,7 @@ FormT = TypeVar("FormT")
 def write_whole(path: Path, text: str) -> Path:
     """Write a file, whole or not at all, and return its path."""
     draft = path.with_name(f"{path.name}.part")
-    draft.write_text(text, encoding="utf-8")
+    draft.write_text(text, encoding="utf-8", newline="\n")
     os.replace(draft, path)
     return path
 

@@ -117,8 +117,10 @@ def page_path() -> Path:
 
 def main() -> None:
     """Write the published schema and the tables."""
-    schema_path().write_text(json.dumps(scenario_schema(), indent=2) + "\n", encoding="utf-8")
-    page_path().write_text(with_tables(page_path().read_text(encoding="utf-8")), encoding="utf-8")
+    schema_path().write_text(json.dumps(scenario_schema(), indent=2) + "\n", encoding="utf-8", newline="\n")
+    page_path().write_text(
+        with_tables(page_path().read_text(encoding="utf-8")), encoding="utf-8", newline="\n"
+    )
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ class CourseLog:
 
     def _add(self, line: Mapping[str, Any]) -> None:
         if self._file is not None:
-            with self._file.open("a", encoding="utf-8") as out:
+            with self._file.open("a", encoding="utf-8", newline="\n") as out:
                 out.write(json.dumps(line) + "\n")
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from experiments.measure.repetition import Repetition, measure, save_repetition
-from experiments.run.engine import Outcome, repetition_directory
+from experiments.run.outcome import Outcome, repetition_directory
 from experiments.spec.model import SIMULATED, Scenario
 from experiments.spec.transports import require_simulated
 from experiments.virtual.repetition import VirtualRepetition

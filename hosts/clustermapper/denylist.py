@@ -43,7 +43,7 @@ class Denylist:
             "verdicts": [asdict(v) for v in self.verdicts],
         }
         draft = path.with_suffix(".new")
-        draft.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        draft.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8", newline="\n")
         draft.replace(path)
 
     @classmethod

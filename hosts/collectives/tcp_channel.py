@@ -432,7 +432,7 @@ class TcpChannel:
     def save_log(self, path: Path) -> int:
         """See Channel. The log has lost connections and counters: the kernel reports no single packets."""
         lines = [*self._log, {"t_ns": time.monotonic_ns(), "event": "Counters", **self.counters()}]
-        path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8", newline="\n")
         return len(lines)
 
     def close(self) -> None:

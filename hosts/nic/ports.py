@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
-import fcntl
 import socket
 import struct
-import termios
 from array import array
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 ETH_P_IPV6 = 0x86DD
 MAC_BYTES = 6
@@ -90,6 +89,11 @@ class Receiver:
     """
 
     def __init__(self, macs: Mapping[bytes, int]) -> None:
+        import fcntl  # Unix has these alone
+        import termios
+
+        self._ioctl: Callable[[socket.socket, int, array[int]], Any] = fcntl.ioctl
+        self._bytes_waiting = termios.FIONREAD
         self._planes = dict(macs)
         self._frame = memoryview(bytearray(MAX_FRAME_BYTES))
         self._pending = array("i", [0])
@@ -108,7 +112,7 @@ class Receiver:
 
     def waiting(self) -> bool:
         """Return True if a frame is here. This is cheap; a read that finds nothing raises an exception."""
-        fcntl.ioctl(self._socket, termios.FIONREAD, self._pending)
+        self._ioctl(self._socket, self._bytes_waiting, self._pending)
         return self._pending[0] > 0
 
     def received(self, limit: int) -> Iterator[tuple[int, memoryview]]:

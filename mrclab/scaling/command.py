@@ -46,7 +46,7 @@ def scale(args: argparse.Namespace) -> int:
 
 def write(out: Path, text: str) -> None:
     """Write scale.json."""
-    (out / "scale.json").write_text(text + "\n", encoding="utf-8")
+    (out / "scale.json").write_text(text + "\n", encoding="utf-8", newline="\n")
 
 
 def question_of(args: argparse.Namespace) -> Question:

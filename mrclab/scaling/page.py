@@ -56,4 +56,4 @@ def write_page(out: Path, found: Answer) -> None:
         "sections": sections,
         "doubtful": False,
     }
-    (out / "report.html").write_text(render("scale.html", context), encoding="utf-8")
+    (out / "report.html").write_text(render("scale.html", context), encoding="utf-8", newline="\n")

@@ -24,8 +24,9 @@ def sweep(args: argparse.Namespace) -> int:
         print(f"{found.name}: {len(points)} points, {len(points) // max(_seeds(found), 1)} of the grid")
         return 0
     # Imported late: they load numpy and matplotlib, and bad input should be refused before that.
+    from linux.scheduling import usable_cpus
     from mrclab.output import progress
-    from mrclab.sweep.executors import DaskCluster, Executor, LocalProcesses, usable_cpus
+    from mrclab.sweep.executors import DaskCluster, Executor, LocalProcesses
     from mrclab.sweep.pictures import draw
     from mrclab.sweep.store import Store
     from mrclab.sweep.table import points_csv, rendered, rows_of, table_csv
@@ -65,8 +66,8 @@ def sweep(args: argparse.Namespace) -> int:
             step(len(metrics))
             executor.run(left, done)
     rows = rows_of(found, points, metrics)
-    (out / "table.csv").write_text(table_csv(found, rows), encoding="utf-8")
-    (out / "points.csv").write_text(points_csv(points, metrics), encoding="utf-8")
+    (out / "table.csv").write_text(table_csv(found, rows), encoding="utf-8", newline="\n")
+    (out / "points.csv").write_text(points_csv(points, metrics), encoding="utf-8", newline="\n")
     pictures = draw(out, found, rows)
     console.print(rendered(found, rows))
     console.print(f"results: {out} (table.csv, points.csv{''.join(f', {name}.svg' for name in pictures)})")

@@ -7,7 +7,6 @@ at; that is run again, and given up when its workers died three times.
 from __future__ import annotations
 
 import multiprocessing
-import os
 import signal
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -139,8 +138,3 @@ class DaskCluster:
                 future.release()
         finally:
             self._client.close()
-
-
-def usable_cpus() -> int:
-    """Return how many processes can run here at once."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -38,7 +38,7 @@ class Store:
             "seconds": round(outcome.seconds, 3),
             "host": outcome.host,
         }
-        with draft.open("w", encoding="utf-8") as file:
+        with draft.open("w", encoding="utf-8", newline="\n") as file:
             json.dump(content, file, indent=1, allow_nan=False)
             file.flush()
             os.fsync(file.fileno())

@@ -127,7 +127,7 @@ def _run_scenario(task: Task) -> Mapping[str, float]:
         name = task.scenario
         if task.text is not None:
             path = Path(folder) / f"{Path(task.scenario).stem}.yaml"
-            path.write_text(task.text, encoding="utf-8")
+            path.write_text(task.text, encoding="utf-8", newline="\n")
             name = str(path)
         out = Path(folder) / "out"
         words = [sys.executable, "-m", "mrclab", "run", name, "--seed", str(task.seed), "--out", str(out)]

@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 
 from experiments.run import engine
+from experiments.run.outcome import Outcome
 from experiments.spec.scenario import load_scenario
 from linux.errors import InputError, MachineError
 from linux.life.signals import Ended
@@ -19,7 +20,7 @@ from mrclab.run_scenario import run_and_report
 def run(monkeypatch: pytest.MonkeyPatch, out: Path, *, began: bool, error: BaseException) -> None:
     """Run a scenario whose engine raises an error before it measures, or while it does."""
 
-    def fails(_: object, out: Path, outcome: engine.Outcome, **_shown: Any) -> None:
+    def fails(_: object, out: Path, outcome: Outcome, **_shown: Any) -> None:
         outcome.began = began
         (out / "mrc-0").mkdir()
         (out / "mrc-0" / "captured").touch()

@@ -156,7 +156,7 @@ class Recorder:
             raise
         self._recording = Recording(counts, tuple(self._offsets), tuple(_loads(self._snapshots)))
         text = json.dumps(self._recording.to_dict(), indent=2)
-        (self._directory / "recording.json").write_text(text + "\n", encoding="utf-8")
+        (self._directory / "recording.json").write_text(text + "\n", encoding="utf-8", newline="\n")
 
     def _kill(self) -> None:
         for capture in self._captures.values():

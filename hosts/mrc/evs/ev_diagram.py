@@ -42,7 +42,7 @@ def renew(text: str) -> str:
 def main() -> None:
     """Entry point."""
     path = Path(sys.argv[1])
-    path.write_text(renew(path.read_text(encoding="utf-8")), encoding="utf-8")
+    path.write_text(renew(path.read_text(encoding="utf-8")), encoding="utf-8", newline="\n")
 
 
 if __name__ == "__main__":

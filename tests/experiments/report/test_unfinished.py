@@ -16,7 +16,7 @@ from experiments.report.build import Run, build
 from experiments.report.model import Result
 from experiments.report.result import load_result
 from experiments.report.run_file import load_repetitions, load_run, rebuild, save_run
-from experiments.run.engine import Outcome
+from experiments.run.outcome import Outcome
 from experiments.spec.scenario import load_scenario
 from experiments.spec.transports import NAMED
 from linux.errors import InputError

@@ -17,7 +17,7 @@ from experiments.report.flow_control import rows_of, sentences
 from experiments.report.model import result_schema
 from experiments.report.page.content import result_page
 from experiments.report.table import render_result
-from experiments.run.engine import Outcome
+from experiments.run.outcome import Outcome
 from experiments.spec.model import Scenario
 from experiments.spec.scenario import parse_scenario
 from experiments.virtual.engine import run_scenario

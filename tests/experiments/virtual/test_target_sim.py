@@ -14,7 +14,7 @@ import pytest
 
 from experiments.measure.repetition import Repetition
 from experiments.report.result import load_result
-from experiments.run.engine import Outcome
+from experiments.run.outcome import Outcome
 from experiments.spec.model import Scenario
 from experiments.spec.overlay import parse_overrides
 from experiments.spec.scenario import SCENARIOS, parse_scenario

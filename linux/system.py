@@ -1,0 +1,31 @@
+"""What only Linux has, asked for in one place: on other systems mrclab simulates, reports and teaches."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from functools import cache
+
+from linux.errors import MachineError
+
+_NAMES = {"win32": "Windows", "darwin": "macOS"}
+
+
+def is_linux() -> bool:
+    """Return whether this is Linux, so that a fabric can run here."""
+    return sys.platform == "linux"
+
+
+def require_linux(what: str) -> None:
+    """Raise MachineError where this is not Linux; ``what`` needs it."""
+    if not is_linux():
+        raise MachineError(
+            f"{what} needs Linux, and this is {_NAMES.get(sys.platform, sys.platform)}",
+            "use a virtual machine or Docker (docs/docker.md), or 'mrclab run --target sim', which runs here",
+        )
+
+
+@cache
+def libc() -> ctypes.CDLL:
+    """Return the C library, which sets errno, for system calls that Python does not offer."""
+    return ctypes.CDLL(None, use_errno=True)
