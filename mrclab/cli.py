@@ -22,8 +22,9 @@ from mrclab.version import version
 from switches.target import TARGETS
 
 FAILED, INTERRUPTED = 1, 130
-ON_LINUX = frozenset(
-    "clean cli clustermapper doctor down exercise live perf probe restore shell status up watch".split()
+ON_LINUX = (
+    *("clean", "cli", "clustermapper", "doctor", "down", "exercise", "live", "perf", "probe", "restore"),
+    *("shell", "status", "up", "watch"),
 )
 """The commands on a running fabric. `run`, `soak`, `fault` and `lab` do some of their work anywhere."""
 

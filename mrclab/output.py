@@ -8,7 +8,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 
@@ -29,17 +29,32 @@ LINE_EVERY_S = 10.0
 """How often a line tells of the progress where nothing can be drawn."""
 
 
-def directory(out_option: str | None, scenario: str) -> Path:
-    """Return the run's directory. Raise InputError if it holds another run."""
+@contextmanager
+def directory(out_option: str | None, scenario: str) -> Iterator[Path]:
+    """Yield the run's directory. Raise InputError if it holds another run.
+
+    Folders that are made for it are removed again where an error ends the ``with`` and leaves them empty.
+    """
     default = Path("results") / scenario / datetime.now().strftime("%Y%m%d-%H%M%S")
     out = Path(out_option) if out_option else default
+    missing = [folder for folder in (out, *out.parents) if not folder.exists()]
+    try:
+        _make(out)
+        yield out
+    except BaseException:
+        for folder in missing:
+            with suppress(OSError):  # it is not empty, or was removed already
+                folder.rmdir()
+        raise
+
+
+def _make(out: Path) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)
         if any(out.iterdir()):
             raise InputError(f"--out: '{out}' is not empty: give a new directory")
     except OSError as error:
         raise InputError(f"--out: cannot use '{out}': {error.strerror}") from None
-    return out
 
 
 def room_for(out: Path) -> None:

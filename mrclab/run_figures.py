@@ -46,7 +46,8 @@ def run_figures(args: argparse.Namespace) -> int:
             require(scenario)
         except MachineError as error:
             raise MachineError(f"{scenario.name}: {error.missing}", error.mend) from None
-    return _run_all(scenarios, directory(args.out, FIGURES), terminal(), args)
+    with directory(args.out, FIGURES) as out:
+        return _run_all(scenarios, out, terminal(), args)
 
 
 def _run_all(scenarios: list[Scenario], out: Path, console: Console, args: argparse.Namespace) -> int:

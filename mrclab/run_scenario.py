@@ -35,8 +35,8 @@ def run_scenario(args: argparse.Namespace) -> int:
         print(plan)
         return 0
     require(scenario)
-    out = directory(args.out, scenario.name)
-    result = run_and_report(scenario, out, terminal(), repeat(args, args.scenario, scenario))
+    with directory(args.out, scenario.name) as out:
+        result = run_and_report(scenario, out, terminal(), repeat(args, args.scenario, scenario))
     return 0 if result["integrity"] == "ok" else 1
 
 

@@ -31,15 +31,15 @@ def scale(args: argparse.Namespace) -> int:
     from scale.study import answer, steps_of
 
     question.check()  # before DIR is made
-    out = directory(args.out, "scale")
     console = terminal()
     columns = (TextColumn("{task.completed}/{task.total} {task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=not console.is_terminal) as bar:
-        task = bar.add_task("", total=steps_of(question), completed=-1)
-        found = answer(question, lambda what: bar.update(task, advance=1, description=what))
-    print_tables(found.tables, console)
-    write(out, json.dumps(found.to_dict(), indent=1))
-    write_page(out, found)
+    with directory(args.out, "scale") as out:
+        with Progress(*columns, console=console, transient=not console.is_terminal) as bar:
+            task = bar.add_task("", total=steps_of(question), completed=-1)
+            found = answer(question, lambda what: bar.update(task, advance=1, description=what))
+        print_tables(found.tables, console)
+        write(out, json.dumps(found.to_dict(), indent=1))
+        write_page(out, found)
     console.print(f"page: {out / 'report.html'}")
     return 0
 

@@ -14,6 +14,7 @@ from experiments.run.outcome import Outcome
 from experiments.spec.scenario import load_scenario
 from linux.errors import InputError, MachineError
 from linux.life.signals import Ended
+from mrclab.cli import main
 from mrclab.run_scenario import run_and_report
 
 
@@ -51,6 +52,24 @@ def test_nothing_is_left_of_a_run_that_could_not_begin(
 ) -> None:
     run(monkeypatch, tmp_path / "out", began=False, error=error)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_an_error_of_ours_leaves_no_empty_directory(
+    there: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A directory that was there stays."""
+
+    def fails(_: Path) -> None:
+        raise RuntimeError("a mistake")
+
+    monkeypatch.setattr("experiments.run.system.describe_system", fails)
+    out = tmp_path / "results" / "mine"
+    if there:
+        out.mkdir(parents=True)
+    assert main(["run", "link-kill", "--target", "sim", "--out", str(out)]) == 1
+    assert "a mistake" in capsys.readouterr().err
+    assert list(tmp_path.rglob("*")) == ([out.parent, out] if there else [])
 
 
 def test_a_run_that_was_ended_before_it_measured_keeps_its_logs(

@@ -43,8 +43,10 @@ def environment(system: str, folder: Path) -> dict[str, str]:
     `folder` gets the module that sees to that as Python starts.
     """
     (folder / "sitecustomize.py").write_text(_START, encoding="utf-8")
+    pipes = {"PYTHONIOENCODING": "cp1252"} if system == "win32" else {}
     return {
         **os.environ,
+        **pipes,
         "PYTHONPATH": os.pathsep.join((str(folder), str(ROOT))),
         "MRCLAB_PURE": "1",
         CHOSEN_BY: system,

@@ -9,6 +9,7 @@ import pytest
 from experiments.run import needs
 from experiments.spec.scenario import load_scenario
 from linux.errors import MachineError
+from testbed.frr import daemons
 
 
 def test_a_comparison_is_refused_before_it_starts_where_one_transport_cannot_run(
@@ -19,7 +20,7 @@ def test_a_comparison_is_refused_before_it_starts_where_one_transport_cannot_run
     def absent() -> Path:
         raise MachineError("FRRouting is not installed", "install the package frr")
 
-    monkeypatch.setattr(needs, "find_daemons", absent)
+    monkeypatch.setattr(daemons, "find_daemons", absent)
     monkeypatch.setattr(needs, "require_target", lambda choice: choice)
     with pytest.raises(MachineError, match="frr-bfd cannot run here: FRRouting is not installed"):
         needs.require_all(load_scenario("headline"))
