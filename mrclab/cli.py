@@ -14,19 +14,14 @@ from collections.abc import Callable, Sequence
 
 from linux.errors import InputError, MachineError, MrclabError
 from linux.life import signals
-from linux.system import require_linux
 from mrclab.lab_arguments import lab_arguments
 from mrclab.logs import set_up_logging
+from mrclab.on_linux import require_system
 from mrclab.scaling.arguments import scale_arguments
 from mrclab.version import version
 from switches.target import TARGETS
 
 FAILED, INTERRUPTED = 1, 130
-ON_LINUX = (
-    *("clean", "cli", "clustermapper", "doctor", "down", "exercise", "live", "perf", "probe", "restore"),
-    *("shell", "status", "up", "watch"),
-)
-"""The commands on a running fabric. `run`, `soak`, `fault` and `lab` do some of their work anywhere."""
 
 Command = Callable[[argparse.Namespace], int]
 
@@ -458,8 +453,7 @@ def _main(argv: Sequence[str] | None) -> int:
     set_up_logging(verbose=args.verbose)
     command: Command = args.do
     try:
-        if args.command in ON_LINUX:
-            require_linux(f"mrclab {args.command}")
+        require_system(args.command)
         code = command(args)
         sys.stdout.flush()
         return code

@@ -1,0 +1,17 @@
+"""Which commands need Linux: those on a running fabric."""
+
+from __future__ import annotations
+
+from linux.system import require_linux
+
+COMMANDS = (
+    *("clean", "cli", "clustermapper", "doctor", "down", "exercise", "live", "perf", "probe", "restore"),
+    *("shell", "status", "up", "watch"),
+)
+"""`run`, `soak`, `fault` and `lab` do some of their work anywhere."""
+
+
+def require_system(command: str) -> None:
+    """Raise MachineError where a command cannot work on this system."""
+    if command in COMMANDS:
+        require_linux(f"mrclab {command}")
