@@ -1,0 +1,68 @@
+"""A seed gives the same run, byte for byte, compiled or not, whatever the fabric does to packets."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from experiments.measure.evidence import Evidence
+from experiments.measure.pcap import read_pcap
+from hosts.roce.wire import Opcode
+from tests.support.paths import ROOT
+from tests.support.simulated_runs import RUNS, carry_out, digest
+
+
+def cnps(found: Evidence) -> int:
+    """Return how many CNPs were captured."""
+    opcodes = [read_pcap(path).rows["opcode"] for path in found.captures.values()]
+    return sum(int((opcode == Opcode.CNP).sum()) for opcode in opcodes)
+
+
+def logged(found: Evidence, text: str) -> int:
+    """Return how often the hosts' event logs have a text."""
+    (folder,) = {path.parent.parent for path in found.captures.values()}
+    return sum(path.read_text(encoding="utf-8").count(text) for path in folder.glob("events/*.jsonl"))
+
+
+SHOWN: dict[str, Callable[[Evidence], int]] = {
+    "trimming": lambda found: found.counters["frames_trimmed"],
+    "dcqcn": cnps,
+    "pfc": lambda found: found.counters["pause_frames"],
+    "credits": lambda found: found.counters["credit_updates"],
+    "mrc-pfc": lambda found: found.counters["pause_frames"],
+    "drain": lambda found: logged(found, '"reason":"denied"') * logged(found, "ev_restored"),
+}
+"""How often a run has what it is there for."""
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_run_has_what_it_is_there_for_and_repeats_itself(name: str, tmp_path: Path) -> None:
+    first = carry_out(name, tmp_path / "first")
+    assert (first.problem, first.failure) == (None, None)
+    assert SHOWN[name](first) > 0
+    seen = digest(tmp_path / "first", first)
+    assert digest(tmp_path / "again", carry_out(name, tmp_path / "again")) == seen
+    assert digest(tmp_path / "other", carry_out(name, tmp_path / "other", seed=2)) != seen
+
+
+@pytest.mark.slow
+def test_a_seed_gives_the_same_bytes_in_any_process_compiled_or_not() -> None:
+    """Strings and bytes hash differently in each process, so the order of a set would show."""
+
+    def run(**env: str) -> str:
+        return subprocess.run(
+            [sys.executable, "-m", "tests.support.simulated_runs"],
+            env={**os.environ, "PYTHONPATH": str(ROOT), **env},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+
+    first = run(PYTHONHASHSEED="1", MRCLAB_PURE="1")
+    assert len(first.splitlines()) == len(RUNS)
+    assert first == run(PYTHONHASHSEED="2", MRCLAB_PURE="0")
