@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
+from decimal import Decimal
 from itertools import combinations
 
 from experiments.spec.fault_schedule import PlannedFault
@@ -37,12 +38,12 @@ def random_faults(
     active: list[PlannedFault] = []
     now = 0
     while True:
-        now += max(1, round(chooser.expovariate(1 / faults.every_ns)))
+        now += max(1, _exponential_ns(faults.every_ns, chooser))
         (kind, _, ratios) = chooser.choices(KINDS, [weight for _, weight, _ in KINDS])[0]
         direction = "both" if kind == "port-down" else chooser.choice(("both", "both", "up", "down"))
         place = chooser.choice(ports if kind == "port-down" else links)
         ratio = chooser.choice(ratios) if ratios else None
-        lasts = round(faults.shortest_ns * (faults.longest_ns / faults.shortest_ns) ** chooser.random())
+        lasts = _log_uniform_ns(faults.shortest_ns, faults.longest_ns, chooser)
         if now + faults.shortest_ns >= length_ns:
             return
         active = [fault for fault in active if fault.until_ns is not None and fault.until_ns > now]
@@ -61,3 +62,16 @@ def random_faults(
         planned = PlannedFault(kind, place, now, until, direction, params, entry)
         active.append(planned)
         yield planned
+
+
+# Decimals, because logarithms and powers of floats differ in the last bit from one C library to another.
+
+
+def _exponential_ns(mean_ns: int, chooser: random.Random) -> int:
+    """Draw from the exponential distribution."""
+    return round(-mean_ns * Decimal(1 - chooser.random()).ln())
+
+
+def _log_uniform_ns(least_ns: int, most_ns: int, chooser: random.Random) -> int:
+    """Draw a time between two; its logarithm is distributed uniformly."""
+    return round(least_ns * (Decimal(most_ns) / least_ns) ** Decimal(chooser.random()))

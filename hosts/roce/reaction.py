@@ -19,6 +19,17 @@ from __future__ import annotations
 from hosts.roce.config import DcqcnConfig
 
 
+def power(base: float, exponent: int) -> float:
+    """Return a power from products alone: the last bit of pow() differs from one C library to another."""
+    result = 1.0
+    while exponent:
+        if exponent & 1:
+            result *= base
+        base *= base
+        exponent >>= 1
+    return result
+
+
 class ReactionPoint:
     """The rate limiter of one queue pair. Times in ns, rates in bits per second."""
 
@@ -78,7 +89,7 @@ class ReactionPoint:
         if self.cnps:
             periods = (now_ns - self._alpha_from_ns) // config.alpha_timer_ns
             if periods > 0:
-                self.alpha *= (1 - config.g) ** periods
+                self.alpha *= power(1 - config.g, periods)
                 self._alpha_from_ns += periods * config.alpha_timer_ns
         while self._limiting and now_ns - self._rate_from_ns >= config.rate_timer_ns:
             self._rate_from_ns += config.rate_timer_ns

@@ -4,7 +4,7 @@ import pytest
 
 from hosts.roce.config import DcqcnConfig
 from hosts.roce.notification import NotificationPoint
-from hosts.roce.reaction import ReactionPoint
+from hosts.roce.reaction import ReactionPoint, power
 
 LINE = 40_000_000_000
 US = 1000
@@ -47,6 +47,14 @@ def test_alpha_shrinks_by_g_in_every_interval_without_a_cnp():
     assert point.alpha == pytest.approx((255 / 256) ** 10)
     point.on_cnp(10 * 55 * US)
     assert point.alpha == pytest.approx((255 / 256) ** 11 + 1 / 256)
+
+
+def test_alpha_is_the_same_bits_on_every_system() -> None:
+    """C's pow() need not be: glibc's differs from these products in the last bit."""
+    x = 255 / 256
+    x8 = ((x * x) * (x * x)) * ((x * x) * (x * x))
+    assert power(x, 24) == x8 * (x8 * x8) != x**24
+    assert power(x, 0) == 1.0
 
 
 def test_the_second_cnp_cuts_by_half_of_alpha():
