@@ -24,7 +24,7 @@ from mrclab import running
 from mrclab.control import call
 from mrclab.live.access import Access
 from mrclab.live.describe import about
-from mrclab.live.plan import TrafficPlan
+from mrclab.live.plan import usual_plan
 from mrclab.live.recording import Recording
 from mrclab.live.server import Hub, application
 from mrclab.live.session import Session
@@ -168,7 +168,7 @@ def _serve(network: FabricNetwork, listener: socket.socket, *, everybody: bool) 
     access = _access(everybody)
     recording = Recording(about(network.fabric, network.target, version()))
     hub = Hub(recording)
-    session = Session(network, TrafficPlan(), hub.put)
+    session = Session(network, usual_plan(network.target), hub.put)
     app = application(session, hub, recording, access)
     server = _Server(_config(app))
     worker = threading.Thread(target=session.run, name="live session")

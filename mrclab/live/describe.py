@@ -6,7 +6,7 @@ from typing import Any
 
 from controller.fault_kinds import KINDS, Place
 from linux.errors import InputError
-from mrclab.live.plan import LABELS
+from mrclab.live.plan import LABELS, usual_plan
 from topologies import Fabric
 
 
@@ -34,6 +34,7 @@ def about(fabric: Fabric, target: str, version: str) -> dict[str, Any]:
         "target": target,
         "version": version,
         "labels": LABELS,
+        "usual": usual_plan(target).model_dump(),
         "kinds": [
             {"name": k.name, "place": places[k.place], "does": k.does, "takes": list(k.takes)}
             for k in KINDS.values()

@@ -42,7 +42,7 @@ M.app = {
   actions() {
     return {
       fault: (fault) => this.fault(fault), undo: (where) => this.undo(where),
-      traffic: (plan) => this.traffic({ ...this.about.plan, ...plan }),
+      traffic: (plan) => this.traffic({ ...this.about.plan, ...plan }), usual: () => this.about.usual,
       used: async (name) => { try { return (await this.source.ask(`used/${name}`)).link; } catch { return null; } },
       pause: (ms) => new Promise((done) => setTimeout(done, ms)),
       close: () => { M.by("menu").hidden = true; this.chosen = null; },

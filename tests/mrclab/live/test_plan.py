@@ -1,11 +1,14 @@
 """What a viewer may ask for."""
 
+import re
+
 import pytest
 
 from controller.fault_kinds import Fault
 from linux.errors import InputError
-from mrclab.live.plan import TrafficPlan, fault_request, traffic_plan
+from mrclab.live.plan import TrafficPlan, fault_request, traffic_plan, usual_plan
 from mrclab.live.session import describe
+from tests.support.paths import ROOT
 from topologies import load_fabric
 
 LAB = load_fabric("lab")
@@ -13,6 +16,14 @@ LAB = load_fabric("lab")
 
 def test_a_stream_goes_from_one_end_of_the_fabric_to_the_other() -> None:
     assert TrafficPlan().pairs(LAB) == (LAB.far_ends(),)
+
+
+def test_less_is_sent_over_bmv2_in_messages_that_the_page_offers() -> None:
+    assert usual_plan("bmv2").rate_bps * 10 <= usual_plan("ebpf").rate_bps
+    script = (ROOT / "mrclab/live/static/panels.js").read_text(encoding="utf-8")
+    (offered,) = re.findall(r"\[([\d, ]+)\]\.map\(\(n\) => option\(n", script)
+    sent = {usual_plan(target).message_bytes for target in ("bmv2", "ebpf")}
+    assert sent <= set(map(int, offered.split(",")))
 
 
 @pytest.mark.parametrize("seed", range(20))
