@@ -1,6 +1,12 @@
 """A disk that is full before a run, or becomes so meanwhile: one line, and nothing is left up."""
 
+import errno
+import json
+import os
+import shutil
+import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +17,9 @@ from tests.support.command import Mrclab
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
 WORDS = ("run", "link-kill", "--topology", "tiny", "--target", "ebpf", "--trials", "2")
+LEFT_BYTES = 1_000_000
+"""Less than captures take in a tenth of a second."""
+PATIENCE_S = 60
 
 
 @pytest.fixture
@@ -18,7 +27,7 @@ def small(tmp_path: Path) -> Iterator[Path]:
     """A disk that a run may begin on, with room for a part of its captures."""
     place = tmp_path / "small"
     place.mkdir()
-    size = LEAST_ROOM_BYTES + 1_000_000
+    size = LEAST_ROOM_BYTES + 4_000_000
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(place)], check=True)
     try:
         yield place
@@ -27,9 +36,38 @@ def small(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_full_disk_ends_a_run_with_one_line(mrclab: Mrclab, small: Path, machine: None) -> None:
-    (small / "taken").write_bytes(bytes(2_000_000))
+    (small / "taken").write_bytes(bytes(6_000_000))
     refused = mrclab(*WORDS, "--out", str(small / "out"))
     assert refused.returncode == 3
     assert "MB left: make room: mrclab prune" in refused.stderr
     assert refused.stderr.count("\n") == 1
     assert not (small / "out").exists()
+
+
+def test_a_disk_that_others_fill_meanwhile_ends_a_run_with_one_line(
+    mrclab: Mrclab, small: Path, machine: None
+) -> None:
+    """What is left then is room to start with, and not for the captures."""
+    out, pipe = small / "out", subprocess.PIPE
+    with subprocess.Popen(
+        mrclab.command(*WORDS, "--out", str(out)), env=mrclab.environment, stdout=pipe, stderr=pipe, text=True
+    ) as process:
+        try:
+            deadline = time.monotonic() + PATIENCE_S
+            while not (out / "run.json").exists():
+                assert process.poll() is None
+                assert time.monotonic() < deadline
+                signal.sigtimedwait([], 0.05)
+            with (small / "of others").open("wb") as others:
+                others.write(bytes(shutil.disk_usage(small).free - LEFT_BYTES))
+            said, wrong = process.communicate(timeout=PATIENCE_S)
+        finally:
+            process.kill()
+    assert process.returncode == 1
+    assert wrong.count("\n") == 1
+    assert "disk is full" in wrong or os.strerror(errno.ENOSPC) in wrong
+    assert "Traceback" not in said
+    assert (out / "mrc-0" / "captures").is_dir(), "it ended before its captures began"
+    for file in out.rglob("*.json"):  # none is half written
+        json.loads(file.read_text())
+    assert not (out / "result.json").exists(), "nothing was measured"
