@@ -22,6 +22,7 @@ CANNOT = 3
 SHORT: dict[str, Sequence[str]] = {
     "analysis": ("--trials", "20"),
     "clustermapper": ("faults", "-n", "10"),
+    "cross_check": ("-n", "1", "--only", "cut-slow", "dead-2", "shared"),
     "endpoint": ("--rounds", "2", "--qps", "100"),
     "lab_up": ("--topology", "tiny", "lab", "--runs", "2"),
     "link_rate": ("--seconds", "1", "--rates", "10,100,1000"),

@@ -1,4 +1,6 @@
-"""How deep a port's queue may be, and what happens at which depth. Pure arithmetic on a link's profile.
+"""How deep a port's queue may be, what happens at which depth, and how live targets keep a link's rate.
+
+Pure arithmetic on a link's profile.
 
 Depths are waiting times in the switch program: bytes queued, divided by the rate. Fractions are those of UEC
 1.0 section 3.6.17 (mark from 0.2 to 0.8 of the plane's bandwidth-delay product, trim at 1, at 1.5 on the last
@@ -20,7 +22,37 @@ from p4src.contract import (
 from topologies import LinkProfile
 
 ETHERNET_HEADER = 14
+BURST_NS = 100_000
+QUEUE_NS = 2_000_000
+MIN_QUEUE_FRAMES = 32
 _TOP = (1 << 32) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A token bucket: bits per second, the bytes it lets through at once, and the bytes that may wait."""
+
+    rate_bps: int
+    burst_bytes: int
+    limit_bytes: int
+
+
+def shape_of(profile: LinkProfile) -> Shape:
+    """Return how a link's rate is kept at each of its ends.
+
+    The burst is what the link carries in 100 us, and at least two frames. It has to cover the time by which
+    the kernel's timer can wake late, or the link would fall short of its rate; and the smaller it is, the
+    closer the spacing of frames is to that of a wire. A link that was idle has a full bucket, so a lone
+    frame is not delayed. The queue holds 2 ms at the link's rate and at least 32 frames; what comes then is
+    dropped.
+    """
+    frame = profile.mtu_bytes + ETHERNET_HEADER
+    per_second = profile.rate_bps // 8
+    return Shape(
+        profile.rate_bps,
+        max(2 * frame, per_second * BURST_NS // 10**9),
+        max(MIN_QUEUE_FRAMES * frame, per_second * QUEUE_NS // 10**9),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Final, Literal
 
-from controller.queues import ETHERNET_HEADER, QueuePolicy, queue_setting
+from controller.queues import ETHERNET_HEADER, QueuePolicy, queue_setting, shape_of
 from hosts.mrc import Endpoint
 from hosts.rdma.endpoint import BaseEndpoint
 from p4src.contract import TICKS_PER_US
@@ -17,7 +17,7 @@ from simulator.headers import ClassMap
 from simulator.lossless import Lossless, join
 from simulator.nic import Nic
 from simulator.object_nic import ObjectNic
-from simulator.port import UNLIMITED, Depths, Node, Port
+from simulator.port import UNLIMITED, Bucket, Depths, Node, Port
 from simulator.served import ServedPort
 from simulator.switch import SID_BYTES, Switch, Tables
 from topologies import Fabric, LinkProfile, PortRef
@@ -67,13 +67,19 @@ class Network:
         policy: QueuePolicy | None = None,
         seed: int = 1,
         lossless: Lossless | None = None,
+        send_buffer_bytes: Callable[[int], int] | None = None,
     ) -> None:
         """Build the fabric, idle and whole. `seed` draws marks, losses and corruption.
 
         With `lossless` no frame is dropped or trimmed for want of a buffer, and switches mark on every hop.
+        With `send_buffer_bytes`, which says how much may wait in a host for a link of which rate, links are
+        kept by token buckets as on live targets. Raise ValueError for both.
         """
+        if lossless is not None and send_buffer_bytes is not None:
+            raise ValueError("lossless links are wires: no token bucket keeps them")
         self.fabric = fabric
         self.lossless = lossless
+        self._send_buffer_bytes = send_buffer_bytes
         self._policy = policy or QueuePolicy()
         self._rng = random.Random(seed)
         self._classes = ClassMap(dict(fabric.classes))
@@ -112,6 +118,10 @@ class Network:
             depths,
             self._rng,
         )
+        if self._send_buffer_bytes is not None:
+            burst = shape_of(profile).burst_bytes
+            ahead = self._send_buffer_bytes(profile.rate_bps) if switch is None else 0
+            port.keep_by(Bucket(burst, ahead, owes=switch is not None, classes=switch is not None))
         port.peer_port, port.mac, port.peer_mac = far.port, macs[near], macs[far]
         port.peer = self.switches.get(far.node)
         self.links[near.node, far.node] = port

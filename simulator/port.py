@@ -8,6 +8,9 @@ trimmed and dropped.
 Classes are strict. A frame of a higher class waits for the frame that is being sent and for those of its
 like, and what it overtakes leaves later by as much. Overtaken frames have their arrival scheduled already;
 they find out when it comes that they are not due yet.
+
+A link may also be kept by a token bucket in place of a wire, as on live targets (`Bucket`). Queues are then
+as deep as before, since the switch program counts what the link would carry, but frames leave earlier.
 """
 
 from __future__ import annotations
@@ -48,6 +51,22 @@ class Depths:
 
 
 UNLIMITED: Final = Depths()
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """The token bucket that keeps a link's rate on live targets (`controller.queues.shape_of`).
+
+    Of what a wire would still be sending it has let `burst_bytes` go already, so a frame that comes onto an
+    idle link does not take its serialisation time. The kernel's buckets differ: a host's (sch_tbf) lets a
+    frame go once there are tokens for all of it, knows no classes, and `ahead_bytes` may wait in it, of which
+    the NIC thinks as sent. A switch's (sch_htb) lets a frame go while there is any token left (`owes`).
+    """
+
+    burst_bytes: int
+    ahead_bytes: int = 0
+    owes: bool = False
+    classes: bool = True
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -146,10 +165,12 @@ class Packet(Event):
         port = self.port
         assert port is not None
         due = self.leaves_ps + port.delay_ps
+        if port.early_ps:
+            due = port.gone_ps(self) + port.delay_ps
         if due > self.at_ps:
             port.clock.at(due, self)
             return
-        if self.priority == DATA:
+        if self.priority == DATA or port.in_order:
             port.forget(self)
         if port.faulty and not port.survives(self):
             return
@@ -192,6 +213,15 @@ class Port:
         self._trim_from_ps = depths.trim_from_ps
         self._mark_from_ps = depths.mark_from_ps
         self._rng = rng
+        self.early_ps = 0
+        """By how much a token bucket is ahead of a wire; 0: this is a wire."""
+        self._owes = False
+        self._ahead_ps = 0
+        """Of a NIC's port: by how much it is free before all that it has taken in was sent."""
+        self.in_order = False
+        """Classes do not matter."""
+        self._gone_ps = 0
+        """When a wire would have sent the last data packet that has arrived."""
         self._idle_ps = 0
         """When all that was taken in has been sent."""
         self._high_ps = [0, 0, 0]
@@ -215,9 +245,21 @@ class Port:
 
     # The queue
 
+    def keep_by(self, bucket: Bucket) -> None:
+        """Keep the link's rate by a token bucket from now on, rather than as a wire does."""
+        self.early_ps = bucket.burst_bytes * self._byte_time >> BYTE_SHIFT
+        self._ahead_ps = (bucket.burst_bytes + bucket.ahead_bytes) * self._byte_time >> BYTE_SHIFT
+        self._owes = bucket.owes
+        self.in_order = not bucket.classes
+
+    def gone_ps(self, packet: Packet) -> int:
+        """Return when the token bucket lets a packet go, if it is here by then."""
+        gone = packet.leaves_ps - self.early_ps
+        return gone - packet.duration_ps if self._owes else gone
+
     def busy_until_ps(self) -> int:
-        """Return when the port will have sent all that it has taken in."""
-        return self._idle_ps
+        """Return when the port will take a frame: once it will soon have sent what it has taken in."""
+        return self._idle_ps - self._ahead_ps
 
     def put(self, packet: Packet) -> bool:
         """Take in a packet: send it as soon as its class may, or trim or drop it. Return False if dropped."""
@@ -242,8 +284,8 @@ class Port:
         if packet.markable and wait > self._mark_from_ps:
             self._mark(packet, wait)
         duration = packet.size_bytes * self._byte_time >> BYTE_SHIFT
-        if packet.priority == DATA:
-            self._send(packet, idle, duration)
+        if packet.priority == DATA or self.in_order:
+            self._send(packet, max(idle, now), duration)
         else:
             self._send_ahead(packet, now, duration)
         return True
@@ -261,17 +303,15 @@ class Port:
         else:
             last.behind = packet
         self._last = packet
-        self.packets += 1
-        self.bytes += packet.size_bytes
-        self.clock.at(leaves + self.delay_ps, packet)
+        self._go(packet)
 
     def _send_ahead(self, packet: Packet, now: int, duration_ps: int) -> None:
         """Send a packet of a higher class before all data that the port has not begun to send."""
-        begin = now
+        begin = max(now, self._gone_ps)
         data = self._first
         while data is not None:
             begun = data.leaves_ps - data.duration_ps
-            if begun > now:
+            if begun - self.early_ps > now:
                 break
             if data.leaves_ps > begin:
                 begin = data.leaves_ps
@@ -291,9 +331,16 @@ class Port:
         packet.port = self
         packet.leaves_ps = leaves
         packet.duration_ps = duration_ps
+        self._go(packet)
+
+    def _go(self, packet: Packet) -> None:
+        """Count a packet, and have it arrive."""
         self.packets += 1
         self.bytes += packet.size_bytes
-        self.clock.at(leaves + self.delay_ps, packet)
+        gone = packet.leaves_ps
+        if self.early_ps:
+            gone = max(self.gone_ps(packet), self.clock.now_ps)
+        self.clock.at(gone + self.delay_ps, packet)
 
     def _cut(self, packet: Packet, now: int) -> bool:
         """Cut a packet's payload off, if cut packets are within their half of the link."""
@@ -316,6 +363,8 @@ class Port:
 
     def forget(self, packet: Packet) -> None:
         """Take a data packet that has arrived off the list of those that have not."""
+        if packet.leaves_ps > self._gone_ps:
+            self._gone_ps = packet.leaves_ps
         if self._first is packet:
             self._first = packet.behind
             if self._first is None:

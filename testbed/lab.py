@@ -10,6 +10,7 @@ from types import TracebackType
 
 from controller.fault_tables import FaultTables
 from controller.pipeline import Pipeline
+from controller.queues import MIN_QUEUE_FRAMES, QUEUE_NS
 from controller.thread import ControllerThread
 from linux import namespaces
 from linux.life import signals
@@ -18,7 +19,6 @@ from switches.capabilities import Capabilities
 from switches.spec import Queue, RunningSwitch, SwitchSpec
 from switches.target import SwitchTarget, select_target
 from testbed.faults.lab_mechanisms import lab_faults
-from testbed.links import MIN_QUEUE_FRAMES, QUEUE_NS
 from testbed.names import RUN_VARIABLE, Names, switch_ports
 from testbed.network import FabricNetwork
 from testbed.running import Say

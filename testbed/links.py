@@ -14,7 +14,7 @@ from typing import Any
 
 from pyroute2 import IPRoute
 
-from controller.queues import bytes_of, queue_setting
+from controller.queues import Shape, bytes_of, queue_setting, shape_of
 from linux import namespaces, offloads, rtnetlink
 from linux.errors import MachineError
 from linux.rtnetlink import Request
@@ -26,43 +26,12 @@ from topologies import Fabric, Link, LinkProfile
 # that the kernel itself gives to the tunnel devices of a new namespace.
 FIRST_INDEX = 1001
 GROUP = 0x6D7263  # marks our interfaces, and lets the kernel delete them together
-ETHERNET_HEADER = 14
 TXQUEUELEN = 1000
-BURST_NS = 100_000
-QUEUE_NS = 2_000_000
-MIN_QUEUE_FRAMES = 32
 # Classes of a switch's port, as switches/ebpf puts frames into them by standard_metadata.priority.
 LINK_CLASS, DATA_CLASS = 1, 0x10
 TRIMMED_CLASS, CONTROL_CLASS = DATA_CLASS + PRIORITY_TRIMMED, DATA_CLASS + PRIORITY_CONTROL
 FIRST_TO_LAST = (CONTROL_CLASS, TRIMMED_CLASS, DATA_CLASS)
 LEAF_HEADROOM = 16  # how many times the link's rate a leaf may borrow: never what holds it back
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """A token bucket: bits per second, the bytes it lets through at once, and the bytes that may wait."""
-
-    rate_bps: int
-    burst_bytes: int
-    limit_bytes: int
-
-
-def shape_of(profile: LinkProfile) -> Shape:
-    """Return how a link's rate is kept at each of its ends.
-
-    The burst is what the link carries in 100 us, and at least two frames. It has to cover the time by which
-    the kernel's timer can wake late, or the link would fall short of its rate; and the smaller it is, the
-    closer the spacing of frames is to that of a wire. A link that was idle has a full bucket, so a lone
-    frame is not delayed. The queue holds 2 ms at the link's rate and at least 32 frames; what comes then is
-    dropped.
-    """
-    frame = profile.mtu_bytes + ETHERNET_HEADER
-    per_second = profile.rate_bps // 8
-    return Shape(
-        profile.rate_bps,
-        max(2 * frame, per_second * BURST_NS // 10**9),
-        max(MIN_QUEUE_FRAMES * frame, per_second * QUEUE_NS // 10**9),
-    )
 
 
 def port_shape(profile: LinkProfile) -> Shape:

@@ -47,6 +47,21 @@ class Measure(YamlModel):
     links: str = Field("", description="a pattern of T0-T1 links whose bytes are counted in bins of 100 ms")
 
 
+class Virtual(YamlModel):
+    """What hosts and links are like in virtual time (target sim), beyond what the topology says."""
+
+    processing_ns: Annotated[int, Time(high=10**9)] = Field(
+        200,
+        alias="processing",
+        description="from a frame's arrival at a host to the first frame that answers it",
+    )
+    links: Literal["wires", "buckets"] = Field(
+        "wires",
+        description="wires send frame after frame; buckets are the token buckets of live targets, which let "
+        "a frame onto an idle link at once",
+    )
+
+
 def _as_lines(value: Any) -> Any:
     return (value,) if isinstance(value, str) else _as_tuple(value)
 
@@ -124,6 +139,11 @@ class Scenario(YamlModel):
         alias="propagation",
         description="delay that longer wires would add one way between any two NICs: "
         "each NIC delays what it receives",
+    )
+
+    virtual: Virtual = Field(
+        default_factory=lambda: Virtual.model_validate({}),
+        description="what hosts and links are like in virtual time (target sim only); see below",
     )
 
     @field_validator("topology")
@@ -213,8 +233,11 @@ class Scenario(YamlModel):
         """Return the scenario in JSON types, as it goes into result.json."""
         out = self.model_dump(mode="json", exclude={"entries"})
         out["transports"] = [transport.to_dict() for transport in self.transports]
-        if not self.expect:  # so that runs from before there were expectations mean the same still
+        # So that runs from before there were these keys mean the same still.
+        if not self.expect:
             del out["expect"]
+        if self.virtual == Virtual.model_validate({}):
+            del out["virtual"]
         return out
 
     def fabric(self) -> Fabric:
@@ -243,6 +266,10 @@ class Scenario(YamlModel):
             require_simulated(self.workload.kind, self.transports)
             if self.program:
                 raise InputError("program: virtual time has no switch program", where=where)
+        elif self.virtual != Virtual.model_validate({}):
+            raise InputError(
+                "virtual: only --target sim has that; for both, write it under targets: sim", where=where
+            )
         names = [host.name for host in fabric.hosts]
         params = self.workload.params
         for key in ("src", "dst"):
@@ -254,6 +281,10 @@ class Scenario(YamlModel):
                 )
         self._check_ranks(len(names), params)
         for transport in self.transports:
+            if transport.lossless and self.virtual.links == "buckets":
+                raise InputError(
+                    f"virtual.links: {transport.name} has lossless links, which are wires", where=where
+                )
             if transport.only_simulated and self.target != SIMULATED:
                 raise InputError(
                     f"transports.{transport.name}: only --target sim has {transport.only_simulated}: "

@@ -14,7 +14,7 @@ from typing import Any
 from pydantic.fields import FieldInfo
 
 from experiments.spec.faults import FORMS
-from experiments.spec.model import Measure, Scenario
+from experiments.spec.model import Measure, Scenario, Virtual
 from experiments.spec.transports import NAMED, TransportEntry
 from experiments.spec.workloads import KINDS
 from topologies.yaml_model import YamlModel
@@ -23,6 +23,7 @@ TABLES: dict[str, type[YamlModel]] = {
     "scenario": Scenario,
     "transport": TransportEntry,
     "measure": Measure,
+    "virtual": Virtual,
     **{f"fault {form}": model for form, model in FORMS.items()},
     **{f"workload {kind}": model for kind, model in KINDS.items()},
 }
@@ -90,7 +91,10 @@ def _default(key: str, name: str, field: FieldInfo) -> str:
 
 
 def _time_text(value_ns: int) -> str:
-    return f"{value_ns / 1e9:g} s" if value_ns >= 10**9 else f"{value_ns / 1e6:g} ms"
+    for unit_ns, unit in ((10**9, "s"), (10**6, "ms"), (10**3, "us")):
+        if value_ns >= unit_ns:
+            return f"{value_ns / unit_ns:g} {unit}"
+    return f"{value_ns} ns"
 
 
 def _meaning(field: FieldInfo) -> str:

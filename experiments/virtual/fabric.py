@@ -8,10 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 from controller.queues import QueuePolicy
+from experiments.spec.model import Virtual
 from experiments.spec.transports import Transport, require_simulated_transport
 from experiments.virtual.mechanisms import registry_of
 from hosts.collectives.transports import endpoint_options
 from hosts.mrc import MrcConfig
+from hosts.nic.ports import send_buffer_bytes
 from hosts.nic.routes import nic_addresses
 from hosts.options import fast_links, idle_rtt_ns
 from hosts.rdma.endpoint import BaseEndpoint
@@ -22,11 +24,10 @@ from simulator.network import Choice, Network
 from simulator.nic import Nic
 from topologies import Fabric
 
-REACTION_NS = 200
-"""From a frame's arrival to the first frame that answers it: an assumption about NICs in hardware."""
-
 CHOICES: Mapping[str, Choice] = {"ecmp": "hash", "structured": "ev", "destination": "destination"}
 """By what switches choose a path, of each way of routing that is not by segment lists."""
+
+VIRTUAL = Virtual.model_validate({})
 
 TIMERS_IN_RTT = 8
 """How often in an idle RTT an endpoint is asked for its next timer, on fast links."""
@@ -35,12 +36,21 @@ TIMERS_IN_RTT = 8
 class VirtualFabric:
     """A network with its faults, for one transport."""
 
-    def __init__(self, fabric: Fabric, transport: Transport, seed: int, propagation_ns: int = 0) -> None:
+    def __init__(
+        self,
+        fabric: Fabric,
+        transport: Transport,
+        seed: int,
+        propagation_ns: int = 0,
+        virtual: Virtual = VIRTUAL,
+    ) -> None:
         """Build the fabric; all that reaches a NIC is ``propagation_ns`` longer on its way.
 
-        Raises InputError for a transport that only a kernel has.
+        ``virtual`` says what hosts and links are like. Raises InputError for a transport that only a kernel
+        has.
         """
         require_simulated_transport(transport)
+        self._processing_ns = virtual.processing_ns
         self.fabric = fabric
         self.transport = transport
         self._propagation_ns = propagation_ns
@@ -50,7 +60,8 @@ class VirtualFabric:
             longest_ns = max(idle_rtt_ns(fabric, host.name) for host in (fabric.hosts[0], fabric.hosts[-1]))
             policy = QueuePolicy(base_rtt_us=-(-longest_ns // 1000))
         lossless = Lossless(transport.lossless, transport.buffer_bytes) if transport.lossless else None
-        self.network = Network(fabric, policy, seed, lossless)
+        buffers = send_buffer_bytes if virtual.links == "buckets" else None
+        self.network = Network(fabric, policy, seed, lossless, buffers)
         if transport.routing in CHOICES:
             self.network.route(choice=CHOICES[transport.routing])
         self.faults = registry_of(self.network)
@@ -70,4 +81,4 @@ class VirtualFabric:
         for port in self.fabric.host(host).ports:
             self.network.links[port.t0, host].delay_ps += self._propagation_ns * PS_PER_NS
         grain_ns = idle_rtt_ns(self.fabric, host) // TIMERS_IN_RTT if self.fast else 0
-        return self.network.attach(host, endpoint, REACTION_NS, grain_ns)
+        return self.network.attach(host, endpoint, self._processing_ns, grain_ns)

@@ -103,7 +103,7 @@ class VirtualRepetition:
         directory = self._out / f"{transport.name}-{number}"
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir(parents=True)
-        running = VirtualFabric(self._fabric, transport, seed, scenario.propagation_ns)
+        running = VirtualFabric(self._fabric, transport, seed, scenario.propagation_ns, scenario.virtual)
         placement = scenario.placement(self._fabric, seed)
         setting = VirtualSetting(running, scenario, placement, seed, directory)
         workload = WORKLOADS.get(scenario.workload.kind, VirtualRanks)(setting)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.clock import Clock
-from simulator.port import CONTROL, CUT, DATA, UNLIMITED, Depths, Hop, Node, Packet, Port
+from simulator.port import CONTROL, CUT, DATA, UNLIMITED, Bucket, Depths, Hop, Node, Packet, Port
 
 RATE = 8 * 10**9
 """A byte takes a nanosecond."""
@@ -30,11 +30,13 @@ class Sink(Node):
 class Line:
     """A port with a sink at its other end."""
 
-    def __init__(self, depths: Depths = UNLIMITED, delay_ns: int = 0) -> None:
+    def __init__(self, depths: Depths = UNLIMITED, delay_ns: int = 0, bucket: Bucket | None = None) -> None:
         self.clock = Clock()
         self.sink = Sink(self.clock)
         self.port = Port(self.clock, "line", 1, RATE, delay_ns * NS, depths, random.Random(1))
         self.port.peer = self.sink
+        if bucket is not None:
+            self.port.keep_by(bucket)
 
     def put_at(self, at_ns: int, packet: Packet) -> Packet:
         self.clock.call_at(at_ns * NS, lambda: self.port.put(packet) and None)
@@ -188,3 +190,61 @@ def test_a_link_that_becomes_shorter_lets_later_packets_arrive_first() -> None:
     line.clock.call_at(200 * NS, shorten)
     second, third = line.put_at(300, packet()), line.put_at(300, packet())
     assert line.run() == [(410, second), (510, third), (1100, first)]
+
+
+def test_a_token_bucket_lets_its_burst_through_at_once() -> None:
+    host = Line(delay_ns=50, bucket=Bucket(250, ahead_bytes=100, classes=False))
+    sent = [host.put_at(0, packet()) for _ in range(4)]
+    late = host.put_at(10, packet(20, CONTROL))
+    free = []
+    host.clock.call_at(60 * NS, lambda: free.append(host.port.busy_until_ps()))
+    # Tokens for 250 bytes; the third frame waits until there are 50 more, and nothing goes ahead of it.
+    assert host.run() == [(50, sent[0]), (50, sent[1]), (100, sent[2]), (200, sent[3]), (220, late)]
+    assert free == [(420 - 350) * NS]
+    switch = Line(bucket=Bucket(150, owes=True))
+    sent = [switch.put_at(0, packet()) for _ in range(4)]
+    control = switch.put_at(10, packet(20, CONTROL))
+    # A frame may go while any token is left: after the second there are 50 too few.
+    assert switch.run() == [(0, sent[0]), (0, sent[1]), (50, control), (70, sent[2]), (170, sent[3])]
+
+
+@pytest.mark.slow
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 2000), st.integers(20, 400), st.booleans()),
+        max_size=40,
+        unique_by=lambda a: a[0],
+    ),
+    st.integers(400, 900),
+    st.booleans(),
+)
+def test_a_port_with_a_bucket_is_one_that_counts_tokens(
+    arrivals: list[tuple[int, int, bool]], burst: int, owes: bool
+) -> None:
+    """As the kernel's buckets do: sch_htb with two strict classes (`owes`), sch_tbf in order of arrival."""
+    arrivals = sorted(arrivals, key=lambda a: a[0])
+    line = Line(bucket=Bucket(burst, owes=owes, classes=owes))
+    sent = [line.put_at(at, packet(size, CONTROL if high else DATA)) for at, size, high in arrivals]
+    found = {id(p): t for t, p in line.run()}
+
+    waiting, expected, now = list(range(len(arrivals))), dict[int, int](), 0
+    tokens, counted = burst, 0
+    while waiting:
+        here = [n for n in waiting if arrivals[n][0] <= now]
+        if not here:
+            now = min(arrivals[n][0] for n in waiting)
+            continue
+        tokens, counted = min(burst, tokens + now - counted), now
+        chosen = min(here, key=lambda n: (owes and not arrivals[n][2], n))
+        lacking = (0 if owes else arrivals[chosen][1]) - tokens
+        if lacking > 0:
+            now = min([now + lacking, *(arrivals[n][0] for n in waiting if arrivals[n][0] > now)])
+            continue
+        tokens -= arrivals[chosen][1]
+        expected[chosen] = now
+        waiting.remove(chosen)
+    # Of what arrives at the very moment that a frame may go, either may be served first.
+    if len({at for at, _, _ in arrivals} & {t for n, t in expected.items() if t > arrivals[n][0]}) == 0:
+        assert [found[id(p)] for p in sent] == [expected[n] for n in range(len(sent))]
+    assert len(found) == len(sent)

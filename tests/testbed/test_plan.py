@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from pyroute2.netlink.rtnl.tcmsg import tcmsg
 
+from controller.queues import shape_of
 from linux import rtnetlink
-from testbed.links import FIRST_INDEX, cables, shape_of
+from testbed.links import FIRST_INDEX, cables
 from testbed.names import Names
 from testbed.nodes import FabricTopo
 from topologies import Fabric, LinkProfile, build_fabric, fabric_from_text, fabric_text, load_fabric

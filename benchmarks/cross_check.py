@@ -1,0 +1,265 @@
+"""Whether the simulator agrees with the emulation: the same scenarios on both, within bounds.
+
+    python benchmarks/cross_check.py [-n 3] [--trials 20] [--only NAME ...] [--wires] [--out DIR]
+
+Needs root, for the emulation (`--target ebpf`). Each case runs on both targets, -n repetitions with the same
+seeds, by `mrclab run`; `benchmarks/kit/crossing.py` has the scenarios and says what is read from the results.
+
+* Host time is measured first, at each rate: lone packets of 4 KiB, and the time from each to its SACK in the
+  sender's capture. What the emulation takes longer than the simulator with hosts that take no time is the
+  hosts' CPU time and that of the kernel in switches: the median difference. The simulator gets it as
+  `virtual.processing`.
+* Links are token buckets on live targets. `virtual.links: buckets` has the simulator model these; --wires
+  leaves that out, to show what it is good for.
+
+The bounds follow from theory and were set before the first run:
+
+* recovered since first loss: medians. The guard against reordering is the same on both, so what may differ is
+  one RTT and the host time; and chance, since the SACK that shows a loss is sent for every second packet.
+  That phase is uniform over two packet intervals, so the median of n trials has a standard error of
+  interval / sqrt(n); the difference of two medians may be four of its own, 4 sqrt(2) of these.
+* goodput with k of n links dead: a ratio of link rates, which both keep to within 1 %: 2 %.
+* share of marked packets: marks follow the ramp over the queue's depth, and the queue follows the window:
+  20 %. The same for the mean window itself.
+* trims per second of an incast of three with a fixed window: what three links bring less what one takes
+  away. Each is kept to within 1 % or 2 %, and the difference is two thirds of the sum: 5 %.
+
+Ends with 1 if a bound does not hold, or a run was not valid.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT)]
+
+from benchmarks.kit.agreement import Bound, Row, table  # noqa: E402
+from benchmarks.kit.crossing import (  # noqa: E402
+    FAST_BPS,
+    PACE_BPS,
+    PAYLOAD_BYTES,
+    SLOW_BPS,
+    TRANSPORT,
+    Case,
+    Steady,
+    Target,
+    cut,
+    dead_links,
+    incast,
+    lone,
+    packets_of,
+    round_trips_us,
+    shared_link,
+    steady,
+)
+from benchmarks.kit.results import machine  # noqa: E402
+from experiments.measure.repetition import Repetition, load_repetition  # noqa: E402
+
+GOODPUT = Bound(share=0.02)
+MARKS = Bound(share=0.2)
+WINDOW = Bound(share=0.2)
+TRIMS = Bound(share=0.05)
+STANDARD_ERRORS = 4
+RATES = {SLOW_BPS: "25 Mbit/s", FAST_BPS: "1 Gbit/s"}
+
+
+def recovery_bound(rtt_us: float, host_us: float, interval_us: float, n: int) -> Bound:
+    """Return how far apart the medians of n recoveries each may be, us."""
+    chance = STANDARD_ERRORS * math.sqrt(2) * interval_us / math.sqrt(n)
+    return Bound(distance=rtt_us + host_us + chance)
+
+
+def recovery_rows(
+    name: str,
+    recovered_us: tuple[Sequence[float], Sequence[float]],
+    rtt_us: tuple[float, float],
+    host_us: float,
+    interval_us: float,
+) -> list[Row]:
+    """Return the rows of a case with cuts: recoveries since the first loss and RTTs, each of both targets."""
+    middle = [statistics.median(values) if values else None for values in recovered_us]
+    bound = recovery_bound(rtt_us[0], host_us, interval_us, max(1, min(map(len, recovered_us))))
+    assert bound.distance is not None
+    in_rtts = [m / rtt if m is not None else None for m, rtt in zip(middle, rtt_us, strict=True)]
+    return [
+        Row(f"{name}: recovered since first loss", "us", *middle, bound),
+        Row(f"{name}: the same", "RTTs", *in_rtts),
+        Row(f"{name}: RTT under the stream", "us", *rtt_us),
+    ]
+
+
+def steady_rows(
+    name: str, found: tuple[Sequence[Steady], Sequence[Steady]], *, marks: bool, trims: bool
+) -> list[Row]:
+    """Return the rows of a case with steady flows: means over the repetitions of both targets."""
+
+    def mean(read: Callable[[Steady], float | None]) -> tuple[float | None, float | None]:
+        means = []
+        for repetitions in found:
+            values = [value for s in repetitions if (value := read(s)) is not None]
+            means.append(statistics.fmean(values) if values else None)
+        return means[0], means[1]
+
+    rows = [Row(f"{name}: goodput", "Mbit/s", *mean(lambda s: s.goodput_mbps), GOODPUT)]
+    if marks:
+        rows += [
+            Row(f"{name}: marked packets", "%", *mean(lambda s: 100 * s.marked), MARKS),
+            Row(f"{name}: NSCC's window", "bytes", *mean(lambda s: s.window_bytes), WINDOW),
+        ]
+    bound = TRIMS if trims else Bound()
+    return [*rows, Row(f"{name}: trims", "1/s", *mean(lambda s: s.trims_per_s), bound)]
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The repetitions of a case on one target, with their directories."""
+
+    found: Sequence[tuple[Path, Repetition]]
+
+    def problems(self) -> list[str]:
+        """Return why figures of it are not to be trusted."""
+        reasons = [reason for _, r in self.found for reason in r.validity.reasons]
+        return [*reasons, *(p for _, r in self.found for p in (r.problem, r.failure) if p)]
+
+    def steady(self) -> list[Steady]:
+        """Return what the flows were like, repetition by repetition."""
+        return [steady(directory, repetition) for directory, repetition in self.found]
+
+    def lone_rtt_us(self, host: str) -> float:
+        """Return the median RTT at a host."""
+        samples = [t for d, _ in self.found for t in round_trips_us(*packets_of(d, host))]
+        return statistics.median(samples)
+
+    def recovered_us(self) -> list[float]:
+        """Return each trial's time from the first loss on; trials that were not felt have none."""
+        values = (t["recovered_since_loss_us"] for _, r in self.found for t in r.trials)
+        return [float(value) for value in values if value is not None]
+
+    def rtt_us(self) -> float:
+        """Return the median RTT before the faults."""
+        return statistics.median(t["rtt_us"] for _, r in self.found for t in r.trials if t["rtt_us"])
+
+
+class Bench:
+    """Runs cases and gathers rows."""
+
+    def __init__(self, out: Path, repetitions: int, trials: int, links: str) -> None:
+        self._out = out
+        self._repetitions = repetitions
+        self._trials = trials
+        self._links = links
+        self._processing_ns: dict[int, int] = {}
+        self.rows: list[Row] = []
+        self.problems: list[str] = []
+
+    def run(self, case: Case, target: Target, processing_ns: int = 0, repetitions: int = 0) -> Runs:
+        """Run a case on a target."""
+        directory = self._out / f"{case.name}-{case.rate_bps // 10**6}-{target}"
+        scenario = case.on(target, processing_ns, self._links, repetitions or self._repetitions)
+        file = self._out / f"{directory.name}.yaml"
+        file.write_text(json.dumps(scenario, indent=1) + "\n", encoding="utf-8")
+        command = [sys.executable, "-m", "mrclab", "run", str(file), "--out", str(directory)]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        folders = sorted(directory.glob(f"{TRANSPORT}-*"))
+        if done.returncode not in (0, 1) or not folders:
+            raise SystemExit(
+                f"{' '.join(command)}: {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
+            )
+        runs = Runs([(folder, load_repetition(folder)) for folder in folders])
+        self.problems += [f"{case.name} on {target}: {problem}" for problem in runs.problems()]
+        return runs
+
+    def both(self, case: Case) -> tuple[Runs, Runs]:
+        """Run a case on both targets."""
+        return self.run(case, "ebpf"), self.run(case, "sim", self.host_ns(case.rate_bps))
+
+    def host_ns(self, rate_bps: int) -> int:
+        """Return the host time at a rate, measured once."""
+        if rate_bps not in self._processing_ns:
+            case = lone(rate_bps)
+            live, ideal = (self.run(case, t, 0, 1).lone_rtt_us("h0") for t in ("ebpf", "sim"))
+            self._processing_ns[rate_bps] = max(0, round(1000 * (live - ideal)))
+            print(
+                f"{RATES[rate_bps]}: a lone packet's RTT is {live:.1f} us, {ideal:.1f} us without host time: "
+                f"hosts take {self._processing_ns[rate_bps] / 1000:.1f} us",
+                flush=True,
+            )
+        return self._processing_ns[rate_bps]
+
+    def cut(self, rate_bps: int) -> list[Row]:
+        """Cut links, and compare how soon it was mended."""
+        live, virtual = self.both(cut(rate_bps, self._trials))
+        interval_us = PAYLOAD_BYTES * 8 * 1e6 / PACE_BPS[rate_bps]
+        recovered = (live.recovered_us(), virtual.recovered_us())
+        rtts = (live.rtt_us(), virtual.rtt_us())
+        return recovery_rows(
+            f"cut, {RATES[rate_bps]}", recovered, rtts, self.host_ns(rate_bps) / 1000, interval_us
+        )
+
+    def steady(self, case: Case, name: str, *, marks: bool = False, trims: bool = False) -> list[Row]:
+        """Run steady flows, and compare what they were like."""
+        live, virtual = self.both(case)
+        return steady_rows(name, (live.steady(), virtual.steady()), marks=marks, trims=trims)
+
+
+CASES: dict[str, Callable[[Bench], list[Row]]] = {
+    "cut-slow": lambda bench: bench.cut(SLOW_BPS),
+    "cut-fast": lambda bench: bench.cut(FAST_BPS),
+    "dead-0": lambda bench: bench.steady(dead_links(0), "0 of 4 links dead"),
+    "dead-1": lambda bench: bench.steady(dead_links(1), "1 of 4 links dead"),
+    "dead-2": lambda bench: bench.steady(dead_links(2), "2 of 4 links dead"),
+    "shared": lambda bench: bench.steady(shared_link(), "two flows, one link", marks=True),
+    "incast": lambda bench: bench.steady(incast(), "incast of three", trims=True),
+}
+
+
+@contextlib.contextmanager
+def directory_for(given: str | None) -> Iterator[Path]:
+    """Yield the directory for results: the given one, or one that is removed at the end."""
+    if given is not None:
+        Path(given).mkdir(parents=True, exist_ok=True)
+        yield Path(given).resolve()
+        return
+    with tempfile.TemporaryDirectory() as made:
+        yield Path(made)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="The emulation and the simulator side by side.")
+    parser.add_argument("-n", type=int, default=3, help="repetitions of each case")
+    parser.add_argument("--trials", type=int, default=20, help="cuts in each repetition")
+    parser.add_argument("--only", nargs="+", choices=CASES, default=list(CASES), metavar="NAME")
+    parser.add_argument("--wires", action="store_true", help="simulate wires, not token buckets")
+    parser.add_argument("--out", metavar="DIR", help="keep all results there")
+    options = parser.parse_args()
+    if os.geteuid() != 0:
+        print("cross_check: needs root", file=sys.stderr)
+        return 3
+    print(f"{machine()}; {options.n} repetitions of each case", flush=True)
+    with directory_for(options.out) as out:
+        bench = Bench(out, options.n, options.trials, "wires" if options.wires else "buckets")
+        for name in options.only:
+            rows = CASES[name](bench)
+            bench.rows += rows
+            print(table(rows, "emulation", "simulation"), flush=True)
+    for problem in bench.problems:
+        print(f"not valid: {problem}")
+    broken = [row.what for row in bench.rows if row.holds is False]
+    print(f"bounds that do not hold: {', '.join(broken)}" if broken else "all bounds hold")
+    return 1 if broken or bench.problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

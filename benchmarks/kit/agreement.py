@@ -1,0 +1,75 @@
+"""What was measured twice set side by side: a bound for each quantity, whether it holds, and the table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """How far apart two values may be: `share` of the first, or `distance` in its unit; `why` is its reason.
+
+    Without either nothing is asked for: the row is for the reader.
+    """
+
+    share: float | None = None
+    distance: float | None = None
+    why: str = ""
+
+    def holds(self, first: float, second: float) -> bool | None:
+        """Return whether two values are as near as that; None where nothing is asked for."""
+        if self.share is not None:
+            return abs(second - first) <= self.share * abs(first)
+        if self.distance is not None:
+            return abs(second - first) <= self.distance
+        return None
+
+    def text(self, unit: str) -> str:
+        """Return it as the table has it."""
+        if self.share is not None:
+            return f"within {self.share:.0%}"
+        return "-" if self.distance is None else f"within {self.distance:.3g} {unit}".rstrip()
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A quantity, its value by each of two ways, and how far these may be apart. None: it was not found."""
+
+    what: str
+    unit: str
+    first: float | None
+    second: float | None
+    bound: Bound = Bound()
+
+    @property
+    def ratio(self) -> float | None:
+        """Return the second value over the first."""
+        return None if self.first in (None, 0) or self.second is None else self.second / self.first
+
+    @property
+    def holds(self) -> bool | None:
+        """Return whether the bound holds: not where a value is missing, and None where there is none."""
+        if self.first is None or self.second is None:
+            return None if self.bound == Bound() else False
+        return self.bound.holds(self.first, self.second)
+
+
+VERDICT = {True: "holds", False: "DOES NOT HOLD", None: ""}
+
+
+def table(rows: Sequence[Row], first: str, second: str) -> str:
+    """Return the rows as lines of text: quantity, both values, ratio, bound, verdict."""
+    lines = [f"{'':46} {first:>11} {second:>11} {'ratio':>7}  bound"]
+    for row in rows:
+        values = " ".join(f"{_shown(value):>11}" for value in (row.first, row.second))
+        ratio = "" if row.ratio is None else f"{row.ratio:.3f}"
+        name = f"{row.what}, {row.unit}" if row.unit else row.what
+        lines.append(
+            f"{name:46} {values} {ratio:>7}  {row.bound.text(row.unit):20} {VERDICT[row.holds]}".rstrip()
+        )
+    return "\n".join(lines)
+
+
+def _shown(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}" if abs(value) < 1000 else f"{value:.0f}"

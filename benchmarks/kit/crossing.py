@@ -1,0 +1,243 @@
+"""The cases in which the emulation and the simulator are to agree, as scenarios, and what is read from a run.
+
+Cases at 25 Mbit/s have packets of 1.4 ms on links of that rate, beside which hosts' CPU time is small; those
+at 1 Gbit/s have packets of 34 us, beside which it is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from experiments.measure.clock import ClockMap, OffsetSample
+from experiments.measure.events import load_events
+from experiments.measure.pcap import Opcode, Packets, read_pcap
+from experiments.measure.recording import load_recording
+from experiments.measure.repetition import Repetition
+
+Target = Literal["ebpf", "sim"]
+TRANSPORT: Final = "mrc"
+PAYLOAD_BYTES: Final = 4096
+SETTLE_NS: Final = 1_000_000_000
+"""Of a measurement with steady flows, what is left out: windows find their size meanwhile."""
+STEADY_S: Final = 4
+CE: Final = 3
+SLOW_BPS, FAST_BPS = 25_000_000, 1_000_000_000
+PACE_BPS: Final = {SLOW_BPS: 24_000_000, FAST_BPS: 200_000_000}
+"""Of payload, under a cut: about half of what two slow ports take; and what hosts do with CPU to spare."""
+LONE_BPS: Final = {SLOW_BPS: 800_000, FAST_BPS: 8_000_000}
+"""Of lone packets: each finds the network idle, and all buckets full."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A scenario for both targets. `rate_bps` is that of its slowest links."""
+
+    name: str
+    rate_bps: int
+    scenario: Mapping[str, Any]
+
+    def on(self, target: Target, processing_ns: int, links: str, repetitions: int) -> dict[str, Any]:
+        """Return the scenario for a target. In virtual time hosts take `processing_ns`."""
+        own = {"processing": f"{processing_ns} ns", "links": links} if target == "sim" else None
+        return {
+            "name": self.name,
+            "target": target,
+            "repetitions": repetitions,
+            "measure": {"capture": True, "series": "10 ms"},
+            **self.scenario,
+            **({"virtual": own} if own is not None else {}),
+        }
+
+
+def _rate(bps: int) -> str:
+    return f"{bps // 1000} kbit/s"
+
+
+def _fabric(planes: int, t0: int, t1: int, hosts: int, near_bps: int, far_bps: int) -> dict[str, Any]:
+    links = {"host": {"rate": _rate(near_bps)}, "fabric": {"rate": _rate(far_bps)}}
+    return {"name": "crossing", "planes": planes, "t0": t0, "t1": t1, "hosts": hosts, "links": links}
+
+
+def _transport(rate_bps: int, **options: Any) -> dict[str, Any]:
+    use = "mrc-slow-links" if rate_bps == SLOW_BPS else "mrc"
+    return {TRANSPORT: {"use": use, "options": options}}
+
+
+def _spray(rate_bps: int, pace_bps: int, **more: Any) -> dict[str, Any]:
+    return {
+        "topology": _fabric(2, 2, 4, 2, rate_bps, rate_bps),
+        "transports": _transport(rate_bps),
+        "workload": {
+            "kind": "spray",
+            "message_bytes": PAYLOAD_BYTES,
+            "payload_bytes": PAYLOAD_BYTES,
+            "rate": _rate(pace_bps),
+            "busy": 0,
+            **more,
+        },
+    }
+
+
+def lone(rate_bps: int) -> Case:
+    """Return the case of packets that meet an idle network one by one."""
+    return Case("lone", rate_bps, _spray(rate_bps, LONE_BPS[rate_bps], duration="3 s"))
+
+
+def cut(rate_bps: int, trials: int) -> Case:
+    """Return the case of silent cuts, one after another, of one of eight paths under a steady stream."""
+    fault = {"kind": "blackhole", "where": "random", "trials": trials, "hold": "100 ms", "settle": "100 ms"}
+    return Case("cut", rate_bps, {**_spray(rate_bps, PACE_BPS[rate_bps]), "faults": [fault]})
+
+
+def dead_links(dead: int) -> Case:
+    """Return the case of a stream as fast as it can over four uplinks, of which so many are dead."""
+    faults = [{"kind": "blackhole", "where": f"p0-t0-0:p0-t1-{n}", "at": 0} for n in range(dead)]
+    return Case(
+        f"dead-{dead}",
+        SLOW_BPS,
+        {
+            "topology": _fabric(1, 2, 4, 2, 4 * SLOW_BPS, SLOW_BPS),
+            "transports": _transport(SLOW_BPS),
+            "workload": {"kind": "stream", "message_bytes": 16384, "depth": 32, "duration": f"{STEADY_S} s"},
+            "faults": faults,
+        },
+    )
+
+
+def shared_link() -> Case:
+    """Return the case of two flows that fill one link between two switches, with NSCC."""
+    return Case(
+        "shared",
+        SLOW_BPS,
+        {
+            "topology": _fabric(1, 2, 1, 4, SLOW_BPS, SLOW_BPS),
+            "transports": _transport(SLOW_BPS),
+            "workload": {
+                "kind": "join",
+                "src": "h0",
+                "dst": "h2",
+                "second_src": "h1",
+                "second_dst": "h3",
+                "second_at": 0,
+                "message_bytes": 16384,
+                "depth": 16,
+                "duration": f"{STEADY_S} s",
+            },
+        },
+    )
+
+
+def incast() -> Case:
+    """Return the case of three hosts that send to one, with a window so large that they never pause."""
+    return Case(
+        "incast",
+        SLOW_BPS,
+        {
+            "topology": _fabric(1, 1, 0, 4, SLOW_BPS, SLOW_BPS),
+            "transports": _transport(SLOW_BPS, congestion="fixed", cwnd_bytes=64 * PAYLOAD_BYTES),
+            "workload": {
+                "kind": "incast",
+                "message_bytes": 16384,
+                "depth": 16,
+                "duration": f"{STEADY_S} s",
+            },
+        },
+    )
+
+
+# What is read from a repetition
+
+
+@dataclass(frozen=True)
+class Steady:
+    """What steady flows were like after `SETTLE_NS`: whole seconds, all receivers together."""
+
+    goodput_mbps: float
+    marked: float
+    """Share of the data packets that arrived with the mark, of those that arrived whole."""
+    trims_per_s: float
+    window_bytes: float | None
+    """Congestion window, mean over time and queue pairs; None where none was reported."""
+
+
+def packets_of(directory: Path, host: str) -> tuple[Packets, npt.NDArray[np.int64]]:
+    """Return the packets of a host's capture, and when they were captured (CLOCK_MONOTONIC, ns)."""
+    packets = read_pcap(directory / "captures" / f"{host}.pcap")
+    found = directory / "recording.json"
+    clock = load_recording(found).clock if found.exists() else ClockMap((OffsetSample(0, 0, 0),))
+    return packets, clock.to_monotonic(packets.rows["t_ns"])
+
+
+def round_trips_us(packets: Packets, t_ns: npt.NDArray[np.int64]) -> list[float]:
+    """Return the times from each data packet that left a host to the SACK that names it, us."""
+    rows, is_data, found = packets.rows, packets.is_data, list[float]()
+    sent: dict[tuple[int, int], int] = {}
+    for number in np.argsort(t_ns, kind="stable").tolist():
+        row, at_ns = rows[number], int(t_ns[number])
+        if row["outgoing"] and is_data[number]:
+            sent[int(row["psn"]), int(row["ev"])] = at_ns
+        elif not row["outgoing"] and row["opcode"] == Opcode.SACK:
+            began = sent.pop((int(row["echo_psn"]), int(row["echo_ev"])), None)
+            if began is not None:
+                found.append((at_ns - began) / 1e3)
+    return found
+
+
+def steady(directory: Path, repetition: Repetition) -> Steady:
+    """Return what the flows of a repetition were like."""
+    begin_ns = repetition.measure_ns + SETTLE_NS
+    end_ns = repetition.measure_ns + STEADY_S * 10**9
+    seconds = (end_ns - begin_ns) / 1e9
+    whole = marked = trimmed = 0
+    for path in sorted((directory / "captures").glob("*.pcap")):
+        packets, t_ns = packets_of(directory, path.stem)
+        rows = packets.rows
+        came = packets.is_data & ~rows["outgoing"] & (t_ns >= begin_ns) & (t_ns < end_ns)
+        trimmed += int((came & rows["trimmed"]).sum())
+        whole += int((came & ~rows["trimmed"]).sum())
+        marked += int((came & ~rows["trimmed"] & (rows["ecn"] == CE)).sum())
+    windows = [
+        mean
+        for path in sorted((directory / "events").glob("*.jsonl"))
+        for mean in _windows(path, begin_ns, end_ns)
+    ]
+    series = repetition.series
+    starts_us = series["start_us"] + series["bin_us"] * np.arange(len(series["bytes"]))
+    inside = (starts_us >= SETTLE_NS / 1e3) & (starts_us + series["bin_us"] <= STEADY_S * 1e6)
+    covered_s = inside.sum() * series["bin_us"] / 1e6
+    return Steady(
+        float(np.array(series["bytes"])[inside].sum() * 8 / covered_s / 1e6),
+        marked / whole if whole else 0.0,
+        trimmed / seconds,
+        sum(windows) / len(windows) if windows else None,
+    )
+
+
+def _windows(path: Path, begin_ns: int, end_ns: int) -> list[float]:
+    """Return the mean over time of the window of each queue pair that reported several."""
+    steps: dict[int, list[tuple[int, int]]] = {}
+    for event in load_events(path).of("WindowChanged"):
+        steps.setdefault(int(event.fields["qpn"]), []).append((event.t_ns, int(event.fields["cwnd_bytes"])))
+    return [mean for found in steps.values() if (mean := mean_over_time(found, begin_ns, end_ns)) is not None]
+
+
+def mean_over_time(steps: Sequence[tuple[int, int]], begin_ns: int, end_ns: int) -> float | None:
+    """Return the mean of a value that changes at given times, in order, from `begin_ns` to `end_ns`.
+
+    None where no change was in that time.
+    """
+    if not any(begin_ns <= t_ns < end_ns for t_ns, _ in steps):
+        return None
+    total = known_ns = 0
+    for number, (t_ns, value) in enumerate(steps):
+        until = steps[number + 1][0] if number + 1 < len(steps) else end_ns
+        lasted = max(0, min(until, end_ns) - max(t_ns, begin_ns))
+        total += lasted * value
+        known_ns += lasted
+    return total / known_ns if known_ns else None
