@@ -46,3 +46,22 @@ def test_what_only_a_kernel_has_is_refused_before_anything_runs_with_the_mend() 
 def test_no_transport_left_is_a_mistake() -> None:
     with pytest.raises(InputError, match="transports"):
         parse_scenario(TWO, "mine.yaml", parse_overrides(("transports.mrc=false", "transports.tcp=false")))
+
+
+def test_hosts_and_links_of_virtual_time_are_refused_on_live_targets() -> None:
+    given = "virtual.processing=90 us"
+    scenario = parse_scenario(TWO, "mine.yaml", parse_overrides((given,), target="sim"))
+    scenario.check_against(scenario.fabric())
+    assert scenario.virtual.processing_ns == 90_000
+    assert scenario.to_dict()["virtual"] == {"processing_ns": 90_000, "links": "wires"}
+    live = parse_scenario(TWO, "mine.yaml", parse_overrides((given,), target="ebpf"))
+    with pytest.raises(InputError, match="virtual: only --target sim has that"):
+        live.check_against(live.fabric())
+    assert "virtual" not in parse_scenario(TWO, "mine.yaml").to_dict()
+
+
+def test_lossless_links_are_no_buckets() -> None:
+    sets = ("virtual.links=buckets", "transports.mrc=false", "transports.rocev2-pfc=null")
+    scenario = parse_scenario(TWO, "mine.yaml", parse_overrides(sets, target="sim"))
+    with pytest.raises(InputError, match=r"virtual.links: rocev2-pfc has lossless links, which are wires"):
+        scenario.check_against(scenario.fabric())

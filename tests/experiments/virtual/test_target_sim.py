@@ -163,6 +163,20 @@ def test_the_rate_of_a_spray_does_not_depend_on_its_warm_up(tmp_path: Path) -> N
         assert found.metrics["goodput_mbps"] == [pytest.approx(10_000, rel=0.05)]
 
 
+@pytest.mark.parametrize(("links", "wire_us"), [("wires", 4 + 4 * 4.0 / 12.5), ("buckets", 4)])
+def test_a_lone_packets_rtt_is_the_wires_and_the_hosts(tmp_path: Path, links: str, wire_us: float) -> None:
+    (found,) = run(
+        tmp_path,
+        workload={"kind": "spray", "rate": "100 Mbit/s", "message_bytes": 4096, "duration": "2 ms"},
+        faults=[{"kind": "blackhole", "where": "p0-t0-1:p0-t1-3", "at": "1900 us"}],
+        virtual={"processing": "7 us", "links": links},
+        warmup="200 us",
+    )
+    (trial,) = found.trials
+    # Headers and the SACK take less than 60 ns a link. A bucket lets a lone frame go at once.
+    assert wire_us + 7 <= trial["rtt_us"] <= wire_us + 7 + 4 * 0.06
+
+
 @pytest.mark.slow
 @needs_jax
 def test_a_training_has_the_same_bits_with_and_without_faults(
