@@ -29,9 +29,8 @@ STEADY_S: Final = 4
 CE: Final = 3
 SLOW_BPS, FAST_BPS = 25_000_000, 1_000_000_000
 PACE_BPS: Final = {SLOW_BPS: 24_000_000, FAST_BPS: 200_000_000}
-"""Of payload, under a cut: about half of what two slow ports take; and what hosts do with CPU to spare."""
-LONE_BPS: Final = {SLOW_BPS: 800_000, FAST_BPS: 8_000_000}
-"""Of lone packets: each finds the network idle, and all buckets full."""
+"""Of payload, in packets that never wait for one another: about half of what two slow ports take, and what
+hosts do with CPU to spare."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +84,11 @@ def _spray(rate_bps: int, pace_bps: int, **more: Any) -> dict[str, Any]:
 
 
 def lone(rate_bps: int) -> Case:
-    """Return the case of packets that meet an idle network one by one."""
-    return Case("lone", rate_bps, _spray(rate_bps, LONE_BPS[rate_bps], duration="3 s"))
+    """Return the case of packets that meet an idle network one by one, at the pace of the cuts' stream.
+
+    Packets further apart would find hosts asleep and caches cold, as no packet of the other cases does.
+    """
+    return Case("lone", rate_bps, _spray(rate_bps, PACE_BPS[rate_bps], duration="3 s"))
 
 
 def cut(rate_bps: int, trials: int) -> Case:
