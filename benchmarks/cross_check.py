@@ -6,9 +6,9 @@ Needs root, for the emulation (`--target ebpf`). Each case runs on both targets,
 seeds, by `mrclab run`; `benchmarks/kit/crossing.py` has the scenarios and says what is read from the results.
 
 * Host time is measured first, at each rate: packets of 4 KiB, each of which finds the network idle, and the
-  time from each to its SACK in the sender's capture. What the emulation takes longer than the simulator with hosts that take no time is the
-  hosts' CPU time and that of the kernel in switches: the median difference. The simulator gets it as
-  `virtual.processing`.
+  time from each to its SACK in the sender's capture. What the emulation takes longer than the simulator with
+  hosts that take no time is the hosts' CPU time and that of the kernel in switches: the difference of the
+  medians. The simulator gets it as `virtual.processing`.
 * Links are token buckets on live targets. `virtual.links: buckets` has the simulator model these; --wires
   leaves that out, to show what it is good for.
 

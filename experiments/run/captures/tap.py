@@ -32,6 +32,7 @@ from linux.bpf import Map
 from linux.bpf_types import MMAPABLE, MapSpec, MapType
 from linux.ring_buffer import RECORD_HEADER, RingReader
 from linux.traffic_control import TrafficControl, ifindex_of
+from p4src.contract import INNER_IPV6_BYTES, TIMESTAMP_BYTES, TRIMMED_BYTES
 from switches.ebpf.codegen.backend.asm import I8, I32, I64, PTR, Asm, Helper, const
 from switches.ebpf.codegen.backend.elf import section
 from switches.ebpf.codegen.backend.worker import compile_ir
@@ -40,8 +41,12 @@ RING_BYTES = 64 << 20  # four seconds of 75,000 packets/s, in case a busy machin
 DRAIN_S = 0.1
 ETHERNET = 14
 # What is kept of a frame, at most: headers up to RETH and immediate, or a whole SACK, behind a segment list
-# of two. The kernel copies constant lengths only, so a shorter frame is kept up to the next of these.
-KEPT = (176, 160, 144, 128, 112, 96, 80, 64)
+# of two. The kernel copies constant lengths only, so a shorter frame is kept up to the next of these. What
+# trimming leaves, with and without outer header and timestamp, is kept whole: its last bytes show the trim.
+_TRIMMED = tuple(
+    TRIMMED_BYTES - outer + stamp for outer in (0, INNER_IPV6_BYTES) for stamp in (0, TIMESTAMP_BYTES)
+)
+KEPT = tuple(sorted((176, 160, 144, 128, 112, 96, 80, 64, *_TRIMMED), reverse=True))
 SNAP_BYTES = KEPT[0]
 
 _HEAD = np.dtype([("t_ns", "<u8"), ("ifindex", "<u4"), ("wire", "<u4"), ("kept", "<u4"), ("outgoing", "<u4")])

@@ -82,6 +82,22 @@ def test_what_is_sent_is_recorded_with_its_moment_at_both_ends(wire: str, tmp_pa
     assert recording.clock.error_ns(sent[0]) == 0
 
 
+def test_a_trimmed_packet_is_known_as_one(wire: str, tmp_path: Path) -> None:
+    tap = TapSource(wire, ("mrcA",), 0).start(tmp_path / "x.pcap")
+    write = 0xCA
+    send(
+        [
+            Mrc(opcode=write, psn=psn, stamped=stamped, outer=outer, trim=True)
+            for psn, (stamped, outer) in enumerate(((False, 1), (True, 1), (False, None), (True, None)))
+        ]
+    )
+    assert tap.stop().dropped == 0
+    rows = read_pcap(tmp_path / "x.pcap").rows
+    assert rows["psn"].tolist() == [0, 1, 2, 3]
+    assert rows["payload"].tolist() == [0] * 4
+    assert rows["trimmed"].all()
+
+
 def test_what_is_not_ipv6_is_left_out_and_a_sack_is_whole(wire: str, tmp_path: Path) -> None:
     tap = TapSource(wire, ("mrcA",), 0).start(tmp_path / "x.pcap")
     sack = Mrc(opcode=0xDC, psn=9, outer=1, echo_ev=0x3C001, cack=9, ack_offset=-2)
