@@ -34,13 +34,15 @@ import contextlib
 import json
 import math
 import os
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT)]
@@ -65,7 +67,8 @@ from benchmarks.kit.crossing import (  # noqa: E402
     steady,
 )
 from benchmarks.kit.results import machine  # noqa: E402
-from experiments.measure.repetition import Repetition, load_repetition  # noqa: E402
+from experiments.measure.repetition import REPETITION_FILE, Repetition, load_repetition  # noqa: E402
+from linux.life import signals  # noqa: E402
 
 GOODPUT = Bound(share=0.02)
 MARKS = Bound(share=0.2)
@@ -165,25 +168,33 @@ class Bench:
         self.problems: list[str] = []
 
     def run(self, case: Case, target: Target, processing_ns: int = 0, repetitions: int = 0) -> Runs:
-        """Run a case on a target."""
+        """Run a case on a target, unless its results are there."""
         directory = self._out / f"{case.name}-{case.rate_bps // 10**6}-{target}"
-        scenario = case.on(target, processing_ns, self._links, repetitions or self._repetitions)
-        file = self._out / f"{directory.name}.yaml"
-        file.write_text(json.dumps(scenario, indent=1) + "\n", encoding="utf-8")
-        command = [sys.executable, "-m", "mrclab", "run", str(file), "--out", str(directory)]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-        folders = sorted(directory.glob(f"{TRANSPORT}-*"))
-        if done.returncode not in (0, 1) or not folders:
-            raise SystemExit(
-                f"{' '.join(command)}: {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
-            )
+        repetitions = repetitions or self._repetitions
+        folders = [directory / f"{TRANSPORT}-{number}" for number in range(repetitions)]
+        if not all((folder / REPETITION_FILE).exists() for folder in folders):
+            shutil.rmtree(directory, ignore_errors=True)
+            self._carry_out(case.on(target, processing_ns, self._links, repetitions), directory)
         runs = Runs([(folder, load_repetition(folder)) for folder in folders])
         self.problems += [f"{case.name} on {target}: {problem}" for problem in runs.problems()]
         return runs
 
+    def _carry_out(self, scenario: Mapping[str, Any], directory: Path) -> None:
+        file, log = (directory.with_name(f"{directory.name}.{kind}") for kind in ("yaml", "log"))
+        file.write_text(json.dumps(scenario, indent=1) + "\n", encoding="utf-8")
+        command = [sys.executable, "-m", "mrclab", "run", str(file), "--out", str(directory)]
+        with log.open("wb") as output:
+            process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT)
+            # What ends this program ends the run first, which takes its fabric down.
+            with signals.passed_on(process.terminate):
+                code = process.wait()
+        if code not in (0, 1):
+            raise SystemExit(f"{' '.join(command)}: exit code {code}\n{log.read_text()[-2000:]}")
+
     def both(self, case: Case) -> tuple[Runs, Runs]:
         """Run a case on both targets."""
-        return self.run(case, "ebpf"), self.run(case, "sim", self.host_ns(case.rate_bps))
+        host_ns = self.host_ns(case.rate_bps)
+        return self.run(case, "ebpf"), self.run(case, "sim", host_ns)
 
     def host_ns(self, rate_bps: int) -> int:
         """Return the host time at a rate, measured once."""
@@ -242,7 +253,9 @@ def main() -> int:
     parser.add_argument("--trials", type=int, default=20, help="cuts in each repetition")
     parser.add_argument("--only", nargs="+", choices=CASES, default=list(CASES), metavar="NAME")
     parser.add_argument("--wires", action="store_true", help="simulate wires, not token buckets")
-    parser.add_argument("--out", metavar="DIR", help="keep all results there")
+    parser.add_argument(
+        "--out", metavar="DIR", help="keep all results there; what is there is not made again"
+    )
     options = parser.parse_args()
     if os.geteuid() != 0:
         print("cross_check: needs root", file=sys.stderr)
