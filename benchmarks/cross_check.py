@@ -5,10 +5,9 @@
 Needs root, for the emulation (`--target ebpf`). Each case runs on both targets, -n repetitions with the same
 seeds, by `mrclab run`; `benchmarks/kit/crossing.py` has the scenarios and says what is read from the results.
 
-* Host time is measured first, at each rate: packets of 4 KiB, each of which finds the network idle, and the
-  time from each to its SACK in the sender's capture. What the emulation takes longer than the simulator with
-  hosts that take no time is the hosts' CPU time and that of the kernel in switches: the difference of the
-  medians. The simulator gets it as `virtual.processing`.
+* Host time is measured in each run of the emulation: from the moment when a data packet comes in at a host to
+  the SACK that it sets off, by that host's capture, mean over all. It depends on how many hosts share CPUs
+  and on what else these do. The simulator gets it as `virtual.processing` for the same case.
 * Links are token buckets on live targets. `virtual.links: buckets` has the simulator model these; --wires
   leaves that out, to show what it is good for.
 
@@ -57,12 +56,11 @@ from benchmarks.kit.crossing import (  # noqa: E402
     Case,
     Steady,
     Target,
+    answers_us,
     cut,
     dead_links,
     incast,
-    lone,
     packets_of,
-    round_trips_us,
     shared_link,
     steady,
 )
@@ -140,10 +138,10 @@ class Runs:
         """Return what the flows were like, repetition by repetition."""
         return [steady(directory, repetition) for directory, repetition in self.found]
 
-    def lone_rtt_us(self, host: str) -> float:
-        """Return the median RTT at a host."""
-        samples = [t for d, _ in self.found for t in round_trips_us(*packets_of(d, host))]
-        return statistics.median(samples)
+    def answers_us(self) -> float:
+        """Return how long a host takes to answer a packet, mean over all hosts and repetitions."""
+        captures = [(d, file.stem) for d, _ in self.found for file in sorted((d / "captures").glob("*.pcap"))]
+        return statistics.fmean(t for d, host in captures for t in answers_us(*packets_of(d, host)))
 
     def recovered_us(self) -> list[float]:
         """Return each trial's time from the first loss on; trials that were not felt have none."""
@@ -163,18 +161,16 @@ class Bench:
         self._repetitions = repetitions
         self._trials = trials
         self._links = links
-        self._processing_ns: dict[int, int] = {}
         self.rows: list[Row] = []
         self.problems: list[str] = []
 
-    def run(self, case: Case, target: Target, processing_ns: int = 0, repetitions: int = 0) -> Runs:
+    def run(self, case: Case, target: Target, processing_ns: int = 0) -> Runs:
         """Run a case on a target, unless its results are there."""
         directory = self._out / f"{case.name}-{case.rate_bps // 10**6}-{target}"
-        repetitions = repetitions or self._repetitions
-        folders = [directory / f"{TRANSPORT}-{number}" for number in range(repetitions)]
+        folders = [directory / f"{TRANSPORT}-{number}" for number in range(self._repetitions)]
         if not all((folder / REPETITION_FILE).exists() for folder in folders):
             shutil.rmtree(directory, ignore_errors=True)
-            self._carry_out(case.on(target, processing_ns, self._links, repetitions), directory)
+            self._carry_out(case.on(target, processing_ns, self._links, self._repetitions), directory)
         runs = Runs([(folder, load_repetition(folder)) for folder in folders])
         self.problems += [f"{case.name} on {target}: {problem}" for problem in runs.problems()]
         return runs
@@ -191,37 +187,24 @@ class Bench:
         if code not in (0, 1):
             raise SystemExit(f"{' '.join(command)}: exit code {code}\n{log.read_text()[-2000:]}")
 
-    def both(self, case: Case) -> tuple[Runs, Runs]:
-        """Run a case on both targets."""
-        host_ns = self.host_ns(case.rate_bps)
-        return self.run(case, "ebpf"), self.run(case, "sim", host_ns)
-
-    def host_ns(self, rate_bps: int) -> int:
-        """Return the host time at a rate, measured once."""
-        if rate_bps not in self._processing_ns:
-            case = lone(rate_bps)
-            live, ideal = (self.run(case, t, 0, 1).lone_rtt_us("h0") for t in ("ebpf", "sim"))
-            self._processing_ns[rate_bps] = max(0, round(1000 * (live - ideal)))
-            print(
-                f"{RATES[rate_bps]}: a lone packet's RTT is {live:.1f} us, {ideal:.1f} us without host time: "
-                f"hosts take {self._processing_ns[rate_bps] / 1000:.1f} us",
-                flush=True,
-            )
-        return self._processing_ns[rate_bps]
+    def both(self, case: Case) -> tuple[Runs, Runs, float]:
+        """Run a case on both targets; return both, and the host time, us."""
+        live = self.run(case, "ebpf")
+        host_us = live.answers_us()
+        print(f"{case.name}, {RATES[case.rate_bps]}: hosts answer after {host_us:.0f} us", flush=True)
+        return live, self.run(case, "sim", round(1000 * host_us)), host_us
 
     def cut(self, rate_bps: int) -> list[Row]:
         """Cut links, and compare how soon it was mended."""
-        live, virtual = self.both(cut(rate_bps, self._trials))
+        live, virtual, host_us = self.both(cut(rate_bps, self._trials))
         interval_us = PAYLOAD_BYTES * 8 * 1e6 / PACE_BPS[rate_bps]
         recovered = (live.recovered_us(), virtual.recovered_us())
         rtts = (live.rtt_us(), virtual.rtt_us())
-        return recovery_rows(
-            f"cut, {RATES[rate_bps]}", recovered, rtts, self.host_ns(rate_bps) / 1000, interval_us
-        )
+        return recovery_rows(f"cut, {RATES[rate_bps]}", recovered, rtts, host_us, interval_us)
 
     def steady(self, case: Case, name: str, *, marks: bool = False, trims: bool = False) -> list[Row]:
         """Run steady flows, and compare what they were like."""
-        live, virtual = self.both(case)
+        live, virtual, _ = self.both(case)
         return steady_rows(name, (live.steady(), virtual.steady()), marks=marks, trims=trims)
 
 

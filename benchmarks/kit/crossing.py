@@ -29,8 +29,7 @@ STEADY_S: Final = 4
 CE: Final = 3
 SLOW_BPS, FAST_BPS = 25_000_000, 1_000_000_000
 PACE_BPS: Final = {SLOW_BPS: 24_000_000, FAST_BPS: 200_000_000}
-"""Of payload, in packets that never wait for one another: about half of what two slow ports take, and what
-hosts do with CPU to spare."""
+"""Of payload, under a cut: about half of what two slow ports take, and what hosts do with CPU to spare."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +80,6 @@ def _spray(rate_bps: int, pace_bps: int, **more: Any) -> dict[str, Any]:
             **more,
         },
     }
-
-
-def lone(rate_bps: int) -> Case:
-    """Return the case of packets that meet an idle network one by one, at the pace of the cuts' stream.
-
-    Packets further apart would find hosts asleep and caches cold, as no packet of the other cases does.
-    """
-    return Case("lone", rate_bps, _spray(rate_bps, PACE_BPS[rate_bps], duration="3 s"))
 
 
 def cut(rate_bps: int, trials: int) -> Case:
@@ -176,18 +167,24 @@ def packets_of(directory: Path, host: str) -> tuple[Packets, npt.NDArray[np.int6
     return packets, clock.to_monotonic(packets.rows["t_ns"])
 
 
-def round_trips_us(packets: Packets, t_ns: npt.NDArray[np.int64]) -> list[float]:
-    """Return the times from each data packet that left a host to the SACK that names it, us."""
-    rows, is_data, found = packets.rows, packets.is_data, list[float]()
-    sent: dict[tuple[int, int], int] = {}
-    for number in np.argsort(t_ns, kind="stable").tolist():
-        row, at_ns = rows[number], int(t_ns[number])
-        if row["outgoing"] and is_data[number]:
-            sent[int(row["psn"]), int(row["ev"])] = at_ns
-        elif not row["outgoing"] and row["opcode"] == Opcode.SACK:
-            began = sent.pop((int(row["echo_psn"]), int(row["echo_ev"])), None)
-            if began is not None:
-                found.append((at_ns - began) / 1e3)
+def answers_us(packets: Packets, t_ns: npt.NDArray[np.int64]) -> list[float]:
+    """Return the times from each data packet that came in at a host to the SACK that it set off, us."""
+    order = np.argsort(t_ns, kind="stable")
+    rows, found = packets.rows[order], list[float]()
+    came: dict[tuple[int, int], int] = {}
+    sack = rows["outgoing"] & (rows["opcode"] == Opcode.SACK)
+    data = ~rows["outgoing"] & packets.is_data[order]
+    psn = np.where(sack, rows["echo_psn"], rows["psn"])
+    ev = np.where(sack, rows["echo_ev"], rows["ev"])
+    wanted = sack | data
+    columns = (c[wanted].tolist() for c in (sack, psn, ev, t_ns[order]))
+    for is_sack, *key, at_ns in zip(*columns, strict=True):
+        if not is_sack:
+            came[key[0], key[1]] = at_ns
+            continue
+        began_ns = came.pop((key[0], key[1]), None)
+        if began_ns is not None:
+            found.append((at_ns - began_ns) / 1e3)
     return found
 
 
