@@ -71,10 +71,12 @@ def _load_btf(data: bytes) -> int:
 
 
 def create_map(spec: MapSpec) -> int:
-    """Create a map; returns its descriptor."""
+    """Create a map; returns its descriptor. Raises OSError for a size that the kernel does not make."""
     # The kernel keeps 15 characters of a name, and takes letters, digits, '_' and '.' only.
     name = "".join(c if c.isalnum() else "_" for c in spec.name.split(".", 1)[-1])[:15].encode()
     numbers = (spec.type, spec.key_size, spec.value_size, spec.max_entries, spec.flags, 0, 0)
+    if max(numbers) >= 1 << 32:  # as the kernel says of sizes that it can be told
+        raise OSError(errno.E2BIG, os.strerror(errno.E2BIG))
     btf = -1
     try:
         if not spec.lock:

@@ -156,6 +156,8 @@ def test_a_signal_ends_an_experiment_tidily(
     assert result["unfinished"]
     assert not result["valid"]
     assert "Traceback" not in said
+    how = "interrupted" if number == signal.SIGINT else f"ended by {number.name}"
+    assert f"mrclab: {how}" in said.splitlines()
 
 
 def test_a_killed_runner_leaves_nothing_but_its_result(mrclab: Mrclab, tmp_path: Path, machine: None) -> None:

@@ -137,6 +137,7 @@ def test_ctrl_c_leaves_nothing_behind(mrclab: Mrclab, tmp_path: Path, machine: N
     signal.sigtimedwait([], 2.0)
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 130
+    assert "Traceback" not in (tmp_path / "said").read_text()
     assert "nothing to clean" in mrclab.ok("clean")
 
 

@@ -13,6 +13,8 @@ from hosts.mrc.evs.ev_set import EvSet
 from hosts.nic.routes import nic_addresses, remote_paths
 from hosts.roce import DcqcnConfig, RoceConfig
 from hosts.roce import Endpoint as RoceEndpoint
+from hosts.schemes.aimd import Aimd
+from hosts.schemes.two_choices import TwoChoices
 from hosts.transports import DATACENTER, DEPLOYED, TRANSPORTS, make_config, make_endpoint
 from topologies import load_fabric
 
@@ -67,6 +69,17 @@ def test_what_a_transport_has_not_got_is_refused():
         make_config("rocev2", FABRIC, "h0", {"flavour": 1})
     with pytest.raises(TypeError, match="DCQCN has no option 'flavour'"):
         make_config("rocev2", FABRIC, "h0", {"dcqcn": {"flavour": 1}})
+
+
+def test_an_endpoint_obeys_the_schemes_that_its_options_name():
+    config = make_config("mrc", FABRIC, "h0", {"congestion": "aimd", "path_policy": "two-choices"})
+    endpoint = make_endpoint(nic_addresses(FABRIC, "h0"), config, random.Random(1))
+    far = make_endpoint(nic_addresses(FABRIC, "h1"), make_config("mrc", FABRIC, "h1"), random.Random(2))
+    qpn = endpoint.create_qp()
+    endpoint.connect(qpn, far.local_attributes(far.create_qp()), remote_paths(FABRIC, "h0", "h1"))
+    qp = endpoint.qps[qpn]
+    assert isinstance(qp.evs.policy, TwoChoices)
+    assert isinstance(qp.requester.congestion, Aimd)
 
 
 @pytest.mark.parametrize("kind", [*CONTEXTS, *OPENERS])

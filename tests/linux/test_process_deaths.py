@@ -1,9 +1,13 @@
-"""A death is noticed when a process stops to run, and told once."""
+"""A death is noticed when a process stops to run, and told once, with what the process said last."""
 
 import subprocess
 import sys
 import time
+from pathlib import Path
 
+import pytest
+
+from linux.children import Child
 from linux.process_deaths import DeathWatch, wait_exiting
 
 
@@ -42,3 +46,25 @@ def test_a_process_that_goes_on_is_not_taken_for_dead() -> None:
         assert not wait_exiting(alive.pid, 0.02)
         alive.kill()
         assert wait_exiting(alive.pid, 5)
+
+
+OLD = "12:00 ERROR of a start before\n12:00 INFO of a start before\n"
+
+
+@pytest.mark.parametrize(
+    ("said", "last"),
+    [
+        ("12:01 INFO starting\ncannot listen\n12:01 INFO stopping\n", "cannot listen"),
+        ("12:01 INFO starting\n", "it said nothing"),
+        ("", "it said nothing"),
+    ],
+)
+def test_the_last_words_of_a_process_are_its_own_and_no_report_that_all_is_well(
+    tmp_path: Path, said: str, last: str
+) -> None:
+    """A line of an older start used to be quoted as the reason of an end."""
+    log = tmp_path / "log"
+    log.write_text(OLD)
+    child = Child([sys.executable, "-c", f"import sys; sys.stderr.write({said!r}); sys.exit(4)"], log)
+    assert child.why_ended(60) == f"ended with exit code 4 ({last}; see {log})"
+    assert log.read_text() == OLD + said

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from linux.errors import MachineError
 from mrclab.cli import main
 from tests.support.privilege import AS_NOBODY
 
@@ -94,6 +95,44 @@ def test_bad_input_is_one_line_and_exit_code_2(
     assert done.stderr.count("\n") == 1
     assert done.stdout == ""
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def starts_nothing(*_: object, **__: object) -> None:
+    raise AssertionError("it was started")
+
+
+@pytest.mark.parametrize(
+    "words", [("run", "headline"), ("run", "headline", "--set", "transports={frr-hold: {use: frr}}")]
+)
+def test_a_run_is_refused_before_it_starts_where_a_transport_lacks_something(
+    mrclab: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    """FRRouting was found missing after 266 s of a comparison."""
+
+    def absent() -> Path:
+        raise MachineError("FRRouting is not installed", "install the package frr")
+
+    monkeypatch.setattr("testbed.frr.daemons.find_daemons", absent)
+    monkeypatch.setattr("experiments.run.needs.require_target", lambda choice: choice)
+    monkeypatch.setattr("testbed.doctor.require_machine", lambda: None)
+    monkeypatch.setattr("experiments.run.engine.run_scenario", starts_nothing)
+    done = mrclab(*words, "--target", "ebpf", "--out", "out")
+    assert done.returncode == 3, done.stderr
+    assert "FRRouting is not installed: install the package frr\n" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_fabric_is_not_brought_up_on_switches_that_cannot_run(
+    mrclab: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mrclab.running.require_machine", lambda: None)
+    monkeypatch.setattr("mrclab.running.subprocess.Popen", starts_nothing)
+    monkeypatch.setenv("PATH", "/nonexistent")
+    done = mrclab("up", "--target", "bmv2")
+    assert done.returncode == 3
+    assert "simple_switch_grpc is not on PATH: install BMv2" in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 def test_help_names_every_command(mrclab: Command) -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -144,6 +145,21 @@ def test_a_missing_interface_is_bad_input(namespace: Namespace, tmp_path: Path) 
     assert target.pids() == []
     with pytest.raises(BadInputError, match="no network namespace"):
         target.start([SwitchSpec("s", 1, {})], netns="not-there", log_dir=tmp_path)
+
+
+@pytest.mark.root
+@pytest.mark.parallel
+def test_an_address_in_use_exits_with_2_and_one_line(tmp_path: Path) -> None:
+    (tmp_path / "none.json").write_text("[]")
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        words = ["--fabric", str(tmp_path / "none.json"), "--", "--grpc-server-addr", address]
+        command = [sys.executable, "-m", "switches.ebpf.main", *words]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    said = done.stderr.splitlines()
+    assert done.returncode == 2, said
+    assert said[-1] == f"simple_switch_ebpf: cannot listen on {address}: is it in use?"
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.slow

@@ -2,15 +2,25 @@
 
 import json
 import re
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from hosts.mrc import MrcConfig
 from hosts.perf.client import bandwidth_result, latency_result, percentile
 from hosts.perf.jobs import Bandwidth, PerfError
 from hosts.rdma.events import SendCompleted, Status
+from hosts.schemes.aimd import Aimd
+from hosts.schemes.registry import control_of, policy_of
+from hosts.schemes.reps import Reps
+from hosts.transports import make_config
+from linux.errors import InputError
 from mrclab import cli
 from mrclab.perf import ALL_SIZES, BW_HEADER, LAT_HEADER
+from testbed.names import Names
 from tests.support.command import Up
+from topologies import load_fabric
 
 MIB = 1 << 20
 
@@ -46,6 +56,25 @@ def test_bandwidth_columns_by_hand() -> None:
 
 def test_a_single_message_has_a_bandwidth_too() -> None:
     assert bandwidth_result(MIB, [[1_000_000]]).bw_peak_mib_s == pytest.approx(1000)
+
+
+def test_schemes_of_ones_own_reach_the_endpoints_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[str, Any] = {}
+
+    def pair(*_: object, **options: Any) -> None:
+        asked.update(options)
+        raise InputError("asked enough")
+
+    fabric = load_fabric("tiny")
+    network = SimpleNamespace(fabric=fabric, names=Names(), target="ebpf", spawn=None)
+    monkeypatch.setattr("mrclab.perf.FabricNetwork.attached", lambda: network)
+    monkeypatch.setattr("mrclab.perf.os.geteuid", lambda: 0)
+    monkeypatch.setattr("mrclab.perf.PerfPair", pair)
+    own = ["--congestion", "hosts.schemes.aimd:Aimd", "--path-policy", "hosts.schemes.reps:Reps"]
+    assert cli.main(["perf", "write_bw", "--from", "h0", "--to", "h1", *own]) == 2
+    config = make_config(asked["transport"], fabric, "h0", asked["config"])
+    assert isinstance(config, MrcConfig)
+    assert (control_of(config), policy_of(config)) == (Aimd, Reps)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -227,9 +228,9 @@ def test_verify_save_commit_and_reconcile(client: Client, info: p4i.P4Info, name
 
 def test_pipelines_that_do_not_fit_are_refused_and_change_nothing(client: Client, info: p4i.P4Info) -> None:
     other = read_p4info(DATA / "arith.p4info.txtpb")
-    for json, p4info in ((b"no json", info), (b"{}", info), (ARITH_JSON, info), (MATCH_JSON, other)):
+    for data, p4info in ((b"no json", info), (b"{}", info), (ARITH_JSON, info), (MATCH_JSON, other)):
         with pytest.raises(grpc.RpcError) as caught:
-            client.set_pipeline(json, p4info)
+            client.set_pipeline(data, p4info)
         assert code_of(caught) is Code.INVALID_ARGUMENT
         assert "\n" not in caught.value.details()
     config = client.stub.GetForwardingPipelineConfig(
@@ -386,3 +387,19 @@ def test_devices_are_apart(client: Client, address: str, names: Names, info: p4i
     with pytest.raises(grpc.RpcError) as caught:
         list(client.stub.Read(p4r.ReadRequest(device_id=9)))
     assert code_of(caught) is Code.NOT_FOUND
+
+
+@pytest.mark.parametrize("size", [1 << 31, 1 << 32, 1 << 70])
+def test_a_table_of_an_impossible_size_is_refused_in_a_line(
+    client: Client, names: Names, info: p4i.P4Info, size: int
+) -> None:
+    entry = names.entry("I.pair", {"hdr.key.a": 1, "hdr.key.d": 2}, "I.note")
+    client.write(insert(entry))
+    raw = json.loads(MATCH_JSON)
+    (table,) = [table for table in raw["pipelines"][0]["tables"] if table["name"] == "I.pair"]
+    table["max_size"] = size
+    with pytest.raises(grpc.RpcError) as caught:
+        client.set_pipeline(json.dumps(raw).encode(), info)
+    assert code_of(caught) is Code.RESOURCE_EXHAUSTED
+    assert caught.value.details() == "the kernel does not take the program: Argument list too long"
+    assert own(client, names, "I.pair") == [entry]
