@@ -7,8 +7,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
+import signal
+import socket
 import subprocess
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +86,9 @@ def test_an_experiment_in_the_container(compose: list[str], checkout: Path, targ
     result = json.loads(found.read_text())
     jsonschema.validate(result, result_schema())
     assert result["target"] == target
-    assert [trial["integrity"] for trial in result["trials"]] == ["ok"] * 2
+    # A machine that does not keep up has trials made again; all are in the result.
+    assert len(result["trials"]) >= 2
+    assert {trial["integrity"] for trial in result["trials"]} == {"ok"}
     owner = checkout.stat()
     for path in (checkout / "results").rglob("*"):
         assert (path.stat().st_uid, path.stat().st_gid) == (owner.st_uid, owner.st_gid), path
@@ -95,3 +101,54 @@ def test_the_p4runtime_shell_in_the_container(compose: list[str], checkout: Path
     out = said(*compose, "run", "--rm", "-T", "shell", "sh", "-c", shell, cwd=checkout, input=SCRIPT)
     assert "micro_segment.my_sid" in out
     assert "FOUND 1 MrcIngress.ingress_fault.blackhole" in out
+
+
+def test_the_image_has_the_compiled_core(compose: list[str], checkout: Path) -> None:
+    out = said(*compose, "run", "--rm", "-T", "lab", "mrclab", "doctor", cwd=checkout)
+    assert "MRC core: compiled" in out
+
+
+@pytest.mark.parametrize("lab", ["2", "3"])
+def test_a_lab_on_p4_in_the_container(compose: list[str], checkout: Path, lab: str) -> None:
+    work = checkout / "class"
+    work.mkdir()
+    os.chown(work, checkout.stat().st_uid, checkout.stat().st_gid)
+    steps = (
+        f"mrclab lab start {lab} && mrclab lab solution {lab} && ! mrclab lab check {lab}"
+        " && for s in *-solution; do python -m labs.p4 $s && mrclab lab check {lab} $s; done"
+    )
+    words = ["-v", f"{work}:/class", "-w", "/class", "shell", "sh", "-ec", steps.replace("{lab}", lab)]
+    out = said(*compose, "run", "--rm", "-T", *words, cwd=checkout)
+    skeleton, solution = out.split("checked is switch.p4, compiled now")
+    assert "hint  " in skeleton
+    assert "hint  " not in solution
+    assert re.search(r"All \d+ checks pass", solution)
+    for path in work.rglob("*"):
+        if "__pycache__" not in path.parts:
+            assert path.stat().st_uid == checkout.stat().st_uid, path
+
+
+def test_the_live_page_is_published_on_loopback(compose: list[str], checkout: Path) -> None:
+    with socket.socket() as probe:
+        if probe.connect_ex(("127.0.0.1", 8047)) == 0:
+            pytest.skip("something listens on port 8047")
+    before = machine()["containers"]
+    environment = {"COMPOSE_PROJECT_NAME": PROJECT, "ARGS": "--topology tiny"}
+    with subprocess.Popen(
+        [*compose, "run", "--rm", "-T", "--service-ports", "live"],
+        cwd=checkout,
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as running:
+        assert running.stdout is not None
+        try:
+            address = next(line.split()[1] for line in running.stdout if line.startswith("open "))
+            for name in ("127.0.0.1", "localhost"):
+                browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+                with browser.open(address.replace("localhost", name), timeout=TIMEOUT_S) as page:
+                    assert b"mrclab" in page.read()
+        finally:
+            running.send_signal(signal.SIGINT)
+            running.communicate(timeout=TIMEOUT_S)
+    assert machine()["containers"] == before
