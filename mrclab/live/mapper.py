@@ -5,14 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from hosts.clustermapper.denylist import Denylist
 from linux.errors import InputError
 from testbed.clustermapper import ClustermapperProcess, denylist_file
 from testbed.network import FabricNetwork
+from testbed.state import work_dir
 from topologies import Fabric
 
 LOGGER = logging.getLogger(__name__)
@@ -42,8 +41,11 @@ class LiveClustermapper:
             return
         if self._file.exists():
             raise InputError("Clustermapper is on already: 'mrclab clustermapper' runs in another terminal")
-        directory = self._stack.enter_context(TemporaryDirectory(prefix="mrclab-live-"))
-        process = ClustermapperProcess(self._network, Path(directory) / "events.jsonl", INTERVAL_NS)
+        directory = work_dir(self._network.names)  # removed with the testbed, even where we are killed
+        directory.mkdir(exist_ok=True)
+        events = directory / "live-clustermapper.jsonl"
+        self._stack.callback(events.unlink, missing_ok=True)
+        process = ClustermapperProcess(self._network, events, INTERVAL_NS)
         self._ours = self._stack.enter_context(process)
 
     def seen(self, faults: Mapping[str, Mapping[str, Any]]) -> dict[str, Any] | None:

@@ -2,14 +2,17 @@
 
 import json
 import re
+import shutil
 import signal
 import subprocess
+import tempfile
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tests.support.command import Mrclab
@@ -65,10 +68,11 @@ class LivePage:
 
 @contextmanager
 def live_page(runner: Mrclab, *words: str, clean: bool = True) -> Iterator[LivePage]:
-    """Start a page; at the end, kill it and, with ``clean``, remove what it may have left."""
+    """Start a page; at the end, kill it and, with ``clean``, remove what it may have left: nothing stays."""
+    temporary = Path(tempfile.mkdtemp(prefix="test-live-"))
     process = subprocess.Popen(
         runner.command("live", "--port", "0", *words),
-        env=runner.environment,
+        env={**runner.environment, "TMPDIR": str(temporary)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -87,3 +91,6 @@ def live_page(runner: Mrclab, *words: str, clean: bool = True) -> Iterator[LiveP
         process.communicate()
         if clean:
             runner("clean")
+        left = sorted(path.name for path in temporary.rglob("*"))
+        shutil.rmtree(temporary)
+    assert left == []

@@ -192,3 +192,12 @@ def test_without_a_page_the_terminal_says_so() -> None:
     done = Mrclab(Names.of_prefix(f"t{os.urandom(3).hex()}"))("watch")
     assert done.returncode == 2
     assert "mrclab live" in done.stderr
+
+
+@pytest.mark.slow
+def test_a_page_that_is_killed_with_clustermapper_on_leaves_no_file() -> None:
+    names = Names.of_prefix(f"t{os.urandom(3).hex()}")
+    with live_page(Mrclab(names), "--topology", "tiny") as page:
+        page.ask("mapper", {"on": True})
+        page.frame_with(lambda f: f["mapper"] and not f["mapper"]["starting"])
+    assert not names.state_dir.exists()
