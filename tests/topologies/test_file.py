@@ -11,6 +11,7 @@ import yaml
 from topologies import shipped_topologies
 from topologies.file import HostFile, LinkExceptionFile, LinkKindFile, LinksFile, TopologyFile, schema_text
 from topologies.shipped import TOPOLOGIES
+from topologies.yaml_lines import MAX_CHARACTERS
 from topologies.yaml_model import YamlModel
 
 ROOT = Path(__file__).parents[2]
@@ -43,3 +44,11 @@ def test_the_docs_have_every_key_and_no_other() -> None:
             key = ", ".join(part + (field.alias or name) for part in prefix.split(", "))
             wanted[key] = field.description
     assert {key: text for key, text in documented.items() if key not in shipped_topologies()} == wanted
+
+
+def test_of_a_file_no_more_is_read_than_may_be_in_one(tmp_path: Path) -> None:
+    large = tmp_path / "large.yaml"
+    with large.open("w") as file:
+        file.truncate(64 * MAX_CHARACTERS)
+    text, _ = TOPOLOGIES.text(str(large))
+    assert len(text) == MAX_CHARACTERS + 1
