@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import finsy as fy
 import grpc
 
 from controller.fault_kinds import Fault
@@ -38,6 +39,13 @@ LOGGER = logging.getLogger(__name__)
 REQUEST_BYTES = 1 << 16
 REQUEST_S = 5.0
 """A client that takes longer to send its request gets no answer."""
+
+
+def _unavailable(error: grpc.RpcError | fy.P4ClientError) -> bool:
+    """Return whether a switch could not be reached, or is switched off."""
+    if isinstance(error, fy.P4ClientError):
+        return error.code is fy.GRPCStatusCode.UNAVAILABLE
+    return isinstance(error, grpc.Call) and error.code() is grpc.StatusCode.UNAVAILABLE
 
 
 class Daemon:
@@ -65,8 +73,8 @@ class Daemon:
                 raise SwitchError(f"{why}; 'mrclab down' removes the testbed")
             try:
                 return operation(request)
-            except grpc.RpcError as error:
-                if isinstance(error, grpc.Call) and error.code() is grpc.StatusCode.UNAVAILABLE:
+            except (grpc.RpcError, fy.P4ClientError) as error:
+                if _unavailable(error):
                     raise InputError(
                         "the switch does not answer: restore it, or wait until it runs"
                     ) from None

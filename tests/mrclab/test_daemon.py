@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import finsy as fy
 import grpc
 import pytest
 from finsy.proto import p4r, p4r_grpc
@@ -81,6 +82,23 @@ def test_a_switch_that_does_not_answer_is_told_in_one_line() -> None:
         "error": "the switch does not answer: restore it, or wait until it runs",
         "kind": "input",
     }
+
+
+def test_the_counters_of_a_switch_that_is_just_switched_off_are_refused_in_the_same_line() -> None:
+    off = grpc.aio.AioRpcError(
+        grpc.StatusCode.UNAVAILABLE, grpc.aio.Metadata(), grpc.aio.Metadata(), "p1-t1-0 is switched off"
+    )
+
+    def read(name: str) -> None:
+        raise fy.P4ClientError(off, "ReadRequest")
+
+    lab: Any = SimpleNamespace(
+        target=SimpleNamespace(ended=lambda: None),
+        controller=SimpleNamespace(counters=read),
+        fabric=SimpleNamespace(name="tiny", switches=(SimpleNamespace(name="p1-t1-0"),)),
+    )
+    answer = carry_out(b'{"do": "counters", "switch": "p1-t1-0"}', daemon.Daemon(lab).operations)
+    assert answer["error"] == "the switch does not answer: restore it, or wait until it runs"
 
 
 @pytest.mark.parametrize("line", [b"[" * 60_000 + b"\n", b"x" * (daemon.REQUEST_BYTES + 10)])
