@@ -16,7 +16,8 @@ was elsewhere, or it has been rerouted. Of a fault that drops a share of the fra
 
 A fault that took nothing was not felt. It has no times. Where a flow is on one path, a fault of the way back
 may take acknowledgements alone: that is no loss of data, but the sender may pause. The trial then says so,
-and the longest gap between messages shows it.
+and the longest gap between messages shows it. Nor is a copy of what had arrived, which a sender without
+acknowledgements sends again.
 """
 
 from __future__ import annotations
@@ -166,6 +167,12 @@ def taken(trace: Trace, fault: FaultRecord, span: Span) -> IntArray:
     return np.sort(np.concatenate(runs))
 
 
+def _with_data(trace: Trace, lost: IntArray) -> IntArray:
+    """Return which of these transmissions carried data that had not arrived before they were sent."""
+    found: IntArray = lost[trace.sent.first_ns[lost] > trace.sent.t_ns[lost]]
+    return found
+
+
 def _run_of_losses(t_ns: IntArray, lost: BoolArray, fault: FaultRecord, span: Span) -> slice:
     """Return the unbroken run of a flow's losses around the moment of a fault; empty where it goes on."""
     made = int(np.searchsorted(t_ns, fault.t_after_ns, side="left"))
@@ -194,7 +201,12 @@ def times(
     """
     lost = [taken(trace, fault, span) for trace in traces]
     rule = BY_SEGMENT_LIST if all(trace.paths_known for trace in traces) else BY_FLOW
-    hit = [(trace, indices) for trace, indices in zip(traces, lost, strict=True) if len(indices)]
+    hit, left_of = [], []
+    for trace, indices in zip(traces, lost, strict=True):
+        data = _with_data(trace, indices)
+        if len(data):
+            hit.append((trace, data))
+            left_of.append((trace, indices))
     if not hit:
         nothing = Measured(None, reason=why_not_felt(traces, fault, span))
         return Times(rule, False, nothing, nothing, nothing, nothing, 0, 0)
@@ -206,7 +218,7 @@ def times(
         return Measured(max(at_ns - zero, 0), error)
 
     first_ns = min(int(trace.sent.t_ns[indices].min()) for trace, indices in hit)
-    left = [_left(trace, fault, span, indices, retired or {}) for trace, indices in hit]
+    left = [_left(trace, fault, span, indices, retired or {}) for trace, indices in left_of]
     rerouted = (
         Measured(None, reason=STILL_USED) if None in left else since(max(t for t in left if t is not None))
     )

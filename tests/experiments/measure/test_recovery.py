@@ -232,6 +232,16 @@ def test_acknowledgements_that_are_lost_alone_are_no_loss_of_data_and_said() -> 
     assert (result.felt, result.recovered.reason) == (False, TOOK_ANSWERS)
 
 
+def test_a_lost_copy_of_what_had_arrived_is_no_data_that_a_fault_took() -> None:
+    """A recovery at 0, before the first loss, was shown for such."""
+    wire = Ends()
+    for i in range(40):
+        wire.send(T - 41 * MS + i * MS, tcp(i * SIZE))
+    wire.send(T + 60 * MS, tcp(39 * SIZE), arrives=False)
+    result = found(wire.tcp())
+    assert (result.felt, result.recovered.ns, result.recovered_since_loss.ns) == (False, None, None)
+
+
 def test_tcp_by_byte_ranges_though_the_ends_cut_segments_differently() -> None:
     wire = Ends()
     start = (1 << 32) - 3 * SIZE  # the sequence numbers wrap on the way
