@@ -14,6 +14,7 @@ from pathlib import Path
 from labs.catalogue import folder_of
 from labs.model import Lab, Outcome, document
 from linux.errors import InputError
+from linux.system import is_root
 
 MARKER = ".mrclab-lab"
 """The file that says which lab a folder belongs to."""
@@ -97,9 +98,12 @@ def pack(
 
 
 def _hand_over(made: Path) -> None:
-    """Give what root made in somebody else's folder to its owner: root is sudo's or a container's here."""
+    """Give what root made in somebody else's folder to its owner.
+
+    Students are root by sudo, or in a container.
+    """
     owner = made.absolute().parent.stat()
-    if os.geteuid() != 0 or owner.st_uid == 0:
+    if not is_root() or owner.st_uid == 0:
         return
     with suppress(OSError):  # a file system without owners
         for path in (made, *made.rglob("*")):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 from functools import cache
 
@@ -14,6 +15,11 @@ _NAMES = {"win32": "Windows", "darwin": "macOS"}
 def is_linux() -> bool:
     """Return whether this is Linux, so that a fabric can run here."""
     return sys.platform == "linux"
+
+
+def is_root() -> bool:
+    """Return whether this process is root's. Where there is no such user it is not."""
+    return os.name == "posix" and os.geteuid() == 0
 
 
 def require_linux(what: str) -> None:

@@ -20,6 +20,7 @@ from labs.catalogue import all_labs, find, folder_of
 from labs.judge import judge
 from labs.model import Lab, Outcome, passed
 from linux.errors import InputError, MachineError, MrclabError
+from linux.system import is_root
 from mrclab.terminal import terminal
 from mrclab.version import version
 
@@ -78,7 +79,7 @@ def _bring_up(found: Lab, *, wanted: bool) -> tuple[str, ...]:
     by_hand += "      (as root; the README says how to do without)" if found.spec.optional_fabric else ""
     if not wanted:
         return (by_hand,)
-    if os.name != "posix" or os.geteuid() != 0:
+    if not is_root():
         return (by_hand if found.spec.optional_fabric else f"sudo {by_hand}",)
     from mrclab.running import up
 
