@@ -32,6 +32,10 @@ class InputError(MrclabError, ValueError):
         super().__init__(" ".join(f"{place}: {message}".splitlines() if place else message.splitlines()))
 
 
+DAMAGE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""What code raises that reads a document in which anything may be missing or of another kind."""
+
+
 class MachineError(MrclabError):
     """The machine lacks something (privilege, kernel feature, a program).
 

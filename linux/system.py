@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import sys
 from functools import cache
 
 from linux.errors import MachineError
 
+_PR_SET_PDEATHSIG = 1
 _NAMES = {"win32": "Windows", "darwin": "macOS"}
 
 
@@ -35,3 +37,11 @@ def require_linux(what: str) -> None:
 def libc() -> ctypes.CDLL:
     """Return the C library, which sets errno, for system calls that Python does not offer."""
     return ctypes.CDLL(None, use_errno=True)
+
+
+def end_with_parent(number: int | None = None) -> None:
+    """Have the kernel send this process a signal once the one that started it has ended [prctl(2)].
+
+    Without ``number`` it is SIGKILL, which Python has no name for on Windows.
+    """
+    libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL if number is None else number, 0, 0, 0)

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """How far apart two values may be: `share` of the first, or `distance` in its unit; `why` is its reason.
+    """How far apart two values may be: `share` of the first, or `distance` in its unit.
 
     Without either nothing is asked for: the row is for the reader.
     """
 
     share: float | None = None
     distance: float | None = None
-    why: str = ""
 
     def holds(self, first: float, second: float) -> bool | None:
         """Return whether two values are as near as that; None where nothing is asked for."""

@@ -42,14 +42,14 @@ class Case:
 
     def on(self, target: Target, processing_ns: int, links: str, repetitions: int) -> dict[str, Any]:
         """Return the scenario for a target. In virtual time hosts take `processing_ns`."""
-        own = {"processing": f"{processing_ns} ns", "links": links} if target == "sim" else None
+        virtual = {"virtual": {"processing": f"{processing_ns} ns", "links": links}}
         return {
             "name": self.name,
             "target": target,
             "repetitions": repetitions,
             "measure": {"capture": True, "series": "10 ms"},
             **self.scenario,
-            **({"virtual": own} if own is not None else {}),
+            **(virtual if target == "sim" else {}),
         }
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.measure.evidence import Evidence, Sample
-from linux.errors import InputError
+from linux.errors import DAMAGE, InputError
 
 EVENTS_LOST = "mrc:log:events_lost"
 """The name of a log's last line where events are missing."""
@@ -93,7 +93,7 @@ def parse_events(lines: Sequence[str], where: str) -> EventLog:
         return EventLog(())
     try:
         reference_ns = json.loads(lines[0])["trace"]["common_fields"]["reference_time_ns"]
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except DAMAGE:
         raise InputError("not the header of an event log", where=where, line=1) from None
     events = []
     for number, line in enumerate(lines[1:], 2):
@@ -107,7 +107,7 @@ def parse_events(lines: Sequence[str], where: str) -> EventLog:
             t_ns = reference_ns + round(record["time"] * 1e6)
             kind = "".join(word.capitalize() for word in name.rsplit(":", 1)[1].split("_"))
             events.append(Event(t_ns, kind, dict(data)))
-        except (ValueError, LookupError, AttributeError, TypeError, ArithmeticError, RecursionError):
+        except DAMAGE:
             raise InputError(
                 "not an event: a JSON object with time, name and data", where=where, line=number
             ) from None

@@ -10,7 +10,7 @@ from typing import Any
 
 from experiments.measure.clock import ClockMap, OffsetSample
 from experiments.measure.validity import Load
-from linux.errors import InputError
+from linux.errors import DAMAGE, InputError
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +66,5 @@ def load_recording(path: Path) -> Recording:
     try:
         data: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         return Recording.from_dict(data)
-    except (
-        OSError,
-        ValueError,
-        LookupError,
-        TypeError,
-        AttributeError,
-        ArithmeticError,
-        RecursionError,
-    ) as error:
+    except (OSError, *DAMAGE) as error:
         raise InputError(f"not a recording: {error}", where=str(path)) from None

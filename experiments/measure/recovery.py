@@ -16,8 +16,8 @@ was elsewhere, or it has been rerouted. Of a fault that drops a share of the fra
 
 A fault that took nothing was not felt. It has no times. Where a flow is on one path, a fault of the way back
 may take acknowledgements alone: that is no loss of data, but the sender may pause. The trial then says so,
-and the longest gap between messages shows it. Nor is a copy of what had arrived, which a sender without
-acknowledgements sends again.
+and the longest gap between messages shows it. A sender that gets no acknowledgements sends again what has
+arrived already: if such a copy is lost, that is no loss of data either.
 """
 
 from __future__ import annotations
@@ -201,12 +201,8 @@ def times(
     """
     lost = [taken(trace, fault, span) for trace in traces]
     rule = BY_SEGMENT_LIST if all(trace.paths_known for trace in traces) else BY_FLOW
-    hit, left_of = [], []
-    for trace, indices in zip(traces, lost, strict=True):
-        data = _with_data(trace, indices)
-        if len(data):
-            hit.append((trace, data))
-            left_of.append((trace, indices))
+    with_data = [_with_data(trace, indices) for trace, indices in zip(traces, lost, strict=True)]
+    hit = [(trace, data) for trace, data in zip(traces, with_data, strict=True) if len(data)]
     if not hit:
         nothing = Measured(None, reason=why_not_felt(traces, fault, span))
         return Times(rule, False, nothing, nothing, nothing, nothing, 0, 0)
@@ -218,7 +214,11 @@ def times(
         return Measured(max(at_ns - zero, 0), error)
 
     first_ns = min(int(trace.sent.t_ns[indices].min()) for trace, indices in hit)
-    left = [_left(trace, fault, span, indices, retired or {}) for trace, indices in left_of]
+    left = [
+        _left(trace, fault, span, indices, retired or {})
+        for trace, indices, data in zip(traces, lost, with_data, strict=True)
+        if len(data)
+    ]
     rerouted = (
         Measured(None, reason=STILL_USED) if None in left else since(max(t for t in left if t is not None))
     )

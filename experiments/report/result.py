@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from experiments.spec.json_files import one_line, write_whole
-from linux.errors import InputError, reason
+from linux.errors import DAMAGE, InputError, reason
 
 NAME = "result.json"
 
@@ -56,7 +56,7 @@ def refused_if_damaged(path: Path) -> Iterator[None]:
         raise error if str(path) in str(error) else InputError(str(error), where=str(path)) from None
     except ValidationError as error:
         raise InputError(f"a damaged result: {one_line(error)}", where=str(path)) from None
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+    except DAMAGE as error:
         raise InputError(f"a damaged result: {reason(error)}", where=str(path)) from error
 
 

@@ -10,7 +10,6 @@ a signal included, what was found until then. So a run that is ended loses nothi
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import logging
 import multiprocessing
 import os
@@ -30,12 +29,12 @@ from linux.children import ending
 from linux.errors import InputError, MachineError, MrclabError, reason
 from linux.life import signals
 from linux.scheduling import go_before_ordinary
+from linux.system import end_with_parent
 from testbed.claim import claimed
 from testbed.names import Names
 from testbed.running import Say
 
 Step = Callable[[int], None]
-PR_SET_PDEATHSIG = 1
 END_TIMEOUT_S = 90.0
 """How long a transport's process may take to end: it measures what it has and takes its fabric down."""
 AGAIN_SHARE = 3
@@ -171,7 +170,7 @@ def _main(
 
     # On a busy machine the agents leave little of the CPUs, and it takes some of it to end them.
     with signals.first_only(at_once=go_before_ordinary):
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+        end_with_parent(signal.SIGTERM)
         parent = multiprocessing.parent_process()
         if parent is None or os.getppid() != parent.pid:
             return  # the parent has died already

@@ -62,6 +62,10 @@ class Virtual(YamlModel):
     )
 
 
+USUAL_VIRTUAL = Virtual.model_validate({})
+"""What hosts and links are like where a scenario does not say."""
+
+
 def _as_lines(value: Any) -> Any:
     return (value,) if isinstance(value, str) else _as_tuple(value)
 
@@ -142,7 +146,7 @@ class Scenario(YamlModel):
     )
 
     virtual: Virtual = Field(
-        default_factory=lambda: Virtual.model_validate({}),
+        default_factory=lambda: USUAL_VIRTUAL,
         description="what hosts and links are like in virtual time (target sim only); see below",
     )
 
@@ -236,7 +240,7 @@ class Scenario(YamlModel):
         # So that runs from before there were these keys mean the same still.
         if not self.expect:
             del out["expect"]
-        if self.virtual == Virtual.model_validate({}):
+        if self.virtual == USUAL_VIRTUAL:
             del out["virtual"]
         return out
 
@@ -266,7 +270,7 @@ class Scenario(YamlModel):
             require_simulated(self.workload.kind, self.transports)
             if self.program:
                 raise InputError("program: virtual time has no switch program", where=where)
-        elif self.virtual != Virtual.model_validate({}):
+        elif self.virtual != USUAL_VIRTUAL:
             raise InputError(
                 "virtual: only --target sim has that; for both, write it under targets: sim", where=where
             )

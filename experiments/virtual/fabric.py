@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from controller.queues import QueuePolicy
-from experiments.spec.model import Virtual
+from experiments.spec.model import USUAL_VIRTUAL, Virtual
 from experiments.spec.transports import Transport, require_simulated_transport
 from experiments.virtual.mechanisms import registry_of
 from hosts.collectives.transports import endpoint_options
@@ -27,8 +27,6 @@ from topologies import Fabric
 CHOICES: Mapping[str, Choice] = {"ecmp": "hash", "structured": "ev", "destination": "destination"}
 """By what switches choose a path, of each way of routing that is not by segment lists."""
 
-VIRTUAL = Virtual.model_validate({})
-
 TIMERS_IN_RTT = 8
 """How often in an idle RTT an endpoint is asked for its next timer, on fast links."""
 
@@ -42,7 +40,7 @@ class VirtualFabric:
         transport: Transport,
         seed: int,
         propagation_ns: int = 0,
-        virtual: Virtual = VIRTUAL,
+        virtual: Virtual = USUAL_VIRTUAL,
     ) -> None:
         """Build the fabric; all that reaches a NIC is ``propagation_ns`` longer on its way.
 

@@ -8,10 +8,8 @@ prober on another CPU that looks like a dead link. The process is
 
 from __future__ import annotations
 
-import ctypes
 import mmap
 import os
-import signal
 import struct
 import subprocess
 import sys
@@ -19,9 +17,10 @@ import time
 from types import TracebackType
 from typing import Self
 
+from linux.system import end_with_parent
+
 BEAT_NS = 2_000_000
 _SLOT = struct.Struct("=Q")
-_PR_SET_PDEATHSIG = 1
 
 
 class Heartbeats:
@@ -65,7 +64,7 @@ class Heartbeats:
 def main() -> None:
     """Write down the time until the parent process ends."""
     cpu, slot, fd = map(int, sys.argv[1:])
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    end_with_parent()
     os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
     os.sched_setaffinity(0, {cpu})
     beats = mmap.mmap(fd, mmap.PAGESIZE)

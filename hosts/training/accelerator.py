@@ -6,12 +6,10 @@ own, and the accelerator gets a CPU only when no NIC wants it. Gradients change 
 
 from __future__ import annotations
 
-import ctypes
 import json
 import mmap
 import os
 import select
-import signal
 import socket
 import struct
 import subprocess
@@ -24,13 +22,13 @@ import numpy.typing as npt
 from hosts.training.compute import HereCompute
 from hosts.training.model import DIGEST_WORDS, Vector, count_of
 from hosts.training.settings import Settings, Text
+from linux.system import end_with_parent
 
 ORDER = struct.Struct("=q")
 """To the process: the number of a step."""
 ANSWER = struct.Struct(f"=d{DIGEST_WORDS}q")
 """From it: the loss, and the digest of the parameters."""
 START_TIMEOUT_S = 50.0
-PR_SET_PDEATHSIG = 1
 LEAST_PRIORITY = 19
 MODULE = "hosts.training.accelerator"
 
@@ -127,7 +125,7 @@ def _mapped(memory: int) -> Vector:
 
 def main() -> None:
     """Run the process of a replica until the other end of its socket is closed."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    end_with_parent()
     orders = socket.socket(fileno=int(sys.argv[1]))
     shared = _mapped(int(sys.argv[2]))
     replica = HereCompute(Settings(**json.loads(sys.argv[4])), int(sys.argv[3]))

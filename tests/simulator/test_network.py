@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import random
-import subprocess
-import sys
 from dataclasses import astuple
+from functools import partial
 from typing import Any
 
 import pytest
@@ -24,7 +22,7 @@ from hosts.roce import Endpoint as RoceEndpoint
 from hosts.roce import RoceConfig
 from simulator.faults import NetworkFaults
 from simulator.network import Network
-from tests.support.paths import ROOT
+from tests.support.other_process import output_of
 from topologies import Fabric, build_fabric
 
 US = 10**6
@@ -226,15 +224,7 @@ def test_a_seed_gives_the_same_run_in_any_process_compiled_or_not() -> None:
     """Strings and bytes hash differently in each process, so the order of a set would show."""
     program = "from tests.simulator.test_network import fingerprint as f; print(f(5), f(6))"
 
-    def run(**env: str) -> str:
-        return subprocess.run(
-            [sys.executable, "-c", program],
-            env={**os.environ, "PYTHONPATH": str(ROOT), **env},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-
+    run = partial(output_of, "-c", program)
     first = run(PYTHONHASHSEED="1", MRCLAB_PURE="1")
     assert first == run(PYTHONHASHSEED="2", MRCLAB_PURE="1")
     assert first == run(PYTHONHASHSEED="3", MRCLAB_PURE="0")

@@ -14,6 +14,12 @@ from simulator.port import CONTROL, CUT, DATA, UNLIMITED, Bucket, Depths, Hop, N
 RATE = 8 * 10**9
 """A byte takes a nanosecond."""
 NS = 1000
+ARRIVALS = st.lists(
+    st.tuples(st.integers(0, 2000), st.integers(20, 400), st.booleans()),
+    max_size=40,
+    unique_by=lambda a: a[0],
+)
+"""When frames arrive (ns), their lengths (bytes), and whether they are control."""
 
 
 class Sink(Node):
@@ -87,13 +93,7 @@ def test_control_goes_before_cut_frames_that_wait() -> None:
 
 @pytest.mark.slow
 @settings(deadline=None, max_examples=60)
-@given(
-    st.lists(
-        st.tuples(st.integers(0, 2000), st.integers(20, 400), st.booleans()),
-        max_size=40,
-        unique_by=lambda a: a[0],
-    )
-)
+@given(ARRIVALS)
 def test_the_port_is_the_queue_of_a_model_that_serves_frame_by_frame(
     arrivals: list[tuple[int, int, bool]],
 ) -> None:
@@ -210,15 +210,7 @@ def test_a_token_bucket_lets_its_burst_through_at_once() -> None:
 
 @pytest.mark.slow
 @settings(deadline=None, max_examples=60)
-@given(
-    st.lists(
-        st.tuples(st.integers(0, 2000), st.integers(20, 400), st.booleans()),
-        max_size=40,
-        unique_by=lambda a: a[0],
-    ),
-    st.integers(400, 900),
-    st.booleans(),
-)
+@given(ARRIVALS, st.integers(400, 900), st.booleans())
 def test_a_port_with_a_bucket_is_one_that_counts_tokens(
     arrivals: list[tuple[int, int, bool]], burst: int, owes: bool
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from linux.bpf import map_marks
-from linux.errors import BadInputError, UnsupportedError, reason
+from linux.errors import DAMAGE, BadInputError, UnsupportedError, reason
 from switches.ebpf.codegen.backend.debug_info import SECTION as MARKS
 from switches.ebpf.codegen.backend.debug_info import largest, read_source_map
 from switches.ebpf.codegen.backend.elf import section
@@ -17,15 +17,7 @@ from switches.ebpf.plan.source_map import split_place
 from switches.v1model.bmv2_json import read_program
 from switches.v1model.program import Program
 
-_DAMAGE = (
-    LookupError,
-    ValueError,
-    TypeError,
-    AttributeError,
-    ArithmeticError,
-    RecursionError,
-    AssertionError,
-)
+_DAMAGE = (*DAMAGE, AssertionError)
 """What translation ends in where a program refers to what it lacks, as p4c's output never does."""
 MAPS = 64  # of one program: MAX_USED_MAPS of the kernel
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,7 @@ import pytest
 from experiments.measure.evidence import Evidence
 from experiments.measure.pcap import read_pcap
 from hosts.roce.wire import Opcode
-from tests.support.paths import ROOT
+from tests.support.other_process import output_of
 from tests.support.simulated_runs import RUNS, carry_out, digest
 
 
@@ -54,15 +52,7 @@ def test_a_run_has_what_it_is_there_for_and_repeats_itself(name: str, tmp_path: 
 def test_a_seed_gives_the_same_bytes_in_any_process_compiled_or_not() -> None:
     """Strings and bytes hash differently in each process, so the order of a set would show."""
 
-    def run(**env: str) -> str:
-        return subprocess.run(
-            [sys.executable, "-m", "tests.support.simulated_runs"],
-            env={**os.environ, "PYTHONPATH": str(ROOT), **env},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-
+    run = partial(output_of, "-m", "tests.support.simulated_runs")
     first = run(PYTHONHASHSEED="1", MRCLAB_PURE="1")
     assert len(first.splitlines()) == len(RUNS)
     assert first == run(PYTHONHASHSEED="2", MRCLAB_PURE="0")

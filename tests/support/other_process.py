@@ -1,0 +1,20 @@
+"""Another Python process, with a hash seed or a kind of core of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from tests.support.paths import ROOT
+
+
+def output_of(*args: str, **env: str) -> str:
+    """Return what Python prints with these arguments and, beside this process's, these variables."""
+    return subprocess.run(
+        [sys.executable, *args],
+        env={**os.environ, "PYTHONPATH": str(ROOT), **env},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
