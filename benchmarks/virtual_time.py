@@ -124,7 +124,7 @@ class World:
     ) -> None:
         self.fabric = fabric
         rtt_ns = idle_rtt_ns(fabric, fabric.hosts[0].name)
-        self.network = Network(fabric, QueuePolicy(base_rtt_us=-(-rtt_ns // 1000)), seed)
+        self.network = Network(fabric, QueuePolicy.of_rtt(rtt_ns), seed)
         self.notes: dict[str, Notes] = {}
         for number, host in enumerate(fabric.hosts):
             given = merged({**datacenter_mrc(fabric, host.name), **DEPLOYED}, options)

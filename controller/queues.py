@@ -59,7 +59,10 @@ def shape_of(profile: LinkProfile) -> Shape:
 class QueuePolicy:
     """Depths in parts of the bandwidth-delay product of a plane."""
 
-    base_rtt_us: int = 1000
+    base_rtt_us: float = 1000
+    """What hosts and switches add to a round trip. The propagation of a port's own link comes on top."""
+    whole: bool = False
+    """Whether `base_rtt_us` is the whole round trip, with the propagation of all links."""
     min_frames: int = QUEUE_MIN_FRAMES
     """The product is taken to be at least so many frames, which slow links have to be able to hold."""
     mark_from: float = 0.2
@@ -69,6 +72,11 @@ class QueuePolicy:
     drop: float = 2.0
     trims: float = 0.5
     """How far trimmed frames may go ahead of their half of the link."""
+
+    @classmethod
+    def of_rtt(cls, rtt_ns: int) -> QueuePolicy:
+        """Return the depths that suit a fabric whose whole round trip is known."""
+        return cls(base_rtt_us=rtt_ns / 1000, whole=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +105,8 @@ def queue_setting(profile: LinkProfile, *, last_hop: bool, policy: QueuePolicy |
     """Return the settings of a port in front of a link; ``last_hop`` if a NIC is at the other end."""
     p = policy or QueuePolicy()
     frame_us = (profile.mtu_bytes + ETHERNET_HEADER) * 8 * 10**6 / profile.rate_bps
-    product = max(p.base_rtt_us + 2 * profile.delay_ns / 1000, p.min_frames * frame_us) * TICKS_PER_US
+    own_us = 0 if p.whole else 2 * profile.delay_ns / 1000
+    product = max(p.base_rtt_us + own_us, p.min_frames * frame_us) * TICKS_PER_US
 
     def depth(part: float) -> int:
         return min(round(part * product), _TOP)

@@ -28,7 +28,6 @@ first, by default); the others apply to all.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -47,7 +46,7 @@ from hosts.rdma.counters import EvState
 from hosts.rdma.events import Event, SendCompleted
 from hosts.streams.rounds import Connection, Rounds
 from hosts.streams.stream import RemoteRegion, StreamPlan, StreamReceiver, StreamSender
-from hosts.transports import DEFAULT, make_config
+from hosts.transports import DEFAULT, make_config, random_of
 from hosts.worker import Answer, Operation, freeze_heap, resident_bytes, run
 from linux.requests import Request
 from linux.scheduling import take_cpu
@@ -162,7 +161,7 @@ class Agent:
             self._fabric,
             self._host,
             make_config(request.get("transport", DEFAULT), self._fabric, self._host, request["config"]),
-            random.Random(request["seed"]),
+            random_of(request["seed"], self._host),
         )
         self._connections = [Connection(device.endpoint.create_qp()) for _ in range(request.get("qps", 1))]
         self._rounds = Rounds(device)

@@ -115,12 +115,13 @@ def fast_links(fabric: Fabric) -> bool:
     return all(link.profile.rate_bps >= FAST_BPS for link in fabric.links)
 
 
-def datacenter_mrc(fabric: Fabric, host: str) -> dict[str, Any]:
+def datacenter_mrc(fabric: Fabric, host: str, longer_ns: int = 0) -> dict[str, Any]:
     """Return options of MRC for a data centre's speed: all that is a time there follows the idle RTT.
 
-    The defaults of `MrcConfig` suit software hosts, whose RTT is hundreds of microseconds.
+    The RTT is `longer_ns` more than the topology's. The defaults of `MrcConfig` suit software hosts, whose
+    RTT is hundreds of microseconds.
     """
-    rtt_ns = idle_rtt_ns(fabric, host)
+    rtt_ns = idle_rtt_ns(fabric, host) + longer_ns
     window = link_bps(fabric, host) * rtt_ns // (8 * 10**9 * MrcConfig().mtu_bytes)
     return {
         "initial_rtt_ns": rtt_ns,
@@ -140,11 +141,14 @@ def datacenter_mrc(fabric: Fabric, host: str) -> dict[str, Any]:
     }
 
 
-def datacenter_rocev2(fabric: Fabric, host: str) -> dict[str, Any]:
-    """Return options of RoCEv2 for a data centre's speed; DCQCN has the proportions of its paper."""
+def datacenter_rocev2(fabric: Fabric, host: str, longer_ns: int = 0) -> dict[str, Any]:
+    """Return options of RoCEv2 for a data centre's speed; DCQCN has the proportions of its paper.
+
+    The RTT is `longer_ns` more than the topology's.
+    """
     port = fabric.host(host).ports[0]
     rate_bps = fabric.link(host, port.t0).profile.rate_bps
     return {
-        "window_bytes": 2 * rate_bps * idle_rtt_ns(fabric, host) // (8 * 10**9),
+        "window_bytes": 2 * rate_bps * (idle_rtt_ns(fabric, host) + longer_ns) // (8 * 10**9),
         "dcqcn": {"additive_increase_bps": rate_bps // 1000},
     }

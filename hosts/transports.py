@@ -95,6 +95,12 @@ def make_config(name: str, fabric: Fabric, host: str, options: Mapping[str, Any]
     return _CONFIGS[transport.kind](fabric, host, {**transport.options, **(options or {})})
 
 
+def random_of(seed: int, host: str) -> random.Random:
+    """Return the random numbers of a host's endpoint: hosts and repetitions, whose seeds follow one another,
+    share none."""
+    return random.Random(f"{seed}/{host}")
+
+
 def make_endpoint(addresses: Sequence[PortAddress], config: Config, rng: random.Random) -> Endpoint:
     """Create the endpoint for a configuration."""
     if isinstance(config, RoceConfig):
@@ -116,12 +122,13 @@ def _roce_config(fabric: Fabric, host: str, options: Mapping[str, Any]) -> RoceC
     return RoceConfig(**given, dcqcn=replace(config, **settings))
 
 
-def datacenter_options(kind: str, fabric: Fabric, host: str) -> dict[str, Any]:
+def datacenter_options(kind: str, fabric: Fabric, host: str, longer_ns: int = 0) -> dict[str, Any]:
     """Return the options of a kind of endpoint that suit links of a data centre's speed.
 
+    The RTT is `longer_ns` more than the topology's.
     Those that are mappings themselves are to be merged key by key: `merged` does that.
     """
-    return {"mrc": datacenter_mrc, "rocev2": datacenter_rocev2}[kind](fabric, host)
+    return {"mrc": datacenter_mrc, "rocev2": datacenter_rocev2}[kind](fabric, host, longer_ns)
 
 
 def merged(options: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

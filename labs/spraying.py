@@ -140,8 +140,7 @@ class _World:
     def __init__(self, fabric: Fabric, seed: int) -> None:
         self.fabric = fabric
         self.rng = random.Random(seed)
-        rtt_us = -(-idle_rtt_ns(fabric, SRC) // 1000)
-        self.network = Network(fabric, QueuePolicy(base_rtt_us=rtt_us), seed)
+        self.network = Network(fabric, QueuePolicy.of_rtt(idle_rtt_ns(fabric, SRC)), seed)
         self.faults = NetworkFaults(self.network)
 
     def nic(self, host: str, options: Mapping[str, Any], policy: type[PathPolicy] | None) -> Nic:

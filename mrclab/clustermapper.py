@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import signal
 import time
 from collections.abc import Mapping
@@ -12,12 +11,12 @@ from typing import Any
 
 from rich.live import Live
 
-from linux.errors import InputError, MachineError
+from linux.errors import InputError
 from mrclab.terminal import terminal
 from mrclab.wall_clock import offset_ns, time_of_day
 from testbed import state
 from testbed.clustermapper import denylist_file, probe
-from testbed.names import Names
+from testbed.names import Names, require_root
 from topologies.units import option_value, time_ns
 
 MIN_INTERVAL_NS = 100_000
@@ -33,8 +32,7 @@ def clustermapper(args: argparse.Namespace) -> int:
         ends = time.monotonic_ns() + option_value(time_ns, args.duration, "--for")
     names = Names.from_environment()
     state.require(names)
-    if os.geteuid() != 0:
-        raise MachineError("not root: run it as root (sudo mrclab clustermapper)")
+    require_root("clustermapper")
     stopped: list[int] = []
     before = {n: signal.signal(n, lambda n, _: stopped.append(n)) for n in (signal.SIGINT, signal.SIGTERM)}
 

@@ -23,6 +23,7 @@ from linux.errors import InputError, MachineError, MrclabError
 from linux.system import is_root
 from mrclab.terminal import terminal
 from mrclab.version import version
+from testbed.names import by_sudo
 
 _WIDTH = 78
 
@@ -75,12 +76,13 @@ def _bring_up(found: Lab, *, wanted: bool) -> tuple[str, ...]:
     topology = found.spec.topology
     if topology is None:
         return ()
-    by_hand = f"mrclab up --topology {topology}"
+    words = f"up --topology {topology}"
+    by_hand = f"mrclab {words}"
     by_hand += "      (as root; the README says how to do without)" if found.spec.optional_fabric else ""
     if not wanted:
         return (by_hand,)
     if not is_root():
-        return (by_hand if found.spec.optional_fabric else f"sudo {by_hand}",)
+        return (by_hand if found.spec.optional_fabric else by_sudo(words),)
     from mrclab.running import up
 
     print()

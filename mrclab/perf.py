@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -14,8 +13,9 @@ from hosts.mrc import MrcConfig
 from hosts.perf.client import BandwidthResult, LatencyResult, PerfPair
 from hosts.schemes.registry import CONGESTION_CONTROLS, PATH_POLICIES
 from hosts.transports import TRANSPORTS
-from linux.errors import InputError, MachineError
+from linux.errors import InputError
 from testbed.clustermapper import denylist_file
+from testbed.names import require_root
 from testbed.network import FabricNetwork
 from topologies import fabric_text
 from topologies.units import option_value, rate_bps, time_ns
@@ -57,8 +57,7 @@ def perf(args: argparse.Namespace) -> int:
         if host not in hosts:
             known = ", ".join(sorted(hosts, key=lambda name: (len(name), name)))
             raise InputError(f"no host '{host}' in topology {network.fabric.name}: {known}")
-    if os.geteuid() != 0:
-        raise MachineError("not root: run it as root (sudo mrclab perf ...)")
+    require_root("perf ...")
     sizes = ALL_SIZES if args.all else (DEFAULT_SIZE[args.test] if args.size is None else args.size,)
     results: list[BandwidthResult | LatencyResult] = []
     with PerfPair(

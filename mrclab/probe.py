@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -16,11 +15,11 @@ from rich.table import Table
 
 from hosts.path_probe import Echo, PathProber, ProbedPath, probed_paths, since_previous_us
 from linux import namespaces
-from linux.errors import InputError, MachineError
+from linux.errors import InputError
 from mrclab.terminal import terminal
 from switches.capabilities import capabilities_of
 from testbed import state
-from testbed.names import Names
+from testbed.names import Names, require_root
 from topologies import Fabric
 
 MAX_COUNT = 100_000
@@ -36,8 +35,7 @@ def probe(args: argparse.Namespace) -> int:
     paths = _chosen(fabric, args)
     if not 1 <= args.count <= MAX_COUNT:
         raise InputError(f"-n is from 1 to {MAX_COUNT}, not {args.count}")
-    if os.geteuid() != 0:
-        raise MachineError("not root: run it as root (sudo mrclab probe ...)")
+    require_root("probe ...")
     with namespaces.inside(names.host(args.source)):
         prober = PathProber(fabric, args.source)
     with prober:

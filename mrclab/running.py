@@ -18,7 +18,7 @@ from testbed import clean as cleaning
 from testbed import state
 from testbed.claim import take_claimed
 from testbed.doctor import require_machine
-from testbed.names import Names
+from testbed.names import Names, require_root
 from testbed.network import attach
 from testbed.ownership import require_ours, take
 from topologies import load_fabric
@@ -140,8 +140,7 @@ def clean(*, force: bool = False) -> int:
 
     Raise InputError where the one that is up is not ours, unless ``force``.
     """
-    if os.geteuid() != 0:
-        raise MachineError("not root: run it as root (sudo mrclab clean)")
+    require_root("clean")
     names = Names.from_environment()
     found = state.read(names)
     if found is not None and found.alive(names):

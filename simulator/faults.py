@@ -19,22 +19,41 @@ BOTH: Final = "both"
 
 
 class NetworkFaults:
-    """The faults of a network, by what they break. Each method breaks, or mends what it broke."""
+    """The faults of a network, by what they break. Each method breaks, or mends what it broke.
+
+    What two faults of different kinds break works again when both have ended.
+    """
 
     def __init__(self, network: Network) -> None:
         self._network = network
+        self._causes: dict[tuple[str, ...], set[str]] = {}
 
-    def _ports(self, link: str, direction: str = BOTH) -> list[Port]:
-        """Return the sending ends of a link; `up` is away from the hosts."""
+    def _is_broken(self, place: tuple[str, ...], cause: str, broken: bool) -> bool:
+        """Note that a cause breaks a place, or no longer does; return whether any still does."""
+        causes = self._causes.setdefault(place, set())
+        if broken:
+            causes.add(cause)
+        else:
+            causes.discard(cause)
+        return bool(causes)
+
+    def _ends(self, link: str, direction: str) -> list[tuple[str, str]]:
+        """Return sender and receiver of each direction of a link; `up` is away from the hosts."""
         lower, upper = link.split(":")
         ways = {"up": [(lower, upper)], "down": [(upper, lower)]}
-        links = self._network.links
-        return [links[ends] for ends in ways.get(direction, ways["up"] + ways["down"])]
+        return ways.get(direction, ways["up"] + ways["down"])
+
+    def _ports(self, link: str, direction: str = BOTH) -> list[Port]:
+        """Return the sending ends of a link."""
+        return [self._network.links[ends] for ends in self._ends(link, direction)]
 
     def blackhole(self, link: str, direction: str, broken: bool) -> None:
         """Lose every frame on a link, silently."""
-        for port in self._ports(link, direction):
-            port.set_dead(broken)
+        self._cut(link, direction, "blackhole", broken)
+
+    def _cut(self, link: str, direction: str, cause: str, broken: bool) -> None:
+        for ends in self._ends(link, direction):
+            self._network.links[ends].set_dead(self._is_broken(ends, cause, broken))
 
     def loss(self, link: str, direction: str, ratio: float) -> None:
         """Lose a share of the frames; 0 ends it."""
@@ -61,19 +80,22 @@ class NetworkFaults:
 
     def carrier(self, link: str, broken: bool) -> None:
         """Take the carrier of a link away, which a NIC at its end notices."""
-        self.blackhole(link, BOTH, broken)
+        self._take_carrier(link, "carrier", broken)
+
+    def _take_carrier(self, link: str, cause: str, broken: bool) -> None:
+        self._cut(link, BOTH, cause, broken)
+        gone = self._is_broken((link,), cause, broken)
         nic = self._network.nics.get(link.split(":")[0])
         if nic is not None:
             upper = link.split(":")[1]
-            plane = self._network.fabric.switch(upper).plane
-            nic.set_port_state(plane, not broken)
+            nic.set_port_state(self._network.fabric.switch(upper).plane, not gone)
 
     def port_down(self, port: str, broken: bool) -> None:
         """Take a NIC's port down, as in `h0-eth1`."""
         for host in self._network.fabric.hosts:
             for plan in host.ports:
                 if plan.ifname == port:
-                    self.carrier(self._network.fabric.link(host.name, plan.t0).name, broken)
+                    self._take_carrier(self._network.fabric.link(host.name, plan.t0).name, "port", broken)
 
     def pause_storm(self, port: str, broken: bool) -> None:
         """Have a NIC's port, as in `h0-eth1`, let no data come: pauses without end, or no more credits.
@@ -90,13 +112,16 @@ class NetworkFaults:
 
     def switch(self, name: str, broken: bool) -> None:
         """End a switch, or start it again with its tables."""
-        self._network.switches[name].dead = broken
+        self._end_switch(name, "switch", broken)
+
+    def _end_switch(self, name: str, cause: str, broken: bool) -> None:
+        self._network.switches[name].dead = self._is_broken((name,), cause, broken)
 
     def plane(self, plane: int, broken: bool) -> None:
         """End all switches of a plane, or start them again."""
         for plan in self._network.fabric.switches:
             if plan.plane == plane:
-                self.switch(plan.name, broken)
+                self._end_switch(plan.name, "plane", broken)
 
     def repeat(self, down_ns: int, period_ns: int, change: Callable[[bool], None]) -> Callable[[], None]:
         """Break now and in every period for `down_ns`; return what ends that, with the place mended.

@@ -13,7 +13,8 @@ from simulator.port import Node, Port
 from simulator.served import Inlet, ServedPort
 
 Mode = Literal["pfc", "credit"]
-_LEAST_FRAMES = 4
+LEAST_FRAMES = 4
+"""What a buffer has room for at least: with less than a frame nothing would ever be sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ def join(
     `reverse` is the sending end of the other direction, `onward` are the ports of the node, `usual_bytes` is
     the buffer where `lossless` names none.
     """
-    xoff = max(lossless.buffer_bytes or usual_bytes, _LEAST_FRAMES * frame_bytes)
+    xoff = max(lossless.buffer_bytes or usual_bytes, LEAST_FRAMES * frame_bytes)
     response_ps = lossless.response_ns * PS_PER_NS
     headroom = headroom_bytes(port.rate_bps, port.delay_ps, frame_bytes, response_ps)
     inlet: Inlet

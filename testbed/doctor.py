@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyroute2 import IPRoute
 
 MIN_PYTHON = (3, 11)
-MIN_KERNEL = (5, 10)
+MIN_KERNEL = (5, 15)
 MIN_MEMORY = 1 << 30
 MIN_FILES = 1024  # of a process: the switches of `wide` take some 600 in one
 IPPROTO_MPTCP = 262

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from linux.errors import InputError
+from linux.errors import InputError, MachineError
+from linux.system import is_root
 from topologies import Fabric
 
 RUN_VARIABLE = "MRCLAB_RUN"
@@ -77,3 +78,15 @@ class Names:
 def switch_ports(fabric: Fabric) -> dict[str, dict[int, str]]:
     """Return the interface of every port: switch name -> {port number: interface}."""
     return {switch.name: {port.number: port.ifname for port in switch.ports} for switch in fabric.switches}
+
+
+def by_sudo(words: str) -> str:
+    """Return the line that runs mrclab as root: sudo by itself keeps neither the PATH nor the prefix."""
+    kept = f" --preserve-env={PREFIX_VARIABLE}" if os.environ.get(PREFIX_VARIABLE) else ""
+    return f'sudo{kept} "$(command -v mrclab)" {words}'
+
+
+def require_root(words: str) -> None:
+    """Raise MachineError where this process is not root's; ``words`` are the command that needs it."""
+    if not is_root():
+        raise MachineError(f"not root: run {by_sudo(words)}")

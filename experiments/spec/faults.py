@@ -1,4 +1,4 @@
-"""The entries of a scenario's ``faults``: timed, in sequence, or drawn at random.
+"""The entries of a scenario's ``faults``: timed, in sequence, drawn at random, or a drain.
 
 What is made of them is decided in experiments.spec.fault_schedule.
 """

@@ -11,6 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
+from controller.queues import ETHERNET_HEADER
 from experiments.figures.listing import require_figure
 from experiments.spec.expectations import parse_expectation
 from experiments.spec.fault_schedule import check_makeable, check_places
@@ -21,6 +22,7 @@ from experiments.spec.transports import Transport, TransportEntry, require_simul
 from experiments.spec.workloads import AGENT_KINDS, Workload
 from hosts.collectives.transports import WITH_NIC, check_options
 from linux.errors import InputError
+from simulator.lossless import LEAST_FRAMES
 from switches.target import target_name
 from topologies import Fabric, build_fabric, load_fabric
 from topologies.file import Classes, switch_map
@@ -53,7 +55,8 @@ class Virtual(YamlModel):
     processing_ns: Annotated[int, Time(high=10**9)] = Field(
         200,
         alias="processing",
-        description="from a frame's arrival at a host to the first frame that answers it",
+        description="from a frame's arrival at an idle host to its answer; a host that sends meanwhile "
+        "answers with that",
     )
     links: Literal["wires", "buckets"] = Field(
         "wires",
@@ -119,7 +122,7 @@ class Scenario(YamlModel):
     )
     workload: Workload = Field(description="what is sent, by its `kind`; see below")
     faults: Annotated[tuple[FaultSpec, ...], BeforeValidator(_as_tuple)] = Field(
-        (), description="what breaks, in any mixture of the three forms"
+        (), description="what breaks, in any mixture of the four forms"
     )
     measure: Measure = Field(
         default_factory=lambda: Measure.model_validate({}), description="what is measured; see below"
@@ -288,6 +291,13 @@ class Scenario(YamlModel):
             if transport.lossless and self.virtual.links == "buckets":
                 raise InputError(
                     f"virtual.links: {transport.name} has lossless links, which are wires", where=where
+                )
+            least = LEAST_FRAMES * max(link.profile.mtu_bytes + ETHERNET_HEADER for link in fabric.links)
+            if transport.lossless and 0 < transport.buffer_bytes < least:
+                raise InputError(
+                    f"transports.{transport.name}.buffer: {transport.buffer_bytes} bytes are less than "
+                    f"{LEAST_FRAMES} frames of this fabric: give at least {least} bytes",
+                    where=where,
                 )
             if transport.only_simulated and self.target != SIMULATED:
                 raise InputError(

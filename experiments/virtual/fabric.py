@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -17,7 +16,7 @@ from hosts.nic.ports import send_buffer_bytes
 from hosts.nic.routes import nic_addresses
 from hosts.options import fast_links, idle_rtt_ns
 from hosts.rdma.endpoint import BaseEndpoint
-from hosts.transports import datacenter_options, make_config, make_endpoint, merged
+from hosts.transports import datacenter_options, make_config, make_endpoint, merged, random_of
 from simulator.clock import PS_PER_NS
 from simulator.lossless import Lossless
 from simulator.network import Choice, Network
@@ -51,12 +50,13 @@ class VirtualFabric:
         self._processing_ns = virtual.processing_ns
         self.fabric = fabric
         self.transport = transport
+        self.seed = seed
         self._propagation_ns = propagation_ns
         self.fast = fast_links(fabric)
         policy = QueuePolicy()
         if self.fast:
             longest_ns = max(idle_rtt_ns(fabric, host.name) for host in (fabric.hosts[0], fabric.hosts[-1]))
-            policy = QueuePolicy(base_rtt_us=-(-longest_ns // 1000))
+            policy = QueuePolicy.of_rtt(longest_ns + 2 * propagation_ns)
         lossless = Lossless(transport.lossless, transport.buffer_bytes) if transport.lossless else None
         buffers = send_buffer_bytes if virtual.links == "buckets" else None
         self.network = Network(fabric, policy, seed, lossless, buffers)
@@ -64,17 +64,18 @@ class VirtualFabric:
             self.network.route(choice=CHOICES[transport.routing])
         self.faults = registry_of(self.network)
 
-    def nic(self, host: str, options: Mapping[str, Any], seed: int) -> Nic:
+    def nic(self, host: str, options: Mapping[str, Any]) -> Nic:
         """Return a NIC at a host with the transport's endpoint; ``options`` go on top of the transport's."""
         kind = self.transport.kind
         options = {**options, **endpoint_options(kind, self.transport.channel_options)}
         if self.fast:
-            options = merged(datacenter_options(kind, self.fabric, host), options)
+            usual = datacenter_options(kind, self.fabric, host, 2 * self._propagation_ns)
+            options = merged(usual, options)
         config = make_config(kind, self.fabric, host, options)
         if isinstance(config, MrcConfig) and "base_rtt_ns" not in options.get("nscc", {}):
             base_rtt_ns = config.nscc.base_rtt_ns + 2 * self._propagation_ns
             config = replace(config, nscc=replace(config.nscc, base_rtt_ns=base_rtt_ns))
-        endpoint: Any = make_endpoint(nic_addresses(self.fabric, host), config, random.Random(seed))
+        endpoint: Any = make_endpoint(nic_addresses(self.fabric, host), config, random_of(self.seed, host))
         assert isinstance(endpoint, BaseEndpoint)
         for port in self.fabric.host(host).ports:
             self.network.links[port.t0, host].delay_ps += self._propagation_ns * PS_PER_NS

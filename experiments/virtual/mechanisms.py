@@ -14,9 +14,9 @@ from testbed.faults.registry import Faults
 class VirtualMechanism(SimpleMechanism):
     """Makes a fault of any kind at the present moment of a network's clock."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: Network, faults: NetworkFaults) -> None:
         self._network = network
-        self._faults = NetworkFaults(network)
+        self._faults = faults
         self._end: Callable[[], None] | None = None
 
     def _now(self) -> Moment:
@@ -68,4 +68,5 @@ class VirtualMechanism(SimpleMechanism):
 def registry_of(network: Network) -> Faults:
     """Return the faults of a simulated fabric: every kind, also those that only lossless links have."""
     kinds = [kind for kind in ALL_KINDS if kind not in SIMULATED_KINDS or network.lossless is not None]
-    return Faults(network.fabric, dict.fromkeys(kinds, lambda: VirtualMechanism(network)))
+    faults = NetworkFaults(network)
+    return Faults(network.fabric, dict.fromkeys(kinds, lambda: VirtualMechanism(network, faults)))

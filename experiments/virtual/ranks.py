@@ -93,7 +93,7 @@ class VirtualRanks:
     def _open(self, host: str, ranks: list[int]) -> None:
         setting = self._setting
         transport, placement = setting.fabric.transport, setting.placement
-        nic = setting.fabric.nic(host, {}, setting.seed + ranks[0])
+        nic = setting.fabric.nic(host, {})
         context = Context(setting.fabric.fabric, host, VirtualDevice(nic))
         qps = channel_qps(transport.kind, transport.channel_options)
         remotes = {rank: VerbsChannel(context, rank, qps) for rank in ranks}

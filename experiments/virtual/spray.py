@@ -96,7 +96,7 @@ class VirtualSpray:
         self._clock: Clock = setting.fabric.network.clock
         fabric, hosts = setting.fabric, setting.placement.hosts
         options = nic_options(workload)
-        nics = [fabric.nic(host, options, setting.seed + number) for number, host in enumerate(hosts[:2])]
+        nics = [fabric.nic(host, options) for host in hosts[:2]]
         self._sender, self._receiver = (StreamProgram(nic) for nic in nics)
         plan = StreamPlan(workload.message_bytes, workload.rate_bps, setting.seed)
         self._receiver.receiver = StreamReceiver(self._receiver.device, plan)

@@ -7,7 +7,6 @@ scenarios compare.
 
 from __future__ import annotations
 
-import random
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
@@ -19,7 +18,7 @@ from hosts.collectives.host_channel import Turn, on_one_host
 from hosts.collectives.tcp_channel import TcpChannel
 from hosts.collectives.verbs_channel import VerbsChannel
 from hosts.options import mrc_config
-from hosts.transports import make_config
+from hosts.transports import make_config, random_of
 from hosts.verbs import Context
 from topologies import Fabric
 
@@ -43,7 +42,6 @@ def open_channels(
     ``propagation_ns``. Raise KeyError for a kind that does not exist, TypeError or ValueError for an unknown
     option or a bad value, ValueError for several ranks on the kernel's NIC.
     """
-    seed += ranks[0]
     if kind not in WITH_NIC:
         if len(ranks) > 1:
             raise ValueError(f"{len(ranks)} ranks on {host}: the kernel's NIC takes only one")
@@ -101,12 +99,12 @@ def _mrc(fabric: Fabric, host: str, options: Mapping[str, Any], seed: int, propa
     if propagation_ns and "base_rtt_ns" not in options.get("nscc", {}):
         base_rtt_ns = config.nscc.base_rtt_ns + 2 * propagation_ns
         config = replace(config, nscc=replace(config.nscc, base_rtt_ns=base_rtt_ns))
-    return Context.open(fabric, host, config, random.Random(seed), propagation_ns)
+    return Context.open(fabric, host, config, random_of(seed, host), propagation_ns)
 
 
 def _rocev2(fabric: Fabric, host: str, options: Mapping[str, Any], seed: int, propagation_ns: int) -> Context:
     config = make_config("rocev2", fabric, host, options)
-    return Context.open(fabric, host, config, random.Random(seed), propagation_ns)
+    return Context.open(fabric, host, config, random_of(seed, host), propagation_ns)
 
 
 def _tcp(fabric: Fabric, host: str, rank: int, options: Mapping[str, Any]) -> Channel:

@@ -20,7 +20,6 @@ The NIC keeps working after a job, so that the peer can finish its own.
 from __future__ import annotations
 
 import gc
-import random
 import resource
 from collections.abc import Mapping
 from typing import Any
@@ -32,7 +31,7 @@ from hosts.nic.device import Device
 from hosts.nic.routes import paths_for
 from hosts.perf.jobs import Bandwidth, Job, Latency, Nic, PerfError, Pong
 from hosts.streams.stream import RemoteRegion
-from hosts.transports import make_config
+from hosts.transports import make_config, random_of
 from hosts.worker import Answer, Operation, freeze_heap, resident_bytes, run
 from linux.requests import Request
 from linux.scheduling import take_cpu
@@ -121,7 +120,7 @@ class PerfAgent:
             self._fabric,
             self._host,
             make_config(request["transport"], self._fabric, self._host, request["config"]),
-            random.Random(request["seed"]),
+            random_of(request["seed"], self._host),
         )
         buffer = bytearray(max(1, request["bytes"]))
         region = device.endpoint.register_memory(bytearray(max(1, request["bytes"])))

@@ -32,7 +32,7 @@ from mrclab.live.training.follow import Follower
 from mrclab.live.training.serve import application as run_application
 from mrclab.version import version
 from testbed import state
-from testbed.names import Names
+from testbed.names import Names, require_root
 from testbed.network import FabricNetwork
 
 LOOPBACK = "127.0.0.1"
@@ -52,8 +52,7 @@ def live(args: argparse.Namespace) -> int:
         follower = Follower(Path(args.run))
         with _listener(args.listen or LOOPBACK, args.port) as listener:
             return _serve_run(follower, listener, everybody=args.listen is not None)
-    if os.geteuid() != 0:
-        raise MachineError("not root: run it as root (sudo mrclab live)")
+    require_root("live")
     for number in SIGNALS:
         signal.signal(number, _interrupt)
     names = Names.from_environment()

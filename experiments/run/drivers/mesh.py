@@ -165,14 +165,14 @@ class MeshDriver:
             "timestamps": True,
             "exponential_retries": NEVER_ENDING,
         }
-        for number, agent in enumerate(agents.values()):
+        for agent in agents.values():
             agent.send(
                 "open",
                 topology=fabric.name,
                 topology_yaml=text,
                 host=agent.host,
                 config=transport_config(self._setting, config),
-                seed=self._setting.seed + number,
+                seed=self._setting.seed,
                 cpu=None,
                 realtime=False,
                 qps=(len(agents) - 1) * self._workload.qps,

@@ -82,7 +82,7 @@ class SprayDriver:
                 topology_yaml=text,
                 host=agent.host,
                 config=transport_config(self._setting, config),
-                seed=seed + number,
+                seed=seed,
                 cpu=cpus[number % len(cpus)] if len(cpus) > 1 else None,
             )
             for number, agent in enumerate((self._sender, self._receiver))

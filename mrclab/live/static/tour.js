@@ -9,7 +9,7 @@ M.TOUR = [
   } },
   { title: "Heal", text: "Restore the link. MRC has probed the path all the time: after some good probes its EV turns green again and takes its share.", button: "Restore the link", act: (a) => a.undo(null) },
   { title: "Incast", text: "Four hosts send to one. All planes carry a share of each flow: the rows under “Paths” are equally tall. Congestion control holds the senders back before the links of that host overflow. Click a T0 above it: it counts the frames that its queues marked (ECN), trimmed or refused.", button: "Start an incast", act: (a) => a.traffic({ ...a.usual(), transports: ["mrc"], pattern: "incast" }) },
-  { title: "A switch dies", text: "Kill a T1: all links of it are gone at once. Every EV through it is retired within round trips, and spares of the same plane take over.", button: "Kill a T1", act: async (a) => {
+  { title: "A switch dies", text: "Kill a T1: all links of it are gone at once. Every EV through it is retired within round trips, and backup EVs of the same plane take over.", button: "Kill a T1", act: async (a) => {
     await a.undo(null); await a.traffic(a.usual());
     await a.pause(2500);
     const link = (await a.used("rocev2")) || (await a.used("mrc"));

@@ -65,3 +65,10 @@ def test_lossless_links_are_no_buckets() -> None:
     scenario = parse_scenario(TWO, "mine.yaml", parse_overrides(sets, target="sim"))
     with pytest.raises(InputError, match=r"virtual.links: rocev2-pfc has lossless links, which are wires"):
         scenario.check_against(scenario.fabric())
+
+
+def test_a_buffer_that_holds_no_frames_is_refused() -> None:
+    sets = ("transports.mrc=false", "transports.tcp=false", "transports.rocev2-credits={buffer: 4 KiB}")
+    scenario = parse_scenario(TWO, "mine.yaml", parse_overrides(sets, target="sim"))
+    with pytest.raises(InputError, match=r"rocev2-credits\.buffer: 4096 bytes .* give at least \d+ bytes"):
+        scenario.check_against(scenario.fabric())

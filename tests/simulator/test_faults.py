@@ -1,0 +1,48 @@
+"""What several faults do to one place at a time."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable
+
+import pytest
+
+from controller.queues import QueuePolicy
+from simulator.faults import NetworkFaults
+from simulator.network import Network
+from topologies import build_fabric
+
+FABRIC = build_fabric(json.dumps({"name": "small", "planes": 1, "t0": 2, "t1": 2, "hosts": 2}), "small")
+LINK = "h0:p0-t0-0"
+
+
+class World:
+    def __init__(self) -> None:
+        self.network = Network(FABRIC, QueuePolicy())
+        self.faults = NetworkFaults(self.network)
+
+    def works(self) -> bool:
+        links = self.network.links
+        ends = ("h0", "p0-t0-0"), ("p0-t0-0", "h0")
+        return not any(links[end].dead for end in ends) and not self.network.switches["p0-t0-0"].dead
+
+
+MAKERS: dict[str, Callable[[World, bool], None]] = {
+    "blackhole": lambda world, on: world.faults.blackhole(LINK, "both", on),
+    "carrier": lambda world, on: world.faults.carrier(LINK, on),
+    "port-down": lambda world, on: world.faults.port_down("h0-eth0", on),
+    "switch-death": lambda world, on: world.faults.switch("p0-t0-0", on),
+    "plane-death": lambda world, on: world.faults.plane(0, on),
+}
+
+
+@pytest.mark.parametrize(("first", "second"), list(itertools.permutations(MAKERS, 2)))
+def test_a_place_works_again_when_all_its_faults_have_ended(first: str, second: str) -> None:
+    world = World()
+    MAKERS[first](world, True)
+    MAKERS[second](world, True)
+    MAKERS[first](world, False)
+    assert not world.works()
+    MAKERS[second](world, False)
+    assert world.works()
