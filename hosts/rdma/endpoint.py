@@ -156,15 +156,20 @@ class BaseEndpoint:
             self.drops.too_short += 1
             return
         bth = BTH_OFFSET
-        if not self._needs_outer and frame[NEXT_HEADER_OFFSET] != NEXT_IPV6:
-            bth = PLAIN_BTH_OFFSET
+        if not self._needs_outer:
+            if frame[NEXT_HEADER_OFFSET] != NEXT_IPV6:
+                bth = PLAIN_BTH_OFFSET
+            elif length < BTH_OFFSET + MIN_LENGTH_AFTER_BTH:
+                # `_min_frame` is for frames without an outer header here.
+                self.drops.too_short += 1
+                return
         if isinstance(frame, bytes):
             key = frame[FLOW_START:bth]
         else:
             key = bytes(frame[FLOW_START:bth])
         flow = self._known_flows.get(key)
         if flow is None:
-            flow = self._flows.check(key) if length >= bth + MIN_LENGTH_AFTER_BTH else None
+            flow = self._flows.check(key)
             if flow is None:
                 self.drops.not_mrc += 1
                 return
