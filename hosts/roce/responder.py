@@ -56,10 +56,9 @@ _CNP_LENGTH = UDP_LEN + BTH_LEN + len(CNP_RESERVED) + ICRC_LEN
 class _Message:
     """The write that is coming in."""
 
-    __slots__ = ("at", "length", "region", "rkey", "va")
+    __slots__ = ("at", "length", "rkey", "va")
 
-    def __init__(self, region: MemoryRegion | None, va: int, rkey: int, length: int) -> None:
-        self.region = region
+    def __init__(self, va: int, rkey: int, length: int) -> None:
         self.va = va
         self.rkey = rkey
         self.length = length
@@ -178,7 +177,7 @@ class Responder:
         if message is None:
             if end - start < RETH_LEN:
                 return _Refusal(NakCode.INVALID_REQUEST, "no room for a RETH")
-            message = _Message(None, *RETH_STRUCT.unpack_from(frame, start))
+            message = _Message(*RETH_STRUCT.unpack_from(frame, start))
             start += RETH_LEN
         imm = 0
         if with_imm:
@@ -190,12 +189,11 @@ class Responder:
         missing = message.length - message.at
         if size != (missing if ends else self._mtu) or size > self._mtu or (not ends and size >= missing):
             return _Refusal(NakCode.INVALID_REQUEST, f"{size} bytes where {missing} of the message are open")
-        if message.region is None and message.length:
-            region = self._region(message)
-            if region is None:
-                detail = f"write of {message.length} B at {message.va:#x} with rkey {message.rkey:#x}"
-                return _Refusal(NakCode.REMOTE_ACCESS_ERROR, detail)
-            message.region = region
+        # For each packet: the region may have been closed since the one before.
+        region = self._region(message)
+        if region is None and message.length:
+            detail = f"write of {message.length} B at {message.va:#x} with rkey {message.rkey:#x}"
+            return _Refusal(NakCode.REMOTE_ACCESS_ERROR, detail)
         if with_imm and self.credits is not None:
             if self.credits == 0:
                 self._refused = True
@@ -203,9 +201,9 @@ class Responder:
                 self._nak(syndrome(Syndrome.RNR_NAK, self._config.rnr_timer))
                 return None
             self.credits -= 1
-        if size and message.region is not None:
-            at = message.va - message.region.address + message.at
-            message.region.view[at : at + size] = frame[start:end]
+        if size and region is not None:
+            at = message.va - region.address + message.at
+            region.view[at : at + size] = frame[start:end]
         message.at += size
         self._message = None if ends else message
         self.packets_placed += 1
