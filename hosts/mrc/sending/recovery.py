@@ -57,7 +57,7 @@ class Recovery:
         """When something was acknowledged last."""
         self._heard_ns = -1
         """When the last valid frame of the peer came in."""
-        self._order = SendOrder(board)
+        self._order = SendOrder(board, config.mpr)
         self._retired_ns = -1
         """When an EV was retired last, while anything sent before is in flight."""
         self._newest_acked_ns = -1

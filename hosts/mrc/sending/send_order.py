@@ -16,10 +16,13 @@ class SendOrder:
     A list with a place where it begins: the compiled core reads it faster than a deque.
     """
 
-    __slots__ = ("_board", "_first", "_packets", "_scanned")
+    __slots__ = ("_board", "_first", "_limit", "_packets", "_scanned")
 
-    def __init__(self, board: Scoreboard) -> None:
+    def __init__(self, board: Scoreboard, mpr: int) -> None:
+        """Make an empty list for a sender that never has more than `mpr` packets in flight."""
         self._board = board
+        self._limit = 4 * mpr
+        """Entries at most."""
         self._packets: list[SentPacket | None] = []
         self._first = 0
         self._scanned = 0
@@ -27,7 +30,28 @@ class SendOrder:
 
     def add(self, packet: SentPacket) -> None:
         """Note a transmission."""
+        if len(self._packets) >= self._limit:
+            self._compact()
         self._packets.append(packet)
+
+    def _compact(self) -> None:
+        """Forget all that is not in flight, wherever it stands.
+
+        `oldest` does so at the beginning of the list, but only when a SACK arrives: a peer may answer with
+        NACKs alone.
+        """
+        board = self._board
+        kept: list[SentPacket | None] = []
+        scanned = 0
+        for at in range(self._first, len(self._packets)):
+            packet = self._packets[at]
+            if packet is not None and board.current(packet.psn) is packet:
+                kept.append(packet)
+                if at < self._scanned:
+                    scanned += 1
+        self._packets = kept
+        self._first = 0
+        self._scanned = scanned
 
     def oldest(self) -> SentPacket | None:
         """Return the oldest transmission in flight, and forget all before it."""

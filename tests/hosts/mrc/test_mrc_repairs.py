@@ -41,6 +41,21 @@ def test_a_packet_that_was_refused_goes_on_another_ev(seed):
     assert all(event.old_ev != event.new_ev for event in again)
 
 
+@pytest.mark.parametrize("silent", [0, 1], ids=["all refused", "one unanswered"])
+def test_refusals_without_end_take_bounded_memory(silent):
+    """Nothing but NACKs comes back: no SACK ever says what need not be remembered."""
+    pair = Pair(mpr=128)
+    pair.post(8 * 4096)
+    frames = pair.send()[silent:]
+    for turn in range(1, 101):
+        now = T_SENT + turn * 40_000
+        for port, nack in refusals(pair, frames, now):
+            pair.a.receive(port, nack, now)
+        frames = pair.a.frames_to_send(now, None, 1000)
+        assert len(frames) == 8 - silent
+    assert len(pair.a.qps[pair.qpn_a].requester.recovery._order._packets) <= 4 * 128
+
+
 @pytest.mark.parametrize("own", [True, False])
 def test_what_is_in_flight_on_a_port_that_goes_down_is_sent_again_at_once(own):
     pair = Pair()
