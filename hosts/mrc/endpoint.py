@@ -98,7 +98,7 @@ class Endpoint(BaseEndpoint):
         """The controllers that all QPs to a destination share, and who waits for them."""
         self._builder = (ObjectBuilder if objects else PacketBuilder)(self.config, options)
         self.qps: dict[int, MrcQueuePair] = {}
-        self._heads: HeadCache = {}
+        self._heads = HeadCache()
         self._operations = Operations(self.config, self._builder, self.rng, self._emit)
         self._port_status = PortStatus(self.config, self.addresses, self._operations, self._emit, self._wake)
         self._keeps_reverse = self.config.reverse_evs == "set"

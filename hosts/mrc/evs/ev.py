@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from hosts.mrc.frames import FrameOptions, prefix
 from hosts.rdma.counters import EvState
@@ -11,8 +12,31 @@ from hosts.rdma.paths import Path, PlanePaths
 
 Heads = dict[int, tuple[bytes, int]]
 """What `frames.prefix` made for one path, by UDP length and traffic class."""
-HeadCache = dict[tuple[bytes, bytes, bytes, bytes, Path], Heads]
-"""The heads of all paths of a NIC, so that queue pairs to one peer share them."""
+_MOST_PATHS: Final = 1 << 12
+"""Paths whose heads are shared: 128 to each of 32 peers."""
+
+
+class HeadCache:
+    """The heads of the paths of a NIC, so that queue pairs to one peer share them.
+
+    Each connection may bring new paths (`ev_mode` ecmp), so the cache is emptied when it is full: EVs keep
+    the heads that they have.
+    """
+
+    __slots__ = ("_heads",)
+
+    def __init__(self) -> None:
+        self._heads: dict[tuple[bytes, bytes, bytes, bytes, Path], Heads] = {}
+
+    def get(self, plane: PlanePaths, path: Path) -> Heads:
+        """Return the heads of a path, shared with all that asked for this path before."""
+        key = (plane.src_mac, plane.dst_mac, plane.src, plane.dst, path)
+        found = self._heads.get(key)
+        if found is None:
+            if len(self._heads) >= _MOST_PATHS:
+                self._heads.clear()
+            found = self._heads[key] = {}
+        return found
 
 
 class Probing:

@@ -55,7 +55,7 @@ class EvSet:
         heads: HeadCache | None = None,
         policy: PathPolicy | None = None,
     ) -> None:
-        cache: HeadCache = {} if heads is None else heads
+        cache = HeadCache() if heads is None else heads
         self._qpn = qpn
         self.policy = policy
         """Chooses the EVs in place of the rotation."""
@@ -75,9 +75,8 @@ class EvSet:
             plane.quota = min(len(plane.paths.paths), max(1, share + (number < extra)))
             chosen = min(len(plane.paths.paths), plane.quota + config.spare_evs_per_plane)
             for index in sorted(rng.sample(range(len(plane.paths.paths)), chosen)):
-                p, path = plane.paths, plane.paths.paths[index]
-                shared = cache.setdefault((p.src_mac, p.dst_mac, p.src, p.dst, path), {})
-                ev = Ev(plane, path, shared)
+                path = plane.paths.paths[index]
+                ev = Ev(plane, path, cache.get(plane.paths, path))
                 plane.evs.append(ev)
                 self.by_value[ev.value] = ev
             plane.spares = list(plane.evs)

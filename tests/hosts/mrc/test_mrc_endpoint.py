@@ -1,7 +1,9 @@
 """What an endpoint hands out: the frames of its queue pairs in turn, completions, errors."""
 
 import itertools
+import random
 from collections import defaultdict
+from dataclasses import replace
 
 import pytest
 
@@ -199,3 +201,24 @@ def test_busy_ports_do_not_pile_up_probes():
         if f[BTH_OFFSET] == Opcode.PROBE_REQUEST
     ]
     assert 1 <= len(probes) <= 4
+
+
+def test_queue_pairs_to_one_peer_share_the_heads_of_their_paths():
+    sim = Sim(seed=2, qps=2)
+    one, other = (sim.ends[0].qps[pair[0]].evs.by_value for pair in sim.connections)
+    assert one
+    assert all(one[value].heads is other[value].heads for value in one)
+
+
+def test_queue_pairs_that_come_and_go_leave_bounded_memory():
+    """With ECMP each connection draws EVs of its own, whose heads nobody needs after it."""
+    config = MrcConfig(ev_mode="ecmp", max_active_evs=256)
+    end, far = (Endpoint(port_addresses(n, 1), config, random.Random(n)) for n in (0, 1))
+    remote = far.local_attributes(far.create_qp())
+    (plane,) = remote_paths(0, 1, 1, 1).planes
+    for turn in range(20):
+        paths = tuple(Path(turn << 8 | number, None) for number in range(256))
+        qpn = end.create_qp()
+        end.connect(qpn, remote, RemotePaths((replace(plane, paths=paths),)))
+        end.destroy_qp(qpn)
+    assert 0 < len(end._heads._heads) <= 4096
