@@ -410,10 +410,11 @@ class Endpoint(BaseEndpoint):
 
     # What belongs to no queue pair
 
-    def emit_operations(self, out: list[Outgoing], free_ports: Collection[int] | None) -> None:
-        """Append the frames of endpoint operations."""
+    def emit_operations(self, out: list[Outgoing], limit: int, free_ports: Collection[int] | None) -> bool:
+        """Append frames of endpoint operations until `out` holds `limit`; return whether some remain."""
         if self._operations.waiting:
-            self._operations.emit_frames(self.now_ns, out, free_ports)
+            self._operations.emit_frames(self.now_ns, out, limit, free_ports)
+        return self._operations.waiting
 
     def operations_due_ns(self) -> int | None:
         """Return when the oldest endpoint request times out."""

@@ -27,6 +27,7 @@ from hosts.mrc.wire import (
 )
 from hosts.rdma.events import Event
 from hosts.rdma.frames import Outgoing
+from hosts.rdma.queue_pair import MOST_ANSWERS
 
 
 class Purpose(Enum):
@@ -119,33 +120,43 @@ class Operations:
         self.port_mask = 0
         """The ports that are up, as requests carry them; kept by `PortStatus`."""
         self._service_time = config.reading.service_time
-        self._answers: deque[tuple[Ev, int, int, int, int]] = deque()
+        self._answers: deque[tuple[Ev, int, int, int, int]] = deque(maxlen=MOST_ANSWERS)
         """EV, request id, operation, timestamp and time of arrival of requests to answer."""
 
-    def emit_frames(self, now_ns: int, out: list[Outgoing], free_ports: Collection[int] | None) -> None:
-        """Append the frames that wait and whose port is free."""
-        while self._answers:
-            ev, number, op, stamp, arrival_ns = self._answers.popleft()
-            if self._service_time:
-                stamp += timestamp(now_ns) - timestamp(arrival_ns)
-            self._send(ev, Opcode.ENDPOINT_RESPONSE, number, EndpointResponse(op, stamp).pack())
+    def emit_frames(
+        self, now_ns: int, out: list[Outgoing], limit: int, free_ports: Collection[int] | None
+    ) -> None:
+        """Append requests, then answers, whose port is free, until `out` holds `limit` frames."""
         for _ in range(len(self._frames)):
+            if len(out) >= limit:
+                return
             frame = self._frames.popleft()
             if free_ports is None or frame[0] in free_ports:
                 out.append(frame)
             else:
                 self._frames.append(frame)
-        self.waiting = bool(self._frames)
+        for _ in range(len(self._answers)):
+            if len(out) >= limit:
+                return
+            answer = self._answers.popleft()
+            ev, number, op, stamp, arrival_ns = answer
+            if free_ports is None or ev.port in free_ports:
+                if self._service_time:
+                    stamp += timestamp(now_ns) - timestamp(arrival_ns)
+                extension = EndpointResponse(op, stamp).pack()
+                out.append(self._frame(ev, Opcode.ENDPOINT_RESPONSE, number, extension))
+            else:
+                self._answers.append(answer)
+        self.waiting = bool(self._frames or self._answers)
 
-    def _send(self, ev: Ev, opcode: Opcode, request_id: int, extension: bytes) -> None:
-        frame = self._builder.control(ev, int(opcode), ENDPOINT_QPN, request_id, extension)
-        self._frames.append((ev.port, frame))
-        self.waiting = True
+    def _frame(self, ev: Ev, opcode: Opcode, request_id: int, extension: bytes) -> Outgoing:
+        return ev.port, self._builder.control(ev, int(opcode), ENDPOINT_QPN, request_id, extension)
 
     def _ask(self, op: EndpointOp, request: Request) -> int:
         number = self._requests.add(request)
         body = EndpointRequest(op, self.port_mask, timestamp(request.sent_ns)).pack()
-        self._send(request.ev, Opcode.ENDPOINT_REQUEST, number, body)
+        self._frames.append(self._frame(request.ev, Opcode.ENDPOINT_REQUEST, number, body))
+        self.waiting = True
         return number
 
     def probe_ev(self, now_ns: int, qp: MrcQueuePair, ev: int) -> int:

@@ -8,6 +8,7 @@ probe) keeps its own SACK.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection
 from typing import Final
 
@@ -36,6 +37,7 @@ from hosts.rdma.frames import Outgoing
 from hosts.rdma.headers import BTH_ACK_REQUEST
 from hosts.rdma.memory import MemoryTable
 from hosts.rdma.psn import PSN_BITS, PSN_HALF, PSN_MASK
+from hosts.rdma.queue_pair import MOST_ANSWERS
 
 _NACK: Final = int(Opcode.NACK)
 _ACK: Final = int(Opcode.ACKNOWLEDGE)
@@ -145,8 +147,8 @@ class Responder:
         self._merged = 0
         self._asked = -1
         """Highest PSN with BTH.a that the cumulative PSN has not reached: reaching it is news, too."""
-        self._own: list[_Trigger] = []
-        self._nacks: list[tuple[int, int, int, int, int]] = []
+        self._own: deque[_Trigger] = deque(maxlen=MOST_ANSWERS)
+        self._nacks: deque[tuple[int, int, int, int, int]] = deque(maxlen=MOST_ANSWERS)
         """EV, arrival port, PSN, reason and timestamp of packets to refuse."""
         self.refusal: NackReason | None = None
         """While set, new packets are refused for this reason: a receiver short of something."""
@@ -355,14 +357,13 @@ class Responder:
 
     def on_probe(self, now_ns: int, probe: Probe, ev: int, port: int, ce: bool) -> None:
         """Take in a reliability probe: answer with a SACK that carries its id [SPEC §7.4.6]."""
-        if len(self._own) < 256:
-            mark = _MARK_SKIP if ce else _MARK_NONE
-            stamp = self._since(now_ns, probe.tx_timestamp) if self._service_time else probe.tx_timestamp
-            self._own.append((ev, port, mark, probe.probe_id, stamp, True))
-            if self._nak or (self._transport_ack and self._done_psn >= 0):
-                # The transport ACK may have been lost, and nothing else would bring it back.
-                self._ack_to = (ev, port)
-            self._answer()
+        mark = _MARK_SKIP if ce else _MARK_NONE
+        stamp = self._since(now_ns, probe.tx_timestamp) if self._service_time else probe.tx_timestamp
+        self._own.append((ev, port, mark, probe.probe_id, stamp, True))
+        if self._nak or (self._transport_ack and self._done_psn >= 0):
+            # The transport ACK may have been lost, and nothing else would bring it back.
+            self._ack_to = (ev, port)
+        self._answer()
 
     def _trigger(self, ev: int, port: int, mark: int, psn: int, stamp: int) -> None:
         trigger = (ev, port, mark, psn, stamp, False)

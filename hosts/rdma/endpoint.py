@@ -78,6 +78,8 @@ class BaseEndpoint:
         self._needs_outer = flows.needs_outer
         self.memory = MemoryTable(self.rng)
         self.scheduler = Scheduler(packet_bytes)
+        self._operations_last = False
+        """Next time, queue pairs may send before what belongs to none of them."""
         self.reports = Reports()
         self.now_ns = 0
         """Time of the last call."""
@@ -218,8 +220,12 @@ class BaseEndpoint:
                 return out
             if len(free_ports) >= len(self.ports):
                 free_ports = None
-        self.emit_operations(out, free_ports)
+        # Operations go first, but not twice in a row: a peer may ask for any number of answers.
+        last = self._operations_last
+        self._operations_last = not last and self.emit_operations(out, limit, free_ports)
         self.scheduler.emit(now_ns, out, limit, free_ports)
+        if last:
+            self.emit_operations(out, limit, free_ports)
         states = self.port_states
         for item in out:
             states[item[0]].sent += 1
@@ -228,8 +234,9 @@ class BaseEndpoint:
     def set_port_state(self, port: int, up: bool, now_ns: int) -> None:
         """Take note of a port that went down or came up."""
 
-    def emit_operations(self, out: list[Outgoing], free_ports: Collection[int] | None) -> None:
-        """Append frames that belong to no queue pair."""
+    def emit_operations(self, out: list[Outgoing], limit: int, free_ports: Collection[int] | None) -> bool:
+        """Append frames of no queue pair until `out` holds `limit`; return whether some remain."""
+        return False
 
     def next_timer(self) -> int | None:
         """Return the absolute time, ns, at which `handle_timer` should be called; None when nothing waits."""

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection
+from typing import Final
 
 from mypy_extensions import mypyc_attr
 
 from hosts.rdma.frames import Outgoing
+
+MOST_ANSWERS: Final = 256
+"""Answers of one kind that wait at most. If a peer asks for more, the oldest are dropped; that is repaired as
+the loss of an answer on its way is."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

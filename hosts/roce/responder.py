@@ -27,6 +27,7 @@ from hosts.rdma.headers import (
 from hosts.rdma.icrc import crc32
 from hosts.rdma.memory import MemoryRegion, MemoryTable
 from hosts.rdma.psn import PSN_BITS, PSN_MASK, expand
+from hosts.rdma.queue_pair import MOST_ANSWERS
 from hosts.roce.config import RoceConfig
 from hosts.roce.frames import Route, prefix
 from hosts.roce.notification import NotificationPoint
@@ -108,7 +109,7 @@ class Responder:
         self._refused = False
         """The gap has been answered; nothing more until the expected packet comes [IBTA 9.7.5.2.1]."""
         self._ack_due = False
-        self._naks: deque[tuple[int, int]] = deque()
+        self._naks: deque[tuple[int, int]] = deque(maxlen=MOST_ANSWERS)
         """(syndrome, PSN) of answers that must not be merged."""
         self._cnp_due = False
         self.answering = False

@@ -12,8 +12,8 @@ from hosts.mrc.wire import EvMark, Opcode, Sack
 from hosts.rdma.events import SendCompleted
 from hosts.rdma.headers import BTH_LEN, BTH_OFFSET, ICRC_LEN
 from hosts.rdma.memory import Access
-from tests.support.mrc_pair import Pair, reseal
-from tests.support.mrc_sim import Network, Sim, port_addresses, remote_paths, trim
+from tests.support.mrc_pair import T_SENT, Pair, reseal
+from tests.support.mrc_sim import Network, Sim, is_data, mark_ce, port_addresses, remote_paths, trim
 
 
 def test_frames_that_are_not_ours_are_counted_by_cause():
@@ -97,6 +97,59 @@ def test_a_flood_of_probes_is_answered_within_bounds():
     while batch := sim.ends[1].frames_to_send(0):
         answers += batch
     assert len(answers) == 256
+
+
+def test_a_flood_of_packets_beyond_the_window_is_refused_within_bounds():
+    pair = Pair()
+    pair.post(100)
+    ((port, frame),) = pair.send()
+    beyond = bytearray(frame)
+    beyond[BTH_OFFSET + 9 : BTH_OFFSET + 12] = (pair.psn + 5000 & 0xFFFFFF).to_bytes(3, "big")
+    answers = pair.take([(port, reseal(bytes(beyond)))] * 1000)
+    assert [answer[BTH_OFFSET] for answer in answers] == [Opcode.NACK] * 256
+    assert pair.b.frames_to_send(T_SENT) == []
+
+
+@pytest.mark.parametrize(("change", "count"), [(mark_ce, 256), (bytes, 256 + 1)], ids=["marked", "unmarked"])
+def test_a_flood_of_duplicates_is_answered_within_bounds(change, count):
+    """Unmarked ones may be merged: the newest of them waits apart."""
+    pair = Pair()
+    pair.post(100)
+    ((port, frame),) = pair.send()
+    answers = pair.take([(port, change(frame))] * 1000)
+    assert [answer[BTH_OFFSET] for answer in answers] == [Opcode.SACK] * count
+    assert pair.b.frames_to_send(T_SENT) == []
+
+
+def probed():
+    """Return a pair, and an EV_PROBE with the port that it comes in on."""
+    pair = Pair()
+    pair.a.probe_ev(pair.qpn_a, pair.a.ev_counters(pair.qpn_a)[0].ev, T_SENT)
+    ((port, request),) = pair.send()
+    return pair, port, request
+
+
+def test_a_flood_of_ev_probes_is_answered_within_bounds():
+    pair, port, request = probed()
+    for _ in range(1000):
+        pair.b.receive(port, request, T_SENT)
+    assert pair.b.frames_to_send(T_SENT, {1 - port}) == [], "answers wait for their port"
+    batches = []
+    while batch := pair.b.frames_to_send(T_SENT, {port}, 32):
+        batches.append([frame[BTH_OFFSET] for _, frame in batch])
+    assert batches == [[Opcode.ENDPOINT_RESPONSE] * 32] * 8
+
+
+def test_a_flood_of_ev_probes_leaves_every_second_frame_to_data():
+    pair, port, request = probed()
+    back = pair.a.register_memory(bytearray(1 << 16))
+    pair.b.post_write(pair.qpn_b, 1, bytes(1 << 16), back.address, back.rkey)
+    sent = []
+    for _ in range(10):
+        for _ in range(4):
+            pair.b.receive(port, request, T_SENT)
+        sent += [is_data(frame) for _, frame in pair.b.frames_to_send(T_SENT, None, 1)]
+    assert sent == [False, True] * 5
 
 
 def seasoned():

@@ -297,6 +297,31 @@ def test_a_write_where_it_may_not_go_fails_both_ends(late):
     assert bytes(region.view) == bytes(10_000)
 
 
+def test_a_region_that_is_closed_amid_a_write_takes_no_more_of_it():
+    sim = roce()
+    a, b = sim.ends
+    region = b.register_memory(bytearray(8192))
+    a.post_write(sim.qpns[0], 0, b"x" * 8192, region.address, region.rkey, imm=1)
+    (port, first), (_, last) = a.frames_to_send(sim.now_ns)
+    b.receive(port, first, sim.now_ns)
+    b.deregister_memory(region)
+    b.receive(port, last, sim.now_ns)
+    assert bytes(region.view) == b"x" * 4096 + bytes(4096)
+    sim.run(1_000_000)
+    assert [e.status for e in sim.of(0, SendCompleted)] == [Status.REMOTE_ACCESS_ERROR]
+    assert [e.status for e in sim.of(1, QpError)] == [Status.REMOTE_ACCESS_ERROR]
+    assert not sim.of(1, ReceiveCompleted)
+
+
+def test_a_flood_of_writes_that_no_receive_waits_for_is_answered_within_bounds():
+    sim = roce(receive_credits=0)
+    stream(sim, [5])
+    ((port, frame),) = sim.ends[0].frames_to_send(sim.now_ns)
+    for _ in range(1000):
+        sim.ends[1].receive(port, frame, sim.now_ns)
+    assert len(sim.ends[1].frames_to_send(sim.now_ns, None, 2000)) == 256
+
+
 def test_a_receiver_that_is_not_ready_is_tried_again_after_its_timer():
     sim = roce(receive_credits=2)
     data, region = stream(sim, [5000] * 5)
