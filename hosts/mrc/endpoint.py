@@ -160,6 +160,7 @@ class Endpoint(BaseEndpoint):
         """Forget a QP; frames for it are dropped from now on."""
         qp = self.qps.pop(qpn)
         self.scheduler.forget(qp)
+        self._port_status.forget(qp, self.qps.values())
         qp.requester.withdraw()
         self._release(qp)
 
@@ -413,6 +414,7 @@ class Endpoint(BaseEndpoint):
     def emit_operations(self, out: list[Outgoing], limit: int, free_ports: Collection[int] | None) -> bool:
         """Append frames of endpoint operations until `out` holds `limit`; return whether some remain."""
         if self._operations.waiting:
+            self._port_status.announce_new(self.now_ns)
             self._operations.emit_frames(self.now_ns, out, limit, free_ports)
         return self._operations.waiting
 
@@ -422,7 +424,7 @@ class Endpoint(BaseEndpoint):
 
     def handle_operations(self, now_ns: int) -> None:
         """Drop the endpoint requests that have timed out, and announce ports anew."""
-        self._port_status.expire(now_ns)
+        self._port_status.expire(now_ns, self.qps.values())
 
     def _clock(self) -> int:
         return self.now_ns

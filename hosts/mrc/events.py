@@ -69,7 +69,7 @@ class EvSkipped(Event):
 
 @dataclass(frozen=True, slots=True)
 class SpuriousLoss(Event):
-    """A packet that counted as lost had only been late; the reordering window widens."""
+    """A packet that counted as lost had only been late. If the reordering window decided so, it widens."""
 
     psn: int
     ev: int

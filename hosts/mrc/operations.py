@@ -119,6 +119,8 @@ class Operations:
         """When to ask next after an EV for answers, by peer."""
         self.port_mask = 0
         """The ports that are up, as requests carry them; kept by `PortStatus`."""
+        self.told: set[frozenset[bytes]] = set()
+        """Peers that have answered what was announced to them last."""
         self._service_time = config.reading.service_time
         self._answers: deque[tuple[Ev, int, int, int, int]] = deque(maxlen=MOST_ANSWERS)
         """EV, request id, operation, timestamp and time of arrival of requests to answer."""
@@ -168,6 +170,7 @@ class Operations:
 
         One copy goes over each plane: requests are never repeated, and any one plane may be the broken one.
         """
+        self.told.discard(qp.peers)
         self._requests.forget_updates(qp.peers)
         for plane in qp.evs.planes:
             candidates = plane.candidates() if plane.up else []
@@ -195,13 +198,16 @@ class Operations:
     def on_response(self, now_ns: int, number: int, response: EndpointResponse, source: bytes) -> None:
         """Take in a response from this address."""
         request = self._requests.answered(number)
-        if request is None or source not in request.qp.peers or not request.qp.connected:
+        if request is None or source not in request.qp.peers:
             return
         purpose, qp, ev = request.purpose, request.qp, request.ev
-        qp.evs.prove(now_ns, ev)
         if purpose is Purpose.PORTS:
+            self.told.add(qp.peers)
             self._requests.forget_updates(qp.peers)
-        elif purpose is Purpose.USER:
+        if not qp.connected:
+            return
+        qp.evs.prove(now_ns, ev)
+        if purpose is Purpose.USER:
             rtt_ns = now_ns - request.sent_ns
             if self._service_time:
                 rtt_ns = without_hold(rtt_ns, request.sent_ns, response.tx_timestamp)
@@ -212,14 +218,15 @@ class Operations:
         return self._requests.due_ns()
 
     def expire(self, now_ns: int) -> list[Request]:
-        """Drop the requests that have timed out; return the last port update for each peer among them."""
+        """Drop the requests that have timed out; return the last port update for each peer among them.
+
+        A port update is the peer's to know even if the QP that it was sent for has been destroyed.
+        """
         updates: dict[frozenset[bytes], Request] = {}
         for number, request in self._requests.expired(now_ns):
             purpose, qp, ev = request.purpose, request.qp, request.ev
-            if not qp.connected:
-                continue
-            if purpose is Purpose.USER:
-                self._emit(EvProbed(now_ns, qp.qpn, number, ev.value, ev.port, None))
-            elif purpose is Purpose.PORTS:
+            if purpose is Purpose.PORTS:
                 updates[qp.peers] = request
+            elif purpose is Purpose.USER and qp.connected:
+                self._emit(EvProbed(now_ns, qp.qpn, number, ev.value, ev.port, None))
         return list(updates.values())

@@ -36,8 +36,12 @@ class PortStatus:
         self._operations = operations
         self._emit = emit
         self._wake = wake
-        self._newest: dict[frozenset[bytes], tuple[int, int, int]] = {}
-        """Of each peer's newest update: when it arrived, its timestamp and its request id."""
+        self._changed = False
+        """A port of ours has gone down, now or in the past."""
+        self._newest: dict[frozenset[bytes], tuple[int, int, int, int]] = {}
+        """Of each peer's newest update: when it arrived, its timestamp, its request id and its mask."""
+        self._new: list[MrcQueuePair] = []
+        """QPs whose peers are to be told with the next frames."""
         operations.port_mask = self.mask()
 
     def mask(self) -> int:
@@ -49,14 +53,58 @@ class PortStatus:
         return self._up[port]
 
     def apply(self, now_ns: int, qp: MrcQueuePair) -> None:
-        """Take the planes of the ports that are down out of a new QP's rotation."""
+        """Take the planes of ports that are down, at either end, out of a new QP's rotation.
+
+        If a port of ours has ever been down, the present state is announced: the peer may know none, or an
+        old one. A peer that connects so late that it hears none of this is told when it sends something.
+        """
         for port, up in self._up.items():
             if not up:
                 qp.evs.set_plane(now_ns, port, False, remote=False)
+        newest = self._newest.get(qp.peers)
+        if newest is not None:
+            self._apply_mask(now_ns, qp, newest[3])
+        if self._changed:
+            self._tell(qp)
+            self._tell_when_heard(qp)
+
+    def forget(self, qp: MrcQueuePair, others: Iterable[MrcQueuePair]) -> None:
+        """Forget the state of a peer's ports with the last QP to it: no update comes any more."""
+        peers = qp.peers
+        if peers in self._newest and not any(other.peers == peers for other in others):
+            del self._newest[peers]
+
+    def announce_new(self, now_ns: int) -> None:
+        """Announce the ports for QPs that were connected since the last call, once to each peer."""
+        if self._new:
+            for new in {qp.peers: qp for qp in self._new if qp.connected}.values():
+                self._operations.announce_ports(now_ns, new)
+            self._new = []
+
+    def _tell(self, qp: MrcQueuePair) -> None:
+        self._new.append(qp)
+        self._operations.waiting = True
+
+    def _tell_when_heard(self, qp: MrcQueuePair) -> None:
+        """Announce the ports once there is something of the peer to answer, if it was not told by then.
+
+        Nothing is left of this afterwards that would cost each packet something.
+        """
+        responder = qp.responder
+        wake = responder.wake
+
+        def heard() -> None:
+            responder.wake = wake
+            if qp.peers not in self._operations.told:
+                self._tell(qp)
+            wake()
+
+        responder.wake = heard
 
     def set_state(self, now_ns: int, port: int, up: bool, qps: Iterable[MrcQueuePair]) -> None:
         """Take note of a port of ours that went down or came up, and let the peers know."""
         self._up[port] = up
+        self._changed = True
         self._operations.port_mask = self.mask()
         connected = [qp for qp in qps if qp.connected]
         if not any(self._up.values()) and self._config.all_ports_down == "error":
@@ -87,20 +135,38 @@ class PortStatus:
             later = stamp - newest[1] or request_id - newest[2]
             if later & 0x8000:
                 return
-        self._newest[peers] = now_ns, stamp, request_id
+        self._newest[peers] = now_ns, stamp, request_id, mask
         for qp in qps:
-            for plane in qp.evs.planes:
-                up = bool(mask >> plane.port & 1)
-                if plane.peer_up != up:
-                    qp.evs.set_plane(now_ns, plane.port, up, remote=True)
-                    if not up:
-                        qp.requester.on_port_down(now_ns, plane.port)
-                    self._wake(qp)
+            self._apply_mask(now_ns, qp, mask)
 
-    def expire(self, now_ns: int) -> None:
-        """Announce the ports anew where updates went unanswered, up to so many attempts."""
+    def _apply_mask(self, now_ns: int, qp: MrcQueuePair, mask: int) -> None:
+        for plane in qp.evs.planes:
+            up = bool(mask >> plane.port & 1)
+            if plane.peer_up != up:
+                qp.evs.set_plane(now_ns, plane.port, up, remote=True)
+                if not up:
+                    qp.requester.on_port_down(now_ns, plane.port)
+                self._wake(qp)
+
+    def expire(self, now_ns: int, qps: Iterable[MrcQueuePair]) -> None:
+        """Announce the ports anew where updates went unanswered, up to so many attempts.
+
+        If the QP that an update was sent for has been destroyed, announce them for another one to that peer.
+        """
         for request in self._operations.expire(now_ns):
+            peers = request.qp.peers
+            alive = request.qp if request.qp.connected else _first_to(peers, qps)
+            if alive is None:
+                continue
             if request.attempt < self._config.port_status_attempts:
-                self._operations.announce_ports(now_ns, request.qp, request.attempt + 1)
+                self._operations.announce_ports(now_ns, alive, request.attempt + 1)
             else:
-                self._emit(PortStatusUnanswered(now_ns, request.qp.qpn, self.mask()))
+                self._emit(PortStatusUnanswered(now_ns, alive.qpn, self.mask()))
+
+
+def _first_to(peers: frozenset[bytes], qps: Iterable[MrcQueuePair]) -> MrcQueuePair | None:
+    """Return a connected QP to this peer, if there is one."""
+    for qp in qps:
+        if qp.connected and qp.peers == peers:
+            return qp
+    return None

@@ -87,7 +87,6 @@ class Responder:
         "_since_sack",
         "_threshold",
         "_transport_ack",
-        "_wake",
         "_window_units",
         "answering",
         "bitmap",
@@ -107,6 +106,7 @@ class Responder:
         "restore",
         "sacks_sent",
         "trims_received",
+        "wake",
     )
 
     def __init__(
@@ -124,7 +124,7 @@ class Responder:
         self._builder = builder
         self._regions = memory.regions
         self._emit = emit
-        self._wake = wake
+        self.wake = wake
         """Called when there is something to answer."""
         self._service_time = config.reading.service_time
         self._keeps_reverse = config.reverse_evs == "set"
@@ -399,33 +399,22 @@ class Responder:
     def _answer(self) -> None:
         if not self.answering:
             self.answering = True
-            self._wake()
+            self.wake()
 
     # What goes back
 
     def emit_frames(self, out: list[Outgoing], limit: int, free_ports: Collection[int] | None) -> None:
-        """Append answers to `out`, up to about `limit` frames; `answering` stays set while some remain."""
+        """Append answers to `out`, up to about `limit` frames; `answering` stays set while some remain.
+
+        NACKs go first, since they call for retransmissions; but after an error they go last: one that is
+        fatal ends all writes of which the sender does not know yet that they arrived.
+        """
         start = len(out)
         builder = self._builder
         if self._keeps_reverse:
             self.evs.now_ns = self._clock()  # A proven EV is fresh for a time only.
-        while self._nacks and len(out) - start < limit:
-            ev_value, port, refused, reason, stamp = self._nacks[0]
-            ev = self.evs.reverse(ev_value, port, free_ports)
-            if ev is None:
-                return
-            del self._nacks[0]
-            nack = Nack(
-                reason,
-                ev_value,
-                refused,
-                self._context_ids >> 16,
-                self._context_ids & 0xFFFF,
-                tx_timestamp=stamp,
-            )
-            frame = builder.control(ev, _NACK, self._remote_qpn, refused, nack.pack())
-            out.append((ev.port, frame))
-            self.nacks_sent += 1
+        if self._nacks and not self.error and not self._emit_nacks(out, start + limit, free_ports):
+            return
         if self._ack_to is not None and len(out) - start < limit:
             ev = self.evs.reverse(*self._ack_to, free_ports)
             if ev is None:
@@ -454,8 +443,25 @@ class Responder:
                 self._own.append(plain)
             else:
                 self._emit_sacks(plain, ev, out)
-        if not self._own and not self._nacks and self._ack_to is None:
-            self.answering = False
+        if not self._own and self._ack_to is None:
+            if self._nacks:
+                self._emit_nacks(out, start + limit, free_ports)
+            self.answering = bool(self._nacks)
+
+    def _emit_nacks(self, out: list[Outgoing], end: int, free_ports: Collection[int] | None) -> bool:
+        """Append NACKs until `out` has `end` frames; return whether a port was free for each of them."""
+        while self._nacks and len(out) < end:
+            ev_value, port, refused, reason, stamp = self._nacks[0]
+            ev = self.evs.reverse(ev_value, port, free_ports)
+            if ev is None:
+                return False
+            del self._nacks[0]
+            ids = self._context_ids
+            nack = Nack(reason, ev_value, refused, ids >> 16, ids & 0xFFFF, tx_timestamp=stamp)
+            frame = self._builder.control(ev, _NACK, self._remote_qpn, refused, nack.pack())
+            out.append((ev.port, frame))
+            self.nacks_sent += 1
+        return True
 
     def _emit_sacks(self, trigger: _Trigger, ev: Ev, out: list[Outgoing]) -> None:
         """Append the SACKs that answer a trigger, over an EV."""

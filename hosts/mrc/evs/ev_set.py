@@ -449,8 +449,6 @@ class EvSet:
                 break
 
     def _restore(self, now_ns: int, ev: Ev, event: EvInput) -> None:
-        if not self._config.ev_health:
-            return
         before = ev.state
         if self._move(ev, event) not in _USABLE or before in _USABLE:
             return

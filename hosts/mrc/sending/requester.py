@@ -35,6 +35,7 @@ from hosts.rdma.headers import BTH_ACK_REQUEST
 from hosts.rdma.psn import PSN_BITS, PSN_MASK, expand
 
 _MARK_SKIP: Final = int(EvMark.SKIP_ONCE)
+_MARK_ALWAYS: Final = int(EvMark.ALWAYS_SKIP)
 _UNKNOWN: Final = EvState.UNKNOWN
 _ACK_BIT: Final = BTH_ACK_REQUEST << 24
 _RTX_BIT: Final = BTH_RETRANSMISSION << 24
@@ -299,7 +300,8 @@ class Requester:
                 congestion.on_receiver(now_ns, sack.penalty, sack.restore_cwnd)
         if rtt_ns is not None and congestion.byte_ns:
             rtt_ns += int((self._mtu - length) * congestion.byte_ns)
-        congestion.on_ack(now_ns, acked_bytes + self._overhead * len(acked), rtt_ns, mark == _MARK_SKIP)
+        ecn = mark == _MARK_SKIP or mark == _MARK_ALWAYS  # A receiver answers a CE mark with either.
+        congestion.on_ack(now_ns, acked_bytes + self._overhead * len(acked), rtt_ns, ecn)
         lost = recovery.detect(now_ns)
         if lost:
             self._infer_lost(now_ns, lost, reason)
@@ -410,7 +412,7 @@ class Requester:
 
     def _lose(self, now_ns: int, packet: SentPacket, reason: LossReason) -> None:
         self.board.on_lost(packet)
-        packet.lost_with_ev = reason is LossReason.RETIRED
+        packet.lost_with_ev = reason is LossReason.RETIRED or reason is LossReason.PORT_DOWN
         self.packets_lost += 1
         ev, psn = packet.ev, packet.psn & PSN_MASK
         self._emit(PacketLost(now_ns, self.qpn, psn, ev.value, ev.port, reason, packet.sent_ns))
@@ -459,7 +461,8 @@ class Requester:
 
     def _on_ack_timeout(self, now_ns: int) -> None:
         if self.recovery.ack_timer.exhausted:
-            self.fail(now_ns, Status.RETRY_EXCEEDED, "no acknowledgement", self.board.una)
+            awaited = min(self._in_memory, self.board.una)  # A write may lack its transport ACK alone.
+            self.fail(now_ns, Status.RETRY_EXCEEDED, "no acknowledgement", awaited)
             return
         lost = self.recovery.timed_out(now_ns)
         if lost:

@@ -48,7 +48,7 @@ class SentPacket:
         self.previous = previous
         """The transmission before this one; it has none itself."""
         self.lost_with_ev = False
-        """It counted as lost because its EV was retired, not by the reordering window."""
+        """It counted as lost because its EV was retired or a port went down, not by the reordering window."""
 
 
 class Scoreboard:

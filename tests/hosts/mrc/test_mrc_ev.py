@@ -209,8 +209,9 @@ def test_unanswered_probes_back_off_and_break_the_row():
     assert ev.state is G
 
 
-def test_denied_stays_out_until_allowed():
-    evs, _ = make()
+@pytest.mark.parametrize("ev_health", [True, False])
+def test_denied_stays_out_until_allowed(ev_health):
+    evs, _ = make(ev_health=ev_health)
     ev = evs.planes[3].active[0]
     evs.deny(0, ev)
     assert ev.state is D

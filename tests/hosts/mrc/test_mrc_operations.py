@@ -103,6 +103,27 @@ def test_a_lost_transport_ack_is_asked_for():
     assert not sim.of(0, EvRetired)
 
 
+def test_silence_after_a_sack_fails_the_write_that_lacks_its_transport_ack():
+    config = MrcConfig(transport_ack=True, linear_retries=1, exponential_retries=1)
+    sim = Sim(seed=4, config=config, network=Network(jitter_ns=0))
+    sacks = []
+
+    def drop(source, port, frame):
+        if source == 1 and frame[BTH_OFFSET] == Opcode.SACK:
+            sacks.append(frame)
+            return len(sacks) > 1
+        return source == 1
+
+    sim.unpredictable = drop
+    where = region(sim)
+    post(sim, 1, 100, where)
+    post(sim, 2, 100, where)
+    sim.run(2_000_000_000, until=done(sim, 2))
+    assert Sack.unpack(sacks[0], BTH_OFFSET + 12).cack_psn == sim.ends[0].qps[sim.qpns[0]].psn + 1
+    statuses = [(e.wr_id, e.status) for e in sim.of(0, SendCompleted)]
+    assert statuses == [(1, Status.RETRY_EXCEEDED), (2, Status.FLUSHED)]
+
+
 def test_transport_acks_survive_a_bad_network():
     sim = acked_sim(loss=0.05, control_loss=0.1, duplicate=0.05)
     where = region(sim)

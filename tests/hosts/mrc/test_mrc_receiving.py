@@ -11,7 +11,7 @@ from hosts.rdma.events import QpError, ReceiveCompleted, SendCompleted, Status
 from hosts.rdma.headers import BTH_OFFSET
 from hosts.rdma.memory import Access
 from tests.support.mrc_pair import Pair, with_flags
-from tests.support.mrc_sim import Network, Sim, frame_psn, mark_ce
+from tests.support.mrc_sim import Network, Sim, frame_psn, mark_ce, trim
 
 
 def run(sim):
@@ -130,6 +130,30 @@ def test_access_errors_are_fatal_and_flush(offset, rkey_change, access):
     run(sim)
     assert sim.of(0, SendCompleted)[-1].status is Status.FLUSHED
     assert sim.ends[0].next_timer() is None
+
+
+@pytest.mark.parametrize("transport_ack", [False, True])
+def test_writes_before_one_that_is_not_allowed_end_with_success(transport_ack):
+    """Though all arrive in one batch: its NACK leaves after the answers that what is before it calls for."""
+    sim = Sim(seed=2, config=MrcConfig(transport_ack=transport_ack), network=Network(jitter_ns=0))
+    region = sim.ends[1].register_memory(bytearray(100))
+    for wr_id, rkey in ((1, region.rkey), (2, region.rkey ^ 1), (3, region.rkey)):
+        sim.ends[0].post_write(sim.qpns[0], wr_id, b"x" * 100, region.address, rkey, imm=wr_id)
+    run(sim)
+    assert [e.imm for e in sim.of(1, ReceiveCompleted)] == [1]
+    assert [(e.wr_id, e.status) for e in sim.of(0, SendCompleted)] == [
+        (1, Status.SUCCESS),
+        (2, Status.REMOTE_OPERATION_ERROR),
+        (3, Status.FLUSHED),
+    ]
+
+
+def test_the_nack_of_a_trimmed_packet_goes_before_sacks():
+    pair = Pair()
+    pair.post(100, wr_id=1)
+    pair.post(100, wr_id=2)
+    good, (port, trimmed) = pair.send()
+    assert [a[BTH_OFFSET] for a in pair.take([good, (port, trim(trimmed))])] == [Opcode.NACK, Opcode.SACK]
 
 
 def test_a_zero_byte_write_needs_no_memory():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hosts.mrc.events import EvRetired
+from hosts.mrc.events import EvRetired, SpuriousLoss
 from hosts.mrc.wire import NackReason
 from hosts.rdma.events import LossReason, PacketLost, Retransmitted
 from hosts.rdma.headers import BTH_OFFSET
@@ -71,3 +71,24 @@ def test_what_is_in_flight_on_a_port_that_goes_down_is_sent_again_at_once(own):
     events = list(pair.a.events())
     assert [e.reason for e in events if isinstance(e, PacketLost)] == [LossReason.PORT_DOWN] * 4
     assert not [e for e in events if isinstance(e, EvRetired)], "the paths are not to blame"
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_what_arrived_before_its_port_went_down_does_not_widen_the_reordering_window(own):
+    pair = Pair()
+    pair.post(8 * 4096)
+    frames = pair.send()
+    first = next(frame for frame in frames if frame[0] == 0)
+    second = next(frame for frame in frames if frame[0] == 1)
+    for port, frame in (first, second):
+        pair.b.receive(port, frame, T_SENT)
+    answers = pair.b.frames_to_send(T_SENT)
+    assert {port for port, _ in answers} == {1}, "one answer to both"
+    (pair.a if own else pair.b).set_port_state(0, False, T_SENT)
+    for port, update in [] if own else pair.b.frames_to_send(T_SENT):
+        pair.a.receive(port, update, T_SENT)
+    for port, sack in answers:
+        pair.a.receive(port, sack, T_SENT + 40_000)
+    (late,) = [e for e in pair.a.events() if isinstance(e, SpuriousLoss)]
+    assert late.psn == frame_psn(first[1])
+    assert pair.a.qps[pair.qpn_a].requester.recovery.window.widening == 1

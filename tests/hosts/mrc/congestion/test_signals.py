@@ -11,7 +11,7 @@ from hosts.mrc.sending.send_queue import WorkRequest
 from hosts.mrc.wire import NackReason, Sack, timestamp
 from hosts.rdma.headers import BTH_OFFSET
 from tests.support.mrc_pair import Pair
-from tests.support.mrc_sim import Network, Sim, trim
+from tests.support.mrc_sim import Network, Sim, mark_ce, trim
 
 NOMINAL = 8 + 12 + 4 + 16 + 4 + 40
 """UDP, BTH, METH, RETH, ICRC, and 40: nominal size less the payload."""
@@ -211,6 +211,37 @@ def test_every_nack_reaches_congestion_control_as_what_it_is():
         ("withdrawn", 3000 + NOMINAL),
     ]
     assert a.qps[sim.qpns[0]].requester.congestion.inflight_bytes == 0
+
+
+# Marks
+
+
+@pytest.mark.parametrize(("always_skip_after", "marks"), [(0, [0, 1, 1]), (1, [0, 2, 2]), (2, [0, 1, 2])])
+def test_a_ce_mark_reaches_congestion_control_whichever_mark_answers_it(always_skip_after, marks):
+    acks = []
+
+    class Marks(CongestionControl):
+        def on_ack(self, now_ns, acked_bytes, rtt_ns, ecn):
+            super().on_ack(now_ns, acked_bytes, rtt_ns, ecn)
+            acks.append(ecn)
+
+    config = MrcConfig(always_skip_after=always_skip_after, sack_threshold_bytes=1)
+
+    def make(ports, _, rng):
+        return Endpoint(ports, config, rng, lambda _: Marks(1 << 30))
+
+    sim = Sim(seed=1, planes=1, paths=1, endpoint_class=make)
+    a, b = sim.ends
+    region = b.register_memory(bytearray(3 * 4096))
+    a.post_write(sim.qpns[0], 1, bytes(3 * 4096), region.address, region.rkey)
+    seen = []
+    for number, (port, frame) in enumerate(a.frames_to_send(0)):
+        b.receive(port, mark_ce(frame) if number else frame, 0)
+        for answer in b.frames_to_send(0):
+            seen.append(Sack.unpack(answer[1], BTH_OFFSET + 12).mark)
+            a.receive(*answer, 40_000)
+    assert seen == marks
+    assert acks == [False, True, True]
 
 
 # The receiver's penalty
