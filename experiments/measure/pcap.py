@@ -92,6 +92,7 @@ PACKET = np.dtype(
         ("psn", "u4"),
         ("rtx", "?"),
         ("payload", "u4"),
+        ("content", "u8"),
         ("trimmed", "?"),
         ("probe_reply", "?"),
         ("echo_ev", "u4"),
@@ -135,6 +136,9 @@ _WITH_IMMEDIATE = (
     RoceOpcode.WRITE_ONLY_IMM,
 )
 _RTX_BIT, _TS_BIT, _PR_BIT = 1 << 29, 1 << 28, 0x02
+# As many bytes behind the BTH as trimming leaves at least: METH and RETH, or METH, TSETH and most of RETH.
+_CONTENT = np.dtype([("a", "<u8"), ("b", "<u8"), ("c", "<u4")])
+_MIX = np.uint64(0x9E3779B97F4A7C15)  # odd: 2^64 over the golden ratio
 
 
 @dataclass(frozen=True)
@@ -144,10 +148,12 @@ class Packets:
     ``rows`` has dtype PACKET: ``t_ns`` as stamped (CLOCK_REALTIME), ``outgoing`` true where this machine
     sent it, ``outer_*`` the outer destination (the uSID container; the inner destination where nothing is
     wrapped round), ``dscp``/``ecn`` of the outermost header, ``ev`` from UDP source port and inner flow
-    label, ``payload`` bytes of RDMA payload on the wire, ``trimmed`` where a write lost its payload on the
-    way; on a SACK ``echo_ev`` and ``echo_psn`` name the packet that it answers. RoCEv2 has no ``rtx``, no
-    trimmed packets and no SACKs. ``records`` counts all records read, ``skipped`` those of other protocols,
-    ``truncated`` says that the file ended in the middle of one.
+    label, ``payload`` bytes of RDMA payload on the wire, ``content`` a hash of the 20 bytes behind a write's
+    BTH (of MRC the headers that say where the data goes), which no switch changes, 0 where there are fewer;
+    ``trimmed`` where a write lost its payload on the way; on a SACK ``echo_ev`` and ``echo_psn`` name the
+    packet that it answers. RoCEv2 has no ``rtx``, no trimmed packets and no SACKs. ``records`` counts all
+    records read, ``skipped`` those of other protocols, ``truncated`` says that the file ended in the middle
+    of one.
     """
 
     rows: npt.NDArray[np.void]
@@ -342,9 +348,9 @@ def _data_fields(
     link_at: npt.NDArray[np.int64],
     wire: npt.NDArray[np.int64],
 ) -> None:
-    """Set the payload of writes: what UDP says or what was on the wire, whichever is less.
+    """Set the payload of writes: what UDP says or what was on the wire, whichever is less. So a trim shows.
 
-    So a trim shows.
+    Set what identifies their content, too.
     """
     opcode = rows["opcode"]
     mrc, roce = _between(opcode, FIRST_DATA, LAST_DATA), _between(opcode, FIRST_ROCE, LAST_ROCE)
@@ -362,6 +368,11 @@ def _data_fields(
     length = np.zeros(len(rows), np.int64)
     length[known] = gather(raw, length_at[known], np.dtype([("length", ">u4")]))["length"]
     rows["trimmed"] = mrc & (payload == 0) & (length > 0)
+    content_at = inner_at + _INNER.itemsize
+    long = (mrc | roce) & (inner["udp_length"] >= 8 + 12 + _CONTENT.itemsize)
+    long &= content_at + _CONTENT.itemsize <= end
+    words = gather(raw, content_at[long], _CONTENT)
+    rows["content"][long] = (words["a"] * _MIX + words["b"]) * _MIX + words["c"]
 
 
 def _sack_fields(

@@ -1,8 +1,11 @@
 """Traces: what happened on the wire, put together from two captures, every transmission and its fate.
 
-Both captures are on the machine's one clock. PSNs have 24 bits and wrap (TCP's sequence numbers 32): the
-packets of both ends are put in order of time and unwrapped as one sequence per queue pair (connection), so
-that a number means the same at both ends throughout.
+Both captures are on the machine's one clock. PSNs have 24 bits and wrap (TCP's sequence numbers 32): what a
+queue pair (connection) sent is unwrapped as one sequence in order of time, and what arrived by what had been
+sent last, so that a number means the same at both ends throughout.
+
+A capture stands before the ICRC is checked. A packet of which a link has flipped a bit is therefore in it,
+with a PSN that is not its own; it matches no transmission, and is no arrival of anything.
 """
 
 from __future__ import annotations
@@ -67,7 +70,7 @@ class Arrivals:
     """Data packets that came in at the receiver, in order of time; arrays of shape (n,).
 
     ``first`` marks the first whole copy of each PSN. ``tx`` is the index of the transmission, -1 where the
-    capture at the sender has none such.
+    capture at the sender has none such: then it is no copy of anything.
     """
 
     t_ns: IntArray
@@ -195,11 +198,13 @@ def build_trace(
     psn = unwrap_flows(np.concatenate([tx_t, rx_t]), flow, numbers, n)
     ev = np.concatenate([tx["ev"], rx["ev"]]).astype(np.int64)
     rtx = np.concatenate([tx["rtx"], rx["rtx"]]).astype(np.int64)
+    content = np.concatenate([tx["content"], rx["content"]]).view(np.int64)
     packet = codes(rank(flow), psn)
+    key = codes(rank(codes(packet, rank(ev), rtx)), rank(content))
     resent = _had_earlier(rank(packet)[:n], np.ones(n, bool))  # RoCEv2 does not mark what it sends again
     sent, received = match(
-        Rows(tx_t, flow[:n], psn[:n], packet[:n], codes(packet, rank(ev), rtx)[:n]),
-        Rows(rx_t, flow[n:], psn[n:], packet[n:], codes(packet, rank(ev), rtx)[n:]),
+        Rows(tx_t, flow[:n], psn[:n], packet[:n], key[:n]),
+        Rows(rx_t, flow[n:], psn[n:], packet[n:], key[n:]),
         ev=(ev[:n], ev[n:]),
         path=path_index,
         rtx=np.where(tx["opcode"] >= FIRST_DATA, tx["rtx"], resent),
@@ -235,17 +240,18 @@ def match(
     """Find out which transmission each arrival is of, and with that what became of every transmission.
 
     An arrival is of the latest earlier transmission with its key that no other arrival is of (where there is
-    none, it is a copy that the network made, of the latest one). ``trimmed`` is of arrivals; the other
-    columns are of transmissions, pairs of columns of both.
+    none, it is a copy that the network made, of the latest one). One that has no such transmission is a copy
+    of nothing: it was damaged on its way. ``trimmed`` is of arrivals; the other columns are of transmissions,
+    pairs of columns of both.
     """
     n = len(tx.t_ns)
     found = latest_unmatched(tx.key, tx.t_ns, rx.key, rx.t_ns)
     found = np.where(found < 0, _latest_before(tx.key, tx.t_ns, rx.key, rx.t_ns), found)
-    whole = ~trimmed
+    whole = ~trimmed & (found >= 0)
     arrived = np.full(n, NEVER, np.int64)
-    np.minimum.at(arrived, found[(found >= 0) & whole], rx.t_ns[(found >= 0) & whole])
+    np.minimum.at(arrived, found[whole], rx.t_ns[whole])
     cut = np.zeros(n, bool)
-    cut[found[(found >= 0) & ~whole]] = True
+    cut[found[trimmed & (found >= 0)]] = True
 
     number = rank(np.concatenate([tx.packet, rx.packet]))
     earliest = np.full(int(number.max()) + 1 if len(number) else 0, NEVER, np.int64)
@@ -295,16 +301,26 @@ def _look_up(
 
 
 def unwrap_flows(t_ns: IntArray, flow: IntArray, psn: IntArray, sent: int, bits: int = PSN_BITS) -> IntArray:
-    """Unwrap both ends' numbers together, flow by flow, in order of time (the sender first on a tie).
+    """Unwrap both ends' numbers, flow by flow: the sender's as one sequence in order of time, and each that
+    arrived by the one that was sent last (the sender is first on a tie).
 
-    The first ``sent`` rows are the sender's.
+    The first ``sent`` rows are the sender's. A number that was damaged on its way changes no other.
     """
+    half = 1 << bits - 1
     side = (np.arange(len(t_ns)) >= sent).astype(np.int8)
     order = np.lexsort((side, t_ns))
     result = np.empty(len(psn), np.int64)
     for qp in np.unique(flow):
         chosen = order[flow[order] == qp]
-        result[chosen] = unwrap(psn[chosen], bits)
+        out = chosen < sent
+        if not out.any():
+            result[chosen] = unwrap(psn[chosen], bits)
+            continue
+        numbers = unwrap(psn[chosen[out]], bits)
+        result[chosen[out]] = numbers
+        last = numbers[np.maximum(np.cumsum(out)[~out] - 1, 0)]
+        came = psn[chosen[~out]].astype(np.int64)
+        result[chosen[~out]] = last + np.mod(came - last + half, 2 * half) - half
     return result
 
 

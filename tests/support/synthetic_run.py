@@ -6,7 +6,7 @@ import json
 import random
 import struct
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path as FilePath
 
 from experiments.measure.clock import OffsetSample
@@ -42,6 +42,7 @@ class Mrc:
     ev: int = 0xC000
     rtx: bool = False
     payload: int = PAYLOAD
+    address: int = 0x1000
     outer: int | None = None
     src: int = 1
     dst: int = 2
@@ -62,7 +63,7 @@ class Mrc:
         flags = self.rtx << 29 | self.stamped << 28 | self.psn
         body = struct.pack("!BBHII", self.opcode, 0, 0xFFFF, self.qp, flags)
         if 0xC6 <= self.opcode <= 0xCB:
-            body += bytes(4) + bytes(4 * self.stamped) + struct.pack("!QII", 0x1000, 7, self.payload)
+            body += bytes(4) + bytes(4 * self.stamped) + struct.pack("!QII", self.address, 7, self.payload)
             if self.opcode in (0xC9, 0xCB):
                 body += bytes(4)
             body += bytes(self.payload)
@@ -143,19 +144,23 @@ class Wire:
         sack: bool = True,
         qp: int = QP,
         ev: int | None = None,
+        flipped: int = 0,
     ) -> None:
-        """Sends data; ``arrives_ns`` defaults to one way later, None loses it."""
+        """Sends data; ``arrives_ns`` defaults to one way later, None loses it; links flip bits of the PSN."""
         src, dst = ends(self.fabric, path)
         ev = path.ev if ev is None else ev
-        packet = Mrc(psn=psn % (1 << 24), ev=ev, rtx=rtx, outer=int(path.outer_dst), src=src, dst=dst, qp=qp)
+        packet = Mrc(
+            psn=psn % (1 << 24), ev=ev, rtx=rtx, address=psn * PAYLOAD,
+            outer=int(path.outer_dst), src=src, dst=dst, qp=qp,
+        )  # fmt: skip
         self.sender.append(Record(t_ns, packet, outgoing=True))
         if arrives_ns is None:
             return
         arrives = t_ns + ONE_WAY_NS if arrives_ns == -1 else arrives_ns
         left = self.fabric.plan.container([path.segments[-1]])
-        there = Mrc(**{**packet.__dict__, "outer": int(left), "trim": trim})
+        there = replace(packet, psn=packet.psn ^ flipped, outer=int(left), trim=trim)
         self.receiver.append(Record(arrives, there, outgoing=False))
-        if sack:
+        if sack and not flipped:
             back = Mrc(
                 opcode=SACK, ev=ev, outer=1, src=dst, dst=src, qp=QP + 1, echo_ev=ev,
                 cack=(psn - 3) % (1 << 24), ack_offset=3,

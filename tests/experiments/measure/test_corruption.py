@@ -1,0 +1,88 @@
+"""Packets of which a link flipped a bit of the PSN: captures show them, but nothing has arrived with them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from experiments.measure.clock import ClockMap, OffsetSample
+from experiments.measure.pcap import parse_pcap
+from experiments.measure.trace import NEVER, Trace, build_trace, unwrap_flows
+from tests.support.synthetic_run import OFFSET_NS, ONE_WAY_NS, PAYLOAD, Wire
+from topologies import Fabric, load_fabric
+
+CLOCK = ClockMap((OffsetSample(0, OFFSET_NS, 25),))
+T = 10_000_000_000
+LAB = load_fabric("lab")
+
+
+def trace_of(wire: Wire, lab: Fabric) -> Trace:
+    sender, receiver = wire.captures()
+    return build_trace(parse_pcap(sender), parse_pcap(receiver), lab.paths("h0", "h6"), CLOCK)
+
+
+@pytest.mark.parametrize("bit", [0, 3, 22, 23])
+def test_a_damaged_number_changes_no_other(bit: int) -> None:
+    numbers = np.array([12, 10 ^ 1 << bit, 9], np.int64)
+    found = unwrap_flows(np.arange(3), np.zeros(3, np.int64), numbers, sent=1)
+    assert found[[0, 2]].tolist() == [12, 9]
+
+
+def test_after_a_damaged_packet_all_arrivals_are_of_their_own_transmissions(lab: Fabric) -> None:
+    wire, path = Wire(lab), lab.paths("h0", "h6")[0]
+    for i in range(20):
+        late = 2_500 if i == 9 else 0  # behind the two that were sent after it
+        wire.send(
+            T + i * 1_000, i, path, arrives_ns=T + i * 1_000 + ONE_WAY_NS + late, flipped=(i == 10) << 23
+        )
+    trace = trace_of(wire, lab)
+    assert trace.sent.psn.tolist() == list(range(20))
+    assert np.flatnonzero(trace.sent.lost).tolist() == [10]
+    assert int(trace.received.first.sum()) == 19
+
+
+def test_a_damaged_packet_is_no_copy_of_the_packet_whose_number_it_has(lab: Fabric) -> None:
+    """Packet 8 is lost, and 12 comes in as 8 on the same path: it is 12 that did not come in either."""
+    wire, path = Wire(lab), lab.paths("h0", "h6")[0]
+    wire.send(T, 8, path, arrives_ns=None)
+    wire.send(T + 1_000, 12, path, flipped=8 ^ 12)
+    wire.send(T + 90_000, 8, path, rtx=True)
+    wire.send(T + 91_000, 12, path, rtx=True)
+    trace = trace_of(wire, lab)
+    assert trace.sent.lost.tolist() == [True, True, False, False]
+    assert trace.sent.first_ns.tolist() == [T + 90_000 + ONE_WAY_NS, T + 91_000 + ONE_WAY_NS] * 2
+    assert not trace.sent.needless.any()
+    assert int(trace.received.payload[trace.received.first].sum()) == 2 * PAYLOAD
+
+
+def test_what_has_not_been_sent_yet_cannot_have_arrived(lab: Fabric) -> None:
+    """Packet 8 comes in as 12 before 12 is sent, which is then lost."""
+    wire, path = Wire(lab), lab.paths("h0", "h6")[0]
+    wire.send(T, 8, path, flipped=8 ^ 12)
+    wire.send(T + 100_000, 12, path, arrives_ns=None)
+    trace = trace_of(wire, lab)
+    assert trace.sent.lost.all()
+    assert (trace.sent.first_ns == NEVER).all()
+    assert trace.received.tx.tolist() == [-1]
+    assert not trace.received.first.any()
+
+
+@pytest.mark.slow
+@given(
+    first=st.sampled_from([0, 5, (1 << 24) - 7, 1 << 23]),
+    fates=st.lists(st.tuples(st.integers(0, 3), st.integers(-1, 23), st.integers(0, 9_000)), max_size=40),
+)
+def test_whatever_bits_are_flipped_exactly_those_packets_are_lost(
+    first: int, fates: list[tuple[int, int, int]]
+) -> None:
+    """Packets 1 us apart, reordered by up to 9 us, of which some lose a bit (-1: none) on their way."""
+    wire, paths = Wire(LAB), LAB.paths("h0", "h6")
+    for i, (which, bit, late) in enumerate(fates):
+        at = T + i * 1_000
+        flipped = 1 << bit if bit >= 0 else 0
+        wire.send(at, first + i, paths[which], arrives_ns=at + ONE_WAY_NS + late, flipped=flipped, sack=False)
+    trace = trace_of(wire, LAB)
+    assert trace.sent.lost.tolist() == [bit >= 0 for _, bit, _ in fates]
+    assert int(trace.received.first.sum()) == sum(bit < 0 for _, bit, _ in fates)
