@@ -60,12 +60,17 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A row of the table of kinds: what it breaks, what it does, and the fields that it ``takes``."""
+    """A row of the table of kinds: what it breaks, what it does, and the fields that it ``takes``.
+
+    ``lets_through`` is True where frames come through the place by the kind's nature: changed, late, or
+    because the place works again by itself while the fault lasts.
+    """
 
     name: str
     place: Place
     does: str
     takes: tuple[str, ...] = ()
+    lets_through: bool = False
 
 
 def _kinds(*kinds: Kind) -> Mapping[str, Kind]:
@@ -90,12 +95,14 @@ KINDS = _kinds(
         Place.LINK,
         "flips a bit of a share of the frames",
         ("direction", "ratio"),
+        lets_through=True,
     ),
     Kind(
         "rate",
         Place.LINK,
         "leaves a share of the link's rate and loses what is more",
         ("direction", "ratio"),
+        lets_through=True,
     ),
     Kind(
         "carrier",
@@ -112,12 +119,14 @@ KINDS = _kinds(
         Place.LINK,
         "makes the link longer, each way",
         ("delay_ns",),
+        lets_through=True,
     ),
     Kind(
         "flap",
         Place.LINK,
         "breaks the link for a while in every period",
         ("direction", "period_ns", "down_ns", "of"),
+        lets_through=True,
     ),
     Kind(
         "switch-death",
@@ -129,6 +138,7 @@ KINDS = _kinds(
         Place.SWITCH,
         "ends a switch, which boots again by itself",
         ("down_ns",),
+        lets_through=True,
     ),
     Kind(
         "plane-death",
@@ -141,6 +151,7 @@ SIMULATED_KINDS = _kinds(
         "pause-storm",
         Place.NIC_PORT,
         "has a NIC pause what sends to it, without end; on links with credits it gives none back",
+        lets_through=True,
     ),
 )
 """Kinds that only a simulated fabric with lossless links can make."""

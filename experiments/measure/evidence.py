@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from experiments.measure.faults import FaultRecord
 from experiments.measure.recording import Recording
+from experiments.measure.recovery import IN_FLIGHT_NS
 from experiments.measure.validity import Load
 from experiments.spec.transports import Transport
 from topologies import Fabric
@@ -50,6 +51,8 @@ class Evidence:
     series_ns: int = 1_000_000
     """The width of the bins of the delivered series."""
     warmup_ns: int = 0
+    in_flight_ns: int = IN_FLIGHT_NS
+    """The longest that a packet is on its way from one host to another."""
     flow_bytes: tuple[int, ...] = ()
     """Bytes of a message of each flow, where the workload is made of flows."""
     faults: tuple[FaultRecord, ...] = ()

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path as FilePath
 from typing import Any
 
+from controller.fault_kinds import ALL_KINDS
 from linux.errors import InputError
 from topologies import Fabric, Path
 
@@ -40,6 +41,17 @@ class FaultRecord:
     def half_width_ns(self) -> int:
         """How far the true moment can be from the middle (rounded up)."""
         return (self.t_after_ns - self.t_before_ns + 1) // 2
+
+    @property
+    def takes_share(self) -> bool:
+        """True if it takes a share of the frames and leaves the others alone."""
+        return bool(self.params.get("ratio", 1.0) < 1)
+
+    @property
+    def lets_through(self) -> bool:
+        """True if frames come through what it breaks, by its kind or because it takes a share of them."""
+        kind = ALL_KINDS.get(self.kind)
+        return self.takes_share or (kind is not None and kind.lets_through)
 
     def breaks(self, path: Path) -> bool:
         """Return True if data on this path meets the fault."""

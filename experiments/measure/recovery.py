@@ -35,15 +35,12 @@ from experiments.measure.trace import NEVER, BoolArray, IntArray, Trace
 CAPTURE_STAMP_NS = 1_000
 # An endpoint reads the clock once per wake-up, before it handles what woke it.
 EVENT_STAMP_NS = 1_000
-# A packet sent longer than this before the cut was not in flight any more.
+# Between software hosts, a packet sent longer than this before the cut was not in flight any more.
 IN_FLIGHT_NS = 20_000_000
 # A sender has left a path when it was silent on it for this many of the intervals that are usual there.
 SILENT_INTERVALS = 5.0
 # The usual interval is that of so long before the fault.
 BASELINE_NS = 100_000_000
-
-PARTIAL = ("loss", "corruption", "delay", "rate")
-"""Kinds of faults that let frames through."""
 
 BY_SEGMENT_LIST = "captures at both ends; paths by the packets' segment lists"
 BY_FLOW = (
@@ -86,12 +83,14 @@ class Retirements(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Span:
     """The time that belongs to a fault (monotonic ns): from ``start``, where the baseline begins, to ``end``;
-    ``repair_before`` and ``repair_after`` are stamps around the repair, or ``end`` where there was none."""
+    ``repair_before`` and ``repair_after`` are stamps around the repair, or ``end`` where there was none.
+    ``in_flight_ns`` is the longest that a packet is on its way."""
 
     start: int
     end: int
     repair_before: int
     repair_after: int
+    in_flight_ns: int = IN_FLIGHT_NS
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +114,13 @@ class Times:
         return Measured(self.recovered.ns - self.first_loss.ns, self.recovered.error_ns)
 
 
-def spans(faults: Sequence[FaultRecord], first_ns: int, last_ns: int) -> list[Span]:
+def spans(
+    faults: Sequence[FaultRecord], first_ns: int, last_ns: int, in_flight_ns: int = IN_FLIGHT_NS
+) -> list[Span]:
     """Return what belongs to which fault, of a run that lasted from ``first_ns`` to ``last_ns``.
 
-    A fault that is never repaired lasts until the end of the run.
+    A fault that is never repaired lasts until the end of the run. ``in_flight_ns`` is the longest that a
+    packet is on its way there.
     """
     found = []
     repaired = first_ns
@@ -131,7 +133,7 @@ def spans(faults: Sequence[FaultRecord], first_ns: int, last_ns: int) -> list[Sp
     for fault, start, following in zip(faults, starts, ends, strict=True):
         before = fault.restore_before_ns if fault.restore_before_ns is not None else last_ns + 1
         after = fault.restore_after_ns if fault.restore_after_ns is not None else last_ns + 1
-        found.append(Span(start, max(following, fault.t_after_ns), before, after))
+        found.append(Span(start, max(following, fault.t_after_ns), before, after, in_flight_ns))
     return found
 
 
@@ -152,12 +154,12 @@ def taken(trace: Trace, fault: FaultRecord, span: Span) -> IntArray:
     if not any(fault.breaks(path) for path in trace.paths):
         return np.zeros(0, np.int64)
     sent = trace.sent
-    exposed = within(sent.t_ns, max(span.start, fault.t_before_ns - IN_FLIGHT_NS), span.repair_after)
+    exposed = within(sent.t_ns, max(span.start, fault.t_before_ns - span.in_flight_ns), span.repair_after)
     lost = sent.lost[exposed]
     if trace.paths_known:
         found: IntArray = np.flatnonzero(on_broken_path(trace, fault)[exposed] & lost) + exposed.start
         return found
-    if fault.kind in PARTIAL and fault.params.get("ratio", 1.0) < 1:
+    if fault.takes_share:
         since: IntArray = np.flatnonzero(lost & (sent.t_ns[exposed] >= fault.t_before_ns)) + exposed.start
         return since
     runs = [np.zeros(0, np.int64)]

@@ -210,7 +210,7 @@ def _scenes(e: Evidence, traces: tuple[Trace, ...], logs: Mapping[str, EventLog]
     found = []
     ways = dict(ways_between(e.fabric, _pairs(e), e.transport.routing))
     ways |= {(trace.paths[0].src, trace.paths[0].dst): trace.paths for trace in traces if trace.paths}
-    for fault, span in zip(e.faults, spans(e.faults, first, last), strict=True):
+    for fault, span in zip(e.faults, spans(e.faults, first, last, e.in_flight_ns), strict=True):
         seen = detected(e.transport, ways, retired, e.route_changes, fault, span)
         if traces:
             known = retired if retires_paths(e.transport) else None

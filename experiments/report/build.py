@@ -22,6 +22,8 @@ METHOD = {
     "zero": "middle of [t_before_ns, t_after_ns], the stamps around the call that makes the fault",
     "taken": "what a fault took: sent at the sender's NIC, not seen at the receiver's, on a path that it "
     "breaks; where packets do not show their path, a flow's unbroken run of losses from the fault on",
+    "in_flight": "a packet sent longer than a trial's in_flight_us before the fault was not on its way any "
+    "more: 20 ms between software hosts; in virtual time the way through full queues, and what delays add",
     "felt": "the fault took something; a fault that took nothing is counted as not felt and has no times",
     "first_loss": "the first packet that the fault took was sent; 0 where one was in flight",
     "detected": "a sender retired the first path that the fault broke (by its own stamp), or the first route "
@@ -51,7 +53,6 @@ METHOD = {
     "capture_stamp_ns": recovery.CAPTURE_STAMP_NS,
     "event_stamp_ns": recovery.EVENT_STAMP_NS,
     "baseline_ns": recovery.BASELINE_NS,
-    "in_flight_ns": recovery.IN_FLIGHT_NS,
 }
 
 

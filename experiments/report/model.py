@@ -87,6 +87,8 @@ class Trial(Model):
     rtt_us: float | None
     rtt_p99_us: float | None = None
     rtt_samples: int | None = None
+    in_flight_us: float | None = None
+    """The longest that a packet was taken to be on its way."""
     packets_sent: int | None = None
     lost_packets: int | None
     lost_in_flight: int | None = None

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from controller.queues import QueuePolicy
+from controller.queues import ETHERNET_HEADER, QueuePolicy, queue_setting
+from experiments.measure.recovery import IN_FLIGHT_NS
 from experiments.spec.model import USUAL_VIRTUAL, Virtual
 from experiments.spec.transports import Transport, require_simulated_transport
 from experiments.virtual.mechanisms import registry_of
@@ -17,17 +18,39 @@ from hosts.nic.routes import nic_addresses
 from hosts.options import fast_links, idle_rtt_ns
 from hosts.rdma.endpoint import BaseEndpoint
 from hosts.transports import datacenter_options, make_config, make_endpoint, merged, random_of
+from p4src.contract import TICKS_PER_US
 from simulator.clock import PS_PER_NS
 from simulator.lossless import Lossless
 from simulator.network import Choice, Network
 from simulator.nic import Nic
 from topologies import Fabric
+from topologies.spec import LinkKind
 
 CHOICES: Mapping[str, Choice] = {"ecmp": "hash", "structured": "ev", "destination": "destination"}
 """By what switches choose a path, of each way of routing that is not by segment lists."""
 
 TIMERS_IN_RTT = 8
 """How often in an idle RTT an endpoint is asked for its next timer, on fast links."""
+
+
+def longest_flight_ns(fabric: Fabric, policy: QueuePolicy) -> int:
+    """Return how long a packet that is not dropped is on its way at most, ns: through full queues everywhere.
+
+    A queue takes data until it is as deep as it drops at. Where it trims, frames that it has cut take half of
+    the link at most before the data in it, so that this waits twice as long as the depth it trims at.
+    """
+
+    def hop_ns(kind: LinkKind, queued: bool) -> int:
+        times = [0]
+        for profile in {link.profile for link in fabric.links if link.kind == kind}:
+            frame_ns = (profile.mtu_bytes + ETHERNET_HEADER) * 8 * 10**9 // profile.rate_bps
+            setting = queue_setting(profile, last_hop=kind == "host", policy=policy)
+            wait = max(setting.limit, 2 * setting.trim_from) if queued else 0
+            times.append(profile.delay_ns + frame_ns + wait * 1000 // TICKS_PER_US)
+        return max(times)
+
+    # A NIC hands its ports no more than they can send.
+    return hop_ns("host", False) + 2 * hop_ns("fabric", True) + hop_ns("host", True)
 
 
 class VirtualFabric:
@@ -57,6 +80,11 @@ class VirtualFabric:
         if self.fast:
             longest_ns = max(idle_rtt_ns(fabric, host.name) for host in (fabric.hosts[0], fabric.hosts[-1]))
             policy = QueuePolicy.of_rtt(longest_ns + 2 * propagation_ns)
+        self.in_flight_ns = longest_flight_ns(fabric, policy) + propagation_ns
+        """The longest that a packet is on its way, but for faults that delay it."""
+        if transport.lossless or virtual.links == "buckets":
+            # A pause has no bound, and packets wait before the token buckets of hosts, too.
+            self.in_flight_ns = max(self.in_flight_ns, IN_FLIGHT_NS)
         lossless = Lossless(transport.lossless, transport.buffer_bytes) if transport.lossless else None
         buffers = send_buffer_bytes if virtual.links == "buckets" else None
         self.network = Network(fabric, policy, seed, lossless, buffers)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from controller.fault_kinds import Fault
 from experiments.measure.evidence import Evidence, RouteChange
-from experiments.measure.faults import save_faults
+from experiments.measure.faults import FaultRecord, save_faults
 from experiments.measure.validity import Load
 from experiments.run.drivers.driver import Collected
 from experiments.run.fault_run import SequenceSource, TimedSource
@@ -39,6 +39,7 @@ LONGEST_WAIT_NS = 10**9
 UNLOADED = Load(0, None, None, None, None, None, None, None)
 LINK_BINS = 30
 """What links carry is counted in so many bins, or more, of 100 ms at most."""
+LINKS_OF_A_PATH = 4
 BUSIEST_PART = 10
 """The busiest link is that of so small a part of the warm-up, at its end."""
 
@@ -134,11 +135,17 @@ class VirtualRepetition:
             recorder = self._captures[host] = PcapRecorder(folder / f"{host}.pcap")
             setting.fabric.network.nics[host].recorder = recorder
 
+    def _in_flight_ns(self, fabric: VirtualFabric, faults: Sequence[FaultRecord]) -> int:
+        """Return the longest that a packet can be on its way: every link of its path may be made longer."""
+        longest_ns = max((fault.params.get("delay_ns", 0) for fault in faults), default=0)
+        return int(fabric.in_flight_ns + LINKS_OF_A_PATH * longest_ns)
+
     def _evidence(self, setting: VirtualSetting, run: _Run, collected: Collected, number: int) -> Evidence:
         scenario = self._scenario
         wanted = None
         if self._specs and all(isinstance(spec, SequentialFaults) for spec in self._specs):
             wanted = sum(entry.trials for entry in scenario.sequences)
+        faults = run.injector.records()
         flows = setting.placement.params.get("flows", ())
         return Evidence(
             transport=self._transport,
@@ -153,8 +160,9 @@ class VirtualRepetition:
             length_ns=setting.placement.length_ns,
             series_ns=scenario.measure.series_ns,
             warmup_ns=scenario.warmup_ns,
+            in_flight_ns=self._in_flight_ns(setting.fabric, faults),
             flow_bytes=tuple(int(flow["message_bytes"]) for flow in flows),
-            faults=run.injector.records(),
+            faults=faults,
             captures={host: capture.path for host, capture in self._captures.items()},
             recording=recording_of(self._captures),
             event_logs=collected.event_logs,

@@ -19,6 +19,7 @@ from experiments.measure.recording import load_recording
 from experiments.measure.recovery import (
     CAPTURE_STAMP_NS,
     EVENT_STAMP_NS,
+    IN_FLIGHT_NS,
     STILL_USED,
     Times,
     spans,
@@ -56,13 +57,17 @@ class Found:
 
 
 def analyse(
-    trace: Trace, faults: Sequence[FaultRecord], events: EventLog, receiver_events: EventLog | None = None
+    trace: Trace,
+    faults: Sequence[FaultRecord],
+    events: EventLog,
+    receiver_events: EventLog | None = None,
+    in_flight_ns: int = IN_FLIGHT_NS,
 ) -> list[Found]:
     src, dst = trace.paths[0].src, trace.paths[0].dst
     logs = {src: events, dst: receiver_events or EventLog(())}
     retired = {src: retirements_of_log(events)}
     found = []
-    for fault, span in zip(faults, spans(faults, *trace.span_ns), strict=True):
+    for fault, span in zip(faults, spans(faults, *trace.span_ns, in_flight_ns), strict=True):
         seen = detected(NAMED["mrc"], {(src, dst): trace.paths}, retired, (), fault, span)
         result = times([trace], fault, span, seen, retired)
         found.append(Found(result, trial_of(FaultScene((trace,), fault, span, result, logs))))
@@ -225,6 +230,47 @@ def test_a_cut_that_lets_packets_through_is_none(lab: Fabric) -> None:
     assert trial.lost_packets == 1
 
 
+@pytest.mark.parametrize(
+    ("kind", "params", "effective"),
+    [
+        ("blackhole", {}, False),
+        ("loss", {"ratio": 1.0}, False),
+        ("loss", {"ratio": 0.5}, None),
+        ("corruption", {"ratio": 1.0}, None),
+        ("rate", {"ratio": 0.1}, None),
+        ("delay", {"delay_ns": 2_000_000}, None),
+        ("flap", {}, None),
+        ("switch-reboot", {}, None),
+        ("pause-storm", {}, None),
+    ],
+)
+def test_of_a_fault_that_lets_packets_through_that_is_no_failure(
+    lab: Fabric, kind: str, params: dict[str, Any], effective: bool | None
+) -> None:
+    scene = Scene(lab)
+    psn = scene.next_psn()
+    scene.wire.send(T + 10_000, psn, scene.broken, arrives_ns=None)
+    scene.wire.send(T + 20_000, scene.next_psn(), scene.broken)
+    scene.wire.send(T + 60_000, psn, scene.sound, rtx=True)
+    fault = replace(FAULT, kind=kind, params=params)
+    trial = scene.trial(scene.retired(T + 50_000), fault=fault)
+    assert check(trial, "fault_effective") is effective
+    assert trial.lost_packets == 1
+
+
+def test_a_retransmission_that_the_cut_took_is_no_answer_to_that_loss(lab: Fabric) -> None:
+    """The packet was lost elsewhere before the cut, and what is sent again goes onto the cut path."""
+    scene = Scene(lab)
+    psn = scene.next_psn()
+    scene.wire.send(T - 50_000, psn, scene.sound, arrives_ns=None)
+    scene.wire.send(T + 10_000, psn, scene.broken, rtx=True, arrives_ns=None)
+    scene.wire.send(T + 60_000, psn, scene.sound, rtx=True)
+    trial = scene.trial(scene.retired(T + 50_000))
+    assert (trial.times.first_loss.ns, trial.lost_packets) == (10_000, 1)
+    assert trial.first_rtx_us == 60
+    assert check(trial, "rtx_not_before_detected")
+
+
 def test_needless_retransmissions_and_duplicates(lab: Fabric) -> None:
     scene = Scene(lab)
     lost, fine = scene.next_psn(), scene.next_psn()
@@ -267,6 +313,33 @@ def test_losses_elsewhere_are_kept_apart(lab: Fabric) -> None:
     assert (trial.lost_packets, trial.lost_elsewhere) == (1, 1)
     assert trial.times.recovered.ns == 60_000 + ONE_WAY_NS
     assert check(trial, "no_loss_elsewhere") is False
+
+
+def test_in_a_run_of_milliseconds_losses_elsewhere_are_kept_apart_too(lab: Fabric) -> None:
+    """Hosts that answer within microseconds: nothing is on its way for 20 ms, which is more than the run."""
+    paths = lab.paths("h0", "h6")
+    broken, sound, wire = paths[0], paths[5], Wire(lab)
+    fault = replace(FAULT, restore_before_ns=T + 2_000_000, restore_after_ns=T + 2_000_000)
+
+    def send(t_ns: int, psn: int, path: NetworkPath, arrives: bool = True) -> None:
+        wire.send(t_ns, psn, path, arrives_ns=t_ns + 3_000 if arrives else None, rtx=psn in sent)
+        sent.add(psn)
+
+    sent: set[int] = set()
+    for i in range(600):
+        send(T - 3_000_000 + i * 10_000 + 1, i, sound if i % 2 or i >= 300 else broken)
+    for psn, t_ns, path in ((1000, -2_000_000, broken), (1001, 10_000, broken), (1002, 11_000, sound)):
+        send(T + t_ns, psn, path, arrives=False)
+        send(T + t_ns + 50_000, psn, sound)
+    trace = trace_of(wire, paths)
+    retired = EventLog.of_events([Event(T + 55_000, "EvRetired", {"ev": broken.ev, "plane": broken.plane})])
+    (trial,) = analyse(trace, [fault], retired, in_flight_ns=60_000)
+    assert (trial.times.first_loss.ns, trial.lost_packets, trial.lost_in_flight) == (10_000, 1, 0)
+    assert trial.times.recovered_since_loss.ns == 53_000
+    assert (trial.lost_elsewhere, trial.in_flight_us) == (2, 60)
+    assert check(trial, "no_loss_elsewhere") is False
+    (trial,) = analyse(trace, [fault], retired)  # as between hosts of software, where nothing can be said
+    assert (trial.lost_elsewhere, check(trial, "no_loss_elsewhere")) == (0, None)
 
 
 def test_a_trimmed_packet_is_neither_lost_nor_delivered(lab: Fabric) -> None:

@@ -64,10 +64,45 @@ def test_a_cut_under_a_spray_is_timed_from_the_capture(tmp_path: Path) -> None:
     for trial in found.trials:
         assert trial["integrity"] == "ok"
         assert 0 <= trial["first_loss_us"] < trial["detected_us"] < trial["recovered_us"] < 100
+        checks = {check["name"]: check["ok"] for check in trial["checks"]}
+        assert checks["no_loss_elsewhere"]
         # Eight times 500 ns, and a full packet's 338 ns on four; the NIC's reaction of 200 ns.
         assert 4 + 4 * 0.338 < trial["rtt_us"] < 6.5
     assert {path.name for path in (tmp_path / "mrc-0" / "captures").iterdir()} == {"h0.pcap", "h2.pcap"}
     assert (tmp_path / "mrc-0" / "events" / "h0.jsonl").read_text().count("ev_retired") >= 2
+
+
+def test_losses_all_over_are_told_from_those_of_a_cut_in_a_run_of_a_millisecond(tmp_path: Path) -> None:
+    (found,) = run(
+        tmp_path,
+        transports={"mrc": {"loss": 0.001}},
+        workload={"kind": "spray", "rate": "100 Gbit/s", "message_bytes": 16384},
+        faults=[{"kind": "blackhole", "where": "random", "trials": 2, "hold": "300 us", "settle": "10 us"}],
+        warmup="300 us",
+    )
+    assert sum(trial["lost_elsewhere"] for trial in found.trials) > 0
+    for trial in found.trials:
+        (check,) = (check for check in trial["checks"] if check["name"] == "no_loss_elsewhere")
+        assert check["ok"] is (trial["lost_elsewhere"] == 0)
+        assert trial["in_flight_us"] < 100
+
+
+@pytest.mark.parametrize("kind", ["corruption", "delay"])
+def test_a_fault_that_lets_frames_through_spoils_no_run(tmp_path: Path, kind: str) -> None:
+    more = {"corruption": {"ratio": 0.2}, "delay": {"delay": "1 us"}}[kind]
+    fault = {"kind": kind, "where": "random", "trials": 2, "hold": "100 us", "settle": "10 us", **more}
+    (found,) = run(
+        tmp_path,
+        workload={"kind": "spray", "rate": "100 Gbit/s", "message_bytes": 16384},
+        faults=[fault],
+        warmup="20 us",
+    )
+    assert not [why for why in found.validity.reasons if "the fault was none" in why]
+    for trial in found.trials:
+        checks = {check["name"]: check["ok"] for check in trial["checks"]}
+        assert checks["fault_effective"] is None
+        assert checks["no_loss_elsewhere"]
+        assert (trial["lost_packets"] > 0) is (kind == "corruption")
 
 
 @pytest.mark.slow
