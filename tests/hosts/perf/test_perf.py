@@ -68,7 +68,7 @@ def test_schemes_of_ones_own_reach_the_endpoints_by_name(monkeypatch: pytest.Mon
     fabric = load_fabric("tiny")
     network = SimpleNamespace(fabric=fabric, names=Names(), target="ebpf", spawn=None)
     monkeypatch.setattr("mrclab.perf.FabricNetwork.attached", lambda: network)
-    monkeypatch.setattr("mrclab.perf.os.geteuid", lambda: 0)
+    monkeypatch.setattr("testbed.names.is_root", lambda: True)
     monkeypatch.setattr("mrclab.perf.PerfPair", pair)
     own = ["--congestion", "hosts.schemes.aimd:Aimd", "--path-policy", "hosts.schemes.reps:Reps"]
     assert cli.main(["perf", "write_bw", "--from", "h0", "--to", "h1", *own]) == 2
