@@ -30,7 +30,7 @@ from experiments.run.switch_deaths import SwitchDeaths, by_switch
 from experiments.run.traffic import busiest_link, bytes_sent
 from experiments.run.waiting import sleep_until
 from experiments.spec.fault_schedule import PlannedFault, schedule, trials_of
-from experiments.spec.faults import BUSIEST, RandomFaults, SequentialFaults
+from experiments.spec.faults import BUSIEST, BUSIEST_NS, RandomFaults, SequentialFaults
 from experiments.spec.links import metered
 from experiments.spec.model import Scenario
 from experiments.spec.one_plane import faults_met
@@ -46,7 +46,6 @@ from linux.scheduling import usable_cpus
 from switches.capabilities import capabilities_of
 from testbed.running import RunningFabric, Say
 
-BUSIEST_NS = 200_000_000  # before the measurement, of which half is looked at
 FIRST_FAULTS_NS = 100_000_000  # before the measurement: when faults that are due at its start are made
 MOST_LATE_NS = 50_000_000  # of a fault: a run with one that came later is not the one that was asked for
 
@@ -349,7 +348,7 @@ class RepetitionRunner:
             end_ns=end_ns,
             length_ns=setting.placement.length_ns,
             series_ns=scenario.measure.series_ns,
-            warmup_ns=scenario.warmup_ns,
+            warmup_ns=scenario.live_warmup_ns,
             flow_bytes=tuple(int(flow["message_bytes"]) for flow in flows),
             faults=parts.injector.records(),
             captures=recorder.files,

@@ -14,6 +14,8 @@ from controller import fault_kinds
 from topologies.yaml_model import Number, Time, WholeNumber, YamlModel, wrong
 
 RANDOM, BUSIEST, DRAIN = "random", "busiest", "drain"
+BUSIEST_NS = 200_000_000
+"""On live targets, how long before the measurement the busiest link is looked for; half of it is counted."""
 FLAP, REBOOT, DEATH, DELAY = "flap", "switch-reboot", "switch-death", "delay"
 Kind = Literal[
     "blackhole",

@@ -15,7 +15,15 @@ from controller.queues import ETHERNET_HEADER
 from experiments.figures.listing import require_figure
 from experiments.spec.expectations import parse_expectation
 from experiments.spec.fault_schedule import check_makeable, check_places
-from experiments.spec.faults import Drain, FaultSpec, RandomFaults, SequentialFaults, TimedFault
+from experiments.spec.faults import (
+    BUSIEST,
+    BUSIEST_NS,
+    Drain,
+    FaultSpec,
+    RandomFaults,
+    SequentialFaults,
+    TimedFault,
+)
 from experiments.spec.links import metered
 from experiments.spec.placement import Placement, place
 from experiments.spec.transports import Transport, TransportEntry, require_simulated
@@ -224,6 +232,12 @@ class Scenario(YamlModel):
     def transports(self) -> tuple[Transport, ...]:
         """Return the transports, in the order of the file."""
         return tuple(entry.transport(name) for name, entry in self.entries.items())
+
+    @property
+    def live_warmup_ns(self) -> int:
+        """The warm-up on a live target: long enough to find the busiest link under full traffic."""
+        wanted = any(isinstance(fault, TimedFault) and BUSIEST in fault.where for fault in self.faults)
+        return max(self.warmup_ns, 2 * BUSIEST_NS) if wanted else self.warmup_ns
 
     @property
     def sequences(self) -> tuple[SequentialFaults, ...]:

@@ -195,7 +195,7 @@ class MeshDriver:
         self._started = time.monotonic()
         begin_ns = time.monotonic_ns()
         self.next_ns = begin_ns
-        return begin_ns + self._setting.scenario.warmup_ns
+        return begin_ns + self._setting.scenario.live_warmup_ns
 
     def descriptors(self) -> Collection[RemoteAgent]:
         """Return all agents: each is heard also where it ends."""

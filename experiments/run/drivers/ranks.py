@@ -98,7 +98,7 @@ class RankDriver:
     def start(self) -> int:
         """Have all ranks begin together; return when their measurement begins."""
         start_ns = time.monotonic_ns() + LEAD_NS
-        measure_ns = start_ns + self._setting.scenario.warmup_ns
+        measure_ns = start_ns + self._setting.scenario.live_warmup_ns
         specs = faults_met(self._setting.scenario.faults, self._setting.transport)
         drains = denylists(specs, self._setting.running.fabric)
         denied = [(measure_ns + at_ns, list(links)) for at_ns, links in drains]

@@ -96,7 +96,7 @@ class SprayDriver:
     def start(self) -> int:
         """Begin, warm up, and settle on a rate; return the time then."""
         self._sender.call("start")
-        sleep(self._setting.scenario.warmup_ns)
+        sleep(self._setting.scenario.live_warmup_ns)
         self._settle_on_a_rate()
         return time.monotonic_ns()
 

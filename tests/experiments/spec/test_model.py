@@ -326,3 +326,11 @@ def test_a_scenario_puts_a_codepoint_into_another_class_of_its_fabric() -> None:
         parse(SHORT, "classes={64: high}")
     with pytest.raises(InputError, match=r"classes\.8 must be data, trimmable, high or control, not 'low'"):
         parse(SHORT, "classes={8: low}")
+
+
+def test_the_busiest_link_is_looked_for_under_traffic() -> None:
+    """It is looked for 200 ms before the measurement, so a shorter warm-up would have no traffic then."""
+    busiest = "faults=[{kind: blackhole, where: busiest, at: 100 ms, duration: 500 ms}]"
+    assert parse(SHORT, "warmup=100 ms", busiest).live_warmup_ns == 400_000_000
+    assert parse(SHORT, "warmup=600 ms", busiest).live_warmup_ns == 600_000_000
+    assert parse(SHORT, "warmup=100 ms").live_warmup_ns == 100_000_000
