@@ -96,8 +96,10 @@ def make_config(name: str, fabric: Fabric, host: str, options: Mapping[str, Any]
 
 
 def random_of(seed: int, host: str) -> random.Random:
-    """Return the random numbers of a host's endpoint: hosts and repetitions, whose seeds follow one another,
-    share none."""
+    """Return the random numbers of a host's endpoint.
+
+    Hosts share none, and neither do repetitions, whose seeds follow one another.
+    """
     return random.Random(f"{seed}/{host}")
 
 
@@ -125,8 +127,8 @@ def _roce_config(fabric: Fabric, host: str, options: Mapping[str, Any]) -> RoceC
 def datacenter_options(kind: str, fabric: Fabric, host: str, longer_ns: int = 0) -> dict[str, Any]:
     """Return the options of a kind of endpoint that suit links of a data centre's speed.
 
-    The RTT is `longer_ns` more than the topology's.
-    Those that are mappings themselves are to be merged key by key: `merged` does that.
+    The RTT they are for is `longer_ns` more than the topology's. Options that are mappings themselves are to
+    be merged key by key: `merged` does that.
     """
     return {"mrc": datacenter_mrc, "rocev2": datacenter_rocev2}[kind](fabric, host, longer_ns)
 

@@ -22,7 +22,7 @@ from mrclab.version import version
 from switches.target import TARGETS
 
 FAILED, INTERRUPTED = 1, 130
-TOPOLOGIES = "tiny, lab, two-racks, wide, thin"
+SMALL = "tiny, lab, two-racks, wide, thin"
 
 Command = Callable[[argparse.Namespace], int]
 
@@ -49,7 +49,7 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--topology",
         metavar="T",
-        help=f"a shipped topology ({TOPOLOGIES}; for --target sim also paper-b, paper-c, pod) or a YAML file",
+        help=f"a shipped topology ({SMALL}; for --target sim also paper-b, paper-c, pod) or a YAML file",
     )
     _program_argument(run)
     run.add_argument("--trials", type=int, metavar="N", help="how many faults, or repetitions")
@@ -75,7 +75,7 @@ def parser() -> argparse.ArgumentParser:
     )
     soak.add_argument("--duration", metavar="TIME", help="of traffic, such as '30 s' or 1h")
     soak.add_argument("--target", choices=TARGETS, default=os.environ.get("MRCLAB_TARGET"))
-    soak.add_argument("--topology", metavar="T", help=f"a shipped topology ({TOPOLOGIES}) or a YAML file")
+    soak.add_argument("--topology", metavar="T", help=f"a shipped topology ({SMALL}) or a YAML file")
     soak.add_argument("--seed", type=int, metavar="S", help="of messages and faults")
     soak.add_argument("--out", metavar="DIR", help="where results go (default: results/<scenario>/<time>/)")
     soak.add_argument(
@@ -85,7 +85,7 @@ def parser() -> argparse.ArgumentParser:
     soak.set_defaults(do=_soak)
 
     up = commands.add_parser("up", help="bring a fabric up and leave it running")
-    up.add_argument("--topology", metavar="T", default="lab", help=f"{TOPOLOGIES} or a YAML file")
+    up.add_argument("--topology", metavar="T", default="lab", help=f"{SMALL} or a YAML file")
     up.add_argument("--target", choices=TARGETS, default=os.environ.get("MRCLAB_TARGET", "auto"))
     _program_argument(up)
     _force_argument(up)

@@ -28,7 +28,7 @@ class NetworkFaults:
         self._network = network
         self._causes: dict[tuple[str, ...], set[str]] = {}
 
-    def _is_broken(self, place: tuple[str, ...], cause: str, broken: bool) -> bool:
+    def _note_cause(self, place: tuple[str, ...], cause: str, broken: bool) -> bool:
         """Note that a cause breaks a place, or no longer does; return whether any still does."""
         causes = self._causes.setdefault(place, set())
         if broken:
@@ -53,7 +53,7 @@ class NetworkFaults:
 
     def _cut(self, link: str, direction: str, cause: str, broken: bool) -> None:
         for ends in self._ends(link, direction):
-            self._network.links[ends].set_dead(self._is_broken(ends, cause, broken))
+            self._network.links[ends].set_dead(self._note_cause(ends, cause, broken))
 
     def loss(self, link: str, direction: str, ratio: float) -> None:
         """Lose a share of the frames; 0 ends it."""
@@ -84,7 +84,7 @@ class NetworkFaults:
 
     def _take_carrier(self, link: str, cause: str, broken: bool) -> None:
         self._cut(link, BOTH, cause, broken)
-        gone = self._is_broken((link,), cause, broken)
+        gone = self._note_cause((link,), cause, broken)
         nic = self._network.nics.get(link.split(":")[0])
         if nic is not None:
             upper = link.split(":")[1]
@@ -115,7 +115,7 @@ class NetworkFaults:
         self._end_switch(name, "switch", broken)
 
     def _end_switch(self, name: str, cause: str, broken: bool) -> None:
-        self._network.switches[name].dead = self._is_broken((name,), cause, broken)
+        self._network.switches[name].dead = self._note_cause((name,), cause, broken)
 
     def plane(self, plane: int, broken: bool) -> None:
         """End all switches of a plane, or start them again."""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from linux import namespaces
 from linux.errors import MachineError
 from linux.scheduling import usable_cpus
-from linux.system import libc, require_linux
+from linux.system import is_root, libc, require_linux
 from testbed.frr import DIRECTORY as FRR
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def _files() -> Check:
 
 
 def _root() -> Check:
-    if os.geteuid() != 0:
+    if not is_root():
         return Check("root", False, True, "not running as root", "run it as root (sudo)")
     try:
         namespaces.in_thread(_unshare)

@@ -139,7 +139,10 @@ class Scenario(YamlModel):
         3, description="runs of each transport, one after another, each on a fabric of its own"
     )
     warmup_ns: Annotated[int, Time()] = Field(
-        500_000_000, alias="warmup", description="after the workload starts, before anything counts"
+        500_000_000,
+        alias="warmup",
+        description="after the workload starts, before anything counts; "
+        "on a live target at least 400 ms where a fault is at the busiest link",
     )
     limit_ns: Annotated[int, Time(10**6)] = Field(
         120 * 10**9,
@@ -306,13 +309,14 @@ class Scenario(YamlModel):
                 raise InputError(
                     f"virtual.links: {transport.name} has lossless links, which are wires", where=where
                 )
-            least = LEAST_FRAMES * max(link.profile.mtu_bytes + ETHERNET_HEADER for link in fabric.links)
-            if transport.lossless and 0 < transport.buffer_bytes < least:
-                raise InputError(
-                    f"transports.{transport.name}.buffer: {transport.buffer_bytes} bytes are less than "
-                    f"{LEAST_FRAMES} frames of this fabric: give at least {least} bytes",
-                    where=where,
-                )
+            if transport.lossless and transport.buffer_bytes:
+                frame = max(link.profile.mtu_bytes for link in fabric.links) + ETHERNET_HEADER
+                if transport.buffer_bytes < LEAST_FRAMES * frame:
+                    raise InputError(
+                        f"transports.{transport.name}.buffer: {transport.buffer_bytes} bytes are less than "
+                        f"{LEAST_FRAMES} frames of this fabric: give at least {LEAST_FRAMES * frame} bytes",
+                        where=where,
+                    )
             if transport.only_simulated and self.target != SIMULATED:
                 raise InputError(
                     f"transports.{transport.name}: only --target sim has {transport.only_simulated}: "

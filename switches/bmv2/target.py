@@ -18,6 +18,7 @@ from linux import namespaces
 from linux.children import Child, environment, first_to_end, inside, python, stop_all
 from linux.errors import BadInputError, MachineError, SwitchError
 from linux.process_deaths import wait_exiting
+from linux.system import is_root
 from p4src.contract import PRIORITY_CONTROL
 from switches.bmv2 import BMV2_PROGRAM
 from switches.bmv2.thrift import ThriftError, set_queue_depth, set_queue_rate
@@ -97,7 +98,7 @@ class Bmv2Target:
             require_bmv2()
         except MachineError as error:
             return str(error)
-        if os.geteuid() != 0:
+        if not is_root():
             return "the bmv2 target needs root: start it with sudo"
         return None
 

@@ -14,6 +14,7 @@ from linux import bpf
 from linux.bpf_insn import leave
 from linux.bpf_types import NO_PREALLOC, MapSpec, MapType
 from linux.errors import MachineError, MrclabError
+from linux.system import is_root
 from linux.traffic_control import TrafficControl
 
 _RETURN_OK = leave(0)
@@ -25,7 +26,7 @@ def check_machine() -> None:
     """Raise MachineError, naming the mend, when the kernel or the privileges do not allow the target."""
     if not sys.platform.startswith("linux") or sys.byteorder != "little":
         raise MachineError("the ebpf target needs a little-endian Linux machine")
-    if os.geteuid() != 0:
+    if not is_root():
         raise MachineError("the ebpf target needs root: start it with sudo")
     os.close(bpf.create_map(MapSpec("probe", MapType.LPM_TRIE, 8, 8, 1, NO_PREALLOC)))
     os.close(bpf.load_program(_RETURN_OK, "probe"))
