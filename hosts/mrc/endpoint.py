@@ -285,26 +285,25 @@ class Endpoint(BaseEndpoint):
         self, now_ns: int, free_ports: Collection[int] | None = None, limit: int = 32
     ) -> list[tuple[int, Packet]]:
         """Return what `frames_to_send` does, where packets are objects; see `codec.objects`."""
-        return cast("list[tuple[int, Packet]]", self.emit(now_ns, free_ports, limit))
+        return cast("list[tuple[int, Packet]]", self.frames_to_send(now_ns, free_ports, limit))
 
     def _on_data(self, port: int, packet: DataPacket) -> None:
-        qp = self._connected_to(packet.qpn, packet.flow)
-        if qp is not None:
-            qp.requester.on_heard(self.now_ns)
-            qp.responder.on_data(self.now_ns, packet, port)
-            if self._keeps_reverse:
-                self._operations.refresh_reverse(self.now_ns, qp)
+        qp = self.qps.get(packet.qpn)
+        if qp is None or packet.flow.src not in qp.peers:
+            self._count_stray(qp)
+            return
+        now_ns = self.now_ns
+        qp.requester.recovery.heard_ns = now_ns
+        qp.responder.on_data(now_ns, packet, port)
+        if self._keeps_reverse:
+            self._operations.refresh_reverse(now_ns, qp)
 
-    def _connected_to(self, qpn: int, flow: Flow) -> MrcQueuePair | None:
-        """Return the QP that a frame of this flow is for; None, and count it, if it is for none."""
-        qp = self.qps.get(qpn)
+    def _count_stray(self, qp: MrcQueuePair | None) -> None:
+        """Count a frame that is for no queue pair, or for one that has another peer or none yet."""
         if qp is None or not qp.connected:
             self.drops.unknown_qp += 1
-            return None
-        if flow.src not in qp.peers:
+        else:
             self.drops.wrong_source += 1
-            return None
-        return qp
 
     def take_trimmed(self, port: int, view: memoryview, flow: Flow) -> None:
         """Take in a frame whose payload a switch cut off; a NACK is all that can come of it."""
@@ -319,12 +318,14 @@ class Endpoint(BaseEndpoint):
     def _on_trimmed(
         self, port: int, flow: Flow, dscp: int, qpn: int, flags_psn: int, stamp: int | None
     ) -> None:
-        qp = self._connected_to(qpn, flow)
-        if qp is not None:
-            self.port_states[port].received += 1
-            qp.requester.on_heard(self.now_ns)
-            last_hop = dscp == self.config.dscp.trimmed_lasthop
-            qp.responder.on_trimmed(self.now_ns, flags_psn & PSN_MASK, flow.ev, port, last_hop, stamp)
+        qp = self.qps.get(qpn)
+        if qp is None or flow.src not in qp.peers:
+            self._count_stray(qp)
+            return
+        self.port_states[port].received += 1
+        qp.requester.recovery.heard_ns = self.now_ns
+        last_hop = dscp == self.config.dscp.trimmed_lasthop
+        qp.responder.on_trimmed(self.now_ns, flags_psn & PSN_MASK, flow.ev, port, last_hop, stamp)
 
     def _take_control(self, port: int, view: memoryview, flow: Flow, opcode: int) -> None:
         if opcode == _SACK:
@@ -339,11 +340,15 @@ class Endpoint(BaseEndpoint):
         self._on_control(port, flow, flow.ce, opcode, qpn & 0xFFFFFF, last & PSN_MASK, body, _EXTENSION)
 
     def _on_sack(self, sack: SackPacket, flow: Flow) -> None:
-        qp = self._connected_to(sack.qpn, flow)
-        if qp is not None:
-            qp.requester.on_heard(self.now_ns)
-            qp.requester.on_sack(self.now_ns, sack)
-            self.scheduler.wake(self.now_ns, qp)
+        qp = self.qps.get(sack.qpn)
+        if qp is None or flow.src not in qp.peers:
+            self._count_stray(qp)
+            return
+        now_ns = self.now_ns
+        requester = qp.requester
+        requester.recovery.heard_ns = now_ns
+        requester.on_sack(now_ns, sack)
+        self.scheduler.wake(now_ns, qp)
 
     def _on_control(
         self, port: int, flow: Flow, ce: bool, opcode: int, qpn: int, psn: int, body: Buffer, start: int
@@ -355,22 +360,23 @@ class Endpoint(BaseEndpoint):
             else:
                 self.drops.unknown_qp += 1
             return
-        qp = self._connected_to(qpn, flow)
-        if qp is None:
+        qp = self.qps.get(qpn)
+        if qp is None or flow.src not in qp.peers:
+            self._count_stray(qp)
             return
         now_ns = self.now_ns
         requester = qp.requester
         try:
             if opcode == _NACK:
                 nack = Nack.unpack(body, start)
-                requester.on_heard(now_ns)
+                requester.recovery.heard_ns = now_ns
                 requester.on_nack(now_ns, nack)
             elif opcode == _PROBE:
-                requester.on_heard(now_ns)
+                requester.recovery.heard_ns = now_ns
                 qp.responder.on_probe(now_ns, Probe.unpack(body, start), flow.ev, port, ce)
             elif opcode == _ACK:
                 aeth = Aeth.unpack(body, start)
-                requester.on_heard(now_ns)
+                requester.recovery.heard_ns = now_ns
                 requester.on_transport_ack(now_ns, psn, aeth.syndrome)
             else:
                 self.drops.unknown_opcode += 1

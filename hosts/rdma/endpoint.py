@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection, Container, Iterator, Sequence
-from typing import Final, cast
+from typing import Final
 
 from mypy_extensions import mypyc_attr
 
@@ -209,10 +209,6 @@ class BaseEndpoint:
         `free_ports` are the ports that can take a frame; None means all. Queue pairs take turns; answers go
         before data.
         """
-        return cast("list[Frame]", self.emit(now_ns, free_ports, limit))
-
-    def emit(self, now_ns: int, free_ports: Collection[int] | None, limit: int) -> list[Outgoing]:
-        """Return what `frames_to_send` does, in whatever form the endpoint's packets have."""
         self.now_ns = now_ns
         out: list[Outgoing] = []
         if free_ports is not None:

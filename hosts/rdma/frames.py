@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Collection
-from typing import Final
+from typing import Any, Final
 
 from mypy_extensions import mypyc_attr
 
@@ -32,7 +32,7 @@ from hosts.rdma.paths import PlanePaths
 
 Frame = tuple[int, bytes]
 """NIC port, and a whole Ethernet frame for it."""
-Outgoing = tuple[int, object]
+Outgoing = tuple[int, Any]
 """The same inside an endpoint, whose packets may be objects rather than bytes."""
 
 ECT0: Final = 0b10

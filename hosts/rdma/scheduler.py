@@ -52,21 +52,20 @@ class Scheduler:
 
     def emit(self, now_ns: int, out: list[Outgoing], limit: int, free_ports: Collection[int] | None) -> None:
         """Append frames to `out` until it holds about `limit`: answers first, then data and probes."""
-        for _ in range(len(self._answering)):
-            if len(out) >= limit:
-                break
-            qp = self._answering.popleft()
-            if qp.emit_answers(out, limit - len(out), free_ports):
-                self._answering.append(qp)
+        if self._answering:
+            self._emit_answers(out, limit, free_ports)
         sending = self._sending
         blocked = 0
         while sending and len(out) < limit and blocked < len(sending):
             qp = sending[0]
             turn = self._turn_left or qp.turn
             self._turn_left = 0
-            room = min(turn, limit - len(out))
+            room = limit - len(out)
+            if turn < room:
+                room = turn
             count = qp.emit_frames(now_ns, out, room, free_ports)
-            self._touch(qp)
+            if not qp.touched:
+                self._touch(qp)
             if qp.wants_to_probe() if qp.parked else qp.wants_to_send(now_ns):
                 if count == room < turn:
                     self._turn_left = turn - count
@@ -89,9 +88,19 @@ class Scheduler:
             if sharing is not None and sharing.waiting:
                 self.release(now_ns, sharing)
 
+    def _emit_answers(self, out: list[Outgoing], limit: int, free_ports: Collection[int] | None) -> None:
+        answering = self._answering
+        for _ in range(len(answering)):
+            if len(out) >= limit:
+                break
+            qp = answering.popleft()
+            if qp.emit_answers(out, limit - len(out), free_ports):
+                answering.append(qp)
+
     def wake(self, now_ns: int, qp: QueuePair) -> None:
         """Note that something happened to a queue pair: it may send now or later, or let others send."""
-        self._touch(qp)
+        if not qp.touched:
+            self._touch(qp)
         sharing = qp.sharing
         if not qp.queued:
             if sharing is not None and sharing.waiting:
@@ -146,9 +155,8 @@ class Scheduler:
     # Timers
 
     def _touch(self, qp: QueuePair) -> None:
-        if not qp.touched:
-            qp.touched = True
-            self._touched.append(qp)
+        qp.touched = True
+        self._touched.append(qp)
 
     def next_timer(self, now_ns: int) -> int | None:
         """Return when the next timer of a queue pair is due; None when none is set."""

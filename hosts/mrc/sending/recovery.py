@@ -55,26 +55,19 @@ class Recovery:
         """The oldest packet in flight was overtaken by less than the reordering window."""
         self.progress_ns = -1
         """When something was acknowledged last."""
-        self._heard_ns = -1
-        """When the last valid frame of the peer came in."""
-        self._order = SendOrder(board, config.mpr)
+        self.heard_ns = -1
+        """When the last valid frame of the peer came in; the endpoint writes it."""
+        self.order = SendOrder(board, config.mpr)
+        """All transmissions, which the requester adds."""
         self._retired_ns = -1
         """When an EV was retired last, while anything sent before is in flight."""
-        self._newest_acked_ns = -1
-        """Latest send time of what was acknowledged."""
+        self.newest_acked_ns = -1
+        """Latest send time of what was acknowledged; -1 for none."""
         self._late_ready = False
         self._gap_due_ns = 0
         """When to look at the gap again; 0 for never."""
 
     # What happens
-
-    def on_heard(self, now_ns: int) -> None:
-        """Note that a valid frame of the peer came in."""
-        self._heard_ns = now_ns
-
-    def on_sent(self, packet: SentPacket) -> None:
-        """Note a transmission, first or repeated."""
-        self._order.add(packet)
 
     def on_burst(self, now_ns: int, *, idle_before: bool) -> None:
         """Note that data was sent, `idle_before` if nothing was in flight then: restart the timers."""
@@ -94,12 +87,8 @@ class Recovery:
         Health probes bypass queues, so overtaking by one proves no loss; a tail probe counts as a packet.
         """
         self.rtt.sample(rtt_ns)
-        if tail and sent_ns > self._newest_acked_ns:
-            self._newest_acked_ns = sent_ns
-
-    def newest_acked_ns(self) -> int:
-        """Return the latest send time of what was acknowledged so far; -1 for none."""
-        return self._newest_acked_ns
+        if tail and sent_ns > self.newest_acked_ns:
+            self.newest_acked_ns = sent_ns
 
     def on_acked(self, now_ns: int, acked: list[SentPacket], known_ns: int) -> None:
         """Take in packets that a SACK newly acknowledged.
@@ -107,7 +96,7 @@ class Recovery:
         `known_ns` is what `newest_acked_ns` was before the SACK: what comes with a probe's answer had arrived
         before the probe, which therefore did not overtake it.
         """
-        newest = self._newest_acked_ns
+        newest = self.newest_acked_ns
         late = known_ns
         min_rtt_ns = self.rtt.min_ns
         for packet in acked:
@@ -118,7 +107,7 @@ class Recovery:
                 newest = sent_ns
             elif sent_ns < late:
                 late = sent_ns
-        self._newest_acked_ns = newest
+        self.newest_acked_ns = newest
         if late < known_ns:
             self.window.on_overtaken(now_ns, known_ns - late)
 
@@ -158,9 +147,9 @@ class Recovery:
     def detect(self, now_ns: int) -> list[SentPacket]:
         """Take out what was sent more than the reordering window before the newest acknowledged packet."""
         lost: list[SentPacket] = []
-        order = self._order
+        order = self.order
         packet = order.oldest()
-        newest = self._newest_acked_ns
+        newest = self.newest_acked_ns
         if packet is not None:
             cut = newest - self.window.ns(now_ns)
             while packet is not None and packet.sent_ns < cut:
@@ -173,7 +162,7 @@ class Recovery:
     def on_retired(self, now_ns: int) -> None:
         """Note that an EV was retired for a loss."""
         self._retired_ns = now_ns
-        self._order.rescan()
+        self.order.rescan()
 
     def detect_retired(self) -> list[SentPacket]:
         """Take out what is overtaken by anything at all, and was sent on an EV that has been retired since.
@@ -182,11 +171,11 @@ class Recovery:
         """
         if self._retired_ns < 0:
             return []
-        lost = self._order.take_retired(min(self._newest_acked_ns, self._retired_ns))
-        oldest = self._order.oldest()
+        lost = self.order.take_retired(min(self.newest_acked_ns, self._retired_ns))
+        oldest = self.order.oldest()
         if oldest is None or oldest.sent_ns >= self._retired_ns:
             self._retired_ns = -1
-        self.gap = oldest is not None and oldest.sent_ns < self._newest_acked_ns
+        self.gap = oldest is not None and oldest.sent_ns < self.newest_acked_ns
         return lost
 
     def timed_out(self, now_ns: int) -> list[SentPacket]:
@@ -194,12 +183,12 @@ class Recovery:
 
         A silent peer proves nothing against a path; a peer that was heard since the packet was sent does.
         """
-        known = self._heard_ns - self.rtt.srtt_ns - self.window.ns(now_ns)
+        known = self.heard_ns - self.rtt.srtt_ns - self.window.ns(now_ns)
         return [packet for packet in self._board.in_flight() if packet.sent_ns < known]
 
     def newest_in_flight(self) -> SentPacket | None:
         """Return the packet in flight that was sent last."""
-        return self._order.newest()
+        return self.order.newest()
 
     def wants_gap_probe(self, now_ns: int) -> bool:
         """Return whether to ask now about a packet that was overtaken, because nothing under way can decide.
@@ -208,10 +197,10 @@ class Recovery:
         """
         self.gap = False
         self._gap_due_ns = 0
-        oldest = self._order.oldest()
+        oldest = self.order.oldest()
         if oldest is not None:
             decides = oldest.sent_ns + self.window.ns(now_ns)
-            if oldest.sent_ns < self._newest_acked_ns and self.tail.since_ns <= decides:
+            if oldest.sent_ns < self.newest_acked_ns and self.tail.since_ns <= decides:
                 if decides < now_ns:
                     return True
                 self._gap_due_ns = decides + 1
@@ -255,7 +244,7 @@ class Recovery:
 
     def clear(self) -> None:
         """Forget everything in flight, as a QP in error does."""
-        self._order.clear()
+        self.order.clear()
         self._retired_ns = -1
         self.gap = False
         self._gap_due_ns = 0

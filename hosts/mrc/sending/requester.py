@@ -125,7 +125,7 @@ class Requester:
 
     def wants_to_send(self, now_ns: int) -> bool:
         """Return whether `emit_frames` might produce something now."""
-        return self.wants_to_probe() or (self.has_data() and self.congestion.budget_bytes(now_ns) > 0)
+        return self.probes.waiting or (self.has_data() and self.congestion.budget_bytes(now_ns) > 0)
 
     def wants_to_probe(self) -> bool:
         """Return whether `emit_probes` might produce something now."""
@@ -165,7 +165,9 @@ class Requester:
         """
         start = len(out)
         evs = self.evs
-        self.emit_probes(now_ns, out, limit, free_ports)
+        evs.now_ns = now_ns
+        if self.probes.waiting:
+            self.probes.emit(now_ns, out, limit, free_ports)
         board = self.board
         overhead = self._overhead
         granted = budget = self.congestion.budget_bytes(now_ns)
@@ -224,7 +226,7 @@ class Requester:
     def _send(self, now_ns: int, packet: SentPacket, flags: int, tclass: int, out: list[Outgoing]) -> None:
         ev = packet.ev
         self.board.on_sent(packet)
-        self.recovery.on_sent(packet)
+        self.recovery.order.add(packet)
         out.append((ev.port, self._builder.data(now_ns, packet, self._remote_qpn, flags, tclass)))
         ev.sent += 1
         self.packets_sent += 1
@@ -238,10 +240,6 @@ class Requester:
         self._emit(Retransmitted(now_ns, self.qpn, psn & PSN_MASK, old.value, ev.value))
 
     # What arrives
-
-    def on_heard(self, now_ns: int) -> None:
-        """Note that a valid frame of the peer came in."""
-        self.recovery.on_heard(now_ns)
 
     def on_sack(self, now_ns: int, sack: SackPacket) -> None:
         """Take in a SACK."""
@@ -257,7 +255,7 @@ class Requester:
             self._mpr = min(128 * sack.mpr, self._config.mpr)
         mark = sack.mark
         reason = LossReason.GAP
-        known_ns = recovery.newest_acked_ns()
+        known_ns = recovery.newest_acked_ns
         asked_ns = -1
         rtt_ns: int | None
         if sack.probe_reply:
@@ -282,11 +280,11 @@ class Requester:
                 evs.on_acked(ev)
         recovery.on_acked(now_ns, acked, known_ns)
         acked_bytes = inflight - board.inflight_bytes
-        if acked or found:
+        advanced = board.una != before
+        if acked or found or advanced:
             recovery.on_progress(now_ns)
             self.bytes_acked += acked_bytes
-        if board.una != before:
-            recovery.on_progress(now_ns)
+        if advanced:
             self._complete(now_ns)
         elif asked_ns > recovery.progress_ns and board.contradicts(cack):
             # Sent after all that we know of: what it lacks had not arrived, whoever acknowledged it.

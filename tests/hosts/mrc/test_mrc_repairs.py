@@ -53,7 +53,7 @@ def test_refusals_without_end_take_bounded_memory(silent):
             pair.a.receive(port, nack, now)
         frames = pair.a.frames_to_send(now, None, 1000)
         assert len(frames) == 8 - silent
-    assert len(pair.a.qps[pair.qpn_a].requester.recovery._order._packets) <= 4 * 128
+    assert len(pair.a.qps[pair.qpn_a].requester.recovery.order._packets) <= 4 * 128
 
 
 @pytest.mark.parametrize("own", [True, False])
