@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from hosts.rdma.headers import UDP_PORT
@@ -16,13 +17,14 @@ LINKS = [f"p{plane}-t0-0:p{plane}-t1-{t1}" for plane in (0, 1, 2) for t1 in (1, 
 HOLD_S, EACH_S = 0.1, 0.3
 
 
-def broken(mode: str, link: str) -> list[int]:
+@cache
+def broken(mode: str, link: str) -> tuple[int, ...]:
     """The EVs over a link."""
     if mode == "mrc-ecmp":
         drawn = [hashed_ev(plane, free * 7919) for plane in range(4) for free in range(32)]
-        return [ev for ev in drawn if link in hashed_path(LAB, SRC, DST, ev, UDP_PORT).links]
+        return tuple(ev for ev in drawn if link in hashed_path(LAB, SRC, DST, ev, UDP_PORT).links)
     paths = structured_paths(LAB, SRC, DST) if mode == "mrc-structured" else LAB.paths(SRC, DST)
-    return [path.ev for path in paths if link in path.links]
+    return tuple(path.ev for path in paths if link in path.links)
 
 
 def sound(mode: str, link: str) -> int:
@@ -36,7 +38,7 @@ def part(mode: str, what: str = "", n: int = len(LINKS)) -> tuple[dict[str, Any]
     trials = []
     for number, link in enumerate(LINKS[:n]):
         at_s = 1 + number * EACH_S
-        evs = broken(mode, link)
+        evs = list(broken(mode, link))
         if what == "one too many":
             evs.append(sound(mode, link))
         if what == "one stays":
