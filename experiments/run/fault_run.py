@@ -122,7 +122,7 @@ class SequenceSource:
     A trial in which the machine did not keep up is made again after all others, as many times in all as there
     are trials: a shared machine has such moments, and whether one falls into a trial does not depend on how
     the trial goes. At once it would often meet the same moment, and one place would get most of the trials.
-    ``marks`` is called at each boundary between trials.
+    ``say`` gets a line at the first of them. ``marks`` is called at each boundary between trials.
     """
 
     def __init__(
@@ -134,6 +134,7 @@ class SequenceSource:
         recorder: Marks,
         deaths: Deaths,
         step: Callable[[], None],
+        say: Callable[[str], None] = lambda line: None,
     ) -> None:
         self._injector = injector
         self._trials = list(trials)
@@ -142,6 +143,7 @@ class SequenceSource:
         self._recorder = recorder
         self._deaths = deaths
         self._step = step
+        self._say = say
         self._number = 0
         self._again = len(trials)
         self._state = "ready"
@@ -224,6 +226,8 @@ class SequenceSource:
         self.mark()
         self._state, self.next_ns = "ready", 0
         if not kept_up(self._recorder.last_load()) and self._again:
+            if self._again == len(self._trials):
+                self._say("the machine did not keep up in a trial, which is made again after the others")
             self._again -= 1
             self._trials.append(self._trials.pop(self._number))
             return

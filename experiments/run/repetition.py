@@ -266,7 +266,9 @@ class RepetitionRunner:
             elif isinstance(spec, SequentialFaults):
                 trials = trials_of(spec, number, fabric, seed, self._used(setting))
                 sequences.append(
-                    SequenceSource(injector, trials, spec.settle_ns, driver, recorder, deaths, self._step)
+                    SequenceSource(
+                        injector, trials, spec.settle_ns, driver, recorder, deaths, self._step, self._say
+                    )
                 )
         return FaultRun(injector, timed, sequences, deaths)
 

@@ -112,7 +112,10 @@ class Bench:
         paths: Any = Paths()
         recorder: Any = self.recorder
         deaths: Any = self.deaths
-        self.sequence = SequenceSource(self.injector, trials, 150 * MS, paths, recorder, deaths, self._step)
+        self.said: list[str] = []
+        self.sequence = SequenceSource(
+            self.injector, trials, 150 * MS, paths, recorder, deaths, self._step, self.said.append
+        )
         self.run = FaultRun(self.injector, [], [self.sequence], deaths)
         self.now_ns = 0
 
@@ -144,6 +147,7 @@ def test_a_trial_in_which_the_machine_did_not_keep_up_is_made_again(loads: list[
     assert bench.finish() == places
     assert bench.steps == 3
     assert bench.recorder.marks - 1 == len(bench.injector)
+    assert len(bench.said) == (STOLEN in loads), "it is said, and once"
 
 
 @pytest.mark.parametrize("turns", range(1, 10))
