@@ -47,12 +47,25 @@ def environment_directory() -> Path:
 def shell_python() -> Path:
     """Return the interpreter of the environment, made on first use (some 15 s, 100 MB, needs PyPI).
 
-    Raise ShellEnvironmentError if it cannot be made.
+    Of several processes that want it at once, one makes it and the others wait. Raise ShellEnvironmentError
+    if it cannot be made.
     """
     directory = environment_directory()
-    python = directory / "bin" / "python"
-    if (directory / ".ready").exists():
-        return python
+    if not (directory / ".ready").exists():
+        import fcntl  # Unix has it alone
+
+        try:
+            directory.parent.mkdir(parents=True, exist_ok=True)
+            with directory.with_suffix(".lock").open("w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                if not (directory / ".ready").exists():
+                    _make(directory)
+        except OSError as error:
+            raise ShellEnvironmentError(f"cannot write to {directory.parent}: {error.strerror}") from None
+    return directory / "bin" / "python"
+
+
+def _make(directory: Path) -> None:
     print(f"making an environment for p4runtime-shell in {directory}", file=sys.stderr)
     try:
         venv.create(directory, with_pip=True, clear=True)
@@ -62,7 +75,15 @@ def shell_python() -> Path:
             f"cannot make {directory}: {error} (is python3-venv installed?)"
         ) from None
     done = subprocess.run(
-        [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PINS],
+        [
+            directory / "bin" / "python",
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            *PINS,
+        ],
         capture_output=True,
         text=True,
         check=False,
@@ -74,7 +95,6 @@ def shell_python() -> Path:
             f"p4runtime-shell cannot be installed ({lines[-1]}): is this machine's package index reachable?"
         )
     (directory / ".ready").touch()
-    return python
 
 
 if __name__ == "__main__":

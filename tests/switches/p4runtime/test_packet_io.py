@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -266,6 +267,8 @@ def test_the_shell_sends_and_receives(client: Client, model: Interpreter, tmp_pa
     try:
         python = shell_python()
     except ShellEnvironmentError as error:
+        if "CI" in os.environ:
+            raise
         pytest.skip(str(error))
     info = tmp_path / "program.p4info.txtpb"
     info.write_text(text_format.MessageToString(p4info()))
