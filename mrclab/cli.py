@@ -23,6 +23,7 @@ from switches.target import TARGETS
 
 FAILED, INTERRUPTED = 1, 130
 SMALL = "tiny, lab, two-racks, wide, thin"
+"""The shipped topologies that fit on one machine; virtual time has larger ones."""
 
 Command = Callable[[argparse.Namespace], int]
 
