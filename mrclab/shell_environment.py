@@ -51,21 +51,24 @@ def shell_python() -> Path:
     if it cannot be made.
     """
     directory = environment_directory()
-    if not (directory / ".ready").exists():
-        import fcntl  # Unix has it alone
+    python = directory / "bin" / "python"
+    if (directory / ".ready").exists():
+        return python
+    import fcntl  # Unix has it alone
 
-        try:
-            directory.parent.mkdir(parents=True, exist_ok=True)
-            with directory.with_suffix(".lock").open("w") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX)
-                if not (directory / ".ready").exists():
-                    _make(directory)
-        except OSError as error:
-            raise ShellEnvironmentError(f"cannot write to {directory.parent}: {error.strerror}") from None
-    return directory / "bin" / "python"
+    try:
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        lock = directory.with_suffix(".lock").open("w")
+    except OSError as error:
+        raise ShellEnvironmentError(f"cannot write to {directory.parent}: {error.strerror}") from None
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (directory / ".ready").exists():
+            _make(directory, python)
+    return python
 
 
-def _make(directory: Path) -> None:
+def _make(directory: Path, python: Path) -> None:
     print(f"making an environment for p4runtime-shell in {directory}", file=sys.stderr)
     try:
         venv.create(directory, with_pip=True, clear=True)
@@ -75,15 +78,7 @@ def _make(directory: Path) -> None:
             f"cannot make {directory}: {error} (is python3-venv installed?)"
         ) from None
     done = subprocess.run(
-        [
-            directory / "bin" / "python",
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "--disable-pip-version-check",
-            *PINS,
-        ],
+        [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PINS],
         capture_output=True,
         text=True,
         check=False,

@@ -288,9 +288,8 @@ class Endpoint(BaseEndpoint):
         return cast("list[tuple[int, Packet]]", self.frames_to_send(now_ns, free_ports, limit))
 
     def _on_data(self, port: int, packet: DataPacket) -> None:
-        qp = self.qps.get(packet.qpn)
-        if qp is None or packet.flow.src not in qp.peers:
-            self._count_stray(qp)
+        qp = self._connected_to(packet.qpn, packet.flow)
+        if qp is None:
             return
         now_ns = self.now_ns
         qp.requester.recovery.heard_ns = now_ns
@@ -298,12 +297,16 @@ class Endpoint(BaseEndpoint):
         if self._keeps_reverse:
             self._operations.refresh_reverse(now_ns, qp)
 
-    def _count_stray(self, qp: MrcQueuePair | None) -> None:
-        """Count a frame that is for no queue pair, or for one that has another peer or none yet."""
+    def _connected_to(self, qpn: int, flow: Flow) -> MrcQueuePair | None:
+        """Return the QP that a frame of this flow is for; None, and count it, if it is for none."""
+        qp = self.qps.get(qpn)
         if qp is None or not qp.connected:
             self.drops.unknown_qp += 1
-        else:
+            return None
+        if flow.src not in qp.peers:
             self.drops.wrong_source += 1
+            return None
+        return qp
 
     def take_trimmed(self, port: int, view: memoryview, flow: Flow) -> None:
         """Take in a frame whose payload a switch cut off; a NACK is all that can come of it."""
@@ -318,9 +321,8 @@ class Endpoint(BaseEndpoint):
     def _on_trimmed(
         self, port: int, flow: Flow, dscp: int, qpn: int, flags_psn: int, stamp: int | None
     ) -> None:
-        qp = self.qps.get(qpn)
-        if qp is None or flow.src not in qp.peers:
-            self._count_stray(qp)
+        qp = self._connected_to(qpn, flow)
+        if qp is None:
             return
         self.port_states[port].received += 1
         qp.requester.recovery.heard_ns = self.now_ns
@@ -340,9 +342,8 @@ class Endpoint(BaseEndpoint):
         self._on_control(port, flow, flow.ce, opcode, qpn & 0xFFFFFF, last & PSN_MASK, body, _EXTENSION)
 
     def _on_sack(self, sack: SackPacket, flow: Flow) -> None:
-        qp = self.qps.get(sack.qpn)
-        if qp is None or flow.src not in qp.peers:
-            self._count_stray(qp)
+        qp = self._connected_to(sack.qpn, flow)
+        if qp is None:
             return
         now_ns = self.now_ns
         requester = qp.requester
@@ -360,9 +361,8 @@ class Endpoint(BaseEndpoint):
             else:
                 self.drops.unknown_qp += 1
             return
-        qp = self.qps.get(qpn)
-        if qp is None or flow.src not in qp.peers:
-            self._count_stray(qp)
+        qp = self._connected_to(qpn, flow)
+        if qp is None:
             return
         now_ns = self.now_ns
         requester = qp.requester

@@ -155,6 +155,7 @@ class Scheduler:
     # Timers
 
     def _touch(self, qp: QueuePair) -> None:
+        """Mark a queue pair that is not marked yet."""
         qp.touched = True
         self._touched.append(qp)
 

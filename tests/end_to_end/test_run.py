@@ -28,8 +28,8 @@ pytestmark = [pytest.mark.root, pytest.mark.slow]
 
 PATIENCE_S = 120
 SLOWLY = ("--set", "workload.rate=20 Mbit/s")
-"""A rate that leaves CPUs over: at that of the scenario the agents, which have real-time priority, leave the
-other processes of a busy machine next to nothing.
+"""A low rate. At the scenario's own rate the agents, which have real-time priority, leave almost no CPU time
+to other processes of a busy machine.
 """
 
 
@@ -98,7 +98,7 @@ def test_wide_sprays_over_all_256_paths(mrclab: Mrclab, tmp_path: Path, machine:
 
 
 def start(mrclab: Mrclab, out: Path) -> "subprocess.Popen[bytes]":
-    """An experiment that would go on for long, some time after its first trial."""
+    """An experiment that would go on for long, after its first trial, even one to make again."""
     words = ("run", "link-kill", "--topology", "tiny", "--target", "ebpf", "--trials", "5000", *SLOWLY)
     command = mrclab.command(*words)
     said = out.parent / "said"

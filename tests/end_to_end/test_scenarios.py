@@ -72,8 +72,10 @@ def test_a_stream_tells_goodput_latency_and_recovery(mrclab: Mrclab, tmp_path: P
     result = run(mrclab, tmp_path, STREAM, "--trials", "1", "--set", "transports=[mrc]")
     summary = result["transports"]["mrc"]["summary"]
     goodput_mbps = summary["goodput_mbps"]["p50"]
-    # Its rate is the most that it may have; on a busy machine it has less, and so fewer messages.
     assert 0 < goodput_mbps < 44
+    if result["valid"]:  # A machine that does not keep up delivers less.
+        assert goodput_mbps > 20
+        assert summary["latency_us"]["n"] > 100
     assert goodput_mbps == pytest.approx(summary["latency_us"]["n"] * 8192 * 8 / 300_000, rel=0.02)
     (trial,) = result["trials"]
     assert trial["felt"] is (trial["recovered_us"] is not None)

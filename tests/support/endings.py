@@ -105,7 +105,7 @@ def _command(kind: str, directory: Path) -> list[str]:
     if kind == "up":
         return [*start, "up", "--topology", "tiny", "--target", "ebpf"]
     if kind == "run":
-        slowly = ["--set", "workload.rate=20 Mbit/s"]  # The agents leave a busy machine's others some CPU.
+        slowly = ["--set", "workload.rate=20 Mbit/s"]  # so that the agents leave CPU time to others
         return [*start, "run", "link-kill", "--topology", "tiny", "--trials", "1000", *slowly, *on]
     if kind == "soak":
         return [*start, "soak", "--topology", "tiny", "--duration", "10 min", *on]

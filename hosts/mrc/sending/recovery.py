@@ -56,9 +56,9 @@ class Recovery:
         self.progress_ns = -1
         """When something was acknowledged last."""
         self.heard_ns = -1
-        """When the last valid frame of the peer came in; the endpoint writes it."""
+        """When the last valid frame of the peer came in; the endpoint sets it."""
         self.order = SendOrder(board, config.mpr)
-        """All transmissions, which the requester adds."""
+        """All transmissions; the requester adds them."""
         self._retired_ns = -1
         """When an EV was retired last, while anything sent before is in flight."""
         self.newest_acked_ns = -1

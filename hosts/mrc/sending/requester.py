@@ -165,9 +165,7 @@ class Requester:
         """
         start = len(out)
         evs = self.evs
-        evs.now_ns = now_ns
-        if self.probes.waiting:
-            self.probes.emit(now_ns, out, limit, free_ports)
+        self.emit_probes(now_ns, out, limit, free_ports)
         board = self.board
         overhead = self._overhead
         granted = budget = self.congestion.budget_bytes(now_ns)
