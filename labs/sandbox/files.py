@@ -1,0 +1,65 @@
+"""Files of somebody else: regular ones only, of a bounded size, and never what a link leads to."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from linux.errors import InputError
+
+LARGEST_BYTES = 5_000_000
+"""Of one file."""
+_MOST_FILES = 200
+_MOST_BYTES = 30_000_000
+_NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+
+
+def read(path: Path, largest_bytes: int = LARGEST_BYTES) -> bytes:
+    """Return the content of a regular file.
+
+    Raise InputError for a link, a device, a pipe and a file that is too large; FileNotFoundError and other
+    OSErrors as `open` does.
+    """
+    if path.is_symlink():
+        raise InputError(f"{path} is a link: put the file itself there")
+    fd = os.open(path, os.O_RDONLY | _NO_FOLLOW)
+    with os.fdopen(fd, "rb") as file:
+        about = os.fstat(fd)
+        if not stat.S_ISREG(about.st_mode):
+            raise InputError(f"{path} is no regular file")
+        content = file.read(largest_bytes + 1)
+    if len(content) > largest_bytes:
+        raise InputError(f"{path} is larger than {largest_bytes / 1e6:g} MB")
+    return content
+
+
+def regular(folder: Path) -> Iterator[Path]:
+    """Yield the regular files in a folder and below it, without following links, by name."""
+    for here, folders, names in os.walk(folder, followlinks=False):
+        folders[:] = sorted(name for name in folders if name != "__pycache__")
+        for name in sorted(names):
+            path = Path(here) / name
+            if stat.S_ISREG(path.lstat().st_mode):
+                yield path
+
+
+def copy_folder(source: Path, target: Path) -> None:
+    """Copy a folder's regular files of up to 5 MB, at most 200 files and 30 MB together.
+
+    Links and what is larger are left out. Raise InputError if there is more than that.
+    """
+    total = 0
+    target.mkdir()
+    for number, path in enumerate(regular(source)):
+        try:
+            content = read(path)
+        except InputError:
+            continue
+        total += len(content)
+        if number >= _MOST_FILES or total > _MOST_BYTES:
+            raise InputError(f"{source} has more than {_MOST_FILES} files or {_MOST_BYTES / 1e6:g} MB")
+        copy = target / path.relative_to(source)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(content)
