@@ -12,8 +12,8 @@ A lab's ``check.py`` has a module-level ``CHECKS``:
 A check that returns has passed. `Hint` ends it and is shown to the student: it names the idea that is
 missing, and not the line to write.
 
-The checks run outside the student's process. Functions are called over a pipe (`labs.sandbox`) with plain
-data and return plain data, so nothing in a submission can change a check, its values or its outcome.
+The checks run outside the student's process. Functions are called over a pipe (`mrclab.labs.sandbox`) with
+plain data and return plain data, so nothing in a submission can change a check, its values or its outcome.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from typing import Any
 
 import yaml
 
-from labs.model import Outcome
-from labs.sandbox import files
-from labs.sandbox.remote import Gone, RemoteCode, RemoteObject, StudentError
-from linux.errors import InputError
+from mrclab.labs.model import Outcome
+from mrclab.labs.sandbox import files
+from mrclab.labs.sandbox.remote import Gone, RemoteCode, RemoteObject, StudentError
+from mrclab.linux.errors import InputError
 
 GAP = "(your answer)"
 """What stands in a skeleton's page of answers until the student has written one."""
-_LEAST_WORDS = 5
+_LEAST_WORDS = 4
 _LONGEST_HINT = 4000
 _LIMIT_S = 120.0
 
@@ -67,7 +67,7 @@ class RemoteModule:
         return self._code.value(self._file, name)
 
     def make(self, name: str, adapter: str, *args: Any) -> RemoteObject:
-        """Make an object of a class of the file, behind an adapter of `labs.sandbox.adapters`."""
+        """Make an object of a class of the file, behind an adapter of `mrclab.labs.sandbox.adapters`."""
         return self._code.make(self._file, name, adapter, args)
 
 
@@ -133,7 +133,7 @@ def answers_of(text: str) -> dict[str, str]:
 
 
 def unanswered(text: str) -> list[str]:
-    """Return the numbers of a page's questions whose answer has fewer than five different words."""
+    """Return the numbers of a page's questions whose answer has fewer than four different words."""
     return [
         number
         for number, answer in answers_of(text).items()

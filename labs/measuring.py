@@ -12,9 +12,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from experiments.spec.scenario import parse_scenario
-from labs.checks import Hint, require
-from linux.errors import InputError
+from mrclab.experiments.spec.scenario import parse_scenario
+from mrclab.labs.checks import Hint, require
+from mrclab.linux.errors import InputError
 
 CACHE = "MRCLAB_LAB_RUNS"
 """Names a folder that keeps what runs gave, so that equal scenarios of a class are run once."""
@@ -52,7 +52,7 @@ def run_again(text: str, repetitions: int, limit_s: float) -> list[dict[str, Any
 
 
 def _run(text: str, repetitions: int, limit_s: float) -> list[dict[str, Any]]:
-    rooms = str(Path(__file__).resolve().parent.parent)
+    rooms = str(Path(__file__).parents[2])
     with tempfile.TemporaryDirectory(prefix="mrclab-lab-") as scratch:
         (Path(scratch) / "cuts.yaml").write_text(text, encoding="utf-8")
         words = ["run", "cuts.yaml", "--target", "sim", "--out", "run", "--set", f"repetitions={repetitions}"]

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
 
-from hosts.mrc.evs.ev import Ev
-from hosts.mrc.evs.policy import PathPolicy
-from labs.checks import Hint, RemoteModule
-from labs.sandbox.adapters import FIELDS
+from mrclab.hosts.mrc.evs.ev import Ev
+from mrclab.hosts.mrc.evs.policy import PathPolicy
+from mrclab.labs.checks import Hint, RemoteModule
+from mrclab.labs.sandbox.adapters import FIELDS
 
 
 def policy_class(module: RemoteModule, name: str) -> type[PathPolicy]:
@@ -70,7 +70,7 @@ class _RemotePolicy(PathPolicy):
 
 
 class RemoteDetector:
-    """A student's loss detector (`labs.repairing.Detector`)."""
+    """A student's loss detector (`mrclab.labs.repairing.Detector`)."""
 
     def __init__(self, module: RemoteModule, window_ns: int, timeout_ns: int) -> None:
         self._detector = module.make("LossDetector", "detector", window_ns, timeout_ns)

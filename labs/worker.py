@@ -1,8 +1,8 @@
-"""``python -m labs.worker CHECK FOLDER FIRST LIMIT_S``: run a lab's checks in a process of their own.
+"""``python -m mrclab.labs.worker CHECK FOLDER FIRST LIMIT_S``: run a lab's checks in a process of their own.
 
 Each outcome is a line of JSON on standard output; what the student's code prints goes to standard error. The
-student's code itself runs in a further process, without rights (`labs.sandbox`). This one reads the student's
-files, which may make it slow or large, so it can be ended as well.
+student's code itself runs in a further process, without rights (`mrclab.labs.sandbox`). This one reads the
+student's files, which may make it slow or large, so it can be ended as well.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from labs.checks import Checks, Student, run_all
-from linux.system import end_with_parent, is_linux
+from mrclab.labs.checks import Checks, Student, run_all
+from mrclab.linux.system import end_with_parent, is_linux
 
 
 def load_checks(path: Path) -> Checks:

@@ -7,12 +7,12 @@ from math import isclose
 from statistics import median
 from typing import Any
 
-from experiments.spec.faults import TimedFault
-from experiments.spec.model import Scenario
-from experiments.spec.scenario import parse_scenario
-from labs.checks import Checks, Hint, Student, require
-from labs.measuring import run_again
-from linux.errors import InputError
+from mrclab.experiments.spec.faults import TimedFault
+from mrclab.experiments.spec.model import Scenario
+from mrclab.experiments.spec.scenario import parse_scenario
+from mrclab.labs.checks import Checks, Hint, Student, require
+from mrclab.labs.measuring import run_again
+from mrclab.linux.errors import InputError
 
 CHECKS = Checks()
 MS = 1_000_000

@@ -26,7 +26,7 @@ class Policy:
     """A path policy that is called with rows of numbers instead of EVs."""
 
     def __init__(self, made: Callable[[random.Random], Any], seed: int) -> None:
-        from hosts.mrc.evs.policy import PathPolicy
+        from mrclab.hosts.mrc.evs.policy import PathPolicy
 
         self._policy = made(random.Random(seed))
         self._evs: dict[int, EvView] = {}

@@ -1,4 +1,4 @@
-"""``python -m labs.sandbox.child FOLDER STAGE CPU_S``: load a student's files and answer calls.
+"""``python -m mrclab.labs.sandbox.child FOLDER STAGE CPU_S``: load a student's files and answer calls.
 
 A request is a line of JSON with a number and a list of steps; the answer is a line with the same number and
 the value of the last step, or the error of the first that failed. Values are plain data.
@@ -15,8 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from labs.sandbox import adapters
-from labs.sandbox.confine import Limits, confine
+from mrclab.labs.sandbox import adapters
+from mrclab.labs.sandbox.confine import Limits, confine
 
 _MOST_WORDS = 600
 
@@ -91,7 +91,7 @@ def main(folder: Path, stage: Path, cpu_s: int) -> None:
     sys.dont_write_bytecode = True
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    missing = confine(folder, stage, Path(__file__).resolve().parents[2], Limits(cpu_s=cpu_s))
+    missing = confine(folder, stage, Path(__file__).parents[2], Limits(cpu_s=cpu_s))
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     sys.path.insert(0, str(folder))
     loaded = Loaded(folder)

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from linux.system import end_with_parent, is_linux, is_root, libc
+from mrclab.linux.system import end_with_parent, is_linux, is_root, libc
 
 NOBODY = 65534
 _NEW_NAMESPACES = 0x00020000 | 0x04000000 | 0x08000000 | 0x20000000 | 0x40000000  # mount, uts, ipc, pid, net
@@ -30,7 +30,7 @@ _LARGEST_CAPABILITY = 63
 _SYSTEM = ("/usr", "/lib", "/lib64", "/lib32", "/bin", "/etc/ld.so.cache", "/etc/localtime")
 _DEVICES = ("/dev/null", "/dev/urandom", "/dev/zero")
 _DISK = "size=64m,nr_inodes=4k,mode=755"
-_UNSEEN_ROOMS = ("scale", "experiments", "tests", "mrclab")
+_UNSEEN_ROOMS = ("scale", "experiments")
 
 
 @dataclass(frozen=True)
@@ -43,14 +43,14 @@ class Limits:
     open_files: int = 64
 
 
-def confine(folder: Path, stage: Path, rooms: Path, limits: Limits) -> str:
+def confine(folder: Path, stage: Path, package: Path, limits: Limits) -> str:
     """Take all rights from this process; return why it has still more than planned, "" if nothing is missing.
 
     ``folder`` is what the code may see and change, a copy that is thrown away; ``stage`` is an empty folder,
-    over which the new file system is mounted; ``rooms`` is the parent folder of mrclab's packages. The
-    process that calls must have one thread. It goes on as a child, in the folder.
+    over which the new file system is mounted; ``package`` is the folder of mrclab. The process that calls
+    must have one thread. It goes on as a child, in the folder.
     """
-    missing = _isolate(folder, stage, rooms) if is_linux() else "only Linux has namespaces"
+    missing = _isolate(folder, stage, package) if is_linux() else "only Linux has namespaces"
     if missing:
         os.chdir(folder)
         if is_root():
@@ -63,7 +63,7 @@ def confine(folder: Path, stage: Path, rooms: Path, limits: Limits) -> str:
     return missing
 
 
-def _isolate(folder: Path, stage: Path, rooms: Path) -> str:
+def _isolate(folder: Path, stage: Path, package: Path) -> str:
     machine = os.uname().machine
     if machine not in _PIVOT_ROOT:
         return f"the file system cannot be closed on {machine}"
@@ -77,7 +77,7 @@ def _isolate(folder: Path, stage: Path, rooms: Path) -> str:
         Path("/proc/self/gid_map").write_text(f"{NOBODY} {group} 1")
     _go_on_in_child()
     try:
-        _close_file_system(folder, stage, rooms, _PIVOT_ROOT[machine])
+        _close_file_system(folder, stage, package, _PIVOT_ROOT[machine])
     except OSError as error:
         return f"the file system cannot be closed: {error}"
     return ""
@@ -95,12 +95,12 @@ def _go_on_in_child() -> None:
     os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
 
 
-def _close_file_system(folder: Path, stage: Path, rooms: Path, pivot_root: int) -> None:
+def _close_file_system(folder: Path, stage: Path, package: Path, pivot_root: int) -> None:
     _mount(None, "/", None, _REC | _PRIVATE)
     _mount("tmpfs", str(stage), "tmpfs", _NOSUID | _NODEV, _DISK)
-    for path in _readable(rooms):
+    for path in _readable(package):
         _show(path, stage)
-    for path in _unseen(rooms):
+    for path in _unseen(package):
         inside = stage / path.relative_to("/")
         if inside.is_dir():
             _mount("tmpfs", str(inside), "tmpfs", _NOSUID | _NODEV | _RDONLY, "size=4k")
@@ -118,8 +118,8 @@ def _close_file_system(folder: Path, stage: Path, rooms: Path, pivot_root: int) 
     os.chdir(folder)
 
 
-def _readable(rooms: Path) -> list[Path]:
-    """Return what the code has to see: the system's libraries, Python's, and the rooms; parents first."""
+def _readable(package: Path) -> list[Path]:
+    """Return what the code has to see: the system's libraries, Python's, and mrclab."""
     python = {Path(path) for path in (sys.prefix, sys.base_prefix, sys.exec_prefix)}
     paths = [Path(path) for path in sys.path if path and os.path.exists(path)]
     packages = [
@@ -127,8 +127,8 @@ def _readable(rooms: Path) -> list[Path]:
         for path in paths
         if path.name in ("site-packages", "dist-packages") or python & {path, *path.parents}
     ]
-    own = [path.parent for path in rooms.glob("*/__init__.py")]
-    compiled = rooms / ".venv" / "mrclab-core"
+    own = [package, *(path.resolve() for path in package.iterdir() if path.is_symlink() and path.is_dir())]
+    compiled = package.parent / ".venv" / "mrclab-core"
     wanted = [*map(Path, _SYSTEM), *_library_folders(python), *packages, *own, compiled]
     return _outermost(path for path in wanted if path.exists())
 
@@ -145,9 +145,12 @@ def _outermost(paths: Iterable[Path]) -> list[Path]:
     return kept
 
 
-def _unseen(rooms: Path) -> list[Path]:
+def _unseen(package: Path) -> list[Path]:
     """Return what lies among the rooms and would answer for a student: solutions, and the models of labs."""
-    return [*rooms.glob("labs/[0-9]*-*"), *(rooms / room for room in _UNSEEN_ROOMS)]
+    return [
+        *(package / "labs").resolve().glob("[0-9]*-*"),
+        *((package / room).resolve() for room in _UNSEEN_ROOMS),
+    ]
 
 
 def _show(path: Path, stage: Path, *, devices: bool = False) -> None:

@@ -7,7 +7,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from linux.errors import InputError
+from mrclab.linux.errors import InputError
 
 LARGEST_BYTES = 5_000_000
 """Of one file."""

@@ -1,4 +1,4 @@
-"""Call a student's code, which runs in a process without rights (`labs.sandbox.child`)."""
+"""Call a student's code, which runs in a process without rights (`mrclab.labs.sandbox.child`)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from labs.sandbox.files import copy_folder
+from mrclab.labs.sandbox.files import copy_folder
 
 _LARGEST_ANSWER_BYTES = 8_000_000
 _MOST_OUTPUT_BYTES = 100_000
@@ -142,15 +142,15 @@ class RemoteCode:
         folder, stage = scratch / "lab", scratch / "stage"
         copy_folder(self._folder, folder)
         stage.mkdir()
-        rooms = Path(__file__).resolve().parents[2]
+        above = Path(__file__).parents[3]
         environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "labs.sandbox.child", str(folder), str(stage), "600"],
+            [sys.executable, "-P", "-m", "mrclab.labs.sandbox.child", str(folder), str(stage), "600"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            cwd=rooms,
-            env={**environment, **dict.fromkeys(_ONE_THREAD, "1"), "PYTHONPATH": str(rooms)},
+            cwd=above,
+            env={**environment, **dict.fromkeys(_ONE_THREAD, "1"), "PYTHONPATH": str(above)},
             start_new_session=True,
         )
         self.generation += 1

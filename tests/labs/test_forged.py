@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from labs import student
-from labs.catalogue import find, folder_of
-from labs.checks import Checks, Student, require, run_all, run_one
-from labs.judge import judge
-from labs.model import Outcome
-from labs.worker import load_checks
+from mrclab.labs import student
+from mrclab.labs.catalogue import find, folder_of
+from mrclab.labs.checks import Checks, Student, require, run_all, run_one
+from mrclab.labs.judge import judge
+from mrclab.labs.model import Outcome
+from mrclab.labs.worker import load_checks
 from tests.support.paths import ROOT
 
 CHECKS = Checks()
@@ -168,6 +168,6 @@ def test_a_forged_solution_of_a_lab_passes_as_little_as_its_code_does(tmp_path: 
     student.solution(found, tmp_path / "mine")
     shutil.copy(folder_of(found) / "start" / "fabric.py", tmp_path / "mine" / "fabric.py")
     with (tmp_path / "mine" / "fabric.py").open("a") as code:
-        code.write("\nimport scale.fabric as model\n")
+        code.write("\nimport mrclab.scale.fabric as model\n")
     outcomes = list(judge(folder_of(found) / "check.py", tmp_path / "mine", 60))
     assert [outcome.passed for outcome in outcomes] == [False] * 5 + [True] * 3
