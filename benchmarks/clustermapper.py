@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from controller.fault_kinds import Direction, Fault
+from faults.model import Direction, Fault
 from testbed.clustermapper import ClustermapperProcess
 from testbed.lab import Lab
 from testbed.names import Names

@@ -22,8 +22,8 @@ from typing import Any
 import finsy as fy
 import grpc
 
-from controller.fault_kinds import Fault
 from controller.programs import pipeline_of
+from faults.model import Fault
 from linux import namespaces
 from linux.errors import BadInputError, InputError, MachineError, SwitchError
 from linux.life import signals

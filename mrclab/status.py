@@ -13,7 +13,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 
-from controller.fault_kinds import KINDS
+from faults.kinds import KINDS
 from linux.link_monitor import UP
 from mrclab.control import call
 from mrclab.terminal import terminal

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
+from faults.registry import Faults
 from switches.capabilities import Capabilities
-from testbed.faults.registry import Faults
 from topologies import Fabric
 
 if TYPE_CHECKING:

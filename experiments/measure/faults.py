@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path as FilePath
 from typing import Any
 
-from controller.fault_kinds import ALL_KINDS
+from faults.kinds import ALL_KINDS
 from linux.errors import InputError
 from topologies import Fabric, Path
 

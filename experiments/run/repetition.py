@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from controller.fault_kinds import KINDS, Fault, Place
 from experiments.measure.clock import measure_offset
 from experiments.measure.evidence import Evidence
 from experiments.measure.faults import save_faults
@@ -39,6 +38,8 @@ from experiments.spec.transports import Transport
 from experiments.spec.workloads import AGENT_KINDS
 from experiments.training.alone import TRANSFORMER
 from experiments.training.progress import COURSE, CourseLog
+from faults.kinds import KINDS
+from faults.model import Fault, Place
 from hosts.remote import RemoteAgent
 from linux.errors import SwitchError, reason
 from linux.life.signals import Ended

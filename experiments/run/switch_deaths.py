@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Self
 
-from controller.fault_kinds import Moment
 from experiments.measure.validity import SWITCH_PREFIX
 from experiments.run.captures.recorder import Recorder
+from faults.model import Moment
 from linux.errors import SwitchError
 from linux.process_deaths import Death, DeathWatch
 from testbed.lab import Lab

@@ -10,7 +10,6 @@ from controller.queues import ETHERNET_HEADER, QueuePolicy, queue_setting
 from experiments.measure.recovery import IN_FLIGHT_NS
 from experiments.spec.model import USUAL_VIRTUAL, Virtual
 from experiments.spec.transports import Transport, require_simulated_transport
-from experiments.virtual.mechanisms import registry_of
 from hosts.collectives.transports import endpoint_options
 from hosts.mrc import MrcConfig
 from hosts.nic.ports import send_buffer_bytes
@@ -21,6 +20,7 @@ from hosts.transports import datacenter_options, make_config, make_endpoint, mer
 from p4src.contract import TICKS_PER_US
 from simulator.clock import PS_PER_NS
 from simulator.lossless import Lossless
+from simulator.mechanisms import registry_of
 from simulator.network import Choice, Network
 from simulator.nic import Nic
 from topologies import Fabric

@@ -6,7 +6,6 @@ import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from controller.fault_kinds import Fault
 from experiments.measure.evidence import Evidence, RouteChange
 from experiments.measure.faults import FaultRecord, save_faults
 from experiments.measure.validity import Load
@@ -30,6 +29,7 @@ from experiments.virtual.flow_meter import FlowMeter
 from experiments.virtual.ranks import VirtualRanks
 from experiments.virtual.spray import VirtualSpray
 from experiments.virtual.workload import MakeWorkload, VirtualSetting, VirtualWorkload
+from faults.model import Fault
 from simulator.clock import PS_PER_NS
 from simulator.network import Network
 from topologies import Fabric

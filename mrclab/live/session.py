@@ -17,10 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from controller.fault_kinds import Fault, checked
 from experiments.measure.faults import FaultRecord
 from experiments.measure.recovery import Retirements
 from experiments.run.traffic import bytes_carried
+from faults.kinds import checked, describe
+from faults.model import Fault
 from hosts.remote import AgentError
 from linux.errors import InputError, MrclabError
 from mrclab.control import call
@@ -405,22 +406,3 @@ class Session:
                 retired[host] = Retirements(columns[:, 0], columns[:, 1])
             found.append(Watched(name, flows, retired))
         return found
-
-
-def describe(fault: Fault) -> str:
-    """Return a fault in a few words."""
-    words = {
-        "blackhole": "silent cut",
-        "loss": f"loses {fault.ratio:.2%}",
-        "corruption": f"corrupts {fault.ratio:.2%}",
-        "rate": f"{fault.ratio:.0%} of its rate left",
-        "carrier": "unplugged",
-        "port-down": "NIC port down",
-        "delay": f"{fault.delay_ns / 1e6:g} ms longer",
-        "flap": "flaps",
-        "switch-death": "switch dead",
-        "switch-reboot": "switch reboots",
-        "plane-death": "plane dead",
-    }
-    way = "" if fault.direction == "both" else f", {fault.direction} only"
-    return words.get(fault.kind, fault.kind) + way

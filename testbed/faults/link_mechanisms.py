@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 
-from controller.fault_kinds import Fault, Moment
 from controller.fault_tables import FaultTables
+from faults.mechanism import SimpleMechanism
+from faults.model import Fault, Moment
 from linux.errors import InputError
 from switches.capabilities import PORT_DOWN_HALTS, Capabilities
 from testbed import links
 from testbed.delays.lengthen import wire_ends
 from testbed.delays.long_wire import LongWires
-from testbed.faults.mechanism import SimpleMechanism
 from testbed.names import Names
 from topologies import Fabric, Link
 

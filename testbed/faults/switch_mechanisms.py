@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from controller.fault_kinds import Fault, Moment, switches_at
+from faults.mechanism import SimpleMechanism
+from faults.model import Fault, Moment, switches_at
 from switches.target import SwitchTarget
-from testbed.faults.mechanism import SimpleMechanism
 from topologies import Fabric
 
 

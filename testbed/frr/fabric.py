@@ -14,12 +14,12 @@ from typing import Any
 
 from pyroute2.netlink.rtnl import RTMGRP_IPV6_ROUTE
 
+from faults.registry import Faults
 from linux import namespaces, rtnetlink
 from linux.errors import SwitchError
 from linux.life import signals
 from switches.capabilities import NO_TARGET, Capabilities
 from testbed import kernel_ip, state
-from testbed.faults.registry import Faults
 from testbed.frr.daemons import DaemonError, Daemons, find_daemons
 from testbed.frr.faults import RouterFaults
 from testbed.frr.plan import Router, Timers, expected_routes, plan

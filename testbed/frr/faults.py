@@ -14,14 +14,14 @@ import os
 import time
 from collections.abc import Mapping
 
-from controller.fault_kinds import Fault, Moment, switches_at
+from faults.kinds import KINDS
+from faults.mechanism import SimpleMechanism
+from faults.model import Fault, Moment, switches_at
+from faults.registry import Faults, MakeMechanism
 from linux import bpf, namespaces
 from linux import bpf_insn as insn
 from linux.traffic_control import TrafficControl, ifindex_of
 from testbed import links
-from testbed.faults.mechanism import SimpleMechanism
-from testbed.faults.registry import Faults, MakeMechanism
-from testbed.frr.plan import FAULT_KINDS
 from topologies import Fabric, Link, PortRef
 
 _PASS = insn.call(insn.SET_HASH_INVALID) + insn.leave(0)  # of the frame in register 1; TC_ACT_OK
@@ -71,7 +71,7 @@ class RouterFaults:
             "switch-death": lambda: _Filter(self),
             "plane-death": lambda: _Filter(self),
         }
-        return Faults(self._fabric, {kind: makers[kind] for kind in FAULT_KINDS})
+        return Faults(self._fabric, {kind.name: makers[kind.name] for kind in KINDS.values() if kind.routed})
 
     def _load(self, code: bytes, name: str) -> int:
         self._programs.append(bpf.load_program(code, name))

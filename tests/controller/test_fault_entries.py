@@ -3,9 +3,9 @@
 import finsy as fy
 import pytest
 
-from controller.fault_kinds import Fault
 from controller.fault_tables import TABLE_KINDS, fault_entries
 from controller.queues import byte_time
+from faults.model import Fault
 from topologies import LinkProfile
 
 PROFILE = LinkProfile(10**9, 0, 4300)

@@ -18,6 +18,7 @@ ROOMS = (
     ("p4src",),
     ("linux",),
     ("topologies",),
+    ("faults",),
     ("switches",),
     ("controller",),
     ("hosts",),
@@ -31,7 +32,7 @@ ROOMS = (
 """The packages in their order: each imports only from itself and from those before it."""
 RANK = {room: rank for rank, rooms in enumerate(ROOMS) for room in rooms}
 
-PURE = ("topologies", "hosts.rdma", "hosts.mrc", "hosts.roce", "simulator", "scale")
+PURE = ("topologies", "faults", "hosts.rdma", "hosts.mrc", "hosts.roce", "simulator", "scale")
 """Packages without I/O: time and randomness are arguments there."""
 VALUES = ("linux.errors", "p4src", "controller.queues")
 """What pure packages may take from others: values and arithmetic."""

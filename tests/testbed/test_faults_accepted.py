@@ -2,7 +2,8 @@
 
 import pytest
 
-from controller.fault_kinds import KINDS, Fault, Place, checked
+from faults.kinds import KINDS, checked
+from faults.model import Fault, Place
 from linux.errors import InputError
 from topologies import load_fabric
 

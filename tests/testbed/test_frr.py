@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.fault_kinds import Fault
+from faults.model import Fault
 from linux import namespaces, rtnetlink
 from linux.errors import MachineError
 from testbed.clean import clean

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.fault_kinds import Fault
+from faults.model import Fault
 from hosts.mrc import wire
 from hosts.rdma import headers
 from hosts.streams.stream import StreamPlan

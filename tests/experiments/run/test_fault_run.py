@@ -9,11 +9,11 @@ from typing import Any
 import grpc
 import pytest
 
-from controller.fault_kinds import Fault, Moment
 from experiments.measure.validity import Load
 from experiments.run.fault_run import FaultRun, SequenceSource
 from experiments.run.injection import Injector
 from experiments.spec.fault_schedule import PlannedFault
+from faults.model import Fault, Moment
 from linux.errors import SwitchError
 from linux.process_deaths import Death
 

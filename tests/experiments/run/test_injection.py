@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from controller.fault_kinds import Fault, Moment
 from experiments.measure.faults import FaultRecord
 from experiments.run.fault_run import TimedSource
 from experiments.run.injection import Injector
 from experiments.spec.fault_schedule import PlannedFault
 from experiments.spec.faults import BUSIEST
+from faults.model import Fault, Moment
 
 MS = 1_000_000
 LINK = "p0-t0-0:p0-t1-0"

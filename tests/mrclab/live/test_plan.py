@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from controller.fault_kinds import Fault
+from faults.model import Fault
 from linux.errors import InputError
 from mrclab.live.plan import TrafficPlan, fault_request, traffic_plan, usual_plan
 from mrclab.live.session import describe

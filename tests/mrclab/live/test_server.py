@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from controller.fault_kinds import Fault
+from faults.model import Fault
 from linux.errors import InputError
 from mrclab.live.access import Access
 from mrclab.live.plan import TrafficPlan

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.fault_kinds import Fault
+from faults.model import Fault
 from hosts.path_probe import PathProber, probed_paths
 from linux import namespaces
 from linux.errors import BadInputError, SwitchError
