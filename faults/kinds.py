@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from faults.model import Button, Draw, Fault, Kind, Phase, Place, check_parameters, resolved_place
-from linux.errors import InputError
-from topologies import Fabric
+from mrclab.faults.model import Button, Draw, Fault, Kind, Phase, Place, check_parameters, resolved_place
+from mrclab.linux.errors import InputError
+from mrclab.topologies import Fabric
 
 FLAP_OF = ("blackhole", "carrier")
 

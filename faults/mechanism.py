@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from faults.model import Fault, Moment, Transition
+from mrclab.faults.model import Fault, Moment, Transition
 
 
 class Mechanism(Protocol):

@@ -7,8 +7,8 @@ from dataclasses import dataclass, fields
 from enum import Enum
 from typing import Literal
 
-from linux.errors import InputError
-from topologies import Fabric
+from mrclab.linux.errors import InputError
+from mrclab.topologies import Fabric
 
 MIN_PERIOD_NS = 10_000_000
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any
 
-from faults.kinds import ALL_KINDS, checked
-from faults.mechanism import Mechanism
-from faults.model import Fault, Moment, Place, Transition, switches_at
-from linux.errors import InputError
-from topologies import Fabric
+from mrclab.faults.kinds import ALL_KINDS, checked
+from mrclab.faults.mechanism import Mechanism
+from mrclab.faults.model import Fault, Moment, Place, Transition, switches_at
+from mrclab.linux.errors import InputError
+from mrclab.topologies import Fabric
 
 MakeMechanism = Callable[[], Mechanism]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from faults.kinds import ALL_KINDS, phase_fault
-from faults.mechanism import SimpleMechanism
-from faults.model import Fault, Moment, Phase
-from faults.registry import Faults
-from simulator.clock import PS_PER_NS
-from simulator.faults import NetworkFaults
-from simulator.network import Network
+from mrclab.faults.kinds import ALL_KINDS, phase_fault
+from mrclab.faults.mechanism import SimpleMechanism
+from mrclab.faults.model import Fault, Moment, Phase
+from mrclab.faults.registry import Faults
+from mrclab.simulator.clock import PS_PER_NS
+from mrclab.simulator.faults import NetworkFaults
+from mrclab.simulator.network import Network
 
 CHANGES: Mapping[str, Callable[[NetworkFaults, Fault, bool], None]] = {
     "blackhole": lambda net, fault, on: net.blackhole(fault.where, fault.direction, on),

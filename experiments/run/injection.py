@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import cast
 
-from experiments.measure.faults import FaultRecord
-from experiments.spec.fault_schedule import PlannedFault
-from experiments.spec.faults import BUSIEST
-from faults.model import Direction, Fault, Moment
-from faults.registry import Faults
+from mrclab.experiments.measure.faults import FaultRecord
+from mrclab.experiments.spec.fault_schedule import PlannedFault
+from mrclab.experiments.spec.faults import BUSIEST
+from mrclab.faults.model import Direction, Fault, Moment
+from mrclab.faults.registry import Faults
 
 Note = Callable[[PlannedFault, int, bool], None]
 

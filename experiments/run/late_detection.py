@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Iterator
 
-from controller.detection import Change, Detection, DetectionSchedule
-from experiments.spec.fault_schedule import PlannedFault
-from faults.kinds import ALL_KINDS
-from topologies import Fabric
+from mrclab.controller.detection import Change, Detection, DetectionSchedule
+from mrclab.experiments.spec.fault_schedule import PlannedFault
+from mrclab.faults.kinds import ALL_KINDS
+from mrclab.topologies import Fabric
 
 SILENCING = tuple(kind.name for kind in ALL_KINDS.values() if kind.silences)
 """Faults that no hello passes. A session needs hellos from both ends, so one direction is enough.

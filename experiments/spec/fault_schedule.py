@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-from experiments.spec.faults import (
+from mrclab.experiments.spec.faults import (
     BUSIEST,
     RANDOM,
     Drain,
@@ -22,12 +22,12 @@ from experiments.spec.faults import (
     boots_again,
     repeats,
 )
-from experiments.spec.transports import Transport
-from faults.kinds import ALL_KINDS, phase_fault
-from faults.model import Fault, Place, all_places
-from linux.errors import InputError
-from switches.capabilities import PORT_DOWN_HALTS, capabilities_of
-from topologies import Fabric
+from mrclab.experiments.spec.transports import Transport
+from mrclab.faults.kinds import ALL_KINDS, phase_fault
+from mrclab.faults.model import Fault, Place, all_places
+from mrclab.linux.errors import InputError
+from mrclab.switches.capabilities import PORT_DOWN_HALTS, capabilities_of
+from mrclab.topologies import Fabric
 
 Placed = TimedFault | SequentialFaults
 ROUTED_KINDS = tuple(kind.name for kind in ALL_KINDS.values() if kind.routed)

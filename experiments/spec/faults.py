@@ -1,6 +1,6 @@
 """The entries of a scenario's ``faults``: timed, in sequence, drawn at random, or a drain.
 
-What is made of them is decided in experiments.spec.fault_schedule.
+What is made of them is decided in mrclab.experiments.spec.fault_schedule.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from pydantic import (
     model_validator,
 )
 
-from faults.kinds import ALL_KINDS
-from faults.model import PARAMETERS, Fault
-from topologies.yaml_model import Number, Time, WholeNumber, YamlModel, wrong
+from mrclab.faults.kinds import ALL_KINDS
+from mrclab.faults.model import PARAMETERS, Fault
+from mrclab.topologies.yaml_model import Number, Time, WholeNumber, YamlModel, wrong
 
 RANDOM, BUSIEST, DRAIN = "random", "busiest", "drain"
 BUSIEST_NS = 200_000_000

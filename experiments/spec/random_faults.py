@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from itertools import combinations
 
-from experiments.spec.fault_schedule import PlannedFault
-from experiments.spec.faults import RandomFaults
-from faults.kinds import ALL_KINDS
-from faults.model import Place
-from topologies import Fabric
+from mrclab.experiments.spec.fault_schedule import PlannedFault
+from mrclab.experiments.spec.faults import RandomFaults
+from mrclab.faults.kinds import ALL_KINDS
+from mrclab.faults.model import Place
+from mrclab.topologies import Fabric
 
 KINDS = tuple(
     (kind.name, kind.random.weight, kind.random.ratios)

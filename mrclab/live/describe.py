@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from faults.kinds import KINDS
-from faults.model import Place
-from linux.errors import InputError
+from mrclab.faults.kinds import KINDS
+from mrclab.faults.model import Place
+from mrclab.linux.errors import InputError
 from mrclab.live.plan import LABELS, usual_plan
-from topologies import Fabric
+from mrclab.topologies import Fabric
 
 
 def fabric_document(fabric: Fabric) -> dict[str, Any]:

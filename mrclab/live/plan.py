@@ -8,11 +8,11 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from experiments.spec.json_files import one_line
-from faults.kinds import KINDS
-from faults.model import Fault
-from linux.errors import InputError
-from topologies import Fabric
+from mrclab.experiments.spec.json_files import one_line
+from mrclab.faults.kinds import KINDS
+from mrclab.faults.model import Fault
+from mrclab.linux.errors import InputError
+from mrclab.topologies import Fabric
 
 Pattern = Literal["stream", "permutation", "incast", "all-reduce"]
 TransportName = Literal["mrc", "oblivious", "rocev2", "tcp"]
@@ -109,7 +109,7 @@ def _derangement(names: list[str], seed: int) -> list[str]:
 
 
 class FaultRequest(_Strict):
-    """A fault that a viewer asks for; the fields are those of `faults.model.Fault`."""
+    """A fault that a viewer asks for; the fields are those of `mrclab.faults.model.Fault`."""
 
     kind: str
     where: str

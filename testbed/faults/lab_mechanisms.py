@@ -5,15 +5,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from controller.fault_tables import TABLE_KINDS, FaultTables
-from faults.kinds import KINDS
-from faults.registry import Faults, MakeMechanism
-from switches.target import SwitchTarget
-from testbed.faults.link_mechanisms import Carrier, Delay, NicPort, TableEntries
-from testbed.faults.repeated import Cycle
-from testbed.faults.switch_mechanisms import Power
-from testbed.names import Names
-from topologies import Fabric
+from mrclab.controller.fault_tables import TABLE_KINDS, FaultTables
+from mrclab.faults.kinds import KINDS
+from mrclab.faults.registry import Faults, MakeMechanism
+from mrclab.switches.target import SwitchTarget
+from mrclab.testbed.faults.link_mechanisms import Carrier, Delay, NicPort, TableEntries
+from mrclab.testbed.faults.repeated import Cycle
+from mrclab.testbed.faults.switch_mechanisms import Power
+from mrclab.testbed.names import Names
+from mrclab.topologies import Fabric
 
 
 def lab_faults(

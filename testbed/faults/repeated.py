@@ -8,10 +8,10 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from faults.kinds import kind_named, phase_fault
-from faults.mechanism import Mechanism, SimpleMechanism
-from faults.model import Fault, Moment, Phase, Transition
-from faults.registry import MakeMechanism
+from mrclab.faults.kinds import kind_named, phase_fault
+from mrclab.faults.mechanism import Mechanism, SimpleMechanism
+from mrclab.faults.model import Fault, Moment, Phase, Transition
+from mrclab.faults.registry import MakeMechanism
 
 LOGGER = logging.getLogger(__name__)
 

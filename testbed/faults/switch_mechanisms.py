@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from faults.mechanism import SimpleMechanism
-from faults.model import Fault, Moment, switches_at
-from switches.target import SwitchTarget
-from topologies import Fabric
+from mrclab.faults.mechanism import SimpleMechanism
+from mrclab.faults.model import Fault, Moment, switches_at
+from mrclab.switches.target import SwitchTarget
+from mrclab.topologies import Fabric
 
 
 class Power(SimpleMechanism):

@@ -14,15 +14,15 @@ import os
 import time
 from collections.abc import Mapping
 
-from faults.kinds import KINDS
-from faults.mechanism import SimpleMechanism
-from faults.model import Fault, Moment, switches_at
-from faults.registry import Faults, MakeMechanism
-from linux import bpf, namespaces
-from linux import bpf_insn as insn
-from linux.traffic_control import TrafficControl, ifindex_of
-from testbed import links
-from topologies import Fabric, Link, PortRef
+from mrclab.faults.kinds import KINDS
+from mrclab.faults.mechanism import SimpleMechanism
+from mrclab.faults.model import Fault, Moment, switches_at
+from mrclab.faults.registry import Faults, MakeMechanism
+from mrclab.linux import bpf, namespaces
+from mrclab.linux import bpf_insn as insn
+from mrclab.linux.traffic_control import TrafficControl, ifindex_of
+from mrclab.testbed import links
+from mrclab.topologies import Fabric, Link, PortRef
 
 _PASS = insn.call(insn.SET_HASH_INVALID) + insn.leave(0)  # of the frame in register 1; TC_ACT_OK
 _DROP = insn.leave(2)  # TC_ACT_SHOT

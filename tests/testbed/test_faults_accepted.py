@@ -2,10 +2,10 @@
 
 import pytest
 
-from faults.kinds import KINDS, checked
-from faults.model import Fault, Place
-from linux.errors import InputError
-from topologies import load_fabric
+from mrclab.faults.kinds import KINDS, checked
+from mrclab.faults.model import Fault, Place
+from mrclab.linux.errors import InputError
+from mrclab.topologies import load_fabric
 
 TINY = load_fabric("tiny")
 LINK, SPINE, PORT, PLANE = "p0-t0-0:p0-t1-0", "p0-t1-0", "h0-eth0", "p0"

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.spec.fault_schedule import (
+from mrclab.experiments.spec.fault_schedule import (
     PlannedFault,
     check_places,
     denylists,
@@ -13,12 +13,12 @@ from experiments.spec.fault_schedule import (
     schedule,
     trials_of,
 )
-from experiments.spec.faults import Drain, SequentialFaults, TimedFault
-from experiments.spec.one_plane import faults_met, place_in_one_plane, specs_in_one_plane
-from experiments.spec.transports import NAMED
-from faults.kinds import KINDS
-from linux.errors import InputError
-from topologies import Fabric, load_fabric, one_plane
+from mrclab.experiments.spec.faults import Drain, SequentialFaults, TimedFault
+from mrclab.experiments.spec.one_plane import faults_met, place_in_one_plane, specs_in_one_plane
+from mrclab.experiments.spec.transports import NAMED
+from mrclab.faults.kinds import KINDS
+from mrclab.linux.errors import InputError
+from mrclab.topologies import Fabric, load_fabric, one_plane
 
 
 @pytest.fixture(scope="module")
