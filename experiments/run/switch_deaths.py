@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from controller.fault_kinds import Moment
-from experiments.measure.validity import SWITCH_PREFIX
+from experiments.measure.load import SWITCH_PREFIX
 from experiments.run.captures.recorder import Recorder
 from linux.errors import SwitchError
 from linux.process_deaths import Death, DeathWatch

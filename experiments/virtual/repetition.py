@@ -9,12 +9,13 @@ from pathlib import Path
 from controller.fault_kinds import Fault
 from experiments.measure.evidence import Evidence, RouteChange
 from experiments.measure.faults import FaultRecord, save_faults
-from experiments.measure.validity import Load
+from experiments.measure.load import Load
 from experiments.run.drivers.driver import Collected
-from experiments.run.fault_run import SequenceSource, TimedSource
+from experiments.run.fault_run import TimedSource
 from experiments.run.injection import Injector
 from experiments.run.late_detection import LateDetection
 from experiments.run.link_meter import PERIOD_NS, LinkMeter
+from experiments.run.sequence import SequenceSource
 from experiments.run.traffic import busiest_link
 from experiments.spec.fault_schedule import PlannedFault, schedule, trials_of
 from experiments.spec.faults import BUSIEST, FaultSpec, RandomFaults, SequentialFaults
@@ -53,6 +54,9 @@ class NoLoad:
     def last_load(self) -> Load:
         """Return no load."""
         return UNLOADED
+
+    def take_as_usual(self) -> None:
+        """Do nothing."""
 
 
 class NoDeaths:

@@ -18,7 +18,7 @@ from typing import Any, Self
 import psutil
 
 from experiments.run.drivers.agents import ANSWER_S, Agents, transport_config
-from experiments.run.drivers.driver import Collected, Setting
+from experiments.run.drivers.driver import Collected, Setting, Steady
 from experiments.run.switch_deaths import by_switch
 from experiments.spec.mesh import MeshStream, mesh_streams
 from experiments.spec.workloads import Mesh
@@ -117,7 +117,7 @@ class Watched:
         }
 
 
-class MeshDriver:
+class MeshDriver(Steady):
     """An agent on each host, and all streams between them."""
 
     def __init__(self, setting: Setting) -> None:

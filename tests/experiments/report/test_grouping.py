@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from experiments.measure.evidence import Evidence
+from experiments.measure.load import Load
 from experiments.measure.repetition import measure
-from experiments.measure.validity import Load
 from experiments.report.grouping import grouped
 from experiments.report.numbers import us
 from experiments.report.page.content import result_page

@@ -13,9 +13,9 @@ import pytest
 from pydantic import ValidationError
 
 from experiments.measure.evidence import Evidence
+from experiments.measure.load import Load
 from experiments.measure.recovery import NOT_CAPTURED
 from experiments.measure.repetition import disturbed, in_place_of, measure
-from experiments.measure.validity import Load
 from experiments.report.build import time_summary
 from experiments.report.model import SCHEMA, TIMES, Result, result_schema, schema_text
 from experiments.report.result import load_result, save_result

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from experiments.measure.evidence import Evidence
+from experiments.measure.load import Load
 from experiments.measure.repetition import REPETITION_FILE, load_repetition, measure, save_repetition
-from experiments.measure.validity import Load
 from experiments.report.build import Run, build
 from experiments.report.model import Result
 from experiments.report.result import load_result

@@ -13,7 +13,7 @@ import pytest
 
 from experiments.measure.repetition import measure
 from experiments.measure.validity import Validity
-from experiments.run.drivers.driver import Collected, Setting
+from experiments.run.drivers.driver import Collected, Setting, Steady
 from experiments.run.repetition import DRIVERS, RepetitionRunner
 from experiments.spec.scenario import parse_scenario
 from switches.capabilities import CAPABILITIES
@@ -63,7 +63,7 @@ class NoFaults:
         pass
 
 
-class Workload:
+class Workload(Steady):
     """Stands in for a driver: a workload that is over at once, unless a death is to end it."""
 
     during: ClassVar[Mapping[str, Callable[[], None]]] = {}
