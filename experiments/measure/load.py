@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from experiments.measure.faults import FaultRecord
-from experiments.measure.machine import Gap, Snapshot
+from mrclab.experiments.measure.faults import FaultRecord
+from mrclab.experiments.measure.machine import Gap, Snapshot
 
 SWITCH_PREFIX = "switch "  # of the names of switch processes
 MIN_WANTED = 0.01  # a thread that wanted less than this of the time says nothing about waiting

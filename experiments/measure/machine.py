@@ -1,7 +1,7 @@
 """The machine's counters at one moment: CPU times of /proc, the cgroup's throttling, the endpoints' beats.
 
 The kernel adds up every wait of a thread in /proc/PID/task/TID/schedstat, and every endpoint records its own
-longest gaps (`hosts.streams.rounds.Beat`), so nothing has to be sampled.
+longest gaps (`mrclab.hosts.streams.rounds.Beat`), so nothing has to be sampled.
 """
 
 from __future__ import annotations

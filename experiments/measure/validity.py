@@ -2,7 +2,7 @@
 
 The rules are about the processes that a figure depends on: their share of a CPU, their waiting and standing
 still, their cost per packet. The use of the CPUs by other programs is a rule only if those can take a CPU
-from the endpoints (`experiments.measure.machine.Beats.first`); otherwise it is a note.
+from the endpoints (`mrclab.experiments.measure.machine.Beats.first`); otherwise it is a note.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from experiments.measure.load import GAP_SHARE, LEAST_GAP_NS, Load
+from mrclab.experiments.measure.load import GAP_SHARE, LEAST_GAP_NS, Load
 
 # A trial above any of these is not to be trusted: the queue for a CPU is then part of what was measured.
 # Running and waiting of one endpoint, of one CPU: near 1 the kernel takes it away for 50 ms in each second.

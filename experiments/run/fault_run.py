@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
 from typing import TYPE_CHECKING
 
-from experiments.measure.faults import FaultRecord
-from experiments.run.injection import Injector
-from experiments.run.sequence import SequenceSource
-from experiments.spec.fault_schedule import PlannedFault
-from linux.process_deaths import Death
+from mrclab.experiments.measure.faults import FaultRecord
+from mrclab.experiments.run.injection import Injector
+from mrclab.experiments.run.sequence import SequenceSource
+from mrclab.experiments.spec.fault_schedule import PlannedFault
+from mrclab.linux.process_deaths import Death
 
 if TYPE_CHECKING:
-    from experiments.run.switch_deaths import SwitchDeaths
+    from mrclab.experiments.run.switch_deaths import SwitchDeaths
 
 REVIVE_AFTER_NS = 100_000_000
 """How long a switch that ended by itself stays away."""

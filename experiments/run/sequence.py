@@ -10,10 +10,10 @@ from typing import Protocol
 
 import grpc
 
-from experiments.measure.load import Load, in_trial
-from experiments.measure.validity import kept_up
-from experiments.run.injection import Injector
-from experiments.spec.fault_schedule import PlannedFault
+from mrclab.experiments.measure.load import Load, in_trial
+from mrclab.experiments.measure.validity import kept_up
+from mrclab.experiments.run.injection import Injector
+from mrclab.experiments.spec.fault_schedule import PlannedFault
 
 RESTORE_TIMEOUT_S = 5.0
 MOST_REHEARSALS = 3
@@ -44,7 +44,7 @@ class Pace(Protocol):
 
 
 class Marks(Protocol):
-    """The interface of `experiments.run.captures.recorder.Recorder` to trials."""
+    """The interface of `mrclab.experiments.run.captures.recorder.Recorder` to trials."""
 
     def mark(self) -> None:
         """Mark a boundary."""
@@ -57,7 +57,7 @@ class Marks(Protocol):
 
 
 class Deaths(Protocol):
-    """The interface to switches that ended by themselves: `experiments.run.switch_deaths.SwitchDeaths`."""
+    """The interface to switches that ended by themselves: `mrclab.experiments.run.switch_deaths.SwitchDeaths`."""
 
     @property
     def reviving(self) -> bool:

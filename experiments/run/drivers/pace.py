@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from experiments.measure.load import Load
-from experiments.measure.validity import too_fast
+from mrclab.experiments.measure.load import Load
+from mrclab.experiments.measure.validity import too_fast
 
 LEAST_SHARE = 0.1
 """Of the scenario's rate: less is not worth running, and validity will say so."""

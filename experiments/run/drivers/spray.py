@@ -10,17 +10,17 @@ from dataclasses import asdict
 from statistics import median
 from typing import Any, Self
 
-from experiments.measure.load import Load, load_between
-from experiments.measure.machine import Beats, Gap, Snapshot, take_snapshot
-from experiments.run.drivers.agents import Agents, transport_config
-from experiments.run.drivers.driver import Collected, Setting
-from experiments.run.drivers.pace import Pace
-from experiments.run.waiting import sleep
-from experiments.spec.workloads import Spray
-from hosts.remote import RemoteAgent
-from hosts.streams.stream import StreamPlan
-from switches.capabilities import capabilities_of
-from topologies import fabric_text
+from mrclab.experiments.measure.load import Load, load_between
+from mrclab.experiments.measure.machine import Beats, Gap, Snapshot, take_snapshot
+from mrclab.experiments.run.drivers.agents import Agents, transport_config
+from mrclab.experiments.run.drivers.driver import Collected, Setting
+from mrclab.experiments.run.drivers.pace import Pace
+from mrclab.experiments.run.waiting import sleep
+from mrclab.experiments.spec.workloads import Spray
+from mrclab.hosts.remote import RemoteAgent
+from mrclab.hosts.streams.stream import StreamPlan
+from mrclab.switches.capabilities import capabilities_of
+from mrclab.topologies import fabric_text
 
 DRAIN_TIMEOUT_S = 10.0
 # The warm-up looks at so much of the stream until the rate is right, but no more often than this.

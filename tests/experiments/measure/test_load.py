@@ -6,10 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from experiments.measure.faults import FaultRecord
-from experiments.measure.load import AFTER_FAULT_NS, INJECTOR, LEAST_GAP_NS, Load, in_trial, load_between
-from experiments.measure.machine import Beats, Gap, Snapshot, ThreadTimes
-from experiments.measure.validity import judge, kept_up, too_fast
+from mrclab.experiments.measure.faults import FaultRecord
+from mrclab.experiments.measure.load import (
+    AFTER_FAULT_NS,
+    INJECTOR,
+    LEAST_GAP_NS,
+    Load,
+    in_trial,
+    load_between,
+)
+from mrclab.experiments.measure.machine import Beats, Gap, Snapshot, ThreadTimes
+from mrclab.experiments.measure.validity import judge, kept_up, too_fast
 
 MS = 1_000_000
 BEFORE = Snapshot(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from experiments.measure.load import Load
-from experiments.run.drivers.pace import DOWN, REFUSED, UP, Pace
+from mrclab.experiments.measure.load import Load
+from mrclab.experiments.run.drivers.pace import DOWN, REFUSED, UP, Pace
 
 MOST = 100_000_000
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from hosts.streams.rounds import MOST_GAPS, Beat
+from mrclab.hosts.streams.rounds import MOST_GAPS, Beat
 
 MS = 1_000_000
 
