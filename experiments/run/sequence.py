@@ -57,7 +57,7 @@ class Marks(Protocol):
 
 
 class Deaths(Protocol):
-    """The interface to switches that ended by themselves: `mrclab.experiments.run.switch_deaths.SwitchDeaths`."""
+    """The interface of `mrclab.experiments.run.switch_deaths.SwitchDeaths` to trials."""
 
     @property
     def reviving(self) -> bool:
