@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
-from experiments.figures.listing import require_figure
-from experiments.judging.soundness import broken_evidence, too_few
-from experiments.judging.verdict import Check, Verdict
+from mrclab.experiments.figures.listing import require_figure
+from mrclab.experiments.judging.soundness import broken_evidence, too_few
+from mrclab.experiments.judging.verdict import Check, Verdict
 
 INVALID = "the run is not valid, so it shows nothing"
 UNKNOWN = "the result does not say whether the run is valid, so it shows nothing"
@@ -26,7 +26,7 @@ def judge(figure: str, result: Mapping[str, Any], more: Sequence[Check] = ()) ->
     if not figure:
         return Verdict(checks, invalid=invalid).to_dict()
     require_figure(figure)
-    module = import_module(f"experiments.figures.{figure}")
+    module = import_module(f"mrclab.experiments.figures.{figure}")
     verdict: Verdict = module.judge(result)
     checks = (*broken_evidence(result), *too_few(result), *verdict.checks, *more)
     return Verdict(checks, module.PAPER, verdict.notes, invalid).to_dict()

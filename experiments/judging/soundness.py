@@ -12,12 +12,12 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from experiments.judging.readings import Result, samples, series_of, transport_of, trials_of
-from experiments.judging.scale import bus_factor, most_mbps, nic_mbps_of
-from experiments.judging.verdict import Check
-from experiments.report.statistics import MIN_FOR_INTERVAL
-from experiments.spec.model import SIMULATED
-from topologies.units import size_bytes
+from mrclab.experiments.judging.readings import Result, samples, series_of, transport_of, trials_of
+from mrclab.experiments.judging.scale import bus_factor, most_mbps, nic_mbps_of
+from mrclab.experiments.judging.verdict import Check
+from mrclab.experiments.report.statistics import MIN_FOR_INTERVAL
+from mrclab.experiments.spec.model import SIMULATED
+from mrclab.topologies.units import size_bytes
 
 OK = "ok"
 DELIVERED_SOURCE = "theory: a reliable transport delivers all, as it was sent"

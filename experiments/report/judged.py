@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from experiments.report.model import EXPECTED
+from mrclab.experiments.report.model import EXPECTED
 
 NOT_VALID = "not valid"
 MOST_TIMES = 100.0

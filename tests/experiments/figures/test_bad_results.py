@@ -2,7 +2,7 @@
 
 import pytest
 
-from experiments.judging.judge import judge
+from mrclab.experiments.judging.judge import judge
 from tests.experiments.figures.test_judges import CASES, cases
 from tests.support.bad_results import SPOILS, spoilt
 
