@@ -276,6 +276,8 @@ class ClaimCheck(Model):
     asked: str
     found: str
     holds: bool | None
+    decided_by: float | None = None
+    """An estimate of how many times as many values would decide it, if its interval straddles the limit."""
     source: str = ""
 
 
@@ -284,6 +286,8 @@ class Verdict(Model):
 
     holds: bool | None
     because: str
+    decided_by: float | None = None
+    """How many times as many repetitions or trials would decide a claim that is open: an estimate."""
     paper: str
     checks: list[ClaimCheck]
 
