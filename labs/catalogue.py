@@ -54,8 +54,8 @@ def part_of(lab: Lab, part: str, root: Path = ROOT) -> Path:
         if labs and (Path(labs) / lab.folder / part).is_dir():
             return Path(labs) / lab.folder / part
     raise InputError(
-        f"there is no {part} of lab {lab.number} here: only instructors have it. {INSTRUCTORS} names the folder "
-        "labs/ of a copy of the source"
+        f"there is no {part} of lab {lab.number} here: only instructors have it. {INSTRUCTORS} names "
+        "the folder labs/ of a copy of the source"
     )
 
 
