@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from hosts.mrc import Endpoint, MrcConfig
-from hosts.mrc.config import ENDLESS_RETRIES
-from hosts.rdma.events import SendCompleted, Status
-from hosts.transports import DEPLOYED
+from mrclab.hosts.mrc import Endpoint, MrcConfig
+from mrclab.hosts.mrc.config import ENDLESS_RETRIES
+from mrclab.hosts.rdma.events import SendCompleted, Status
+from mrclab.hosts.transports import DEPLOYED
 from tests.support.mrc_sim import Network, Sim, port_addresses, remote_paths
 
 PLANES, PATHS = 3, 5

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from hosts.rdma.paths import Path
+from mrclab.hosts.rdma.paths import Path
 
 EV_BITS = 32
 _FIELD_BITS = 32
@@ -202,5 +202,6 @@ def make_paths(
         return recipe.value(ev).to_bytes(EvFormat.SRV6.value // 8, "big")
 
     rule = outer_dst or container
-    return tuple(Path(ev if outer_dst is None else recipe.value(ev), rule(ev)) for ev in recipe.evs(port, rng))
-
+    return tuple(
+        Path(ev if outer_dst is None else recipe.value(ev), rule(ev)) for ev in recipe.evs(port, rng)
+    )

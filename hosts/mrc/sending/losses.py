@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hosts.mrc.congestion.control import CongestionControl
-from hosts.mrc.events import RETIRE_FOR, SpuriousLoss
-from hosts.mrc.evs.ev_set import EvSet
-from hosts.mrc.sending.recovery import Recovery
-from hosts.mrc.sending.scoreboard import Scoreboard, SentPacket
-from hosts.rdma.events import Event, LossReason, PacketLost
-from hosts.rdma.psn import PSN_MASK
+from mrclab.hosts.mrc.congestion.control import CongestionControl
+from mrclab.hosts.mrc.events import RETIRE_FOR, SpuriousLoss
+from mrclab.hosts.mrc.evs.ev_set import EvSet
+from mrclab.hosts.mrc.sending.recovery import Recovery
+from mrclab.hosts.mrc.sending.scoreboard import Scoreboard, SentPacket
+from mrclab.hosts.rdma.events import Event, LossReason, PacketLost
+from mrclab.hosts.rdma.psn import PSN_MASK
 
 
 class Losses:

@@ -8,14 +8,14 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from hosts.compiled import in_use as compiled_in_use
-from hosts.mrc.config import ENDLESS_RETRIES
-from hosts.remote import RemoteAgent
-from hosts.streams.stream import StreamPlan
+from mrclab.hosts.compiled import in_use as compiled_in_use
+from mrclab.hosts.mrc.config import ENDLESS_RETRIES
+from mrclab.hosts.remote import RemoteAgent
+from mrclab.hosts.streams.stream import StreamPlan
 from mrclab.live.plan import TrafficPlan
 from mrclab.live.sending.traffic import Flow, News, ProcessTraffic
-from testbed.network import FabricNetwork
-from topologies import fabric_text
+from mrclab.testbed.network import FabricNetwork
+from mrclab.topologies import fabric_text
 
 ROCE_TIMEOUT_EXPONENT = 17
 """0.54 s; with seven retries a dead path ends a connection after some 4 s. NCCL waits 4.3 s each."""

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from hosts.mrc import Endpoint, MrcConfig
-from hosts.mrc.events import EvSkipped
-from hosts.mrc.evs.states import EvInput
-from hosts.mrc.wire import NackReason, Opcode
-from hosts.rdma.events import PacketLost
-from hosts.rdma.headers import BTH_OFFSET
-from hosts.rdma.paths import Path, PlanePaths, RemotePaths
+from mrclab.hosts.mrc import Endpoint, MrcConfig
+from mrclab.hosts.mrc.events import EvSkipped
+from mrclab.hosts.mrc.evs.states import EvInput
+from mrclab.hosts.mrc.wire import NackReason, Opcode
+from mrclab.hosts.rdma.events import PacketLost
+from mrclab.hosts.rdma.headers import BTH_OFFSET
+from mrclab.hosts.rdma.paths import Path, PlanePaths, RemotePaths
 from tests.support.mrc_sim import Network, Sim, is_data, port_addresses, remote_paths, trim
 
 
@@ -172,8 +172,9 @@ def test_bad_arguments_are_refused():
         end.post_write(end.create_qp(), 1, b"", 0, 0)
     with pytest.raises(ValueError, match="writable"):
         end.register_memory(memoryview(b"fixed"))
+    paths = Path(1, bytes(16)), Path(1, bytes(15) + b"1")
     with pytest.raises(ValueError, match="unique"):
-        RemotePaths((PlanePaths(0, bytes(6), bytes(6), bytes(16), bytes(16), (Path(1, bytes(16)),) * 2),))
+        RemotePaths((PlanePaths(0, bytes(6), bytes(6), bytes(16), bytes(16), paths),))
     with pytest.raises(ValueError, match="mpr"):
         MrcConfig(mpr=100)
     peer = Endpoint(port_addresses(1, 3))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hosts.mrc.evs.ev_modes import (
+from mrclab.hosts.mrc.evs.ev_modes import (
     EvEntry,
     EvField,
     EvFormat,

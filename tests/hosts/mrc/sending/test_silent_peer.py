@@ -2,11 +2,11 @@
 
 import pytest
 
-from hosts.mrc import MrcConfig
-from hosts.mrc.events import EvRetired
-from hosts.mrc.wire import Opcode
-from hosts.rdma.events import QpError, SendCompleted, Status
-from hosts.transports import DEPLOYED
+from mrclab.hosts.mrc import MrcConfig
+from mrclab.hosts.mrc.events import EvRetired
+from mrclab.hosts.mrc.wire import Opcode
+from mrclab.hosts.rdma.events import QpError, SendCompleted, Status
+from mrclab.hosts.transports import DEPLOYED
 from tests.support.mrc_sim import Network, Sim, is_data, opcode, stream
 
 SHARING = [{"congestion": "nscc"}, {**DEPLOYED, "max_active_evs": 12}, {"rate_bps": 10**9}]

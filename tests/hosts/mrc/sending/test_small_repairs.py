@@ -1,11 +1,11 @@
 """Rules of repair that only rare orders of events show."""
 
-from hosts.mrc import MrcConfig
-from hosts.mrc.codec.values import DataPacket
-from hosts.mrc.messages import Messages
-from hosts.mrc.sending.scoreboard import Scoreboard, SentPacket
-from hosts.mrc.sending.send_queue import WorkRequest
-from hosts.mrc.wire import Opcode
+from mrclab.hosts.mrc import MrcConfig
+from mrclab.hosts.mrc.codec.values import DataPacket
+from mrclab.hosts.mrc.messages import Messages
+from mrclab.hosts.mrc.sending.scoreboard import Scoreboard, SentPacket
+from mrclab.hosts.mrc.sending.send_queue import WorkRequest
+from mrclab.hosts.mrc.wire import Opcode
 from tests.support.mrc_sim import Sim, ev_value, opcode, stream
 
 
