@@ -20,16 +20,16 @@ _GRACE_S = 5.0
 """The student's process is ended first, so that the hint is about it."""
 
 
-def judge(check: Path, folder: Path, limit_s: float) -> Iterator[Outcome]:
+def judge(check: Path, folder: Path, limit_s: float, *, quiet: bool = False) -> Iterator[Outcome]:
     """Yield the outcome of each check of a file on a folder, as soon as it is known.
 
-    A check that takes longer than ``limit_s`` has failed; those after it are run all the same. Raise
-    MrclabError if the checks themselves cannot be run.
+    A check that takes longer than ``limit_s`` has failed; those after it are run all the same. ``quiet``
+    drops what the student's code prints. Raise MrclabError if the checks themselves cannot be run.
     """
     done: list[Outcome] = []
     titles: Sequence[str] = ()
     while not titles or len(done) < len(titles):
-        lines = _Lines(check.resolve(), folder.resolve(), len(done), limit_s)
+        lines = _Lines(check.resolve(), folder.resolve(), len(done), limit_s, quiet)
         try:
             titles = json.loads(lines.next(_START_LIMIT_S + limit_s) or "{}").get("titles", ())
             if not titles:
@@ -59,7 +59,7 @@ def _outcome(line: str, title: str) -> Outcome:
 class _Lines:
     """A worker and the lines that it writes, read in a thread: pipes have no timeout on every system."""
 
-    def __init__(self, check: Path, folder: Path, first: int, limit_s: float) -> None:
+    def __init__(self, check: Path, folder: Path, first: int, limit_s: float, quiet: bool) -> None:
         here = str(Path(__file__).parents[2])
         path = os.pathsep.join(part for part in (here, os.environ.get("PYTHONPATH", "")) if part)
         self._worker = subprocess.Popen(
@@ -75,6 +75,7 @@ class _Lines:
             ],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL if quiet else None,
             env={**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"},
             text=True,
             encoding="utf-8",

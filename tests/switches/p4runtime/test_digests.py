@@ -109,6 +109,7 @@ def test_a_message_is_sent_once_until_acknowledged(client: Client, namespace: Na
 
 
 @pytest.mark.root
+@pytest.mark.parametrize("client", ["ebpf"], indirect=True)
 def test_frames_from_before_a_digest_is_configured_make_no_message(
     client: Client, namespace: Namespace
 ) -> None:
