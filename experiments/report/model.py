@@ -89,6 +89,8 @@ class Trial(Model):
     rtt_samples: int | None = None
     in_flight_us: float | None = None
     """The longest that a packet was taken to be on its way."""
+    packets_per_s: int | None = None
+    """The rate at which data packets were sent, on which the wait for the first loss depends."""
     packets_sent: int | None = None
     lost_packets: int | None
     lost_in_flight: int | None = None
