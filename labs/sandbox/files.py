@@ -8,31 +8,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mrclab.linux.errors import InputError
+from mrclab.linux.regular_files import read_regular
 
 LARGEST_BYTES = 5_000_000
 """Of one file."""
 _MOST_FILES = 200
 _MOST_BYTES = 30_000_000
-_NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 
 def read(path: Path, largest_bytes: int = LARGEST_BYTES) -> bytes:
-    """Return the content of a regular file.
-
-    Raise InputError for a link, a device, a pipe and a file that is too large; FileNotFoundError and other
-    OSErrors as `open` does.
-    """
-    if path.is_symlink():
-        raise InputError(f"{path} is a link: put the file itself there")
-    fd = os.open(path, os.O_RDONLY | _NO_FOLLOW)
-    with os.fdopen(fd, "rb") as file:
-        about = os.fstat(fd)
-        if not stat.S_ISREG(about.st_mode):
-            raise InputError(f"{path} is no regular file")
-        content = file.read(largest_bytes + 1)
-    if len(content) > largest_bytes:
-        raise InputError(f"{path} is larger than {largest_bytes / 1e6:g} MB")
-    return content
+    """Return the content of a regular file; raise InputError and OSErrors as `read_regular`."""
+    return read_regular(path, largest_bytes)
 
 
 def regular(folder: Path) -> Iterator[Path]:
