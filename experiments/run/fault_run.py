@@ -6,11 +6,10 @@ It never waits: ``next_ns`` says when something is due, and ``act`` does it.
 from __future__ import annotations
 
 import heapq
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Protocol
-
-import grpc
 
 from mrclab.experiments.measure.faults import FaultRecord
 from mrclab.experiments.measure.validity import Load, kept_up
@@ -26,6 +25,12 @@ REVIVE_AFTER_NS = 100_000_000
 """How long a switch that ended by itself stays away."""
 
 Clock = Callable[[], int]
+
+
+def _rpc_errors() -> tuple[type[Exception], ...]:
+    """Return gRPC's class of errors if this process uses gRPC: virtual time has no switches to call."""
+    grpc = sys.modules.get("grpc")
+    return () if grpc is None else (grpc.RpcError,)
 
 
 class Paths(Protocol):
@@ -195,7 +200,7 @@ class SequenceSource:
             return
         try:
             self._injector.undo(self._made)
-        except grpc.RpcError:
+        except _rpc_errors():
             # The switch died with its fault entries: there is nothing to undo in it any more.
             if not self._deaths.reviving:
                 self._deaths.require_death()

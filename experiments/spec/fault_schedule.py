@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, TypeVar
 
-from mrclab.controller.fault_kinds import ALL_KINDS, SIMULATED_KINDS, Place
+from mrclab.controller.fault_kinds import ALL_KINDS, ROUTED_KINDS, SIMULATED_KINDS, Place
 from mrclab.experiments.spec.faults import (
     BUSIEST,
     DEATH,
@@ -26,8 +26,7 @@ from mrclab.experiments.spec.faults import (
 )
 from mrclab.experiments.spec.transports import Transport
 from mrclab.linux.errors import InputError
-from mrclab.switches.capabilities import PORT_DOWN_HALTS, capabilities_of
-from mrclab.testbed.frr.plan import FAULT_KINDS
+from mrclab.p4src.targets import PORT_DOWN_HALTS, capabilities_of
 from mrclab.topologies import Fabric
 
 Placed = TimedFault | SequentialFaults
@@ -178,10 +177,10 @@ def check_makeable(
                 f"{dropping[0]} do: give it lossless, or faults: false",
                 where=where,
             )
-        if routed is not None and kind not in FAULT_KINDS:
+        if routed is not None and kind not in ROUTED_KINDS:
             raise InputError(
                 f"faults[{number}].kind: routers cannot make {spec.kind} ({routed} runs on routers): "
-                f"choose {', '.join(FAULT_KINDS)}, or leave {routed} out",
+                f"choose {', '.join(ROUTED_KINDS)}, or leave {routed} out",
                 where=where,
             )
         if kind != "carrier" or not switched or capabilities_of(target).ports_can_go_down:
