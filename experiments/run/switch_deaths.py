@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from mrclab.controller.fault_kinds import Moment
-from mrclab.experiments.measure.validity import SWITCH_PREFIX
+from mrclab.experiments.measure.load import SWITCH_PREFIX
 from mrclab.experiments.run.captures.recorder import Recorder
 from mrclab.linux.errors import SwitchError
 from mrclab.linux.process_deaths import Death, DeathWatch
