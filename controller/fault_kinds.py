@@ -156,8 +156,6 @@ SIMULATED_KINDS = _kinds(
 )
 """Kinds that only a simulated fabric with lossless links can make."""
 ALL_KINDS = {**KINDS, **SIMULATED_KINDS}
-ROUTED_KINDS = ("blackhole", "loss", "carrier", "port-down", "switch-death", "plane-death")
-"""Kinds that can be made between routers (`mrclab.testbed.frr.faults`)."""
 FLAP_OF = ("blackhole", "carrier")
 _OPTIONS = tuple(f.name for f in fields(Fault) if f.name not in ("kind", "where"))
 _DEFAULTS = Fault("", "")

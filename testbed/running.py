@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from mrclab.controller.fault_registry import Faults
 from mrclab.p4src.targets import Capabilities
+from mrclab.testbed.faults.registry import Faults
 from mrclab.topologies import Fabric
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from mrclab.controller.fault_kinds import Direction, Fault, Moment
-from mrclab.controller.fault_registry import Faults
 from mrclab.experiments.measure.faults import FaultRecord
 from mrclab.experiments.spec.fault_schedule import PlannedFault
 from mrclab.experiments.spec.faults import BUSIEST
+from mrclab.testbed.faults.registry import Faults
 
 Note = Callable[[PlannedFault, int, bool], None]
 

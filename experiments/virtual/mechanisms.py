@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mrclab.controller.fault_kinds import ALL_KINDS, SIMULATED_KINDS, Fault, Moment
-from mrclab.controller.fault_mechanism import SimpleMechanism
-from mrclab.controller.fault_registry import Faults
 from mrclab.simulator.faults import NetworkFaults
 from mrclab.simulator.network import Network
+from mrclab.testbed.faults.mechanism import SimpleMechanism
+from mrclab.testbed.faults.registry import Faults
 
 
 class VirtualMechanism(SimpleMechanism):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 
-from mrclab.controller.fault_registry import Faults, MakeMechanism
 from mrclab.controller.fault_tables import FaultTables
 from mrclab.switches.target import SwitchTarget
 from mrclab.testbed.faults.link_mechanisms import Carrier, Delay, NicPort, TableEntries
+from mrclab.testbed.faults.registry import Faults, MakeMechanism
 from mrclab.testbed.faults.repeated import Flap, Reboot
 from mrclab.testbed.faults.switch_mechanisms import Power
 from mrclab.testbed.names import Names

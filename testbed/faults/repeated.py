@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from mrclab.controller.fault_kinds import Fault, Moment
-from mrclab.controller.fault_mechanism import Mechanism, SimpleMechanism, Transition
+from mrclab.testbed.faults.mechanism import Mechanism, SimpleMechanism, Transition
 
 LOGGER = logging.getLogger(__name__)
 

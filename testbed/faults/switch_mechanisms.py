@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 
 from mrclab.controller.fault_kinds import Fault, Moment, switches_at
-from mrclab.controller.fault_mechanism import SimpleMechanism
 from mrclab.switches.target import SwitchTarget
+from mrclab.testbed.faults.mechanism import SimpleMechanism
 from mrclab.topologies import Fabric
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 
 from mrclab.controller.fault_kinds import ALL_KINDS, Fault, Moment, Place, checked, switches_at
-from mrclab.controller.fault_mechanism import Mechanism, Transition
 from mrclab.linux.errors import InputError
+from mrclab.testbed.faults.mechanism import Mechanism, Transition
 from mrclab.topologies import Fabric
 
 MakeMechanism = Callable[[], Mechanism]
