@@ -1,7 +1,7 @@
 """What mrclab is made of beyond its own source: the packages that it installs, their versions and licences.
 
     python tools/supply.py lock     write requirements.lock from the packages that are installed here
-    python tools/supply.py check    compare it with pyproject.toml and the rules below; exit 1 if it breaks one
+    python tools/supply.py check    compare it with pyproject.toml and the rules here; exit code 1 or 0
     python tools/supply.py sbom     print a software bill of materials (CycloneDX 1.5, JSON)
 
 pyproject.toml has lower bounds, so that mrclab can be installed beside other software; the lock has one set
@@ -60,11 +60,13 @@ def wanted(project: Mapping[str, Any]) -> list[Requirement]:
     extras = project["optional-dependencies"]
     texts = [*project["dependencies"], *(text for extra in EXTRAS for text in extras[extra])]
     found = [Requirement(text) for text in texts]
-    return [need for need in found if need.marker is None or need.marker.evaluate()]
+    return [
+        need for need in found if need.name != "mrclab" and (need.marker is None or need.marker.evaluate())
+    ]
 
 
 def installed(needs: list[Requirement]) -> Iterator[Package]:
-    """Yield the packages that requirements come to, each once. Raise PackageNotFoundError for a missing one."""
+    """Yield the packages that requirements come to. Raise PackageNotFoundError for a missing one."""
     waiting = [(need.name, tuple(sorted(need.extras))) for need in needs]
     seen: set[tuple[str, str]] = set()
     named: set[str] = set()
@@ -112,7 +114,7 @@ def read_lock(text: str) -> list[Package]:
 
 
 def faults(lock: list[Package], needs: list[Requirement]) -> list[str]:
-    """Return what is wrong with a lock: a missing package, a version below its bound, a licence not allowed."""
+    """Return what is wrong with a lock: missing packages, versions below bounds, licences not allowed."""
     known = {package.name: package for package in lock}
     found = []
     for need in needs:
@@ -120,9 +122,8 @@ def faults(lock: list[Package], needs: list[Requirement]) -> list[str]:
         if name not in known:
             found.append(f"{name}: asked for by pyproject.toml and not in the lock")
         elif not need.specifier.contains(known[name].version, prereleases=True):
-            found.append(
-                f"{name}: {known[name].version} in the lock, and pyproject.toml has {need.specifier}"
-            )
+            version = known[name].version
+            found.append(f"{name}: {version} in the lock, and pyproject.toml has {need.specifier}")
     for package in lock:
         terms = CHOSEN.get(package.name, package.licence)
         if DENIED.search(terms) or not ALLOWED.search(terms):
@@ -160,7 +161,8 @@ def main(words: list[str]) -> int:
         except PackageNotFoundError as error:
             print(f"supply: {error}: install mrclab[{','.join(EXTRAS)}] first", file=sys.stderr)
             return 3
-        head = f"# Python {sys.version_info.major}.{sys.version_info.minor}, Linux. Written by tools/supply.py.\n"
+        version = f"{sys.version_info.major}.{sys.version_info.minor}"
+        head = f"# Python {version}, Linux. Written by tools/supply.py.\n"
         LOCK.write_text(head + "".join(f"{package.line()}\n" for package in packages), encoding="utf-8")
         return 0
     if words not in (["check"], ["sbom"]):
