@@ -144,6 +144,15 @@ def test_an_action_that_takes_too_much_stack_is_refused_by_name() -> None:
         compile_json(handmade([assign(a, product)]))
 
 
+@pytest.mark.parametrize("name", ["paths", "firewall"])
+def test_a_hash_without_a_line_is_refused_at_the_statement_that_uses_it(name: str) -> None:
+    text = json.loads((DATA / f"{name}.json").read_text())
+    calculation = next(c for c in text["calculations"] if "source_info" not in c)
+    calculation["algo"] = "crc99"
+    with pytest.raises(UnsupportedError, match=rf"^{name}\.p4:\d+: hash algorithm crc99"):
+        compile_json(json.dumps(text))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("bits", [256, 512])
 def test_one_product_of_256_bits_is_compiled_and_one_of_512_refused(bits: int) -> None:
