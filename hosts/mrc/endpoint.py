@@ -144,6 +144,16 @@ class Endpoint(BaseEndpoint):
         qp.connect(remote, peers, connection, evs, controller, sharing)
         self._port_status.apply(self.now_ns, qp)
 
+    def set_send_psn(self, qpn: int, psn: int) -> None:
+        """Choose the first PSN (24 bits) that a QP sends. Raise ValueError once it has sent something."""
+        qp = self.qps[qpn]
+        qp.requester.begin_at(psn)
+        qp.psn = psn
+
+    def fail_qp(self, qpn: int, status: Status, detail: str, now_ns: int) -> None:
+        """Put a connected QP into its error state: its requests complete as flushed."""
+        self._emit(QpError(now_ns, qpn, status, detail))
+
     def _window(self, peers: frozenset[bytes]) -> tuple[CongestionControl, SharedWindow | None]:
         """Return the controller of the way to a peer, and who waits for it if it is shared."""
         found = self._windows.get(peers)

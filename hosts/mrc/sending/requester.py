@@ -116,6 +116,12 @@ class Requester:
             return
         self.queue.post(wr_id, data, va, rkey, imm)
 
+    def begin_at(self, psn: int) -> None:
+        """Send from this PSN (24 bits) on. Raise ValueError once something was sent."""
+        if self.packets_sent or self.error is not None:
+            raise ValueError("the first PSN is set before anything is sent")
+        self.board.una = self.board.next_psn = self._in_memory = psn + (1 << PSN_BITS)
+
     @property
     def idle(self) -> bool:
         """Nothing posted is unfinished."""
