@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 
 from linux.errors import InputError, MachineError, MrclabError
 from linux.life import signals
+from mrclab.exec_arguments import exec_arguments
 from mrclab.lab_arguments import lab_arguments
 from mrclab.logs import set_up_logging
 from mrclab.on_linux import require_system
@@ -133,6 +134,8 @@ def parser() -> argparse.ArgumentParser:
     restore.add_argument("--json", action="store_true", help="stamps of CLOCK_MONOTONIC, for programs")
     _force_argument(restore)
     restore.set_defaults(do=_restore)
+
+    exec_arguments(commands.add_parser("exec", help="run a program on a host, with the host's NIC mrc0"))
 
     perf = commands.add_parser("perf", help="perftest's write_bw and write_lat on the running fabric")
     _perf_arguments(perf)

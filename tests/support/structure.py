@@ -21,6 +21,7 @@ ROOMS = (
     ("switches",),
     ("controller",),
     ("hosts",),
+    ("native",),
     ("simulator",),
     ("testbed",),
     ("experiments",),
