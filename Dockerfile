@@ -14,7 +14,7 @@ ARG BASE_IMAGE=ubuntu:24.04
 
 FROM ${P4C_IMAGE} AS program
 COPY p4src /build/p4src
-RUN cd /build && python3 -m p4src.compile
+RUN cd /build && python3 -m mrclab.p4src.compile
 # The compiler itself, for the labs, with its libraries (all but libc's own parts) and include files.
 RUN set -e; p4c=$(command -v p4c-bm2-ss); mkdir -p /opt/p4c/bin /opt/p4c/lib; cp -L "$p4c" /opt/p4c/bin/; \
     cp -rL "$(dirname "$p4c")/../share/p4c/p4include" /opt/p4c/; \
@@ -47,7 +47,7 @@ COPY p4src p4src
 COPY simulator simulator
 COPY hosts hosts
 # Where it does not compile (exit 3) the core runs in pure Python, and `mrclab doctor` says so.
-RUN .venv/bin/python -m hosts.compile || { [ $? = 3 ] && mkdir -p .venv/mrclab-core; }
+RUN .venv/bin/python -m mrclab.hosts.compile || { [ $? = 3 ] && mkdir -p .venv/mrclab-core; }
 
 FROM ${BASE_IMAGE} AS ebpf
 ENV DEBIAN_FRONTEND=noninteractive PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONDONTWRITEBYTECODE=1

@@ -1,6 +1,6 @@
 """The transports' cores and their drivers, compiled by mypyc from the very source that runs without it.
 
-    python -m hosts.compile        compile them, unless that is done
+    python -m mrclab.hosts.compile        compile them, unless that is done
 
 A compiled module is used only while the source is, to the byte, what it was compiled from: builds lie under
 the hash of that source, in the virtual environment, and `prefer` looks for the hash of the present source.
@@ -25,23 +25,23 @@ from pathlib import Path
 
 PURE_VARIABLE = "MRCLAB_PURE"
 COMPILED: Mapping[str, tuple[str, ...]] = {
-    "hosts.rdma": (
+    "mrclab.hosts.rdma": (
         *("counters", "endpoint", "events", "frames", "headers", "icrc", "memory", "paths", "psn"),
         *("queue_pair", "reports", "rtt", "scheduler"),
     ),
-    "hosts.mrc": (
+    "mrclab.hosts.mrc": (
         *("bitmap", "config", "connection", "counters", "endpoint", "events", "frames", "messages"),
         *("operations", "port_status", "queue_pair", "responder", "wire"),
     ),
-    "hosts.mrc.codec": ("objects", "packets", "received", "values"),
-    "hosts.mrc.congestion": ("choice", "control", "nscc", "rate_cap"),
-    "hosts.mrc.evs": ("ev", "ev_set", "policy", "states"),
-    "hosts.mrc.sending": (
+    "mrclab.hosts.mrc.codec": ("objects", "packets", "received", "values"),
+    "mrclab.hosts.mrc.congestion": ("choice", "control", "nscc", "rate_cap"),
+    "mrclab.hosts.mrc.evs": ("ev", "ev_set", "policy", "states"),
+    "mrclab.hosts.mrc.sending": (
         *("probes", "recovery", "reordering", "requester", "rtt_sample", "scoreboard", "send_order"),
         *("send_queue", "timers", "transport_nak", "window_report"),
     ),
-    "hosts.nic": ("delay_line", "device", "ports"),
-    "hosts.streams": ("rounds", "stream"),
+    "mrclab.hosts.nic": ("delay_line", "device", "ports"),
+    "mrclab.hosts.streams": ("rounds", "stream"),
     "simulator": (*("clock", "credits", "headers", "nic", "object_nic", "pfc", "port", "served", "switch"),),
 }
 """What is compiled, by package: all that a packet meets between an application and the network."""
@@ -107,7 +107,7 @@ def wanted() -> bool:
 
 def in_use() -> bool:
     """Whether this process runs the compiled core."""
-    from hosts.rdma import psn
+    from mrclab.hosts.rdma import psn
 
     return not str(psn.__file__).endswith(".py")
 

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import IO
 
-from linux.errors import BadInputError, MachineError, SwitchError
-from linux.namespaces import NETNS_DIR
+from mrclab.linux.errors import BadInputError, MachineError, SwitchError
+from mrclab.linux.namespaces import NETNS_DIR
 
 
 def inside(netns: str | None, command: Sequence[str]) -> list[str]:

@@ -8,12 +8,12 @@ import pwd
 import shutil
 import signal
 
-from linux.errors import InputError
-from native.build import VERBS, libraries
-from testbed import state
-from testbed.names import require_root
-from testbed.network import FabricNetwork
-from testbed.programs import management, nic, view
+from mrclab.linux.errors import InputError
+from mrclab.native.build import VERBS, libraries
+from mrclab.testbed import state
+from mrclab.testbed.names import require_root
+from mrclab.testbed.network import FabricNetwork
+from mrclab.testbed.programs import management, nic, view
 
 SOCKET_VARIABLE = "MRCLAB_NIC"
 HOST_VARIABLE = "MRCLAB_HOST"

@@ -1,6 +1,6 @@
 """Build the C libraries, unless that is done.
 
-    python -m native.build
+    python -m mrclab.native.build
 
 Builds lie under the hash of their source, in the virtual environment.
 """
@@ -15,8 +15,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from hosts.service.layout import header
-from linux.errors import MachineError
+from mrclab.hosts.service.layout import header
+from mrclab.linux.errors import MachineError
 
 SOURCE = Path(__file__).parent
 VERBS = "libmrclab-verbs.so"

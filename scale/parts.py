@@ -11,9 +11,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from topologies.shipped import Shipped
-from topologies.yaml_lines import read_yaml
-from topologies.yaml_model import Number, Rate, Time, YamlModel, validated
+from mrclab.topologies.shipped import Shipped
+from mrclab.topologies.yaml_lines import read_yaml
+from mrclab.topologies.yaml_model import Number, Rate, Time, YamlModel, validated
 
 PARTS = Shipped("table of parts", "scale", "parts")
 TYPICAL = "typical"

@@ -24,18 +24,18 @@ RULES: dict[str, Callable[[Sources], list[str]]] = {
 
 EXCEPTIONS = {
     # The loader makes Python find the modules that mypyc compiled.
-    "hosts.rdma imports hosts.compiled.prefer",
-    "hosts.mrc imports hosts.compiled.prefer",
-    "hosts.mrc.codec imports hosts.compiled.prefer",
-    "hosts.mrc.congestion imports hosts.compiled.prefer",
-    "hosts.mrc.evs imports hosts.compiled.prefer",
-    "hosts.mrc.sending imports hosts.compiled.prefer",
-    "simulator imports hosts.compiled.prefer",
+    "mrclab.hosts.rdma imports mrclab.hosts.compiled.prefer",
+    "mrclab.hosts.mrc imports mrclab.hosts.compiled.prefer",
+    "mrclab.hosts.mrc.codec imports mrclab.hosts.compiled.prefer",
+    "mrclab.hosts.mrc.congestion imports mrclab.hosts.compiled.prefer",
+    "mrclab.hosts.mrc.evs imports mrclab.hosts.compiled.prefer",
+    "mrclab.hosts.mrc.sending imports mrclab.hosts.compiled.prefer",
+    "simulator imports mrclab.hosts.compiled.prefer",
     # A program that writes the diagram of EV states into a page of docs.
-    "hosts.mrc.evs.ev_diagram imports pathlib.Path",
-    "hosts.mrc.evs.ev_diagram imports sys",
+    "mrclab.hosts.mrc.evs.ev_diagram imports pathlib.Path",
+    "mrclab.hosts.mrc.evs.ev_diagram imports sys",
     # Reads the topologies; all else takes their text.
-    "topologies.shipped imports pathlib.Path",
+    "mrclab.topologies.shipped imports pathlib.Path",
 }
 
 NOT_YET: set[str] = set()
@@ -64,14 +64,14 @@ def test_a_project_without_faults_keeps_the_rule(rule: str) -> None:
     good = {
         "linux/__init__.py": "",
         "linux/errors.py": "class InputError(Exception): ...",
-        "topologies/__init__.py": "from topologies.model import Fabric",
-        "topologies/model.py": "import random\nfrom linux.errors import InputError\nR = random.Random(1)",
+        "topologies/__init__.py": "from mrclab.topologies.model import Fabric",
+        "topologies/model.py": "import random\nfrom mrclab.linux.errors import InputError\nR = random.Random(1)",
         "hosts/__init__.py": "",
         "hosts/agent.py": "import socket\nfrom topologies import Fabric",
         "mrclab/__init__.py": "",
-        "mrclab/cli.py": "def f():\n    from hosts import agent\n    from linux.errors import InputError",
-        "benchmarks/one.py": "from tests.support.kit import K\nfrom hosts.agent import A",
-        "tests/support/kit.py": "from hosts import agent",
+        "mrclab/cli.py": "def f():\n    from mrclab.hosts import agent\n    from mrclab.linux.errors import InputError",
+        "benchmarks/one.py": "from tests.support.kit import K\nfrom mrclab.hosts.agent import A",
+        "tests/support/kit.py": "from mrclab.hosts import agent",
         "tests/test_one.py": "from benchmarks import one\nfrom tests.support.kit import K",
     }
     assert RULES[rule](good) == []
@@ -80,17 +80,17 @@ def test_a_project_without_faults_keeps_the_rule(rule: str) -> None:
 @pytest.mark.parametrize(
     ("path", "source", "fault"),
     [
-        ("linux/a.py", "from hosts.b import C", "linux.a imports hosts.b.C: hosts comes after linux"),
+        ("linux/a.py", "from mrclab.hosts.b import C", "linux.a imports hosts.b.C: hosts comes after linux"),
         ("hosts/a.py", "import mrclab.cli", "hosts.a imports mrclab.cli: mrclab comes after hosts"),
         (
             "hosts/a.py",
-            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from testbed.lab import Lab",
-            "hosts.a imports testbed.lab.Lab: testbed comes after hosts",
+            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from mrclab.testbed.lab import Lab",
+            "hosts.a imports mrclab.testbed.lab.Lab: testbed comes after hosts",
         ),
         (
             "scale/a.py",
-            "def f():\n    from exercises import load",
-            "scale.a imports exercises.load: exercises comes after scale",
+            "def f():\n    from mrclab.exercises import load",
+            "scale.a imports mrclab.exercises.load: exercises comes after scale",
         ),
         ("mrclab/a.py", "from tests.support import b", "mrclab.a imports tests.support.b, of the tests"),
         (
@@ -117,27 +117,31 @@ def test_a_package_without_a_place_in_the_order_is_found() -> None:
 @pytest.mark.parametrize(
     "second",
     [
-        "from hosts.a import A",
-        "from hosts import a",
+        "from mrclab.hosts.a import A",
+        "from mrclab.hosts import a",
         "from . import a",
         "from .a import A",
-        "import hosts.a as other",
-        "def f():\n    import hosts.a",
-        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from hosts.a import A",
+        "import mrclab.hosts.a as other",
+        "def f():\n    import mrclab.hosts.a",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from mrclab.hosts.a import A",
     ],
 )
 def test_a_circle_is_found(second: str) -> None:
-    sources = {"hosts/a.py": "from hosts.b import B", "hosts/b.py": second, "hosts/c.py": "import hosts.a"}
+    sources = {
+        "hosts/a.py": "from mrclab.hosts.b import B",
+        "hosts/b.py": second,
+        "hosts/c.py": "import mrclab.hosts.a",
+    }
     assert structure.circles(sources) == ["circle: hosts.a, hosts.b"]
 
 
 def test_a_circle_through_three_modules_and_a_package_is_found() -> None:
     sources = {
-        "hosts/mrc/__init__.py": "from hosts.mrc.a import A",
-        "hosts/mrc/a.py": "from hosts.mrc import b",
-        "hosts/mrc/b.py": "from hosts.mrc import Endpoint",
+        "hosts/mrc/__init__.py": "from mrclab.hosts.mrc.a import A",
+        "hosts/mrc/a.py": "from mrclab.hosts.mrc import b",
+        "hosts/mrc/b.py": "from mrclab.hosts.mrc import Endpoint",
     }
-    assert structure.circles(sources) == ["circle: hosts.mrc, hosts.mrc.a, hosts.mrc.b"]
+    assert structure.circles(sources) == ["circle: mrclab.hosts.mrc, mrclab.hosts.mrc.a, mrclab.hosts.mrc.b"]
 
 
 @pytest.mark.parametrize(
@@ -146,8 +150,8 @@ def test_a_circle_through_three_modules_and_a_package_is_found() -> None:
         ("import socket", "imports socket"),
         ("def f():\n    from time import monotonic_ns", "imports time.monotonic_ns"),
         ("import os.path", "imports os.path"),
-        ("from linux import bpf", "imports linux.bpf"),
-        ("from hosts.agent import Agent", "imports hosts.agent.Agent"),
+        ("from mrclab.linux import bpf", "imports mrclab.linux.bpf"),
+        ("from mrclab.hosts.agent import Agent", "imports mrclab.hosts.agent.Agent"),
         ("from random import SystemRandom", "imports random.SystemRandom"),
         ("import random\nx = random.random()", "uses random.random"),
         ("text = open('x').read()", "calls open"),

@@ -1,6 +1,6 @@
 """What is published of the scenario's models: the JSON schema, and the tables of keys in docs/scenarios.md.
 
-``python -m experiments.spec.published`` writes both.
+``python -m mrclab.experiments.spec.published`` writes both.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any
 
 from pydantic.fields import FieldInfo
 
-from experiments.spec.faults import FORMS
-from experiments.spec.model import Measure, Scenario, Virtual
-from experiments.spec.transports import NAMED, TransportEntry
-from experiments.spec.workloads import KINDS
-from topologies.yaml_model import YamlModel
+from mrclab.experiments.spec.faults import FORMS
+from mrclab.experiments.spec.model import Measure, Scenario, Virtual
+from mrclab.experiments.spec.transports import NAMED, TransportEntry
+from mrclab.experiments.spec.workloads import KINDS
+from mrclab.topologies.yaml_model import YamlModel
 
 TABLES: dict[str, type[YamlModel]] = {
     "scenario": Scenario,

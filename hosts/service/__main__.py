@@ -1,4 +1,4 @@
-"""``python -m hosts.service``: the NIC service of a host, in the host's network namespace.
+"""``python -m mrclab.hosts.service``: the NIC service of a host, in the host's network namespace.
 
 A JSON object on standard input has the ``fabric`` (text), the ``host``, the path of the ``socket`` to listen
 on, the path of the event ``log``, the ``options`` of MRC and the ``linger_s`` time. ``ready`` on standard
@@ -16,14 +16,14 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from hosts.eventlog import EventLog
-from hosts.mrc import Endpoint
-from hosts.nic.device import Device
-from hosts.service.nic_service import NicService
-from hosts.transports import DEFAULT, make_config
-from hosts.worker import freeze_heap
-from linux.scheduling import take_cpu
-from topologies import fabric_from_text
+from mrclab.hosts.eventlog import EventLog
+from mrclab.hosts.mrc import Endpoint
+from mrclab.hosts.nic.device import Device
+from mrclab.hosts.service.nic_service import NicService
+from mrclab.hosts.transports import DEFAULT, make_config
+from mrclab.hosts.worker import freeze_heap
+from mrclab.linux.scheduling import take_cpu
+from mrclab.topologies import fabric_from_text
 
 LOG_BYTES = 64 << 20
 

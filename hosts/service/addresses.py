@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from ipaddress import IPv4Address, IPv6Address
 
-from topologies import Fabric
+from mrclab.topologies import Fabric
 
 IPV4_BITS = 16
 IPV6_BITS = 64

@@ -84,7 +84,7 @@ class ProgramMemory:
 
 
 class RegionPlace:
-    """The memory of a region, as the core writes into it (`hosts.rdma.memory.Place`)."""
+    """The memory of a region, as the core writes into it (`mrclab.hosts.rdma.memory.Place`)."""
 
     def __init__(self, memory: ProgramMemory, address: int) -> None:
         self._memory = memory

@@ -1,8 +1,8 @@
 """The NIC service: one NIC, the sessions of all programs on its host, and the loop that serves them.
 
-It sleeps in one ``select`` (`hosts.nic.device`), and programs ring a doorbell only while it does. After work
-it looks at the rings for a short time longer, so that a burst of requests costs one doorbell. It ends once no
-program has been there for a while.
+It sleeps in one ``select`` (`mrclab.hosts.nic.device`), and programs ring a doorbell only while it does.
+After work it looks at the rings for a short time longer, so that a burst of requests costs one doorbell. It
+ends once no program has been there for a while.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import struct
 from collections.abc import Callable
 from contextlib import suppress
 
-from hosts.eventlog import EventLog
-from hosts.mrc import Endpoint
-from hosts.nic.device import Device
-from hosts.rdma.events import Event, QpError, ReceiveCompleted, SendCompleted
-from hosts.service.layout import OPS, record
-from hosts.service.rings import RingError, fence
-from hosts.service.session import Session, SessionOverError
-from topologies import Fabric
+from mrclab.hosts.eventlog import EventLog
+from mrclab.hosts.mrc import Endpoint
+from mrclab.hosts.nic.device import Device
+from mrclab.hosts.rdma.events import Event, QpError, ReceiveCompleted, SendCompleted
+from mrclab.hosts.service.layout import OPS, record
+from mrclab.hosts.service.rings import RingError, fence
+from mrclab.hosts.service.session import Session, SessionOverError
+from mrclab.topologies import Fabric
 
 LOGGER = logging.getLogger(__name__)
 MOST_SESSIONS = 256

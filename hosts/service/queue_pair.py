@@ -13,14 +13,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hosts.mrc import Endpoint
-from hosts.mrc.connection import QpAttributes
-from hosts.nic.routes import nic_addresses, paths_for
-from hosts.rdma.events import QpError, ReceiveCompleted, SendCompleted, Status
-from hosts.service.layout import FLAGS, LIMITS, OPCODES, WORDS, record
-from hosts.service.memory import MemoryFaultError
-from hosts.service.rings import CompletionRing, WorkRings
-from topologies import Fabric
+from mrclab.hosts.mrc import Endpoint
+from mrclab.hosts.mrc.connection import QpAttributes
+from mrclab.hosts.nic.routes import nic_addresses, paths_for
+from mrclab.hosts.rdma.events import QpError, ReceiveCompleted, SendCompleted, Status
+from mrclab.hosts.service.layout import FLAGS, LIMITS, OPCODES, WORDS, record
+from mrclab.hosts.service.memory import MemoryFaultError
+from mrclab.hosts.service.rings import CompletionRing, WorkRings
+from mrclab.topologies import Fabric
 
 RESET, INIT, RTR, RTS, ERR = 0, 1, 2, 3, 6
 NEXT_STATES: Mapping[int, tuple[int, ...]] = {

@@ -12,7 +12,7 @@ import os
 import threading
 from typing import Any
 
-from hosts.service.layout import WORDS, record
+from mrclab.hosts.service.layout import WORDS, record
 
 _MASK = 0xFFFFFFFF
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL

@@ -13,14 +13,20 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
-from hosts.mrc import Endpoint
-from hosts.rdma.memory import Access, MemoryRegion
-from hosts.service import addresses
-from hosts.service.layout import LIMITS, OPS, VERSION, WORDS, record
-from hosts.service.memory import LOCAL_WRITE, REMOTE_WRITE, MemoryFaultError, ProgramMemory, RegionPlace
-from hosts.service.queue_pair import ServiceQp
-from hosts.service.rings import CompletionRing, SharedMemory, WorkRings
-from topologies import Fabric
+from mrclab.hosts.mrc import Endpoint
+from mrclab.hosts.rdma.memory import Access, MemoryRegion
+from mrclab.hosts.service import addresses
+from mrclab.hosts.service.layout import LIMITS, OPS, VERSION, WORDS, record
+from mrclab.hosts.service.memory import (
+    LOCAL_WRITE,
+    REMOTE_WRITE,
+    MemoryFaultError,
+    ProgramMemory,
+    RegionPlace,
+)
+from mrclab.hosts.service.queue_pair import ServiceQp
+from mrclab.hosts.service.rings import CompletionRing, SharedMemory, WorkRings
+from mrclab.topologies import Fabric
 
 HELD_BYTES = 64 << 20
 """Copies of payloads that a session may hold before its other requests have to wait."""

@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from linux.errors import MrclabError
+from mrclab.linux.errors import MrclabError
 from mrclab.sweep.spec import Plain, SweepFile
 
 SOURCE_OF_MODELS = ("scale", "topologies", "mrclab/sweep")

@@ -1,7 +1,7 @@
 """The management network: an Ethernet between all hosts, over which programs bootstrap by TCP.
 
 It is no part of the fabric: a bridge in a namespace of its own, made when the first program needs it and
-removed with the testbed. `hosts.service.addresses` has the addresses.
+removed with the testbed. `mrclab.hosts.service.addresses` has the addresses.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import socket
 from contextlib import ExitStack
 from pathlib import Path
 
-from hosts.service import addresses
-from linux import namespaces, rtnetlink
-from linux.errors import InputError, MachineError
-from linux.namespaces import Markers
-from testbed import state
-from testbed.kernel_ip import speak
-from testbed.names import Names
-from topologies import Fabric
+from mrclab.hosts.service import addresses
+from mrclab.linux import namespaces, rtnetlink
+from mrclab.linux.errors import InputError, MachineError
+from mrclab.linux.namespaces import Markers
+from mrclab.testbed import state
+from mrclab.testbed.kernel_ip import speak
+from mrclab.testbed.names import Names
+from mrclab.topologies import Fabric
 
 INTERFACE = "mgmt0"
 BRIDGE = "bridge0"

@@ -14,13 +14,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from hosts.service.layout import op, record
-from linux.children import ending
-from linux.errors import MrclabError
-from testbed import state
-from testbed.names import Names
-from testbed.network import FabricNetwork
-from topologies import fabric_text
+from mrclab.hosts.service.layout import op, record
+from mrclab.linux.children import ending
+from mrclab.linux.errors import MrclabError
+from mrclab.testbed import state
+from mrclab.testbed.names import Names
+from mrclab.testbed.network import FabricNetwork
+from mrclab.topologies import fabric_text
 
 START_S = 60.0
 LINGER_S = 30.0
@@ -75,7 +75,7 @@ def _start(network: FabricNetwork, host: str, path: Path, linger_s: float) -> No
     with open(log.with_suffix(".err"), "ab") as errors:
         service = network.spawn(
             host,
-            [sys.executable, "-m", "hosts.service"],
+            [sys.executable, "-m", "mrclab.hosts.service"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,

@@ -9,13 +9,13 @@ import ctypes
 import os
 from pathlib import Path
 
-from hosts.service import addresses
-from linux import namespaces
-from linux.errors import MachineError
-from linux.system import libc
-from testbed.names import Names
-from testbed.programs.management import hosts_file
-from topologies import Fabric
+from mrclab.hosts.service import addresses
+from mrclab.linux import namespaces
+from mrclab.linux.errors import MachineError
+from mrclab.linux.system import libc
+from mrclab.testbed.names import Names
+from mrclab.testbed.programs.management import hosts_file
+from mrclab.topologies import Fabric
 
 CLONE_NEWNS = 0x20000
 MS_NOSUID, MS_NODEV, MS_NOEXEC = 2, 4, 8

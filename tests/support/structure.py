@@ -32,9 +32,9 @@ ROOMS = (
 """The packages in their order: each imports only from itself and from those before it."""
 RANK = {room: rank for rank, rooms in enumerate(ROOMS) for room in rooms}
 
-PURE = ("topologies", "hosts.rdma", "hosts.mrc", "hosts.roce", "simulator", "scale")
+PURE = ("topologies", "mrclab.hosts.rdma", "mrclab.hosts.mrc", "mrclab.hosts.roce", "simulator", "scale")
 """Packages without I/O: time and randomness are arguments there."""
-VALUES = ("linux.errors", "p4src", "controller.queues")
+VALUES = ("mrclab.linux.errors", "p4src", "mrclab.controller.queues")
 """What pure packages may take from others: values and arithmetic."""
 IO_MODULES = frozenset(
     [

@@ -19,15 +19,23 @@ import random
 from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
-from hosts.mrc.config import MrcConfig
-from hosts.mrc.events import EvReplaced, EvRestored, EvRetired, EvSkipped, PlaneDown, PlaneUp, RetireReason
-from hosts.mrc.evs.ev import Ev, HeadCache, Plane, Probing
-from hosts.mrc.evs.policy import PathPolicy
-from hosts.mrc.evs.states import TRANSITIONS, EvInput
-from hosts.mrc.wire import EvMark
-from hosts.rdma.counters import EvState
-from hosts.rdma.events import Event
-from hosts.rdma.paths import RemotePaths
+from mrclab.hosts.mrc.config import MrcConfig
+from mrclab.hosts.mrc.events import (
+    EvReplaced,
+    EvRestored,
+    EvRetired,
+    EvSkipped,
+    PlaneDown,
+    PlaneUp,
+    RetireReason,
+)
+from mrclab.hosts.mrc.evs.ev import Ev, HeadCache, Plane, Probing
+from mrclab.hosts.mrc.evs.policy import PathPolicy
+from mrclab.hosts.mrc.evs.states import TRANSITIONS, EvInput
+from mrclab.hosts.mrc.wire import EvMark
+from mrclab.hosts.rdma.counters import EvState
+from mrclab.hosts.rdma.events import Event
+from mrclab.hosts.rdma.paths import RemotePaths
 
 # Names of the module, which a packet looks up faster than members of the class.
 _UNKNOWN: Final = EvState.UNKNOWN
