@@ -42,14 +42,17 @@ COMPILED: Mapping[str, tuple[str, ...]] = {
     ),
     "mrclab.hosts.nic": ("delay_line", "device", "ports"),
     "mrclab.hosts.streams": ("rounds", "stream"),
-    "simulator": (*("clock", "credits", "headers", "nic", "object_nic", "pfc", "port", "served", "switch"),),
+    "mrclab.simulator": (
+        *("clock", "credits", "headers", "nic", "object_nic", "pfc", "port", "served", "switch"),
+    ),
 }
 """What is compiled, by package: all that a packet meets between an application and the network."""
-CONSTANTS = "p4src/contract.py"
+CONSTANTS = "mrclab/p4src/contract.py"
 """A module that is not compiled, but whose constants are compiled into those that use them."""
 KEPT = 4
 """Builds of older sources to keep, so that switching between branches compiles nothing anew."""
-_SOURCE = Path(__file__).parent.parent
+_SOURCE = Path(__file__).parents[2]
+"""The folder that holds the package mrclab."""
 _RECIPE = """\
 import sys
 from mypyc.build import mypycify
@@ -150,7 +153,7 @@ def build() -> Path:
 
 def _compile(folder: Path) -> Path:
     # A copy, so that an edit during the build does not end up under the hash of what was there before.
-    for package in ("hosts", *COMPILED, "p4src"):
+    for package in ("mrclab", "mrclab.hosts", *COMPILED, "mrclab.p4src"):
         (folder / _folder(package)).mkdir(parents=True, exist_ok=True)
         (folder / _folder(package) / "__init__.py").touch()
     files = sources()

@@ -21,7 +21,7 @@ KINDS = (EvRetired, EvReplaced, EvRestored, PlaneDown, PlaneUp)
 
 
 class RecentEvents:
-    """A log in memory (`mrclab.hosts.streams.rounds.Log`): the newest events of the kinds that a viewer shows."""
+    """A log in memory (`mrclab.hosts.streams.rounds.Log`): the newest events of the kinds to show."""
 
     def __init__(self, kept: int = KEPT_EVENTS) -> None:
         self._events: deque[Event] = deque(maxlen=kept)

@@ -63,7 +63,7 @@ def _page(lab: Lab) -> Path:
 
 
 def _printed(words: Sequence[str], folder: Path) -> str:
-    here = str(Path(__file__).resolve().parent.parent)
+    here = str(Path(__file__).parents[2])
     path = os.pathsep.join(part for part in (here, os.environ.get("PYTHONPATH", "")) if part)
     done = subprocess.run(
         [sys.executable, *_MODULES[words[0]], *words[1:]],

@@ -58,7 +58,7 @@ class _Lines:
     """A worker and the lines that it writes, read in a thread: pipes have no timeout on every system."""
 
     def __init__(self, check: Path, folder: Path, first: int) -> None:
-        here = str(Path(__file__).resolve().parent.parent)
+        here = str(Path(__file__).parents[2])
         path = os.pathsep.join(part for part in (here, os.environ.get("PYTHONPATH", "")) if part)
         self._worker = subprocess.Popen(
             [sys.executable, "-m", "mrclab.labs.worker", str(check), str(folder), str(first)],

@@ -42,7 +42,7 @@ def python(module: str, *args: str) -> list[str]:
 def environment() -> dict[str, str]:
     """Return the environment of a child: ours, and where our packages are."""
     env = dict(os.environ)
-    root = str(Path(__file__).resolve().parent.parent)
+    root = str(Path(__file__).parents[2])
     env["PYTHONPATH"] = os.pathsep.join(p for p in (root, env.get("PYTHONPATH", "")) if p)
     return env
 

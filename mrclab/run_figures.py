@@ -20,7 +20,7 @@ FIGURES = "figures"
 
 def listed_figures() -> tuple[str, ...]:
     """Return the scenarios that make up ``figures``, in order."""
-    text = files("experiments").joinpath("scenarios", "figures.txt").read_text(encoding="utf-8")
+    text = files("mrclab.experiments").joinpath("scenarios", "figures.txt").read_text(encoding="utf-8")
     lines = (line.partition("#")[0].strip() for line in text.splitlines())
     return tuple(line for line in lines if line)
 

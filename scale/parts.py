@@ -15,7 +15,7 @@ from mrclab.topologies.shipped import Shipped
 from mrclab.topologies.yaml_lines import read_yaml
 from mrclab.topologies.yaml_model import Number, Rate, Time, YamlModel, validated
 
-PARTS = Shipped("table of parts", "scale", "parts")
+PARTS = Shipped("table of parts", "mrclab.scale", "parts")
 TYPICAL = "typical"
 
 _YEAR_NS = 365 * 24 * 3600 * 10**9

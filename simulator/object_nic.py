@@ -1,4 +1,4 @@
-"""A NIC whose packets cross as objects: no bytes are written, no payload moves (`mrclab.hosts.mrc.codec.objects`).
+"""A NIC whose packets cross as objects (`mrclab.hosts.mrc.codec.objects`): no bytes, no payload.
 
 All else is as with frames: the same packets at the same times. It is for MRC over segment lists, without
 captures; what a test of bytes would find, it cannot: messages are counted, not compared.

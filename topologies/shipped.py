@@ -45,7 +45,7 @@ class Shipped:
             raise InputError(f"cannot read {self.what} '{name_or_file}': {reason}") from None
 
 
-TOPOLOGIES = Shipped("topology", "topologies")
+TOPOLOGIES = Shipped("topology", "mrclab.topologies")
 
 
 def shipped_topologies() -> tuple[str, ...]:

@@ -116,7 +116,7 @@ def schema_path() -> Path:
 
 def page_path() -> Path:
     """Return where the page with the tables lies in a checkout."""
-    return Path(__file__).parents[2] / "docs" / "scenarios.md"
+    return Path(__file__).resolve().parents[2] / "docs" / "scenarios.md"
 
 
 def main() -> None:

@@ -21,7 +21,7 @@ from mrclab.topologies.shipped import Shipped
 from mrclab.topologies.yaml_lines import YamlDocument, read_yaml
 from mrclab.topologies.yaml_model import validated
 
-SCENARIOS = Shipped("scenario", "experiments", "scenarios")
+SCENARIOS = Shipped("scenario", "mrclab.experiments", "scenarios")
 _VARIANTS = {"topologies": "topology", "targets": "target"}
 
 

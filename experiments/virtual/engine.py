@@ -23,7 +23,7 @@ def run_scenario(
     say: Callable[[str], None],
     step: Callable[[int], None],
 ) -> None:
-    """Run every transport, as `mrclab.experiments.run.engine.run_scenario` does on live targets. Raises InputError.
+    """Run every transport; live targets have `mrclab.experiments.run.engine.run_scenario`. Raises InputError.
 
     ``say`` gets what is going on, ``step`` how many trials (or repetitions, without trials) are done in all.
     """

@@ -1,4 +1,4 @@
-"""finsy still has the private constants that ``mrclab.controller.finsy_retry`` sets, and still waits by them."""
+"""finsy still waits by the private constants that ``mrclab.controller.finsy_retry`` sets."""
 
 import inspect
 

@@ -36,12 +36,12 @@ def apart(tmp_path, monkeypatch):
         (tmp_path / Path(*package.split("."))).mkdir(parents=True, exist_ok=True)
     for file in compiled.sources():
         shutil.copy(ROOT / file, tmp_path / file)
-    (tmp_path / compiled.CONSTANTS).parent.mkdir()
+    (tmp_path / compiled.CONSTANTS).parent.mkdir(exist_ok=True)
     shutil.copy(ROOT / compiled.CONSTANTS, tmp_path / compiled.CONSTANTS)
     monkeypatch.setattr(compiled, "_SOURCE", tmp_path)
     monkeypatch.setattr(compiled.sys, "prefix", str(tmp_path))
     monkeypatch.delenv(compiled.PURE_VARIABLE, raising=False)
-    return tmp_path / "hosts"
+    return tmp_path / "mrclab" / "hosts"
 
 
 def fake_build() -> Path:
@@ -65,7 +65,8 @@ def test_what_is_compiled_is_all_of_the_core_that_a_packet_meets():
     for package in packages:
         there = {p.stem for p in ROOT.joinpath(*package.split(".")).glob("*.py")}
         assert there - apart == set(compiled.COMPILED[package]), package
-    folders = {p.parent for name in ("mrc", "rdma") for p in (ROOT / "hosts" / name).rglob("*.py")}
+    hosts = ROOT / "mrclab" / "hosts"
+    folders = {p.parent for name in ("mrc", "rdma") for p in (hosts / name).rglob("*.py")}
     assert {ROOT.joinpath(*package.split(".")) for package in packages} == folders
 
 
@@ -75,7 +76,7 @@ def test_a_build_is_used_until_its_source_changes(apart):
         path = ["source"]
         compiled.prefer(path, package)
         assert path == [str(target.joinpath(*package.split("."))), "source"]
-    for edited in (f"../{compiled.CONSTANTS}", "nic/device.py", "mrc/wire.py", "rdma/psn.py"):
+    for edited in (f"../../{compiled.CONSTANTS}", "nic/device.py", "mrc/wire.py", "rdma/psn.py"):
         text = (apart / edited).read_text()
         (apart / edited).write_text(text + "# edited\n")
         path = ["source"]

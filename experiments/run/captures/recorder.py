@@ -53,7 +53,7 @@ class RunningCapture(Protocol):
 
 
 class CaptureSource(Protocol):
-    """Where to record packets, and how: `TcpdumpSource` or `mrclab.experiments.run.captures.tap.TapSource`."""
+    """Where to record packets: `TcpdumpSource` or `mrclab.experiments.run.captures.tap.TapSource`."""
 
     def start(self, file: Path) -> RunningCapture:
         """Begin to record into a file."""

@@ -1,8 +1,6 @@
-"""The sending half of a queue pair: cuts writes into packets, sprays them, repairs losses, completes in
-order.
+"""The sending half of a queue pair: cut writes into packets, spray, repair losses, complete in order.
 
-Sending one packet is the hot path: one EV from the rotation, one frame from the packet builder, one record on
-the scoreboard. Acknowledgement costs one look-up per PSN that changed.
+The hot path: a packet takes one EV, one frame and one record; an ACK takes one look-up per changed PSN.
 """
 
 from __future__ import annotations
