@@ -146,9 +146,7 @@ class Endpoint(BaseEndpoint):
 
     def set_send_psn(self, qpn: int, psn: int) -> None:
         """Choose the first PSN (24 bits) that a QP sends. Raise ValueError once it has sent something."""
-        qp = self.qps[qpn]
-        qp.requester.begin_at(psn)
-        qp.psn = psn
+        self.qps[qpn].begin_at(psn)
 
     def fail_qp(self, qpn: int, status: Status, detail: str, now_ns: int) -> None:
         """Put a connected QP into its error state: its requests complete as flushed."""

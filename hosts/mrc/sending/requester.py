@@ -52,7 +52,7 @@ class Requester:
     """The sending half of one QP."""
 
     __slots__ = (
-        *("_builder", "_config", "_dynamic_mpr", "_emit", "_in_memory", "_mpr", "_mtu", "_overhead"),
+        *("_builder", "_config", "_dynamic_mpr", "_emit", "in_memory", "_mpr", "_mtu", "_overhead"),
         *("_rcvd_units", "_remote_qpn", "_report", "_service_time", "_tc_data", "_tc_probe", "_tc_retx"),
         *("_timestamps", "_transport_ack", "board", "bogus_received", "bytes_acked", "congestion", "error"),
         *("evs", "nacks_received", "packets_lost", "packets_retransmitted", "packets_sent"),
@@ -93,7 +93,7 @@ class Requester:
         self._mtu = config.mtu_bytes
         self._mpr = config.mpr
         self._dynamic_mpr = self._transport_ack = False
-        self._in_memory = self.board.una
+        self.in_memory = self.board.una
         """Below this PSN everything is known to be in the peer's memory, by transport ACKs."""
 
         self.packets_sent = self.packets_retransmitted = self.packets_lost = self.packets_spurious = 0
@@ -121,12 +121,6 @@ class Requester:
             self._emit(SendCompleted(now_ns, self.qpn, wr_id, Status.FLUSHED, len(data)))
             return
         self.queue.post(wr_id, data, va, rkey, imm)
-
-    def begin_at(self, psn: int) -> None:
-        """Send from this PSN (24 bits) on. Raise ValueError once something was sent."""
-        if self.packets_sent or self.error is not None:
-            raise ValueError("the first PSN is set before anything is sent")
-        self.board.una = self.board.next_psn = self._in_memory = psn + (1 << PSN_BITS)
 
     @property
     def idle(self) -> bool:
@@ -342,8 +336,8 @@ class Requester:
         if status is not None:
             self._on_transport_nak(now_ns, psn, status)
         elif is_ack(syndrome) and self._transport_ack and self.error is None and psn < self.board.next_psn:
-            if psn >= self._in_memory:
-                self._in_memory = psn + 1
+            if psn >= self.in_memory:
+                self.in_memory = psn + 1
                 self.recovery.on_transport_ack(now_ns)
                 self._complete(now_ns)
         else:
@@ -357,12 +351,12 @@ class Requester:
             return
         acked, _ = board.apply_sack(psn - 1, psn, 0)
         self.congestion.on_withdrawn(sum(packet.length + self._overhead for packet in acked))
-        self._in_memory = max(self._in_memory, psn)
+        self.in_memory = max(self.in_memory, psn)
         self._complete(now_ns)
         self.fail(now_ns, status, "the peer answered with a NAK", psn)
 
     def _complete(self, now_ns: int) -> None:
-        for request in self.queue.complete(self._in_memory if self._transport_ack else self.board.una):
+        for request in self.queue.complete(self.in_memory if self._transport_ack else self.board.una):
             self._emit(SendCompleted(now_ns, self.qpn, request.wr_id, Status.SUCCESS, request.length))
 
     def on_nack(self, now_ns: int, nack: Nack) -> None:
@@ -469,7 +463,7 @@ class Requester:
 
     def _on_ack_timeout(self, now_ns: int) -> None:
         if self.recovery.ack_timer.exhausted:
-            awaited = min(self._in_memory, self.board.una)  # A write may lack its transport ACK alone.
+            awaited = min(self.in_memory, self.board.una)  # A write may lack its transport ACK alone.
             self.fail(now_ns, Status.RETRY_EXCEEDED, "no acknowledgement", awaited)
             return
         lost = self.recovery.timed_out(now_ns)
