@@ -42,6 +42,7 @@ LIBRARIES = {
         ("device.c", "objects.c", "queues.c", "extended.c", "session.c", "hooks.c", "refused.c"),
         (f"-Wl,--version-script={SOURCE / 'verbs.map'}", "-ldl"),
     ),
+    MRC: (("mrc.c",), (f"-l:{VERBS}",)),
 }
 MACHINE = "x86_64"
 

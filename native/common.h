@@ -22,7 +22,8 @@ struct session {
     int doorbell, wake, events;
     bool dead;
     uint64_t guid; /* as it lies in memory */
-    uint32_t mtu, planes;
+    uint32_t mtu, planes, max_mpr, max_wimm;
+    uint8_t timeout, linear_retry, exponential_retry;
     union ibv_gid gids[WIRE_GIDS];
 };
 
@@ -80,6 +81,7 @@ struct qp {
     uint32_t batch;                /* requests of the open ibv_wr_start */
     int batch_error;
     struct wire_work *current;
+    void *extra; /* of lib_mrc.so */
 };
 
 static inline struct context *context_of(struct ibv_context *context)
@@ -97,6 +99,8 @@ int session_call(struct session *session, uint32_t op, const uint64_t *args, int
                  struct wire_reply *reply, int *fds, int most_fds);
 bool session_died(struct session *session);
 void session_ring(struct session *session);
+/* A request about a queue pair, for lib_mrc.so. */
+int mrclab_call(struct ibv_qp *qp, uint32_t op, const uint64_t *args, int count);
 void *map_shared(int fd, size_t bytes);
 
 /* queues.c */

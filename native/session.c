@@ -131,6 +131,11 @@ int session_call(struct session *session, uint32_t op, const uint64_t *args, int
     return exchange(session, &request, NULL, 0, reply, fds, most_fds);
 }
 
+EXPORT int mrclab_call(struct ibv_qp *qp, uint32_t op, const uint64_t *args, int count)
+{
+    return session_call(&context_of(qp->context)->session, op, args, count, NULL, NULL, NULL, 0);
+}
+
 void *map_shared(int fd, size_t bytes)
 {
     void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -174,6 +179,11 @@ int session_open(struct session *session)
     session->guid = reply.v0;
     session->mtu = (uint32_t)reply.v1;
     session->planes = (uint32_t)reply.v2;
+    session->max_mpr = (uint32_t)reply.v3;
+    session->max_wimm = (uint32_t)reply.v4;
+    session->timeout = (uint8_t)reply.v5;
+    session->linear_retry = (uint8_t)reply.v6;
+    session->exponential_retry = (uint8_t)reply.v7;
     memcpy(session->gids, reply.data, sizeof(session->gids));
     return 0;
 }

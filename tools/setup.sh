@@ -49,9 +49,9 @@ if ((${#packages[@]})); then
     apt-get install -y -qq --no-install-recommends "${packages[@]}" >/dev/null || fail "apt-get could not install ${packages[*]}"
 fi
 
-# The MRC core is compiled where that can be done, and works without: so no failure here is one of the set-up.
-if ! command -v gcc >/dev/null || ! "$python" -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))'; then
-    compiler=(gcc libc6-dev "$("$python" -c 'import sys; print(f"python{sys.version_info.major}.{sys.version_info.minor}-dev")')")
+# The MRC core is compiled where that can be done, and works without; `mrclab exec` needs libibverbs' header: so no failure here is one of the set-up.
+if ! command -v gcc >/dev/null || [[ ! -e /usr/include/infiniband/verbs.h ]] || ! "$python" -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))'; then
+    compiler=(gcc libc6-dev libibverbs-dev "$("$python" -c 'import sys; print(f"python{sys.version_info.major}.{sys.version_info.minor}-dev")')")
     if [[ $EUID == 0 ]] && command -v apt-get >/dev/null; then
         echo "mrclab setup: installing ${compiler[*]}"
         DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${compiler[@]}" >/dev/null 2>&1 ||

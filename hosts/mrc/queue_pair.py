@@ -60,6 +60,12 @@ class MrcQueuePair(QueuePair):
         board.una = board.next_psn = requester.in_memory = psn + (1 << PSN_BITS)
         self.psn = psn
 
+    def limit_sending(self, mpr: int, max_wimm: int) -> None:
+        """Keep at most so many PSNs, and writes with immediate, open; never more than the peer accepts."""
+        requester = self.requester
+        requester.mpr = min(requester.mpr, mpr)
+        requester.queue.max_imms = min(requester.queue.max_imms, max_wimm)
+
     def has_data(self) -> bool:
         """Return whether there is a packet to send that only congestion control may hold back."""
         return self.requester.has_data()

@@ -48,7 +48,7 @@ RECORDS: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
 
 OPS: Final = (
     *("HELLO", "QUERY_PORT", "REG_MR", "DEREG_MR", "CREATE_CHANNEL", "DESTROY_CHANNEL"),
-    *("CREATE_CQ", "DESTROY_CQ", "CREATE_QP", "MODIFY_QP", "DESTROY_QP", "ALLOW"),
+    *("CREATE_CQ", "DESTROY_CQ", "CREATE_QP", "MODIFY_QP", "DESTROY_QP", "ALLOW", "LIMIT_QP"),
 )
 """Requests, numbered from 1."""
 

@@ -51,6 +51,8 @@ EVENTS: Mapping[Status, int] = {
 }
 """The asynchronous event of a failure on the receiving side."""
 MOST_HELD_IMMEDIATES = 4096
+MAX_TIMEOUT, MAX_LINEAR, MAX_EXPONENTIAL = 24, 7, 25
+"""Of the ACK timer; 25 exponential retries never end [SPEC Table 7-1]."""
 PER_TURN = 64
 """Requests that one queue pair may pass on before the next one has its turn."""
 _SGE = record("sge")
@@ -145,6 +147,21 @@ class ServiceQp:
             remote = replace(remote, mtu_bytes=min(mtu_bytes, config.mtu_bytes))
         paths = paths_for(self._endpoint, fabric, host, peer)
         self._endpoint.connect(self.qpn, remote, paths)
+
+    def limit(self, mpr: int, max_wimm: int, timer: tuple[int, int, int] | None) -> None:
+        """Bound what may be open, and set the ACK timer: exponent, linear and exponential retries.
+
+        0 leaves a bound as it is. Raise OSError if the queue pair is not connected or a number is too large.
+        """
+        if self.state not in (RTR, RTS):
+            raise OSError(errno.EINVAL, "limits belong to a connected queue pair")
+        config = self._endpoint.config
+        self._endpoint.limit_sending(self.qpn, mpr or config.mpr, max_wimm or config.max_wimm)
+        if timer is not None:
+            exponent, linear, exponential = timer
+            if exponent > MAX_TIMEOUT or linear > MAX_LINEAR or exponential > MAX_EXPONENTIAL:
+                raise OSError(errno.EINVAL, "no such timer")
+            self._endpoint.set_ack_timer(self.qpn, exponent, linear, exponential)
 
     def _fail(self, status: Status, detail: str) -> None:
         if self.state in (RTR, RTS):

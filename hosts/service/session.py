@@ -90,6 +90,7 @@ class Session:
             "CREATE_QP": self._create_qp,
             "MODIFY_QP": self._modify_qp,
             "DESTROY_QP": self._destroy_qp,
+            "LIMIT_QP": self._limit_qp,
         }
 
     def close(self) -> None:
@@ -167,7 +168,15 @@ class Session:
         gids = b"".join(addresses.gids(self._fabric, self._host))
         guid = addresses.guid(self._fabric, self._host)
         mtu = MTU_BYTES.index(max(m for m in MTU_BYTES if m <= self._endpoint.config.mtu_bytes))
-        values = (int.from_bytes(guid, "little"), mtu, len(self._endpoint.ports))
+        config = self._endpoint.config
+        values = (
+            int.from_bytes(guid, "little"),
+            mtu,
+            len(self._endpoint.ports),
+            config.mpr,
+            config.max_wimm,
+            *config.ack_times(),
+        )
         fds += [page.release_fd(), self._events]
         self._events = -1
         return values, gids + self._host.encode(), (fds[0], self.doorbell, self._wake, fds[1])
@@ -295,6 +304,11 @@ class Session:
         values = {"dest_qpn": dest_qpn, "rq_psn": rq_psn, "sq_psn": sq_psn, "mtu_bytes": MTU_BYTES[mtu]}
         peer = addresses.host_of_gid(self._fabric, gid)
         self.qps[qpn].modify(state, self._fabric, self._host, peer, values)
+        return (), b"", ()
+
+    def _limit_qp(self, a: tuple[int, ...], _gid: bytes, _fds: list[int]) -> Answer:
+        _, qpn, mpr, max_wimm, exponent, linear, exponential, timer = a[:8]
+        self.qps[qpn].limit(mpr, max_wimm, (exponent, linear, exponential) if timer else None)
         return (), b"", ()
 
     def _destroy_qp(self, a: tuple[int, ...], _gid: bytes, _fds: list[int]) -> Answer:

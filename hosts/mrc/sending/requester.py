@@ -52,7 +52,7 @@ class Requester:
     """The sending half of one QP."""
 
     __slots__ = (
-        *("_builder", "_config", "_dynamic_mpr", "_emit", "in_memory", "_mpr", "_mtu", "_overhead"),
+        *("_builder", "_config", "_dynamic_mpr", "_emit", "in_memory", "mpr", "_mtu", "_overhead"),
         *("_rcvd_units", "_remote_qpn", "_report", "_service_time", "_tc_data", "_tc_probe", "_tc_retx"),
         *("_timestamps", "_transport_ack", "board", "bogus_received", "bytes_acked", "congestion", "error"),
         *("evs", "nacks_received", "packets_lost", "packets_retransmitted", "packets_sent"),
@@ -91,7 +91,7 @@ class Requester:
         self.evs: EvSet
         self._remote_qpn = 0
         self._mtu = config.mtu_bytes
-        self._mpr = config.mpr
+        self.mpr = config.mpr
         self._dynamic_mpr = self._transport_ack = False
         self.in_memory = self.board.una
         """Below this PSN everything is known to be in the peer's memory, by transport ACKs."""
@@ -108,7 +108,7 @@ class Requester:
         self._transport_ack = connection.transport_ack
         self._remote_qpn = connection.remote_qpn
         self._mtu = connection.mtu_bytes
-        self._mpr = connection.mpr
+        self.mpr = connection.mpr
         self.evs = evs
         self.probes.connect(connection.remote_qpn, evs)
         if not connection.trim_nack:
@@ -143,7 +143,7 @@ class Requester:
         if board.lost:
             return True
         queue = self.queue
-        if not queue.to_send or board.next_psn - board.una >= self._mpr:
+        if not queue.to_send or board.next_psn - board.una >= self.mpr:
             return False
         return queue.may_begin(queue.to_send[0])
 
@@ -192,7 +192,7 @@ class Requester:
             sent_any = True
         mtu = self._mtu
         room = limit - (len(out) - start)
-        while queue and room > 0 and budget > 0 and board.next_psn - board.una < self._mpr:
+        while queue and room > 0 and budget > 0 and board.next_psn - board.una < self.mpr:
             ev = evs.pick(free_ports)
             if ev is None:
                 break
@@ -214,7 +214,7 @@ class Requester:
             request.offset = offset + length
             packet = SentPacket(psn, now_ns, ev, request, offset, length, 0, None)
             budget -= length + overhead
-            if psn + 1 - board.una >= self._mpr or (
+            if psn + 1 - board.una >= self.mpr or (
                 budget <= 0 and self.congestion.pause_ns(granted - budget) >= self.recovery.rtt.srtt_ns
             ):
                 # This packet closes a window, for a while or until its answer: request one.
@@ -256,7 +256,7 @@ class Requester:
             return
         self.sacks_received += 1
         if sack.mpr and self._dynamic_mpr:
-            self._mpr = min(128 * sack.mpr, self._config.mpr)
+            self.mpr = min(128 * sack.mpr, self._config.mpr)
         mark = sack.mark
         reason = LossReason.GAP
         known_ns = recovery.newest_acked_ns

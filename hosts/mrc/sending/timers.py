@@ -46,6 +46,10 @@ class AckTimer:
         """Last progress, or the moment something became outstanding."""
         self.retries = 0
 
+    def choose(self, exponent: int, linear: int, exponential: int) -> None:
+        """Set the timeout, 1.024 us * 2^exponent, and how often it runs out before the queue pair fails."""
+        self._base_ns, self._linear, self._exponential = 1024 << exponent, linear, exponential
+
     def timeout_ns(self) -> int:
         """Return the present timeout; never below four smoothed RTTs."""
         base = max(self._base_ns, 4 * self._rtt.srtt_ns)
