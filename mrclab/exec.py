@@ -52,7 +52,10 @@ def run_program(args: argparse.Namespace) -> int:
         os.setuid(user.pw_uid)
         environment |= {"HOME": user.pw_dir, "USER": user.pw_name, "LOGNAME": user.pw_name}
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and the program would inherit that
-    os.execvpe(words[0], words, environment)
+    try:
+        os.execvpe(words[0], words, environment)
+    except OSError as error:
+        raise InputError(f"cannot run '{words[0]}': {error.strerror}") from None
 
 
 def _user(name: str) -> pwd.struct_passwd:

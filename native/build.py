@@ -101,7 +101,7 @@ def _compile(argv: list[str]) -> None:
 
 
 def main() -> None:
-    """Build, and print what was built."""
+    """Build the libraries, and print their paths."""
     for path in libraries():
         print(path)
 

@@ -1,4 +1,4 @@
-"""What the NIC service and the C libraries share: records, requests and limits, from one table.
+"""The interface between the NIC service and the C libraries: records, requests and limits, in one table.
 
 `header` writes the table as C, which `native/` is compiled with; `record` makes Python's side of it. All
 numbers are in the byte order of the machine, and every record has a size that is a multiple of 8.
@@ -53,7 +53,7 @@ OPS: Final = (
 """Requests, numbered from 1."""
 
 WORDS: Final[Mapping[str, int]] = {
-    # The page of a session: who was posted to, and whether the service sleeps.
+    # The page of a session: a counter of posts, and whether the service and the program sleep.
     "SESSION_POSTED": 0,
     "SESSION_ASLEEP": 16,
     "SESSION_NAPS": 32,
@@ -74,7 +74,7 @@ WORDS: Final[Mapping[str, int]] = {
 }
 """Places of 32-bit words, counted in words; `_BYTES` and `_OFFSET` are in bytes.
 
-What the two sides write is in cache lines of its own.
+No cache line is written by both sides.
 """
 
 OPCODES: Final[Mapping[str, int]] = {"WORK_WRITE": 0, "WORK_WRITE_IMM": 1}

@@ -64,7 +64,7 @@ class ProgramMemory:
     def allows(self, address: int, length: int, *, writable: bool) -> bool:
         """Return whether the program itself may read, or also write, all of these bytes.
 
-        The kernel lets us write where the program may not, so this is asked when memory is registered.
+        Call it when memory is registered: the kernel lets us write even to read-only memory.
         """
         end = address + length
         os.lseek(self._maps, 0, os.SEEK_SET)

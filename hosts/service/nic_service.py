@@ -103,7 +103,7 @@ class NicService:
         return min(due, default=None)
 
     def _falls_asleep(self) -> bool:
-        """Note that programs must ring. Return True if one has posted something meanwhile."""
+        """Note that programs must ring. Return True if one has posted something since."""
         for session in self._sessions.values():
             session.set_asleep(1)
         fence()

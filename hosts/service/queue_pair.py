@@ -283,7 +283,7 @@ class ServiceQp:
             self._push(self.recv_cq, wr_id, 0, WC_RECV_IMM, length, imm, WC_WITH_IMM, self._received)
 
     def on_error(self, event: QpError) -> None:
-        """Enter the error state: flush what is posted, and report a failure of the receiving side."""
+        """Enter the error state: flush posted receives, and report a failure of the receiving side."""
         self._set_state(ERR)
         if not self._blamed and event.status in EVENTS:
             self._raise_event(EVENTS[event.status], self.qpn)

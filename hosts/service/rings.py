@@ -1,7 +1,7 @@
 """The rings in shared memory: requests that a program posts, and completions that the service returns.
 
-The service makes each memory object and seals its size: a program cannot truncate it under the service. All
-that a program writes is copied before it is checked, and its counters are bounded. Counters run modulo 2^32.
+The service makes each memory object and seals its size: a program cannot truncate it under the service. A
+request is copied before it is checked, and its counters are bounded. Counters run modulo 2^32.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class RingError(ValueError):
 
 
 def fence() -> None:
-    """Let all our stores be seen before what we load next: a lock's atomic operations do that."""
+    """Order all earlier stores before all later loads, by a lock's atomic operations."""
     _BARRIER.acquire()
     _BARRIER.release()
 

@@ -1,6 +1,6 @@
-"""A session: one program, and all that it made in this NIC. It ends with the program, whatever that left.
+"""A session: one program and its objects in this NIC. It ends with the program.
 
-Nothing that a program sends can do more than end its own session: requests have one size and are checked,
+A program's nonsense can only end its own session: requests have one size and are checked,
 numbers are looked up in the session's own tables, and every table has a limit.
 """
 
@@ -35,7 +35,7 @@ RING_BYTES = 256 << 20
 ACCESS_FLAGS = 0x10000F
 """LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC and RELAXED_ORDERING are accepted."""
 MTU_BYTES = (0, 256, 512, 1024, 2048, 4096)
-"""By the number of verbs' enum ibv_mtu; 0 where none is given."""
+"""By the number of verbs' enum ibv_mtu; number 0 stands for no choice."""
 _REQUEST, _REPLY, _EVENT = record("request"), record("reply"), record("event")
 _POSTED, _ASLEEP, _NAPS = WORDS["SESSION_POSTED"], WORDS["SESSION_ASLEEP"], WORDS["SESSION_NAPS"]
 
@@ -94,7 +94,7 @@ class Session:
         }
 
     def close(self) -> None:
-        """Remove all that the program made."""
+        """Remove all objects of the program."""
         for qp in self.qps.values():
             qp.close()
         for region in self._regions.values():
@@ -323,7 +323,7 @@ class Session:
     # The data path
 
     def take(self) -> int:
-        """Pass on what was posted. Return how many requests. Raise RingError on nonsense in a ring."""
+        """Pass posted requests on. Return their number. Raise RingError on nonsense in a ring."""
         if self._page is None:
             return 0
         posted = self._page.words[_POSTED]

@@ -1,6 +1,6 @@
 """The management network: an Ethernet between all hosts, over which programs bootstrap by TCP.
 
-It is no part of the fabric: a bridge in a namespace of its own, made when the first program needs it and
+It is no part of the fabric: a bridge in its own namespace, made when the first program needs it and
 removed with the testbed. `mrclab.hosts.service.addresses` has the addresses.
 """
 

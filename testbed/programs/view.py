@@ -1,6 +1,6 @@
-"""What a program on a host sees: the host's network, its name server file, its devices and our libraries.
+"""The view of a program on a host: the host's network, a file of host names, its device and our libraries.
 
-All of that is made in a mount namespace of the program's own, in memory, and ends with the program.
+It is made in a new mount namespace, in memory, and ends with the program.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _mount(source: str, target: str, kind: str, flags: int, data: str = "") -> N
 def enter(names: Names, fabric: Fabric, host: str, folder: Path, libraries: list[Path]) -> Path:
     """Put the calling process into a host, with its view. Return the directory of the libraries there.
 
-    ``folder`` exists and is empty; what is mounted there is seen in this view alone. Raise MachineError if
+    ``folder`` exists and is empty; mounts there are visible in this view alone. Raise MachineError if
     that is not permitted.
     """
     namespaces.enter(names.host(host))
@@ -83,7 +83,7 @@ def _show_devices(fabric: Fabric, host: str, folder: Path) -> None:
 
 
 def device_files(fabric: Fabric, host: str) -> dict[str, str]:
-    """Return the files of the NIC below /sys/class, with what they hold."""
+    """Return the files of the NIC below /sys/class, with their text."""
     guid = addresses.guid(fabric, host).hex()
     node_guid = ":".join(guid[n : n + 4] for n in range(0, 16, 4))
     device, port = f"infiniband/{DEVICE}", f"infiniband/{DEVICE}/ports/1"

@@ -1,4 +1,4 @@
-"""Real programs on a real fabric: what they see, their bytes while links are cut, and their ends."""
+"""Real programs on a real fabric: their view, their bytes while links are cut, and their ends."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,20 +34,18 @@ LINK = "p0-t0-0:p0-t1-0"
 
 
 @pytest.fixture(scope="module")
-def pairs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def pairs() -> Iterator[dict[str, Path]]:
     """The test program in C, over the system's libibverbs and over lib_mrc.so."""
-    folder = tmp_path_factory.mktemp("pair")
-    folder.chmod(0o755)
-    source = ROOT / "tests" / "support" / "programs" / "pair.c"
-    argv = ["cc", "-O2", "-Wall", "-Werror", "-o"]
-    subprocess.run([*argv, folder / "verbs", source, "-libverbs"], check=True)
-    built = next(path.parent for path in libraries() if path.name == MRC)
-    mrc = ["-DMRC", f"-I{SOURCE}", f"-L{built}", f"-l:{MRC}", f"-Wl,-rpath-link,{built}", "-libverbs"]
-    subprocess.run([*argv, folder / "mrc", source, *mrc], check=True)
-    for above in folder.parents:  # pytest's own folders are root's alone
-        if above.stat().st_uid == 0 and above != Path("/") and str(above).startswith("/tmp/pytest"):
-            above.chmod(0o755)
-    return {"verbs": folder / "verbs", "mrc": folder / "mrc"}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)  # other users run it too
+        source = ROOT / "tests" / "support" / "programs" / "pair.c"
+        argv = ["cc", "-O2", "-Wall", "-Werror", "-o"]
+        subprocess.run([*argv, folder / "verbs", source, "-libverbs"], check=True)
+        built = next(path.parent for path in libraries() if path.name == MRC)
+        mrc = ["-DMRC", f"-I{SOURCE}", f"-L{built}", f"-l:{MRC}", f"-Wl,-rpath-link,{built}", "-libverbs"]
+        subprocess.run([*argv, folder / "mrc", source, *mrc], check=True)
+        yield {"verbs": folder / "verbs", "mrc": folder / "mrc"}
 
 
 @contextmanager
@@ -123,7 +122,7 @@ def test_every_byte_arrives_while_a_link_is_cut(
         finally:
             tiny.mrclab.ok("restore", "--all")
     assert (client.returncode, server.returncode) == (0, 0)
-    deadline = time.monotonic() + TIMEOUT_S  # the log is written by a process of its own
+    deadline = time.monotonic() + TIMEOUT_S  # another process writes the log
     while _retired(tiny, "h0") == before:
         assert time.monotonic() < deadline
         time.sleep(0.05)

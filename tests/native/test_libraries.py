@@ -1,4 +1,4 @@
-"""The C libraries: built without a warning, exporting what they should and nothing else."""
+"""The C libraries: built without a warning, with the right exports and no others."""
 
 from __future__ import annotations
 

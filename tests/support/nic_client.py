@@ -136,7 +136,7 @@ class Nic:
         self.sessions: list[Session] = []
 
     def work(self, now_ns: int) -> list[tuple[int, bytes]]:
-        """Take what was posted, hand out events, and return frames."""
+        """Take posted requests, hand out events, and return frames."""
         for session in self.sessions:
             session.take()
         self.endpoint.handle_timer(now_ns)

@@ -198,7 +198,7 @@ def test_queue_pairs_change_states_in_order(wire: Wire) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_random_requests_end_at_most_their_own_session(wire: Wire, seed: int) -> None:
-    """Whatever comes, the service answers or ends the session; nothing else is raised."""
+    """The service answers each request or ends the session."""
     rng = random.Random(seed)
     size = record("request").size
     ended = 0
