@@ -177,7 +177,8 @@ class Endpoint(BaseEndpoint):
         qp = self.qps.pop(qpn)
         self.scheduler.forget(qp)
         self._port_status.forget(qp, self.qps.values())
-        qp.requester.withdraw()
+        if qp.connected:
+            qp.requester.withdraw()
         self._release(qp)
 
     def post_write(
