@@ -43,6 +43,12 @@ class SpecReading:
     max_wimm_syndrome: int = 0x61
     """AETH syndrome for more WRITE_IMMs in flight than agreed. 61, Invalid Request: S-NS3. A code of its own,
     whose value nobody gives: UCCL."""
+    no_receive_syndrome: int = 0x63
+    """AETH syndrome for a WRITE_IMM without a posted receive. 63, Remote Operational Error, is inferred:
+    S-NOTE has a semantic error that ends the QP, and nobody gives the code."""
+    zero_length_messages: bool = True
+    """Accept messages of 0 bytes, as IBTA has them and programs send them with an immediate. False, 1 byte at
+    least, as section 5.1 has it: S-NOTE."""
     skip_after_marked_probe: bool = True
     """An EV whose last probe was answered with SKIP_ONCE sits out a turn first: S-DOC. False, it is GOOD at
     once: S-EMU."""
@@ -63,6 +69,10 @@ class SpecReading:
             raise ValueError(f"skip_ns must not be negative, but {self.skip_ns}")
         if self.max_wimm_syndrome >> 5 != 3:
             raise ValueError(f"max_wimm_syndrome must be a NAK, 0x60..0x7f, not {self.max_wimm_syndrome:#x}")
+        if self.no_receive_syndrome >> 5 != 3:
+            raise ValueError(
+                f"no_receive_syndrome must be a NAK, 0x60..0x7f, not {self.no_receive_syndrome:#x}"
+            )
 
     def udp_ports(self) -> tuple[int, ...]:
         """Return the UDP destination ports of frames that we accept."""
@@ -71,6 +81,8 @@ class SpecReading:
 
 _NSCC = NsccConfig()
 _READING = SpecReading()
+LARGEST_MPR: Final = 255 * 128
+"""8 bits of 128 PSNs each [SPEC SETH]."""
 MOST_LINEAR_RETRIES: Final = 7
 ENDLESS_RETRIES: Final = 25
 """Exponential retries without end, and the largest value there is [API]."""
@@ -138,11 +150,15 @@ class MrcConfig:
 
     # Windows and congestion control: `congestion` and what belongs to it are for experiments.
     mpr: int = 1024
-    """Receive window in PSNs, a multiple of 128 up to 4096; the specification demands 1024."""
+    """Receive window in PSNs, a multiple of 128 up to 32,640; the specification demands 1024."""
     dynamic_mpr: bool = False
     """Announce the receive window in SACKs, so that it may change; needs the peer's consent."""
     max_wimm: int = 32
     """WRITE_IMMs a peer may have in flight to us; the specification demands 32."""
+    posted_receives: bool = False
+    """A WRITE_IMM needs a receive that the peer's application has posted, and without one both ends fail, as
+    the specification has it. Off for our own programs, which have a place for all that they agreed on; queue
+    pairs of the verbs API and of other programs ask for it one by one."""
     transport_ack: bool = False
     """Complete writes by transport ACKs (opcode D1), which say that data is in memory, rather than by SACKs,
     which need only say that it arrived. Ours say both, so it is off; needs the peer's consent."""
@@ -263,8 +279,10 @@ class MrcConfig:
     """
 
     def __post_init__(self) -> None:
-        if self.mpr % 128 or not 128 <= self.mpr <= 4096:
-            raise ValueError(f"mpr must be a multiple of 128 up to 4096, not {self.mpr}")
+        if self.mpr % 128 or not 128 <= self.mpr <= LARGEST_MPR:
+            raise ValueError(f"mpr must be a multiple of 128 up to {LARGEST_MPR}, not {self.mpr}")
+        if self.max_wimm >> 16:
+            raise ValueError(f"max_wimm has 16 bits, not {self.max_wimm}")
         if not 1 <= self.mtu_bytes <= 9000:
             raise ValueError(f"mtu_bytes must be in 1..9000, not {self.mtu_bytes}")
         if self.ack_ladder not in ACK_LADDERS:
