@@ -155,14 +155,6 @@ class Endpoint(BaseEndpoint):
         """Choose the first PSN (24 bits) that a QP sends. Raise ValueError once it has sent something."""
         self.qps[qpn].begin_at(psn)
 
-    def limit_sending(self, qpn: int, mpr: int, max_wimm: int) -> None:
-        """Keep at most so many PSNs, and writes with immediate, of a connected QP open."""
-        self.qps[qpn].limit_sending(mpr, max_wimm)
-
-    def set_ack_timer(self, qpn: int, exponent: int, linear: int, exponential: int) -> None:
-        """Set a QP's ACK timeout, 1.024 us * 2^exponent, and its retries [SPEC Table 7-1]."""
-        self.qps[qpn].requester.recovery.ack_timer.choose(exponent, linear, exponential)
-
     def fail_qp(self, qpn: int, status: Status, detail: str, now_ns: int) -> None:
         """Put a connected QP into its error state: its requests complete as flushed."""
         self._emit(QpError(now_ns, qpn, status, detail))

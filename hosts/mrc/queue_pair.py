@@ -66,6 +66,10 @@ class MrcQueuePair(QueuePair):
         requester.mpr = min(requester.mpr, mpr)
         requester.queue.max_imms = min(requester.queue.max_imms, max_wimm)
 
+    def set_ack_timer(self, exponent: int, linear: int, exponential: int) -> None:
+        """Set the ACK timeout, 1.024 us * 2^exponent, and its retries [SPEC Table 7-1]."""
+        self.requester.recovery.ack_timer.choose(exponent, linear, exponential)
+
     def has_data(self) -> bool:
         """Return whether there is a packet to send that only congestion control may hold back."""
         return self.requester.has_data()

@@ -156,12 +156,13 @@ class ServiceQp:
         if self.state not in (RTR, RTS):
             raise OSError(errno.EINVAL, "limits belong to a connected queue pair")
         config = self._endpoint.config
-        self._endpoint.limit_sending(self.qpn, mpr or config.mpr, max_wimm or config.max_wimm)
+        qp = self._endpoint.qps[self.qpn]
+        qp.limit_sending(mpr or config.mpr, max_wimm or config.max_wimm)
         if timer is not None:
             exponent, linear, exponential = timer
             if exponent > MAX_TIMEOUT or linear > MAX_LINEAR or exponential > MAX_EXPONENTIAL:
                 raise OSError(errno.EINVAL, "no such timer")
-            self._endpoint.set_ack_timer(self.qpn, exponent, linear, exponential)
+            qp.set_ack_timer(exponent, linear, exponential)
 
     def _fail(self, status: Status, detail: str) -> None:
         if self.state in (RTR, RTS):
