@@ -151,10 +151,6 @@ class Endpoint(BaseEndpoint):
         qp.connect(remote, peers, connection, evs, controller, sharing)
         self._port_status.apply(self.now_ns, qp)
 
-    def set_send_psn(self, qpn: int, psn: int) -> None:
-        """Choose the first PSN (24 bits) that a QP sends. Raise ValueError once it has sent something."""
-        self.qps[qpn].begin_at(psn)
-
     def fail_qp(self, qpn: int, status: Status, detail: str, now_ns: int) -> None:
         """Put a connected QP into its error state: its requests complete as flushed."""
         self._emit(QpError(now_ns, qpn, status, detail))

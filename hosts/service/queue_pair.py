@@ -131,7 +131,7 @@ class ServiceQp:
                 raise OSError(errno.EINVAL, "the GID names no other host of the fabric")
             self._connect(fabric, host, peer, values)
         elif state == RTS and self.state == RTR:
-            self._endpoint.set_send_psn(self.qpn, values["sq_psn"] & 0xFFFFFF)
+            self._endpoint.qps[self.qpn].begin_at(values["sq_psn"] & 0xFFFFFF)
         elif state == ERR:
             self._fail(Status.FLUSHED, "the program chose the error state")
             return
