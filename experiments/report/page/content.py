@@ -10,7 +10,6 @@ from typing import Any
 
 from mrclab.experiments.report.flow_control import rows_of as flow_rows_of
 from mrclab.experiments.report.flow_control import sentences
-from mrclab.experiments.report.judged import check_word
 from mrclab.experiments.report.model import TIMES
 from mrclab.experiments.report.numbers import amount, figure, unit_of, us, words_of
 from mrclab.experiments.report.page.fabric_svg import Marks, draw_fabric
@@ -19,7 +18,7 @@ from mrclab.experiments.report.page.render import drawn, render
 from mrclab.experiments.report.page.replay_svg import draw_replay
 from mrclab.experiments.report.page.shared import head_of, judgement, micro
 from mrclab.experiments.report.pictures import SPREAD, sizes_of
-from mrclab.experiments.report.table import headline, reasons, rules
+from mrclab.experiments.report.table import check_word, headline, reasons, rules
 from mrclab.experiments.training.summary import cells_of, rows_of, sentence
 from mrclab.topologies import Fabric
 

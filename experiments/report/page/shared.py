@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mrclab.experiments.report.grouping import grouped
-from mrclab.experiments.report.judged import judged
-from mrclab.experiments.report.table import failed
+from mrclab.experiments.report.table import failed, judged
 
 
 def head_of(directory: Path, result: Mapping[str, Any]) -> dict[str, Any]:
