@@ -31,7 +31,7 @@ from mrclab.experiments.report.palette import (
     thousands,
 )
 
-_TIMES = {
+_TIMES: dict[str, tuple[str, Any]] = {
     "detected": (ORANGE, (0, (4, 2))),
     "rerouted": (PURPLE, (0, (1, 1.2))),
     "recovered": (GREEN, "-"),

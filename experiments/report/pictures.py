@@ -116,8 +116,9 @@ def _run(result: Mapping[str, Any]) -> str:
 
 def _shown_bins(series: Mapping[str, Any]) -> int:
     """Return how many bins of a series are drawn as one: 20 ms together, or less of a short run."""
-    length_us = series["bin_us"] * len(series["bytes"])
-    return max(1, round(min(SHOWN_BIN_US, length_us / FEWEST_BINS) / series["bin_us"]))
+    bin_us = float(series["bin_us"])
+    length_us = bin_us * len(series["bytes"])
+    return max(1, round(min(SHOWN_BIN_US, length_us / FEWEST_BINS) / bin_us))
 
 
 def _panel(axes: Axes, name: str, found: Mapping[str, Any], colour: str) -> float:
