@@ -214,6 +214,15 @@ def _runs(program: Program, calculation: Calculation) -> list[_Run]:
     return runs
 
 
+def _used_at(program: Program, calculation: Calculation) -> str:
+    """Return the place of the first statement that uses a calculation: p4c gives some of them no line."""
+    for action in program.actions.values():
+        for primitive in action.primitives:
+            if Name("calculation", calculation.name) in primitive.args:
+                return str(primitive.source)
+    return ""
+
+
 class HashWriter:
     """Writes the computation of hashes into a gen."""
 
@@ -224,7 +233,10 @@ class HashWriter:
 
     def hash(self, calculation: Calculation) -> Value:
         """Return the hash as a 64-bit number. Raises UnsupportedError for an unknown algorithm."""
-        name, where = calculation.algorithm, str(calculation.source)
+        name, where = (
+            calculation.algorithm,
+            str(calculation.source) or _used_at(self.gen.program, calculation),
+        )
         if name not in HASHES:
             raise UnsupportedError(f"hash algorithm {name}", where)
         runs = _runs(self.gen.program, calculation)
