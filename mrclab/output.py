@@ -162,4 +162,5 @@ class _Lines:
 
     def _line(self) -> None:
         seconds = time.monotonic() - self._started
-        self.say(f"  {self._done} of {self._total} {self._what}, {seconds:.0f} s")
+        phase = ", reading what was captured" if self._done == self._total and not self._over.is_set() else ""
+        self.say(f"  {self._done} of {self._total} {self._what}{phase}, {seconds:.0f} s")
