@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from mrclab.experiments.spec.model import Scenario
-from mrclab.experiments.spec.scenario import SCENARIOS
+from mrclab.experiments.spec.shipped import SCENARIOS
 from mrclab.linux.errors import InputError, MachineError
 from mrclab.p4src.targets import target_name
 from mrclab.topologies.shipped import TOPOLOGIES, Shipped
