@@ -31,7 +31,7 @@ COMPILED: Mapping[str, tuple[str, ...]] = {
     ),
     "mrclab.hosts.mrc": (
         *("bitmap", "config", "connection", "counters", "endpoint", "events", "frames", "messages"),
-        *("operations", "port_status", "queue_pair", "responder", "wire"),
+        *("operations", "port_status", "queue_pair", "receive_queue", "responder", "wire"),
     ),
     "mrclab.hosts.mrc.codec": ("objects", "packets", "received", "values"),
     "mrclab.hosts.mrc.congestion": ("choice", "control", "nscc", "rate_cap"),
