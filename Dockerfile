@@ -13,8 +13,9 @@ ARG BMV2_IMAGE=p4lang/p4c:1.2.5.13
 ARG BASE_IMAGE=ubuntu:24.04
 
 FROM ${P4C_IMAGE} AS program
-COPY p4src /build/p4src
-RUN cd /build && python3 -m p4src.compile
+COPY mrclab/__init__.py /build/mrclab/
+COPY p4src /build/mrclab/p4src
+RUN cd /build && python3 -m mrclab.p4src.compile
 # The compiler itself, for the labs, with its libraries (all but libc's own parts) and include files.
 RUN set -e; p4c=$(command -v p4c-bm2-ss); mkdir -p /opt/p4c/bin /opt/p4c/lib; cp -L "$p4c" /opt/p4c/bin/; \
     cp -rL "$(dirname "$p4c")/../share/p4c/p4include" /opt/p4c/; \
@@ -43,11 +44,12 @@ RUN apt-get update -qq \
     && rm -rf /var/lib/apt/lists/*
 WORKDIR /mrclab
 RUN python3 -m venv .venv && .venv/bin/pip install --no-cache-dir --quiet mypy==2.4.1 'setuptools>=78.1.1' zlib-ng
-COPY p4src p4src
-COPY simulator simulator
-COPY hosts hosts
+COPY mrclab/__init__.py mrclab/
+COPY p4src mrclab/p4src
+COPY simulator mrclab/simulator
+COPY hosts mrclab/hosts
 # Where it does not compile (exit 3) the core runs in pure Python, and `mrclab doctor` says so.
-RUN .venv/bin/python -m hosts.compile || { [ $? = 3 ] && mkdir -p .venv/mrclab-core; }
+RUN .venv/bin/python -m mrclab.hosts.compile || { [ $? = 3 ] && mkdir -p .venv/mrclab-core; }
 
 FROM ${BASE_IMAGE} AS ebpf
 ENV DEBIAN_FRONTEND=noninteractive PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONDONTWRITEBYTECODE=1
@@ -82,4 +84,4 @@ RUN apt-get update -qq && apt-get install -y -qq --no-install-recommends cpp && 
 COPY --from=bmv2 /opt/bmv2 /opt/bmv2
 COPY --from=program /opt/p4c /opt/p4c
 RUN ln -s /opt/bmv2/simple_switch_grpc /opt/p4c/p4c-bm2-ss /usr/local/bin/
-COPY --from=program /build/p4src/build /mrclab/p4src/build
+COPY --from=program /build/mrclab/p4src/build /mrclab/p4src/build

@@ -26,7 +26,7 @@ $(VENV)/.with-%: $(VENV)/.ready
 
 # Half a minute after a change of hosts/mrc, else nothing. MRCLAB_PURE=1 does without.
 compile: $(VENV)/.ready ## Compile the MRC core (run-experiment, test and bench do it by themselves)
-	@$(BIN)/python -m hosts.compile || true
+	@$(BIN)/python -m mrclab.hosts.compile || true
 
 # Said before anything is installed: that takes minutes.
 as-root:
@@ -57,9 +57,9 @@ format: $(VENV)/.ready ## Format the code
 # The compiler's image, as the Dockerfile pins it.
 P4C_IMAGE = $(shell sed -n 's/^ARG P4C_IMAGE=//p' Dockerfile)
 p4: ## Compile p4src with the p4c-bm2-ss on PATH, or else with that of p4lang's image (needs Docker)
-	@if command -v p4c-bm2-ss >/dev/null; then python3 -m p4src.compile; \
+	@if command -v p4c-bm2-ss >/dev/null; then python3 -m mrclab.p4src.compile; \
 	elif command -v docker >/dev/null; then \
-		docker run --rm --network none --user "$$(id -u):$$(id -g)" -v "$$PWD:/src" -w /src $(P4C_IMAGE) python3 -m p4src.compile; \
+		docker run --rm --network none --user "$$(id -u):$$(id -g)" -v "$$PWD:/src" -w /src $(P4C_IMAGE) python3 -m mrclab.p4src.compile; \
 	else echo "make p4: no p4c-bm2-ss on PATH and no docker: install one of them" >&2; exit 3; fi
 
 bench: as-root compile ## Run the benchmarks, shortened to some ten minutes, and print their tables (ARGS='--full', ARGS=NAME)

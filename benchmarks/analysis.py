@@ -26,13 +26,13 @@ from rich.table import Table
 
 def analyse(directory: Path) -> dict[str, float]:
     """Analyses a run; returns events, seconds and the peak of this process's memory in MiB."""
-    from experiments.measure.evidence import Evidence
-    from experiments.measure.faults import load_faults
-    from experiments.measure.pcap import read_pcap
-    from experiments.measure.recording import load_recording
-    from experiments.measure.repetition import measure
-    from experiments.spec.transports import NAMED
-    from topologies import load_fabric
+    from mrclab.experiments.measure.evidence import Evidence
+    from mrclab.experiments.measure.faults import load_faults
+    from mrclab.experiments.measure.pcap import read_pcap
+    from mrclab.experiments.measure.recording import load_recording
+    from mrclab.experiments.measure.repetition import measure
+    from mrclab.experiments.spec.transports import NAMED
+    from mrclab.topologies import load_fabric
 
     result = json.loads((directory / "result.json").read_text())
     ((name, transport),) = result["transports"].items()

@@ -27,11 +27,11 @@ from typing import Any
 
 import numpy as np
 
-from controller.fault_kinds import Direction, Fault
-from testbed.clustermapper import ClustermapperProcess
-from testbed.lab import Lab
-from testbed.names import Names
-from topologies import Fabric, load_fabric
+from mrclab.controller.fault_kinds import Direction, Fault
+from mrclab.testbed.clustermapper import ClustermapperProcess
+from mrclab.testbed.lab import Lab
+from mrclab.testbed.names import Names
+from mrclab.topologies import Fabric, load_fabric
 
 TIMEOUT_S = 10.0
 LOOK_S = 0.005

@@ -65,8 +65,8 @@ from benchmarks.kit.crossing import (  # noqa: E402
     steady,
 )
 from benchmarks.kit.results import machine  # noqa: E402
-from experiments.measure.repetition import REPETITION_FILE, Repetition, load_repetition  # noqa: E402
-from linux.life import signals  # noqa: E402
+from mrclab.experiments.measure.repetition import REPETITION_FILE, Repetition, load_repetition  # noqa: E402
+from mrclab.linux.life import signals  # noqa: E402
 
 GOODPUT = Bound(share=0.02)
 MARKS = Bound(share=0.2)

@@ -3,7 +3,7 @@
     python benchmarks/endpoint.py [--rounds 5] [--uplinks 16] [--qps 1000] [--window 1024] [--target ebpf]
 
 Needs root. Brings up a fabric of its own and takes it down. Raw loop and endpoint take turns, so that other
-load on the machine affects both. Methods, with `hosts.perf` (as `mrclab perf`) for the endpoint:
+load on the machine affects both. Methods, with `mrclab.hosts.perf` (as `mrclab perf`) for the endpoint:
 
 * throughput: one queue pair, writes of 64 KiB in packets of 4,096 B, 16 in flight, over 4 planes times
   --uplinks EVs; packets/s from the first post to the last completion, against the raw loop's frames/s of the
@@ -31,9 +31,9 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).res
 from raw_loop import FROM, TO, round_trips, running_fabric, throughput  # noqa: E402
 
 from benchmarks.kit.results import head, machine, row  # noqa: E402
-from hosts.perf.client import PerfPair  # noqa: E402
-from testbed.network import FabricNetwork  # noqa: E402
-from topologies import fabric_text  # noqa: E402
+from mrclab.hosts.perf.client import PerfPair  # noqa: E402
+from mrclab.testbed.network import FabricNetwork  # noqa: E402
+from mrclab.topologies import fabric_text  # noqa: E402
 
 MESSAGE = 1 << 16
 PACKETS = MESSAGE // 4096

@@ -17,10 +17,10 @@ import sys
 import time
 from pathlib import Path
 
-from linux.namespaces import Identity, Markers
-from testbed.clean import testbed_processes
-from testbed.names import PREFIX_VARIABLE, Names
-from testbed.state import markers_dir
+from mrclab.linux.namespaces import Identity, Markers
+from mrclab.testbed.clean import testbed_processes
+from mrclab.testbed.names import PREFIX_VARIABLE, Names
+from mrclab.testbed.state import markers_dir
 
 MIB = 1 << 20
 

@@ -35,9 +35,9 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT)]
 
 from benchmarks.kit.paced_sender import PacedSender  # noqa: E402
+from mrclab.topologies import LinkProfile  # noqa: E402
 from tests.support.merge import OVERHEAD, TRIMMABLE, Merge  # noqa: E402
 from tests.support.switch_kit import JSON, P4INFO, Namespace, mrc_frame, read_p4info, sid  # noqa: E402
-from topologies import LinkProfile  # noqa: E402
 
 RATES_MBPS = (10, 50, 100, 200, 500, 1000, 2000)
 MTU = 4300

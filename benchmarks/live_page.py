@@ -33,11 +33,11 @@ from typing import TYPE_CHECKING, Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.kit.results import bound, head, machine, row
-from testbed.names import Names
+from mrclab.testbed.names import Names
+from mrclab.topologies import Fabric, load_fabric
 from tests.support.command import Mrclab
 from tests.support.live import LivePage, live_page
 from tests.support.live_clicks import click_at_random
-from topologies import Fabric, load_fabric
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

@@ -28,8 +28,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT)]
 
 from benchmarks.kit.core_pair import connected  # noqa: E402
-from hosts import compiled  # noqa: E402
-from hosts.mrc import Endpoint, MrcConfig  # noqa: E402
+from mrclab.hosts import compiled  # noqa: E402
+from mrclab.hosts.mrc import Endpoint, MrcConfig  # noqa: E402
 
 
 def transfer(

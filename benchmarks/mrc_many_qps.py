@@ -19,8 +19,8 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
 
 from benchmarks.kit.core_pair import connected  # noqa: E402
-from hosts import compiled  # noqa: E402
-from hosts.mrc import Endpoint, MrcConfig  # noqa: E402
+from mrclab.hosts import compiled  # noqa: E402
+from mrclab.hosts.mrc import Endpoint, MrcConfig  # noqa: E402
 
 PLANES, PATHS = 4, 4
 WRITE = 1 << 16

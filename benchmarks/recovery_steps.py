@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT)]
 
 from benchmarks.kit.run_files import read_run  # noqa: E402
-from experiments.measure.anatomy import MEANINGS, NAMES, Recovery, dissect  # noqa: E402
+from mrclab.experiments.measure.anatomy import MEANINGS, NAMES, Recovery, dissect  # noqa: E402
 
 
 def recoveries(directory: Path) -> tuple[list[Recovery], float]:

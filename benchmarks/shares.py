@@ -28,10 +28,10 @@ def measure(pattern: str, nics: int, dead: int, spread: str) -> dict[str, float]
     """Compute shares once and return seconds, steps, the peak of memory, and the shares."""
     import numpy as np
 
-    from scale.ecmp import ecmp_permutation
-    from scale.fabric import smallest_design
-    from scale.parts import Parts
-    from scale.shares import Fabric, all_to_all, max_min, permutation
+    from mrclab.scale.ecmp import ecmp_permutation
+    from mrclab.scale.fabric import smallest_design
+    from mrclab.scale.parts import Parts
+    from mrclab.scale.shares import Fabric, all_to_all, max_min, permutation
 
     parts, rng = Parts(), np.random.default_rng(1)
     began = time.perf_counter()

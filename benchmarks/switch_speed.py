@@ -49,7 +49,7 @@ from benchmarks.kit.bare_switch import (  # noqa: E402
     trial,
 )
 from benchmarks.kit.results import bound, head, machine, row  # noqa: E402
-from switches.target import select_target  # noqa: E402
+from mrclab.switches.target import select_target  # noqa: E402
 from tests.support.switch_kit import (  # noqa: E402
     JSON,
     P4INFO,

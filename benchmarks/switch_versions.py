@@ -24,11 +24,11 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests/support"), str(ROOT / "benchmarks")
 from switch_forwarding import QUEUES, set_queue  # noqa: E402
 from switch_kit import JSON, Namespace, ipv6_frame, ipv6_packet, list_frame, mrc_frame, sid, srh  # noqa: E402
 
-from linux import bpf  # noqa: E402
-from linux.traffic_control import ifindex_of  # noqa: E402
-from switches.ebpf.codegen.compile import compile_json  # noqa: E402
-from switches.ebpf.plan.layouts import TableLayout  # noqa: E402
-from switches.ebpf.runtime.datapath import Datapath, SharedMaps  # noqa: E402
+from mrclab.linux import bpf  # noqa: E402
+from mrclab.linux.traffic_control import ifindex_of  # noqa: E402
+from mrclab.switches.ebpf.codegen.compile import compile_json  # noqa: E402
+from mrclab.switches.ebpf.plan.layouts import TableLayout  # noqa: E402
+from mrclab.switches.ebpf.runtime.datapath import Datapath, SharedMaps  # noqa: E402
 
 FIRST, QUEUED = (
     "b271480",

@@ -23,11 +23,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from linux import namespaces
-from testbed import links, state
-from testbed.names import Names
-from testbed.network import FabricNetwork
-from topologies import load_fabric
+from mrclab.linux import namespaces
+from mrclab.testbed import links, state
+from mrclab.testbed.names import Names
+from mrclab.testbed.network import FabricNetwork
+from mrclab.topologies import load_fabric
 
 MEASURES = ("up_ms", "namespaces_ms", "links_ms", "mininet_ms", "down_ms")
 

@@ -24,21 +24,21 @@ import time
 import tracemalloc
 
 from benchmarks.kit.results import machine
-from controller.queues import QueuePolicy
-from hosts import compiled
-from hosts.mrc import Endpoint
-from hosts.mrc.events import EvRetired, SpuriousLoss
-from hosts.nic.routes import nic_addresses, remote_paths
-from hosts.options import datacenter_mrc, idle_rtt_ns, mrc_config
-from hosts.rdma.counters import EvState
-from hosts.rdma.events import Event, PacketLost, Retransmitted, SendCompleted
-from hosts.rdma.memory import MemoryRegion
-from hosts.transports import DEPLOYED, merged
-from simulator.clock import PS_PER_NS
-from simulator.faults import NetworkFaults
-from simulator.network import Network
-from simulator.nic import Nic
-from topologies import Fabric, build_fabric
+from mrclab.controller.queues import QueuePolicy
+from mrclab.hosts import compiled
+from mrclab.hosts.mrc import Endpoint
+from mrclab.hosts.mrc.events import EvRetired, SpuriousLoss
+from mrclab.hosts.nic.routes import nic_addresses, remote_paths
+from mrclab.hosts.options import datacenter_mrc, idle_rtt_ns, mrc_config
+from mrclab.hosts.rdma.counters import EvState
+from mrclab.hosts.rdma.events import Event, PacketLost, Retransmitted, SendCompleted
+from mrclab.hosts.rdma.memory import MemoryRegion
+from mrclab.hosts.transports import DEPLOYED, merged
+from mrclab.simulator.clock import PS_PER_NS
+from mrclab.simulator.faults import NetworkFaults
+from mrclab.simulator.network import Network
+from mrclab.simulator.nic import Nic
+from mrclab.topologies import Fabric, build_fabric
 
 REACTION_NS = 200
 TIMERS_IN_RTT = 8

@@ -12,8 +12,8 @@ from ipaddress import IPv6Network
 
 import finsy as fy
 
-from controller.queues import queue_setting
-from p4src.contract import (
+from mrclab.controller.queues import queue_setting
+from mrclab.p4src.contract import (
     CLASS_ACTIONS,
     MARKING_TABLE,
     MY_SID_TABLE,
@@ -24,7 +24,7 @@ from p4src.contract import (
     SWITCH_MAP,
     TRAFFIC_CLASS_TABLE,
 )
-from topologies import Fabric, Switch, SwitchPort
+from mrclab.topologies import Fabric, Switch, SwitchPort
 
 # The key field of each table, by finsy's short name (dst_addr for hdr.ipv6.dst_addr).
 KEY_FIELDS = {

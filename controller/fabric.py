@@ -13,14 +13,14 @@ from types import TracebackType
 
 import finsy as fy
 
-from controller.ecmp import EcmpRoutes
-from controller.entries import KEY_FIELDS, Drift, Entry, find_drift, switch_entries
-from controller.finsy_retry import answer_late, reconnect_soon
-from controller.pipeline import Pipeline, shipped_pipeline
-from controller.reading import read_all
-from linux.errors import MrclabError
-from switches.spec import RunningSwitch
-from topologies import Fabric
+from mrclab.controller.ecmp import EcmpRoutes
+from mrclab.controller.entries import KEY_FIELDS, Drift, Entry, find_drift, switch_entries
+from mrclab.controller.finsy_retry import answer_late, reconnect_soon
+from mrclab.controller.pipeline import Pipeline, shipped_pipeline
+from mrclab.controller.reading import read_all
+from mrclab.linux.errors import MrclabError
+from mrclab.switches.spec import RunningSwitch
+from mrclab.topologies import Fabric
 
 LOGGER = logging.getLogger(__name__)
 STATIC_TABLES = tuple(KEY_FIELDS)

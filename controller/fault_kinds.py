@@ -1,6 +1,6 @@
 """Faults as values: the one type of a fault, the table of kinds, and whether a fault makes sense. Pure.
 
-How a kind is made is a mechanism's matter (``testbed.faults``).
+How a kind is made is a mechanism's matter (``mrclab.testbed.faults``).
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from dataclasses import dataclass, fields
 from enum import Enum
 from typing import Literal
 
-from linux.errors import InputError
-from topologies import Fabric
+from mrclab.linux.errors import InputError
+from mrclab.topologies import Fabric
 
 MIN_PERIOD_NS = 10_000_000
 

@@ -20,13 +20,13 @@ from finsy.p4entity import encode_updates
 from finsy.p4schema import P4Schema
 from finsy.proto import p4r, p4r_grpc, rpc_status
 
-from controller.fault_kinds import Direction, Fault, Moment
-from controller.pipeline import Pipeline, shipped_pipeline
-from controller.queues import byte_time
-from linux.scheduling import chosen_wait_ns
-from p4src.contract import BYTE_TIME_ONE, FAULT_TABLE, RATIO_ONE, TICKS_PER_US
-from switches.spec import WAIT_KEY, RunningSwitch
-from topologies import Fabric, LinkProfile
+from mrclab.controller.fault_kinds import Direction, Fault, Moment
+from mrclab.controller.pipeline import Pipeline, shipped_pipeline
+from mrclab.controller.queues import byte_time
+from mrclab.linux.scheduling import chosen_wait_ns
+from mrclab.p4src.contract import BYTE_TIME_ONE, FAULT_TABLE, RATIO_ONE, TICKS_PER_US
+from mrclab.switches.spec import WAIT_KEY, RunningSwitch
+from mrclab.topologies import Fabric, LinkProfile
 
 TABLE_KINDS = ("blackhole", "loss", "corruption", "rate")
 """The kinds of fault that are entries of a fault table."""

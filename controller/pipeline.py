@@ -19,5 +19,5 @@ class Pipeline:
 
 def shipped_pipeline() -> Pipeline:
     """Return the checked-in build of p4src."""
-    build = Path(str(files("p4src"))) / "build"
+    build = Path(str(files("mrclab.p4src"))) / "build"
     return Pipeline(build / f"{PROGRAM}.p4info.txtpb", build / f"{PROGRAM}.json")

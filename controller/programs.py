@@ -16,10 +16,10 @@ from pathlib import Path
 from finsy.proto import p4i
 from google.protobuf import text_format
 
-from controller.pipeline import Pipeline, shipped_pipeline
-from linux.errors import InputError, MachineError
-from p4src.compile import HERE, run_p4c
-from p4src.contract import TABLE_ACTIONS, WAYS_PROFILE
+from mrclab.controller.pipeline import Pipeline, shipped_pipeline
+from mrclab.linux.errors import InputError, MachineError
+from mrclab.p4src.compile import HERE, run_p4c
+from mrclab.p4src.contract import TABLE_ACTIONS, WAYS_PROFILE
 
 P4INFO_SUFFIXES = (".p4info.txtpb", ".p4info.txt")
 MOST_NAMED = 8

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from p4src.contract import (
+from mrclab.p4src.contract import (
     BYTE_TIME_ONE,
     QUEUE_MIN_FRAMES,
     QUEUE_TRIM_LAST_HOP,
@@ -19,7 +19,7 @@ from p4src.contract import (
     TRIMMED_DSCP,
     TRIMMED_LAST_HOP_DSCP,
 )
-from topologies import LinkProfile
+from mrclab.topologies import LinkProfile
 
 ETHERNET_HEADER = 14
 BURST_NS = 100_000

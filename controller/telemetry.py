@@ -9,9 +9,9 @@ from typing import cast
 
 import finsy as fy
 
-from controller.reading import read_all
-from p4src.contract import DROP_COUNT, MY_SID_TABLE, NEXT_HOP_TABLE, TICKS_PER_US, Drop
-from topologies import Switch
+from mrclab.controller.reading import read_all
+from mrclab.p4src.contract import DROP_COUNT, MY_SID_TABLE, NEXT_HOP_TABLE, TICKS_PER_US, Drop
+from mrclab.topologies import Switch
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,13 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from controller.entries import Drift
-from controller.fabric import FabricController
-from controller.pipeline import Pipeline
-from controller.telemetry import SwitchCounters, read_counters
-from linux.errors import SwitchError
-from switches.spec import RunningSwitch
-from topologies import Fabric
+from mrclab.controller.entries import Drift
+from mrclab.controller.fabric import FabricController
+from mrclab.controller.pipeline import Pipeline
+from mrclab.controller.telemetry import SwitchCounters, read_counters
+from mrclab.linux.errors import SwitchError
+from mrclab.switches.spec import RunningSwitch
+from mrclab.topologies import Fabric
 
 T = TypeVar("T")
 LOOK_S = 0.25  # how often to look whether the switches' processes run, while one is to answer
@@ -65,11 +65,11 @@ class ControllerThread:
         self._call(work)
 
     def install_ecmp(self) -> None:
-        """Make every switch route plain IPv6 as well, by a hash of the flow. See controller.ecmp."""
+        """Make every switch route plain IPv6 as well, by a hash of the flow. See mrclab.controller.ecmp."""
         self._call(self._ready.result().ecmp.install())
 
     def install_structured(self) -> None:
-        """Make every switch route plain IPv6 as well, by structured EVs. See controller.ecmp."""
+        """Make every switch route plain IPv6 as well, by structured EVs. See mrclab.controller.ecmp."""
         self._call(self._ready.result().ecmp.install(structured=True))
 
     def withdraw(self, a: str, b: str) -> None:

@@ -1,4 +1,4 @@
-"""Loading a file sX-runtime.json into a P4Runtime server: `python -m exercises.load --help`."""
+"""Loading a file sX-runtime.json into a P4Runtime server: `python -m mrclab.exercises.load --help`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 import grpc
 from finsy.proto import p4r, p4r_grpc, rpc_status
 
-from exercises.runtime import Runtime, read_runtime
-from linux.errors import MrclabError, SwitchError
+from mrclab.exercises.runtime import Runtime, read_runtime
+from mrclab.linux.errors import MrclabError, SwitchError
 
 TIMEOUT_S = 60.0
 _DETAILS = "grpc-status-details-bin"  # P4Runtime specification, section 12.3: an outcome per update
@@ -62,7 +62,7 @@ def _reason(error: grpc.RpcError) -> str:
 
 def main() -> int:
     """Run the module as a program."""
-    parser = argparse.ArgumentParser(prog="python -m exercises.load", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m mrclab.exercises.load", description=__doc__)
     parser.add_argument("address", help="HOST:PORT of the P4Runtime server")
     parser.add_argument("device_id", type=int)
     parser.add_argument("runtime", type=Path, help="sX-runtime.json")

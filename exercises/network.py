@@ -12,20 +12,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from exercises.runtime import read_runtime
-from exercises.topology import End, Link, Topology
-from linux import namespaces, offloads, rtnetlink
-from linux.children import Child, environment, inside, python, stop_all
-from linux.errors import MachineError, SwitchError
-from linux.life import signals
-from linux.processes import Process
-from switches.bmv2 import BMV2_PROGRAM
-from testbed import state
-from testbed.clean import remove
-from testbed.names import RUN_VARIABLE, Names
-from testbed.network import refuse_second
-from testbed.ownership import Watchdog, user
-from testbed.ownership import command as own_command
+from mrclab.exercises.runtime import read_runtime
+from mrclab.exercises.topology import End, Link, Topology
+from mrclab.linux import namespaces, offloads, rtnetlink
+from mrclab.linux.children import Child, environment, inside, python, stop_all
+from mrclab.linux.errors import MachineError, SwitchError
+from mrclab.linux.life import signals
+from mrclab.linux.processes import Process
+from mrclab.switches.bmv2 import BMV2_PROGRAM
+from mrclab.testbed import state
+from mrclab.testbed.clean import remove
+from mrclab.testbed.names import RUN_VARIABLE, Names
+from mrclab.testbed.network import refuse_second
+from mrclab.testbed.ownership import Watchdog, user
+from mrclab.testbed.ownership import command as own_command
 
 FIRST_PORT = 50051  # of the first switch's P4Runtime server, as courses' controllers expect; others follow
 FIRST_THRIFT_PORT = 9090  # of BMv2, for simple_switch_CLI
@@ -222,12 +222,12 @@ def _start_switches(exercise: Exercise) -> None:
         if exercise.plan.target == "bmv2":
             command = _bmv2(exercise.log_dir, number)
         else:
-            command = python("switches.ebpf.main")
+            command = python("mrclab.switches.ebpf.main")
         marked = ["env", f"{RUN_VARIABLE}={exercise.run_id}", *command, *options]
         log = exercise.log_dir / f"{switch.name}.log"
         exercise._processes.append(Child(inside(fabric, marked), log))
         exercise.addresses[switch.name] = address
-    wait = python("switches.readiness", str(START_TIMEOUT_S), *exercise.addresses.values())
+    wait = python("mrclab.switches.readiness", str(START_TIMEOUT_S), *exercise.addresses.values())
     done = subprocess.run(
         inside(fabric, wait), env=environment(), capture_output=True, text=True, check=False
     )
@@ -257,7 +257,7 @@ def _program(exercise: Exercise) -> None:
             continue
         options = ["--build", str(plan.build)] if plan.build is not None else []
         what = [exercise.addresses[switch.name], str(switch.device_id), str(plan.directory / switch.runtime)]
-        command = python("exercises.load", *what, "--directory", str(plan.directory), *options)
+        command = python("mrclab.exercises.load", *what, "--directory", str(plan.directory), *options)
         child = subprocess.Popen(
             inside(exercise.names.fabric, command),
             env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,

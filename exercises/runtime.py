@@ -17,7 +17,7 @@ from typing import Any
 from finsy.proto import p4i, p4r
 from google.protobuf import text_format
 
-from linux.errors import BadInputError
+from mrclab.linux.errors import BadInputError
 
 _MAC = re.compile(r"^([0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}$")
 

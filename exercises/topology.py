@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from linux.errors import BadInputError
+from mrclab.linux.errors import BadInputError
 
 _NAME = re.compile(r"^[A-Za-z][A-Za-z0-9_]{0,8}$")
 _MAC = re.compile(r"^([0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}$")

@@ -8,9 +8,9 @@ from typing import Any
 from mininet.net import Mininet
 from mininet.topo import Topo
 
-from exercises.network import Exercise, interface
-from exercises.topology import End
-from testbed.nodes import FabricCLI, FabricIntf, FabricLink, FabricSwitch, MrcHost
+from mrclab.exercises.network import Exercise, interface
+from mrclab.exercises.topology import End
+from mrclab.testbed.nodes import FabricCLI, FabricIntf, FabricLink, FabricSwitch, MrcHost
 
 
 class _Topo(Topo):  # type: ignore[misc]

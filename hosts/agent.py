@@ -1,6 +1,6 @@
 """The agent: the process on a host that owns its NIC and runs streams over it.
 
-It runs in the host's namespace (`hosts.worker`) and takes these requests (-> what the answer has):
+It runs in the host's namespace (`mrclab.hosts.worker`) and takes these requests (-> what the answer has):
 
     open      open the NIC of a host of a fabric, with a transport and its options, and create
               queue pairs                                         -> their attributes
@@ -33,24 +33,24 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from hosts.attributes import attributes_from_dict, attributes_to_dict
-from hosts.clustermapper.denylist import apply_denylist
-from hosts.eventlog import EventLog
-from hosts.mrc import Endpoint
-from hosts.mrc.events import EvRestored
-from hosts.nic.base_rtt import calibrate
-from hosts.nic.device import Device
-from hosts.nic.routes import paths_for
-from hosts.observation import RecentEvents, flow_state, path_states
-from hosts.rdma.counters import EvState
-from hosts.rdma.events import Event, SendCompleted
-from hosts.streams.rounds import Connection, Rounds
-from hosts.streams.stream import RemoteRegion, StreamPlan, StreamReceiver, StreamSender
-from hosts.transports import DEFAULT, make_config, random_of
-from hosts.worker import Answer, Operation, freeze_heap, resident_bytes, run
-from linux.requests import Request
-from linux.scheduling import take_cpu
-from topologies import Fabric, fabric_from_text
+from mrclab.hosts.attributes import attributes_from_dict, attributes_to_dict
+from mrclab.hosts.clustermapper.denylist import apply_denylist
+from mrclab.hosts.eventlog import EventLog
+from mrclab.hosts.mrc import Endpoint
+from mrclab.hosts.mrc.events import EvRestored
+from mrclab.hosts.nic.base_rtt import calibrate
+from mrclab.hosts.nic.device import Device
+from mrclab.hosts.nic.routes import paths_for
+from mrclab.hosts.observation import RecentEvents, flow_state, path_states
+from mrclab.hosts.rdma.counters import EvState
+from mrclab.hosts.rdma.events import Event, SendCompleted
+from mrclab.hosts.streams.rounds import Connection, Rounds
+from mrclab.hosts.streams.stream import RemoteRegion, StreamPlan, StreamReceiver, StreamSender
+from mrclab.hosts.transports import DEFAULT, make_config, random_of
+from mrclab.hosts.worker import Answer, Operation, freeze_heap, resident_bytes, run
+from mrclab.linux.requests import Request
+from mrclab.linux.scheduling import take_cpu
+from mrclab.topologies import Fabric, fabric_from_text
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from hosts.mrc import QpAttributes
-from hosts.rdma.paths import PortAddress
-from hosts.roce import RoceAttributes
+from mrclab.hosts.mrc import QpAttributes
+from mrclab.hosts.rdma.paths import PortAddress
+from mrclab.hosts.roce import RoceAttributes
 
 Attributes = QpAttributes | RoceAttributes
 ROCE = "rocev2"

@@ -1,8 +1,8 @@
-"""`python -m hosts.compile`: compile the modules that `hosts.compiled` lists, unless that is done."""
+"""`python -m mrclab.hosts.compile`: compile the MRC core (`mrclab.hosts.compiled`) unless that is done."""
 
 import sys
 
-from hosts.compiled import main
+from mrclab.hosts.compiled import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,6 +1,6 @@
 """The transports' cores and their drivers, compiled by mypyc from the very source that runs without it.
 
-    python -m hosts.compile        compile them, unless that is done
+    python -m mrclab.hosts.compile        compile them, unless that is done
 
 A compiled module is used only while the source is, to the byte, what it was compiled from: builds lie under
 the hash of that source, in the virtual environment, and `prefer` looks for the hash of the present source.
@@ -25,31 +25,34 @@ from pathlib import Path
 
 PURE_VARIABLE = "MRCLAB_PURE"
 COMPILED: Mapping[str, tuple[str, ...]] = {
-    "hosts.rdma": (
+    "mrclab.hosts.rdma": (
         *("counters", "endpoint", "events", "frames", "headers", "icrc", "memory", "paths", "psn"),
         *("queue_pair", "reports", "rtt", "scheduler"),
     ),
-    "hosts.mrc": (
+    "mrclab.hosts.mrc": (
         *("bitmap", "config", "connection", "counters", "endpoint", "events", "frames", "messages"),
         *("operations", "port_status", "queue_pair", "responder", "wire"),
     ),
-    "hosts.mrc.codec": ("objects", "packets", "received", "values"),
-    "hosts.mrc.congestion": ("choice", "control", "nscc", "rate_cap"),
-    "hosts.mrc.evs": ("ev", "ev_set", "policy", "states"),
-    "hosts.mrc.sending": (
+    "mrclab.hosts.mrc.codec": ("objects", "packets", "received", "values"),
+    "mrclab.hosts.mrc.congestion": ("choice", "control", "nscc", "rate_cap"),
+    "mrclab.hosts.mrc.evs": ("ev", "ev_set", "policy", "states"),
+    "mrclab.hosts.mrc.sending": (
         *("probes", "recovery", "reordering", "requester", "rtt_sample", "scoreboard", "send_order"),
         *("send_queue", "timers", "transport_nak", "window_report"),
     ),
-    "hosts.nic": ("delay_line", "device", "ports"),
-    "hosts.streams": ("rounds", "stream"),
-    "simulator": (*("clock", "credits", "headers", "nic", "object_nic", "pfc", "port", "served", "switch"),),
+    "mrclab.hosts.nic": ("delay_line", "device", "ports"),
+    "mrclab.hosts.streams": ("rounds", "stream"),
+    "mrclab.simulator": (
+        *("clock", "credits", "headers", "nic", "object_nic", "pfc", "port", "served", "switch"),
+    ),
 }
 """What is compiled, by package: all that a packet meets between an application and the network."""
-CONSTANTS = "p4src/contract.py"
+CONSTANTS = "mrclab/p4src/contract.py"
 """A module that is not compiled, but whose constants are compiled into those that use them."""
 KEPT = 4
 """Builds of older sources to keep, so that switching between branches compiles nothing anew."""
-_SOURCE = Path(__file__).parent.parent
+_SOURCE = Path(__file__).parents[2]
+"""The folder that holds the package mrclab."""
 _RECIPE = """\
 import sys
 from mypyc.build import mypycify
@@ -107,7 +110,7 @@ def wanted() -> bool:
 
 def in_use() -> bool:
     """Whether this process runs the compiled core."""
-    from hosts.rdma import psn
+    from mrclab.hosts.rdma import psn
 
     return not str(psn.__file__).endswith(".py")
 
@@ -150,7 +153,7 @@ def build() -> Path:
 
 def _compile(folder: Path) -> Path:
     # A copy, so that an edit during the build does not end up under the hash of what was there before.
-    for package in ("hosts", *COMPILED, "p4src"):
+    for package in ("mrclab", "mrclab.hosts", *COMPILED, "mrclab.p4src"):
         (folder / _folder(package)).mkdir(parents=True, exist_ok=True)
         (folder / _folder(package) / "__init__.py").touch()
     files = sources()

@@ -1,7 +1,8 @@
-"""The interface of an endpoint, which `hosts.mrc.Endpoint` and `hosts.roce.Endpoint` share.
+"""The interface of an endpoint, which `mrclab.hosts.mrc.Endpoint` and `mrclab.hosts.roce.Endpoint` share.
 
 An endpoint receives frames, returns frames to send, has timers, and reports events. Every class with this
-interface runs over real sockets (`hosts.nic.device`), in the verbs API, in agents, in perf, and in tests.
+interface runs over real sockets (`mrclab.hosts.nic.device`), in the verbs API, in agents, in perf, and in
+tests.
 """
 
 from __future__ import annotations
@@ -9,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Protocol
 
-from hosts.rdma.counters import Drops, EvCounters
-from hosts.rdma.events import Event
-from hosts.rdma.memory import Access, MemoryRegion
-from hosts.rdma.paths import PortAddress, RemotePaths
+from mrclab.hosts.rdma.counters import Drops, EvCounters
+from mrclab.hosts.rdma.events import Event
+from mrclab.hosts.rdma.memory import Access, MemoryRegion
+from mrclab.hosts.rdma.paths import PortAddress, RemotePaths
 
 
 class Endpoint(Protocol):
@@ -34,7 +35,7 @@ class Endpoint(Protocol):
         """Create a queue pair and return its number."""
 
     def local_attributes(self, qpn: int) -> Any:
-        """Return what the peer needs to connect; `hosts.attributes` converts it to JSON and back."""
+        """Return what the peer needs to connect; `mrclab.hosts.attributes` converts it to JSON and back."""
 
     def connect(self, qpn: int, remote: Any, paths: RemotePaths) -> None:
         """Connect to the peer's queue pair. Raise ValueError if the two are not compatible."""
@@ -103,7 +104,7 @@ class Host(Protocol):
 
 
 class NicDevice(Host, Protocol):
-    """A NIC as programs drive it: `hosts.nic.device.Device`, or one in virtual time."""
+    """A NIC as programs drive it: `mrclab.hosts.nic.device.Device`, or one in virtual time."""
 
     def events(self) -> list[Event]:
         """Return the endpoint's events since the last call, in order."""

@@ -1,8 +1,8 @@
 """The event log: what an endpoint did and when, written during the run. docs/event-log.md has the format.
 
 The NIC's process neither formats nor writes events. It sends them in small batches to a process that does
-both (``python -m hosts.eventlog``), over a non-blocking socket. Events wait in a bounded buffer while that
-process is behind. When the buffer is full, events are lost; the log's last line has their number.
+both (``python -m mrclab.hosts.eventlog``), over a non-blocking socket. Events wait in a bounded buffer while
+that process is behind. When the buffer is full, events are lost; the log's last line has their number.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from operator import attrgetter
 from pathlib import Path
 from typing import IO, Any, get_type_hints
 
-from hosts.mrc import qlog
-from hosts.rdma.events import Event, ReceiveCompleted, SendCompleted
-from linux.scheduling import stand_back
+from mrclab.hosts.mrc import qlog
+from mrclab.hosts.rdma.events import Event, ReceiveCompleted, SendCompleted
+from mrclab.linux.scheduling import stand_back
 
 BUFFER_EVENTS = 1 << 16
 BATCH_EVENTS = 32
@@ -98,7 +98,15 @@ class EventLog:
         self._since_ns = 0
         self._blocked_until_ns = 0
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        argv = [sys.executable, "-m", "hosts.eventlog", str(theirs.fileno()), str(path), host, str(now_ns)]
+        argv = [
+            sys.executable,
+            "-m",
+            "mrclab.hosts.eventlog",
+            str(theirs.fileno()),
+            str(path),
+            host,
+            str(now_ns),
+        ]
         with theirs:
             self._writer = subprocess.Popen(
                 [*argv, str(keep_bytes or 0)], pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL

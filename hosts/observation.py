@@ -11,17 +11,17 @@ from collections.abc import Sequence
 from dataclasses import asdict, astuple
 from typing import Any
 
-from hosts.endpoint import Endpoint
-from hosts.mrc.events import EvReplaced, EvRestored, EvRetired, PlaneDown, PlaneUp
-from hosts.rdma.events import Event
-from hosts.streams.rounds import Connection
+from mrclab.hosts.endpoint import Endpoint
+from mrclab.hosts.mrc.events import EvReplaced, EvRestored, EvRetired, PlaneDown, PlaneUp
+from mrclab.hosts.rdma.events import Event
+from mrclab.hosts.streams.rounds import Connection
 
 KEPT_EVENTS = 4096
 KINDS = (EvRetired, EvReplaced, EvRestored, PlaneDown, PlaneUp)
 
 
 class RecentEvents:
-    """A log in memory (`hosts.streams.rounds.Log`): the newest events of the kinds that a viewer shows."""
+    """A log in memory (`mrclab.hosts.streams.rounds.Log`): the newest events of the kinds to show."""
 
     def __init__(self, kept: int = KEPT_EVENTS) -> None:
         self._events: deque[Event] = deque(maxlen=kept)

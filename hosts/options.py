@@ -2,7 +2,8 @@
 
 ``nscc``, ``reading`` and ``dscp`` are mappings inside it. Three of NSCC's parameters describe the network and
 come from the topology unless they are given: the NIC's rate, the time that a byte takes over all links of a
-path, and the RTT of the idle network, which ``hosts.nic.base_rtt`` measures once a queue pair is connected.
+path, and the RTT of the idle network, which ``mrclab.hosts.nic.base_rtt`` measures once a queue pair is
+connected.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, Final
 
-from hosts.mrc import DscpMap, MrcConfig, SpecReading
-from hosts.mrc.congestion.nscc import NsccConfig
-from hosts.schemes.registry import control_of, policy_of
-from p4src.contract import FRAME_OVERHEAD_BYTES
-from topologies import Fabric
+from mrclab.hosts.mrc import DscpMap, MrcConfig, SpecReading
+from mrclab.hosts.mrc.congestion.nscc import NsccConfig
+from mrclab.hosts.schemes.registry import control_of, policy_of
+from mrclab.p4src.contract import FRAME_OVERHEAD_BYTES
+from mrclab.topologies import Fabric
 
 SOFTWARE_RTT_NS = 200_000
 """What endpoints and switches in software add to an RTT at moderate load."""

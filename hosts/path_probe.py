@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from hosts.nic.ports import ETH_P_IPV6
-from linux.socket_filter import attach_filter, udp_filter
-from p4src.contract import (
+from mrclab.hosts.nic.ports import ETH_P_IPV6
+from mrclab.linux.socket_filter import attach_filter, udp_filter
+from mrclab.p4src.contract import (
     CONTROL_DSCP,
     PROBE_HEADER,
     PROBE_MAX_HOPS,
@@ -27,7 +27,7 @@ from p4src.contract import (
     PROBE_VERSION,
     TICKS_PER_US,
 )
-from topologies import Fabric
+from mrclab.topologies import Fabric
 
 _HEAD = struct.Struct(PROBE_HEADER)
 _HOP = struct.Struct(PROBE_RECORD)

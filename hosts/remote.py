@@ -11,9 +11,9 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
-from linux.children import ending
-from linux.errors import MrclabError
-from linux.requests import ANSWER_BYTES, TooLongError, encode, read_line
+from mrclab.linux.children import ending
+from mrclab.linux.errors import MrclabError
+from mrclab.linux.requests import ANSWER_BYTES, TooLongError, encode, read_line
 
 TIMEOUT_S = 30.0
 LEAVE_S = 5.0
@@ -29,10 +29,12 @@ class RemoteAgent:
     """An agent process in a host's namespace. As a context manager it ends the agent on exit.
 
     ``spawn(argv, **popen_options)`` starts a process in the host's namespace. ``module`` is what the process
-    runs: ``hosts.agent``, or another module built on `hosts.worker`.
+    runs: ``mrclab.hosts.agent``, or another module built on `mrclab.hosts.worker`.
     """
 
-    def __init__(self, host: str, spawn: Spawn, stderr: Any = None, module: str = "hosts.agent") -> None:
+    def __init__(
+        self, host: str, spawn: Spawn, stderr: Any = None, module: str = "mrclab.hosts.agent"
+    ) -> None:
         self.host = host
         ours, theirs = socket.socketpair()
         argv: Sequence[str] = [sys.executable, "-m", module, str(theirs.fileno())]

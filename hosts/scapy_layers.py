@@ -5,7 +5,7 @@ by ``pip install 'mrclab[scapy]'``, or with the ``dev`` extra.
 
 At the scapy prompt, in a host's namespace or anywhere else::
 
-    >>> from hosts.scapy_layers import *
+    >>> from mrclab.hosts.scapy_layers import *
     >>> p = underlay(ev=0x0001C002, src="fd00::1", dst="fd00::2", container="fcbb:bb00:1400:1802:1403:1c06::")
     >>> p /= BTH(opcode="WRITE_ONLY", dest_qpn=0x12, psn=7) / METH(msn=1) / RETH(rkey=5, dma_length=5)
     >>> (p / b"hello").show2()
@@ -43,8 +43,8 @@ from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import Ether
 from scapy.packet import Packet, Raw, bind_layers
 
-from hosts.mrc.config import OTHER_UDP_PORT, DscpMap
-from hosts.mrc.wire import (
+from mrclab.hosts.mrc.config import OTHER_UDP_PORT, DscpMap
+from mrclab.hosts.mrc.wire import (
     CC_TYPE_NACK,
     CC_TYPE_SACK,
     TSETH_FTYPE,
@@ -55,9 +55,9 @@ from hosts.mrc.wire import (
     join_ev,
     split_ev,
 )
-from hosts.rdma.frames import traffic_class
-from hosts.rdma.headers import ICRC_LEN, NEXT_UDP, UDP_LEN, UDP_PORT
-from hosts.rdma.icrc import packet_icrc
+from mrclab.hosts.rdma.frames import traffic_class
+from mrclab.hosts.rdma.headers import ICRC_LEN, NEXT_UDP, UDP_LEN, UDP_PORT
+from mrclab.hosts.rdma.icrc import packet_icrc
 
 __all__ = [
     "AETH",

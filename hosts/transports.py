@@ -11,15 +11,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from hosts.endpoint import Endpoint
-from hosts.mrc import Endpoint as MrcEndpoint
-from hosts.mrc import MrcConfig
-from hosts.options import datacenter_mrc, datacenter_rocev2, mrc_config
-from hosts.rdma.paths import PortAddress
-from hosts.roce import DcqcnConfig, RoceConfig
-from hosts.roce import Endpoint as RoceEndpoint
-from hosts.schemes.registry import control_of, policy_of
-from topologies import Fabric
+from mrclab.hosts.endpoint import Endpoint
+from mrclab.hosts.mrc import Endpoint as MrcEndpoint
+from mrclab.hosts.mrc import MrcConfig
+from mrclab.hosts.options import datacenter_mrc, datacenter_rocev2, mrc_config
+from mrclab.hosts.rdma.paths import PortAddress
+from mrclab.hosts.roce import DcqcnConfig, RoceConfig
+from mrclab.hosts.roce import Endpoint as RoceEndpoint
+from mrclab.hosts.schemes.registry import control_of, policy_of
+from mrclab.topologies import Fabric
 
 Config = MrcConfig | RoceConfig
 DEFAULT = "mrc"

@@ -19,15 +19,15 @@ from enum import Enum
 from types import TracebackType
 from typing import Any
 
-from hosts.attributes import attributes_from_dict, attributes_to_dict
-from hosts.endpoint import NicDevice
-from hosts.mrc import MrcConfig
-from hosts.nic.device import Device
-from hosts.nic.routes import paths_for
-from hosts.rdma.events import Event, QpError, ReceiveCompleted, SendCompleted, Status
-from hosts.rdma.memory import Access, MemoryRegion
-from hosts.transports import Config
-from topologies import Fabric
+from mrclab.hosts.attributes import attributes_from_dict, attributes_to_dict
+from mrclab.hosts.endpoint import NicDevice
+from mrclab.hosts.mrc import MrcConfig
+from mrclab.hosts.nic.device import Device
+from mrclab.hosts.nic.routes import paths_for
+from mrclab.hosts.rdma.events import Event, QpError, ReceiveCompleted, SendCompleted, Status
+from mrclab.hosts.rdma.memory import Access, MemoryRegion
+from mrclab.hosts.transports import Config
+from mrclab.topologies import Fabric
 
 __all__ = [
     "Access",
@@ -115,8 +115,8 @@ class Context:
     ) -> Context:
         """Open a host's NIC. The calling thread must be in the host's network namespace.
 
-        ``config`` selects the transport, MRC by default; `hosts.transports` makes others. All that arrives is
-        delayed by ``propagation_ns``, as by a longer wire.
+        ``config`` selects the transport, MRC by default; `mrclab.hosts.transports` makes others. All that
+        arrives is delayed by ``propagation_ns``, as by a longer wire.
 
         Raise KeyError for a host that is not in the fabric, OSError if its interfaces are not in the
         namespace.

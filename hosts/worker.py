@@ -1,7 +1,7 @@
 """The frame of a process on a host that works and takes requests meanwhile, as an agent does.
 
-Such a process is started as ``python -m MODULE CONTROL_FD`` with one end of a socket pair; `hosts.remote` has
-the other end. The form of requests and answers is that of `linux.requests`.
+Such a process is started as ``python -m MODULE CONTROL_FD`` with one end of a socket pair;
+`mrclab.hosts.remote` has the other end. The form of requests and answers is that of `mrclab.linux.requests`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import psutil
 
-from linux.requests import REQUEST_BYTES, Request, TooLongError, carry_out, encode, read_line, refusal
+from mrclab.linux.requests import REQUEST_BYTES, Request, TooLongError, carry_out, encode, read_line, refusal
 
 LOGGER = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import yaml
 from pydantic import ValidationError
 
-from labs.model import Lab, LabSpec
-from linux.errors import InputError
+from mrclab.labs.model import Lab, LabSpec
+from mrclab.linux.errors import InputError
 
 ROOT = Path(__file__).parent
 _FOLDER = re.compile(r"(\d\d)-([a-z0-9-]+)")

@@ -26,7 +26,7 @@ from typing import Any
 
 import yaml
 
-from labs.model import Outcome
+from mrclab.labs.model import Outcome
 
 GAP = "(your answer)"
 """What stands in a skeleton's page of answers until the student has written one."""

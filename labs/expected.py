@@ -1,8 +1,8 @@
 """What the pages of the labs show as the output of a right solution, and whether it still is.
 
 A block of a lab's ``README.md`` below a comment ``<!-- output of PART: COMMANDS -->`` has what the last of
-these commands prints in the folder of a ``solution`` (or of a skeleton, ``start``). ``python -m labs.expected
-[N ...]`` writes the blocks of these labs anew, or of all.
+these commands prints in the folder of a ``solution`` (or of a skeleton, ``start``). ``python -m
+mrclab.labs.expected [N ...]`` writes the blocks of these labs anew, or of all.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from labs.catalogue import all_labs, find, folder_of
-from labs.model import Lab
-from labs.student import solution, start
-from linux.errors import MrclabError
+from mrclab.labs.catalogue import all_labs, find, folder_of
+from mrclab.labs.model import Lab
+from mrclab.labs.student import solution, start
+from mrclab.linux.errors import MrclabError
 
 _BLOCK = re.compile(
     r"(?P<mark><!-- output of (?P<part>\w+): (?P<commands>.+) -->\n```text\n)(?P<shown>.*?)```\n", re.S
@@ -63,7 +63,7 @@ def _page(lab: Lab) -> Path:
 
 
 def _printed(words: Sequence[str], folder: Path) -> str:
-    here = str(Path(__file__).resolve().parent.parent)
+    here = str(Path(__file__).parents[2])
     path = os.pathsep.join(part for part in (here, os.environ.get("PYTHONPATH", "")) if part)
     done = subprocess.run(
         [sys.executable, *_MODULES[words[0]], *words[1:]],

@@ -9,11 +9,11 @@ from ipaddress import IPv6Address, IPv6Network
 from pathlib import Path as FilePath
 from typing import Any
 
-from labs.checks import Hint
-from labs.p4 import full_name, model_of, program_of, read_compiled
-from switches.p4_model import Interpreter, Prefix, Rule
-from switches.v1model.program import Program
-from topologies import Fabric, Path, Switch, SwitchPort, load_fabric
+from mrclab.labs.checks import Hint
+from mrclab.labs.p4 import full_name, model_of, program_of, read_compiled
+from mrclab.switches.p4_model import Interpreter, Prefix, Rule
+from mrclab.switches.v1model.program import Program
+from mrclab.topologies import Fabric, Path, Switch, SwitchPort, load_fabric
 
 HOPS = 64
 SIDE = "Every switch on the way has to take one off the hop limit."

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
-from labs.model import Outcome
-from linux.errors import MrclabError
+from mrclab.labs.model import Outcome
+from mrclab.linux.errors import MrclabError
 
 _START_LIMIT_S = 60.0
 
@@ -58,10 +58,10 @@ class _Lines:
     """A worker and the lines that it writes, read in a thread: pipes have no timeout on every system."""
 
     def __init__(self, check: Path, folder: Path, first: int) -> None:
-        here = str(Path(__file__).resolve().parent.parent)
+        here = str(Path(__file__).parents[2])
         path = os.pathsep.join(part for part in (here, os.environ.get("PYTHONPATH", "")) if part)
         self._worker = subprocess.Popen(
-            [sys.executable, "-m", "labs.worker", str(check), str(folder), str(first)],
+            [sys.executable, "-m", "mrclab.labs.worker", str(check), str(folder), str(first)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"},

@@ -1,6 +1,6 @@
 """The way of one frame through the fabric ``tiny``, switch by switch (lab 1).
 
-``python -m labs.looking FILE`` prints it for the first frame of a capture, where no fabric is running.
+``python -m mrclab.labs.looking FILE`` prints it for the first frame of a capture, where no fabric is running.
 The switches are the simulator's, which the tests compare with the P4 program frame by frame.
 """
 
@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from ipaddress import IPv6Address
 from pathlib import Path
 
-from p4src.contract import Drop
-from simulator.headers import HOP_LIMIT, OUTER_END, ClassMap, destination, packet_of
-from simulator.network import Network
-from simulator.port import Hop
-from simulator.switch import Switch
-from topologies import Fabric, load_fabric
+from mrclab.p4src.contract import Drop
+from mrclab.simulator.headers import HOP_LIMIT, OUTER_END, ClassMap, destination, packet_of
+from mrclab.simulator.network import Network
+from mrclab.simulator.port import Hop
+from mrclab.simulator.switch import Switch
+from mrclab.topologies import Fabric, load_fabric
 
 _IPV6 = 0x86DD
 _RECORD_BYTES, _HEADER_BYTES = 16, 24

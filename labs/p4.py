@@ -1,7 +1,7 @@
 """Students' switch programs: compiled where p4c is installed, and run by the model of P4 (labs 2 and 3).
 
-``python -m labs.p4 FOLDER`` says which program of a folder is checked: what p4c makes of ``switch.p4``, or,
-without p4c, the compiled ``switch.json``.
+``python -m mrclab.labs.p4 FOLDER`` says which program of a folder is checked: what p4c makes of
+``switch.p4``, or, without p4c, the compiled ``switch.json``.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from labs.checks import Hint
-from linux.errors import MrclabError
-from p4src.compile import run_p4c
-from switches.p4_model import Interpreter, Rule
-from switches.v1model.bmv2_json import read_program
-from switches.v1model.program import Program
+from mrclab.labs.checks import Hint
+from mrclab.linux.errors import MrclabError
+from mrclab.p4src.compile import run_p4c
+from mrclab.switches.p4_model import Interpreter, Rule
+from mrclab.switches.v1model.bmv2_json import read_program
+from mrclab.switches.v1model.program import Program
 
 SOURCE, COMPILED = "switch.p4", "switch.json"
 WITHOUT_P4C = (

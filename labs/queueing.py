@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from labs.p4 import program_of, read_compiled
-from switches.p4_model import Interpreter
-from switches.v1model.program import Program
+from mrclab.labs.p4 import program_of, read_compiled
+from mrclab.switches.p4_model import Interpreter
+from mrclab.switches.v1model.program import Program
 
 FRAME_BYTES = 1000
 TRIM_LEN, TRIMMABLE, TRIMMED = 134, 4, 12

@@ -11,19 +11,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from controller.queues import QueuePolicy
-from hosts.mrc import Endpoint, MrcConfig
-from hosts.mrc.evs.ev import Ev
-from hosts.mrc.evs.policy import PathPolicy
-from hosts.nic.routes import nic_addresses, remote_paths
-from hosts.options import datacenter_mrc, idle_rtt_ns, mrc_config
-from hosts.rdma.events import Event, PacketLost, SendCompleted
-from hosts.rdma.headers import BTH_OFFSET
-from simulator.clock import PS_PER_NS
-from simulator.faults import NetworkFaults
-from simulator.network import Network
-from simulator.nic import Nic
-from topologies import Fabric, build_fabric
+from mrclab.controller.queues import QueuePolicy
+from mrclab.hosts.mrc import Endpoint, MrcConfig
+from mrclab.hosts.mrc.evs.ev import Ev
+from mrclab.hosts.mrc.evs.policy import PathPolicy
+from mrclab.hosts.nic.routes import nic_addresses, remote_paths
+from mrclab.hosts.options import datacenter_mrc, idle_rtt_ns, mrc_config
+from mrclab.hosts.rdma.events import Event, PacketLost, SendCompleted
+from mrclab.hosts.rdma.headers import BTH_OFFSET
+from mrclab.simulator.clock import PS_PER_NS
+from mrclab.simulator.faults import NetworkFaults
+from mrclab.simulator.network import Network
+from mrclab.simulator.nic import Nic
+from mrclab.topologies import Fabric, build_fabric
 
 MTU_BYTES = 4096
 SRC, DST = "h0", "h3"

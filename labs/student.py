@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from labs.catalogue import folder_of
-from labs.model import Lab, Outcome, document
-from linux.errors import InputError
-from linux.system import is_root
+from mrclab.labs.catalogue import folder_of
+from mrclab.labs.model import Lab, Outcome, document
+from mrclab.linux.errors import InputError
+from mrclab.linux.system import is_root
 
 MARKER = ".mrclab-lab"
 """The file that says which lab a folder belongs to."""

@@ -1,4 +1,4 @@
-"""``python -m labs.worker CHECK FOLDER FIRST``: run a lab's checks in a process of their own.
+"""``python -m mrclab.labs.worker CHECK FOLDER FIRST``: run a lab's checks in a process of their own.
 
 Each outcome is a line of JSON on standard output; what the student's code prints goes to standard error. A
 process of its own can be ended where the code of a student does not end.
@@ -13,7 +13,7 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from labs.checks import Checks, Student, run_all
+from mrclab.labs.checks import Checks, Student, run_all
 
 
 def load_checks(path: Path) -> Checks:

@@ -15,9 +15,9 @@ import re
 import struct
 from collections.abc import Iterator, Sequence
 
-from linux.bpf_types import MAP_MARK, PSEUDO_MAP_FD, PSEUDO_MAP_VALUE, MapSpec, MapType
-from linux.errors import MachineError, SwitchError
-from linux.system import libc
+from mrclab.linux.bpf_types import MAP_MARK, PSEUDO_MAP_FD, PSEUDO_MAP_VALUE, MapSpec, MapType
+from mrclab.linux.errors import MachineError, SwitchError
+from mrclab.linux.system import libc
 
 _SYSCALL = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "loongarch64": 280}
 _MAP_CREATE, _LOOKUP, _UPDATE, _DELETE, _NEXT_KEY, _PROG_LOAD = range(6)

@@ -11,7 +11,7 @@ from enum import IntEnum
 PSEUDO_MAP_FD = 1
 PSEUDO_MAP_VALUE = 2
 MAP_MARK = 0x4D50_0000
-"""Plus a map's number: what compiled code holds until `linux.bpf.relocate` puts the descriptor there."""
+"""Plus a map's number: compiled code holds it until `mrclab.linux.bpf.relocate` puts the descriptor there."""
 
 
 class MapType(IntEnum):

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import IO
 
-from linux.errors import BadInputError, MachineError, SwitchError
-from linux.namespaces import NETNS_DIR
+from mrclab.linux.errors import BadInputError, MachineError, SwitchError
+from mrclab.linux.namespaces import NETNS_DIR
 
 
 def inside(netns: str | None, command: Sequence[str]) -> list[str]:
@@ -42,7 +42,7 @@ def python(module: str, *args: str) -> list[str]:
 def environment() -> dict[str, str]:
     """Return the environment of a child: ours, and where our packages are."""
     env = dict(os.environ)
-    root = str(Path(__file__).resolve().parent.parent)
+    root = str(Path(__file__).parents[2])
     env["PYTHONPATH"] = os.pathsep.join(p for p in (root, env.get("PYTHONPATH", "")) if p)
     return env
 

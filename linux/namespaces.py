@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from linux.errors import InputError, MachineError
-from linux.system import libc
+from mrclab.linux.errors import InputError, MachineError
+from mrclab.linux.system import libc
 
 T = TypeVar("T")
 
@@ -152,7 +152,7 @@ def _share_directory() -> None:
 
 def _quiet() -> None:
     """No IPv6 of the kernel's own, so that no neighbour discovery or MLD runs among our frames."""
-    from linux import rtnetlink
+    from mrclab.linux import rtnetlink
 
     for scope in ("all", "default"):
         with suppress(FileNotFoundError):  # a kernel without IPv6

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from linux.namespaces import Identity
+from mrclab.linux.namespaces import Identity
 
 GRACE_S = 2.0
 EXEC_TRIES = 20

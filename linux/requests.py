@@ -16,7 +16,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from linux.errors import BadInputError, InputError, MachineError, MrclabError, reason
+from mrclab.linux.errors import BadInputError, InputError, MachineError, MrclabError, reason
 
 LOGGER = logging.getLogger(__name__)
 REQUEST_BYTES = 16 << 20

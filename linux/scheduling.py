@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from linux.system import is_linux
+from mrclab.linux.system import is_linux
 
 LOGGER = logging.getLogger(__name__)
 MOST_NICE = -20

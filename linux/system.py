@@ -8,7 +8,7 @@ import signal
 import sys
 from functools import cache
 
-from linux.errors import MachineError
+from mrclab.linux.errors import MachineError
 
 _PR_SET_PDEATHSIG = 1
 _NAMES = {"win32": "Windows", "darwin": "macOS"}

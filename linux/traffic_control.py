@@ -3,8 +3,9 @@
 A filter holds its program, and the program its maps. So nothing has to be pinned, and all is gone with the
 interface or its clsact qdisc.
 
-Not by pyroute2 (``linux.rtnetlink``): a clsact qdisc and a filter take it some 2 ms a port, and this module
-0.2-0.4 ms. A large fabric has a thousand ports, and between routers such a request is a fault's moment.
+Not by pyroute2 (``mrclab.linux.rtnetlink``): a clsact qdisc and a filter take it some 2 ms a port, and this
+module 0.2-0.4 ms. A large fabric has a thousand ports, and between routers such a request is a fault's
+moment.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import struct
 from collections.abc import Iterator
 from types import TracebackType
 
-from linux.errors import BadInputError, MachineError
+from mrclab.linux.errors import BadInputError, MachineError
 
 _NEWQDISC, _DELQDISC, _NEWTFILTER = 36, 37, 44
 _REQUEST, _ACK, _EXCL, _CREATE, _DUMP = 1, 4, 0x200, 0x400, 0x300

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from linux.life import signals
+from mrclab.linux.life import signals
 
 INTERRUPTED = 130
 

@@ -12,14 +12,14 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-from linux.errors import InputError, MachineError, MrclabError
-from linux.life import signals
 from mrclab.lab_arguments import lab_arguments
+from mrclab.linux.errors import InputError, MachineError, MrclabError
+from mrclab.linux.life import signals
 from mrclab.logs import set_up_logging
 from mrclab.on_linux import require_system
 from mrclab.scaling.arguments import scale_arguments
+from mrclab.switches.target import TARGETS
 from mrclab.version import version
-from switches.target import TARGETS
 
 FAILED, INTERRUPTED = 1, 130
 SMALL = "tiny, lab, two-racks, wide, thin"
@@ -308,7 +308,7 @@ def _status(args: argparse.Namespace) -> int:
 
     watch_s = None
     if args.watch is not None:
-        from topologies.units import option_value, time_ns
+        from mrclab.topologies.units import option_value, time_ns
 
         watch_s = option_value(time_ns, args.watch, "--watch") / 1e9
     return status(as_json=args.json, ports=args.ports, sids=args.sids, watch_s=watch_s)

@@ -11,13 +11,13 @@ from typing import Any
 
 from rich.live import Live
 
-from linux.errors import InputError
+from mrclab.linux.errors import InputError
 from mrclab.terminal import terminal
+from mrclab.testbed import state
+from mrclab.testbed.clustermapper import denylist_file, probe
+from mrclab.testbed.names import Names, require_root
+from mrclab.topologies.units import option_value, time_ns
 from mrclab.wall_clock import offset_ns, time_of_day
-from testbed import state
-from testbed.clustermapper import denylist_file, probe
-from testbed.names import Names, require_root
-from topologies.units import option_value, time_ns
 
 MIN_INTERVAL_NS = 100_000
 
@@ -73,7 +73,7 @@ class Page:
         self._events: list[str] = []
 
     def add(self, event: Mapping[str, Any]) -> None:
-        """Take an event as `testbed.clustermapper.probe` says it."""
+        """Take an event as `mrclab.testbed.clustermapper.probe` says it."""
         kind = event["event"]
         line = f"{time_of_day(event['t_ns'], offset_ns())}  {words_of(event)}"
         if kind == "probing":

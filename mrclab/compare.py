@@ -10,9 +10,9 @@ from pathlib import Path
 from string import ascii_uppercase
 from typing import Any
 
-from experiments.report.compare import document, render_compare
-from experiments.report.result import load_result, refused_if_damaged
-from linux.errors import InputError
+from mrclab.experiments.report.compare import document, render_compare
+from mrclab.experiments.report.result import load_result, refused_if_damaged
+from mrclab.linux.errors import InputError
 from mrclab.terminal import terminal
 
 MOST = len(ascii_uppercase)

@@ -1,4 +1,4 @@
-"""The socket over which ``mrclab`` sends requests to a running testbed (see `linux.requests`)."""
+"""The socket over which ``mrclab`` sends requests to a running testbed (see `mrclab.linux.requests`)."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import json
 import socket
 from typing import Any
 
-from linux.errors import InputError
-from linux.requests import ANSWER_BYTES, accepted, encode, read_line
-from testbed import ownership, state
-from testbed.names import Names
+from mrclab.linux.errors import InputError
+from mrclab.linux.requests import ANSWER_BYTES, accepted, encode, read_line
+from mrclab.testbed import ownership, state
+from mrclab.testbed.names import Names
 
 TIMEOUT_S = 60.0
 

@@ -2,7 +2,7 @@
 
 Started as ``python -m mrclab.daemon TOPOLOGY TARGET LOG_DIR STATUS_FD [PROGRAM]``. It writes its progress to
 the status descriptor, one JSON object per line (``say``: a line for the user; then ``ready``, or a refusal as
-in `linux.requests`), and takes the lab down on SIGTERM, while it comes up too.
+in `mrclab.linux.requests`), and takes the lab down on SIGTERM, while it comes up too.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from typing import Any
 import finsy as fy
 import grpc
 
-from controller.fault_kinds import Fault
-from controller.programs import pipeline_of
-from linux import namespaces
-from linux.errors import BadInputError, InputError, MachineError, SwitchError
-from linux.life import signals
-from linux.link_monitor import link_states
-from linux.requests import Request, TooLongError, carry_out, encode, refusal
+from mrclab.controller.fault_kinds import Fault
+from mrclab.controller.programs import pipeline_of
+from mrclab.linux import namespaces
+from mrclab.linux.errors import BadInputError, InputError, MachineError, SwitchError
+from mrclab.linux.life import signals
+from mrclab.linux.link_monitor import link_states
+from mrclab.linux.requests import Request, TooLongError, carry_out, encode, refusal
 from mrclab.logs import set_up_logging
-from testbed import state
-from testbed.lab import Lab
-from testbed.names import Names
-from topologies import load_fabric
+from mrclab.testbed import state
+from mrclab.testbed.lab import Lab
+from mrclab.testbed.names import Names
+from mrclab.topologies import load_fabric
 
 LOGGER = logging.getLogger(__name__)
 REQUEST_BYTES = 1 << 16

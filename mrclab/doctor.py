@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from hosts import compiled
-from linux.errors import MachineError
-from testbed.doctor import Check, report
-from testbed.doctor import doctor as checks
+from mrclab.hosts import compiled
+from mrclab.linux.errors import MachineError
+from mrclab.testbed.doctor import Check, report
+from mrclab.testbed.doctor import doctor as checks
 
 
 def doctor() -> int:

@@ -7,11 +7,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from exercises.network import Exercise, Plan, running
-from exercises.topology import find_topology, read_topology
-from linux.errors import MachineError
-from switches.target import select_target
-from testbed.doctor import require_machine
+from mrclab.exercises.network import Exercise, Plan, running
+from mrclab.exercises.topology import find_topology, read_topology
+from mrclab.linux.errors import MachineError
+from mrclab.switches.target import select_target
+from mrclab.testbed.doctor import require_machine
 
 
 def exercise(directory: Path, topology: Path | None, build: Path | None, target: str) -> int:
@@ -23,7 +23,7 @@ def exercise(directory: Path, topology: Path | None, build: Path | None, target:
     require_machine()
     with tempfile.TemporaryDirectory(prefix="mrclab-exercise-") as logs, running(plan, Path(logs)) as up:
         _tell(up)
-        from exercises.view import ExerciseCLI, ExerciseMininet
+        from mrclab.exercises.view import ExerciseCLI, ExerciseMininet
 
         net = ExerciseMininet(up)
         try:

@@ -10,15 +10,15 @@ from typing import Any
 
 from rich.table import Table
 
-from controller.fault_kinds import KINDS, Fault, flag, kind_named
-from linux.errors import InputError
-from linux.system import require_linux
 from mrclab.control import call
+from mrclab.controller.fault_kinds import KINDS, Fault, flag, kind_named
+from mrclab.linux.errors import InputError
+from mrclab.linux.system import require_linux
 from mrclab.terminal import terminal
+from mrclab.testbed.names import Names
+from mrclab.testbed.ownership import require_ours
+from mrclab.topologies.units import option_value, time_ns
 from mrclab.wall_clock import moment, offset_ns
-from testbed.names import Names
-from testbed.ownership import require_ours
-from topologies.units import option_value, time_ns
 
 # Options of a fault that are not times are taken as they are: text or numbers.
 _TIMES = ("delay_ns", "period_ns", "down_ns")

@@ -15,15 +15,15 @@ from pathlib import Path
 
 from rich.table import Table
 
-from labs import student
-from labs.catalogue import all_labs, find, folder_of
-from labs.judge import judge
-from labs.model import Lab, Outcome, passed
-from linux.errors import InputError, MachineError, MrclabError
-from linux.system import is_root
+from mrclab.labs import student
+from mrclab.labs.catalogue import all_labs, find, folder_of
+from mrclab.labs.judge import judge
+from mrclab.labs.model import Lab, Outcome, passed
+from mrclab.linux.errors import InputError, MachineError, MrclabError
+from mrclab.linux.system import is_root
 from mrclab.terminal import terminal
+from mrclab.testbed.names import by_sudo
 from mrclab.version import version
-from testbed.names import by_sudo
 
 _WIDTH = 78
 

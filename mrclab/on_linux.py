@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from linux.system import require_linux
+from mrclab.linux.system import require_linux
 
 COMMANDS = (
     *("clean", "cli", "clustermapper", "doctor", "down", "exercise", "live", "perf", "probe", "restore"),

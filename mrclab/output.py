@@ -15,12 +15,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from experiments.spec.model import Scenario
-from experiments.spec.scenario import SCENARIOS
-from linux.errors import InputError, MachineError
-from switches.target import target_name
-from testbed.running import Say
-from topologies.shipped import TOPOLOGIES, Shipped
+from mrclab.experiments.spec.model import Scenario
+from mrclab.experiments.spec.scenario import SCENARIOS
+from mrclab.linux.errors import InputError, MachineError
+from mrclab.switches.target import target_name
+from mrclab.testbed.running import Say
+from mrclab.topologies.shipped import TOPOLOGIES, Shipped
 
 Step = Callable[[int], None]
 LEAST_ROOM_BYTES = 50_000_000

@@ -8,17 +8,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from hosts.clustermapper.denylist import Denylist
-from hosts.mrc import MrcConfig
-from hosts.perf.client import BandwidthResult, LatencyResult, PerfPair
-from hosts.schemes.registry import CONGESTION_CONTROLS, PATH_POLICIES
-from hosts.transports import TRANSPORTS
-from linux.errors import InputError
-from testbed.clustermapper import denylist_file
-from testbed.names import require_root
-from testbed.network import FabricNetwork
-from topologies import fabric_text
-from topologies.units import option_value, rate_bps, time_ns
+from mrclab.hosts.clustermapper.denylist import Denylist
+from mrclab.hosts.mrc import MrcConfig
+from mrclab.hosts.perf.client import BandwidthResult, LatencyResult, PerfPair
+from mrclab.hosts.schemes.registry import CONGESTION_CONTROLS, PATH_POLICIES
+from mrclab.hosts.transports import TRANSPORTS
+from mrclab.linux.errors import InputError
+from mrclab.testbed.clustermapper import denylist_file
+from mrclab.testbed.names import require_root
+from mrclab.testbed.network import FabricNetwork
+from mrclab.topologies import fabric_text
+from mrclab.topologies.units import option_value, rate_bps, time_ns
 
 MAX_SIZE = 1 << 30
 MAX_QPS = 4096

@@ -13,14 +13,14 @@ from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 
-from hosts.path_probe import Echo, PathProber, ProbedPath, probed_paths, since_previous_us
-from linux import namespaces
-from linux.errors import InputError
+from mrclab.hosts.path_probe import Echo, PathProber, ProbedPath, probed_paths, since_previous_us
+from mrclab.linux import namespaces
+from mrclab.linux.errors import InputError
+from mrclab.switches.capabilities import capabilities_of
 from mrclab.terminal import terminal
-from switches.capabilities import capabilities_of
-from testbed import state
-from testbed.names import Names, require_root
-from topologies import Fabric
+from mrclab.testbed import state
+from mrclab.testbed.names import Names, require_root
+from mrclab.topologies import Fabric
 
 MAX_COUNT = 100_000
 MOST_PATHS = 32

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from linux.errors import InputError
+from mrclab.linux.errors import InputError
 from mrclab.output import bytes_text, size_of
 
 RESULT, ASKED = "result.json", "run.json"

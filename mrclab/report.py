@@ -6,10 +6,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.report.result import refused_if_damaged
-from experiments.report.run_file import rebuild
-from experiments.report.write import write_all, write_index
-from linux.errors import InputError
+from mrclab.experiments.report.result import refused_if_damaged
+from mrclab.experiments.report.run_file import rebuild
+from mrclab.experiments.report.write import write_all, write_index
+from mrclab.linux.errors import InputError
 from mrclab.terminal import terminal
 
 INDEX = "index.html"

@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from experiments.measure.events import load_events
-from experiments.measure.pcap import PACKET, Packets, read_pcap
-from experiments.measure.recording import load_recording
-from experiments.report.result import load_result, refused_if_damaged
+from mrclab.experiments.measure.events import load_events
+from mrclab.experiments.measure.pcap import PACKET, Packets, read_pcap
+from mrclab.experiments.measure.recording import load_recording
+from mrclab.experiments.report.result import load_result, refused_if_damaged
 
 _FAULT = {"kind": "fault", "where": "where", "direction": "direction", "at_us": "at_us"}
 _KEY = ("transport", "repetition")
@@ -101,7 +101,7 @@ class Results:
         """The captured packets, a row each, where captures were kept (``measure: {capture: true}``).
 
         ``t_ns`` is on the clock of faults and events (CLOCK_MONOTONIC), ``is_data`` marks writes;
-        `experiments.measure.pcap.Packets` has the other columns. Empty where captures were deleted.
+        `mrclab.experiments.measure.pcap.Packets` has the other columns. Empty where captures were deleted.
         """
         parts = []
         for name, repetition, directory in self._directories():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from linux.errors import InputError
+from mrclab.linux.errors import InputError
 from mrclab.run_figures import FIGURES, run_figures
 from mrclab.run_scenario import Parse, resume_scenario, run_scenario
 

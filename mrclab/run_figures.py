@@ -8,9 +8,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from experiments.spec.model import SIMULATED, Scenario
-from experiments.spec.scenario import load_scenario
-from linux.errors import MachineError
+from mrclab.experiments.spec.model import SIMULATED, Scenario
+from mrclab.experiments.spec.scenario import load_scenario
+from mrclab.linux.errors import MachineError
 from mrclab.output import directory, repeat
 from mrclab.run_scenario import require, run_and_report, scenario_of
 from mrclab.terminal import terminal
@@ -20,7 +20,7 @@ FIGURES = "figures"
 
 def listed_figures() -> tuple[str, ...]:
     """Return the scenarios that make up ``figures``, in order."""
-    text = files("experiments").joinpath("scenarios", "figures.txt").read_text(encoding="utf-8")
+    text = files("mrclab.experiments").joinpath("scenarios", "figures.txt").read_text(encoding="utf-8")
     lines = (line.partition("#")[0].strip() for line in text.splitlines())
     return tuple(line for line in lines if line)
 
@@ -51,7 +51,7 @@ def run_figures(args: argparse.Namespace) -> int:
 
 
 def _run_all(scenarios: list[Scenario], out: Path, console: Console, args: argparse.Namespace) -> int:
-    from experiments.report.write import write_index
+    from mrclab.experiments.report.write import write_index
 
     done: list[Path] = []
     failed: list[str] = []

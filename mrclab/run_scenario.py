@@ -13,11 +13,11 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from controller.pipeline import Pipeline
-from experiments.spec.model import SIMULATED, Scenario
-from experiments.spec.scenario import load_scenario
-from linux.errors import InputError, MachineError, reason
-from linux.life import signals
+from mrclab.controller.pipeline import Pipeline
+from mrclab.experiments.spec.model import SIMULATED, Scenario
+from mrclab.experiments.spec.scenario import load_scenario
+from mrclab.linux.errors import InputError, MachineError, reason
+from mrclab.linux.life import signals
 from mrclab.output import directory, progress, repeat, room_for, size_text
 from mrclab.terminal import terminal
 
@@ -28,7 +28,7 @@ def run_scenario(args: argparse.Namespace) -> int:
     """Run the scenario that the arguments ask for, or print its plan."""
     scenario = scenario_of(args, args.scenario)
     # Imported late: it loads numpy, and bad input should be refused before that.
-    from experiments.spec.plan import plan_text
+    from mrclab.experiments.spec.plan import plan_text
 
     plan = plan_text(scenario)
     if args.dry_run:
@@ -47,7 +47,7 @@ def resume_scenario(out: Path, parse: Parse) -> int:
     Raises InputError where the directory has no run, one that is finished, or one whose scenario means
     something else today.
     """
-    from experiments.report.run_file import load_run
+    from mrclab.experiments.report.run_file import load_run
 
     run = load_run(out)
     if is_finished(out):
@@ -65,7 +65,7 @@ def resume_scenario(out: Path, parse: Parse) -> int:
 
 def is_finished(out: Path) -> bool:
     """Return True if a directory has the result of a run that came to its end."""
-    from experiments.report.result import load_result
+    from mrclab.experiments.report.result import load_result
 
     try:
         return load_result(out).get("unfinished") is None
@@ -84,9 +84,9 @@ def require(scenario: Scenario) -> None:
 
     Raises MachineError.
     """
-    from controller.programs import require_compiler
-    from experiments.run.needs import require_all, require_workload
-    from testbed.doctor import require_machine
+    from mrclab.controller.programs import require_compiler
+    from mrclab.experiments.run.needs import require_all, require_workload
+    from mrclab.testbed.doctor import require_machine
 
     require_workload(scenario)
     if scenario.target == SIMULATED:
@@ -126,7 +126,7 @@ def run_and_report(
 
 def _pipeline(scenario: Scenario, out: Path, resume: bool) -> Pipeline:
     """Return the scenario's switch program. Where it is refused nothing is left behind."""
-    from controller.programs import pipeline_of
+    from mrclab.controller.programs import pipeline_of
 
     try:
         return pipeline_of(scenario.program, out / "program")
@@ -140,19 +140,19 @@ def _run_and_report(
     scenario: Scenario, out: Path, console: Console, command: Sequence[str], resume: bool
 ) -> dict[str, Any]:
     """Do as ``run_and_report``, ended by any signal."""
-    from experiments.report.build import Run, build
-    from experiments.report.result import save_result
-    from experiments.report.run_file import load_repetitions, save_run, save_unfinished
-    from experiments.report.table import render_result
-    from experiments.report.write import write_all
-    from experiments.run.outcome import Outcome
-    from experiments.run.system import describe_system
+    from mrclab.experiments.report.build import Run, build
+    from mrclab.experiments.report.result import save_result
+    from mrclab.experiments.report.run_file import load_repetitions, save_run, save_unfinished
+    from mrclab.experiments.report.table import render_result
+    from mrclab.experiments.report.write import write_all
+    from mrclab.experiments.run.outcome import Outcome
+    from mrclab.experiments.run.system import describe_system
 
     run: Callable[..., None]
     if scenario.target == SIMULATED:
-        from experiments.virtual.engine import run_scenario as run
+        from mrclab.experiments.virtual.engine import run_scenario as run
     else:
-        from experiments.run.engine import run_scenario as run
+        from mrclab.experiments.run.engine import run_scenario as run
 
     fabric = scenario.fabric()
     pipeline = _pipeline(scenario, out, resume)

@@ -9,19 +9,19 @@ import subprocess
 import sys
 from pathlib import Path
 
-from linux.children import ending
-from linux.errors import InputError, MachineError, SwitchError
-from linux.life import signals
 from mrclab.control import call
-from switches.target import require_target
-from testbed import clean as cleaning
-from testbed import state
-from testbed.claim import take_claimed
-from testbed.doctor import require_machine
-from testbed.names import Names, require_root
-from testbed.network import attach
-from testbed.ownership import require_ours, take
-from topologies import load_fabric
+from mrclab.linux.children import ending
+from mrclab.linux.errors import InputError, MachineError, SwitchError
+from mrclab.linux.life import signals
+from mrclab.switches.target import require_target
+from mrclab.testbed import clean as cleaning
+from mrclab.testbed import state
+from mrclab.testbed.claim import take_claimed
+from mrclab.testbed.doctor import require_machine
+from mrclab.testbed.names import Names, require_root
+from mrclab.testbed.network import attach
+from mrclab.testbed.ownership import require_ours, take
+from mrclab.topologies import load_fabric
 
 DOWN_TIMEOUT_S = 60.0
 
@@ -72,7 +72,7 @@ def _logs() -> Path:
 
 def _own_program(program: Path) -> list[str]:
     """Return the compiled program's JSON, as a word for the daemon."""
-    from controller.programs import load_program
+    from mrclab.controller.programs import load_program
 
     return [str(load_program(program, _logs() / "program").json.resolve())]
 
@@ -125,7 +125,7 @@ def _take_down(names: Names) -> tuple[str, cleaning.Removed]:
 
 def cli() -> int:
     """Mininet's prompt on the running testbed."""
-    from testbed.nodes import FabricCLI
+    from mrclab.testbed.nodes import FabricCLI
 
     net = attach()
     try:

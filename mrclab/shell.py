@@ -9,11 +9,11 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from linux.children import inside
-from linux.errors import InputError, MachineError
 from mrclab.control import call
+from mrclab.linux.children import inside
+from mrclab.linux.errors import InputError, MachineError
 from mrclab.shell_environment import ShellEnvironmentError, shell_python
-from testbed.names import Names
+from mrclab.testbed.names import Names
 
 LAUNCHER = Path(__file__).with_name("shell_launcher.py")
 

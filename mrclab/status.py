@@ -13,12 +13,12 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 
-from controller.fault_kinds import KINDS
-from linux.link_monitor import UP
 from mrclab.control import call
+from mrclab.controller.fault_kinds import KINDS
+from mrclab.linux.link_monitor import UP
 from mrclab.terminal import terminal
-from testbed import state
-from testbed.names import Names
+from mrclab.testbed import state
+from mrclab.testbed.names import Names
 
 FILE_WIDTH = 160
 WELL, NONE = "as programmed", "none"

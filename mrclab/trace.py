@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from experiments.report.chrome_trace import trace_of
-from linux.errors import InputError
+from mrclab.experiments.report.chrome_trace import trace_of
+from mrclab.linux.errors import InputError
 
 NAME = "trace.json"
 

@@ -1,4 +1,4 @@
-"""Compiles the switch program and records what it was made from: ``python -m p4src.compile``."""
+"""Compiles the switch program and records what it was made from: ``python -m mrclab.p4src.compile``."""
 
 from __future__ import annotations
 

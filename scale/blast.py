@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from scale.fabric import Built
+from mrclab.scale.fabric import Built
 
 
 @dataclass(frozen=True, slots=True)

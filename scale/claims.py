@@ -12,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from scale.blast import Blast, blast_radius
-from scale.fabric import Built, Design
-from scale.parts import Parts
+from mrclab.scale.blast import Blast, blast_radius
+from mrclab.scale.fabric import Built, Design
+from mrclab.scale.parts import Parts
 
 Outcome = Literal["reproduced", "contradicted", "on a condition"]
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from linux.errors import InputError
-from scale.fabric import Built
-from scale.shares import TOLERANCE, Shares
+from mrclab.linux.errors import InputError
+from mrclab.scale.fabric import Built
+from mrclab.scale.shares import TOLERANCE, Shares
 
 Ints = npt.NDArray[np.int64]
 Doubles = npt.NDArray[np.float64]

@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from linux.errors import InputError
-from scale.parts import Parts
+from mrclab.linux.errors import InputError
+from mrclab.scale.parts import Parts
 
 MAX_TIERS = 4
 MAX_PLANES = 16

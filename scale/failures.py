@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from scale.fabric import Built
-from scale.parts import Failures
+from mrclab.scale.fabric import Built
+from mrclab.scale.parts import Failures
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

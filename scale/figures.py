@@ -12,9 +12,9 @@ from types import MappingProxyType
 
 import numpy as np
 
-from scale.fabric import Design
-from scale.failures import Floats
-from scale.parts import Parts
+from mrclab.scale.fabric import Design
+from mrclab.scale.failures import Floats
+from mrclab.scale.parts import Parts
 
 PACKET_BITS = 8 * 4096
 PLANES, EVS = 4, 128

@@ -17,9 +17,9 @@ from math import exp, expm1
 
 import numpy as np
 
-from scale.fabric import Built
-from scale.failures import Floats, Outages, by_name, covered_hours, most_of_a_group, out_at
-from scale.parts import Job
+from mrclab.scale.fabric import Built
+from mrclab.scale.failures import Floats, Outages, by_name, covered_hours, most_of_a_group, out_at
+from mrclab.scale.parts import Job
 
 HOUR_NS = 3600 * 10**9
 

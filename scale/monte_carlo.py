@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scale.fabric import Built
-from scale.failures import Floats, Kind, draw, kinds_of, most_at_once, out_at
-from scale.job import Life, live, useful_share_expected
-from scale.parts import Job, Parts
+from mrclab.scale.fabric import Built
+from mrclab.scale.failures import Floats, Kind, draw, kinds_of, most_at_once, out_at
+from mrclab.scale.job import Life, live, useful_share_expected
+from mrclab.scale.parts import Job, Parts
 
 INSTANTS = 400
 """Moments of a life at which capacity and failures are counted."""

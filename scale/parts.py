@@ -11,11 +11,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from topologies.shipped import Shipped
-from topologies.yaml_lines import read_yaml
-from topologies.yaml_model import Number, Rate, Time, YamlModel, validated
+from mrclab.topologies.shipped import Shipped
+from mrclab.topologies.yaml_lines import read_yaml
+from mrclab.topologies.yaml_model import Number, Rate, Time, YamlModel, validated
 
-PARTS = Shipped("table of parts", "scale", "parts")
+PARTS = Shipped("table of parts", "mrclab.scale", "parts")
 TYPICAL = "typical"
 
 _YEAR_NS = 365 * 24 * 3600 * 10**9

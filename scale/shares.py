@@ -24,8 +24,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from linux.errors import InputError
-from scale.fabric import Built
+from mrclab.linux.errors import InputError
+from mrclab.scale.fabric import Built
 
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]

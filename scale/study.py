@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from scale.blast import blast_radius
-from scale.claims import claims
-from scale.ecmp import ecmp_permutation
-from scale.fabric import MAX_PLANES, Built, Design, smallest_design
-from scale.figures import Figures, figures_at_scale
-from scale.monte_carlo import Study, study
-from scale.parts import Parts
-from scale.shares import Fabric, Shares, all_to_all, max_min, permutation
-from scale.tables import (
+from mrclab.scale.blast import blast_radius
+from mrclab.scale.claims import claims
+from mrclab.scale.ecmp import ecmp_permutation
+from mrclab.scale.fabric import MAX_PLANES, Built, Design, smallest_design
+from mrclab.scale.figures import Figures, figures_at_scale
+from mrclab.scale.monte_carlo import Study, study
+from mrclab.scale.parts import Parts
+from mrclab.scale.shares import Fabric, Shares, all_to_all, max_min, permutation
+from mrclab.scale.tables import (
     Table,
     blast_table,
     claims_table,

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scale.blast import blast_radius
-from scale.claims import Claim
-from scale.fabric import Built
-from scale.failures import Floats
-from scale.figures import Figures
-from scale.monte_carlo import Study
+from mrclab.scale.blast import blast_radius
+from mrclab.scale.claims import Claim
+from mrclab.scale.fabric import Built
+from mrclab.scale.failures import Floats
+from mrclab.scale.figures import Figures
+from mrclab.scale.monte_carlo import Study
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from simulator.port import DATA, Node, Packet
-from simulator.served import CLASSES, Inlet, ServedPort
+from mrclab.simulator.port import DATA, Node, Packet
+from mrclab.simulator.served import CLASSES, Inlet, ServedPort
 
 BLOCK_BYTES: Final = 64
 UPDATE_BYTES: Final = 8

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from p4src.contract import QUEUE_MIN_FRAMES
-from simulator.clock import PS_PER_NS
-from simulator.network import Network
-from simulator.port import Port
-from simulator.served import ServedPort
+from mrclab.p4src.contract import QUEUE_MIN_FRAMES
+from mrclab.simulator.clock import PS_PER_NS
+from mrclab.simulator.network import Network
+from mrclab.simulator.port import Port
+from mrclab.simulator.served import ServedPort
 
 BOTH: Final = "both"
 

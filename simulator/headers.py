@@ -1,7 +1,7 @@
 """Frames as switches see them: the fields that decide, and the frame that comes out.
 
 A frame is taken apart where it enters the network and put together where it leaves it. In between only what
-switches change is kept, in `simulator.port.Packet`. The layout is that of `p4src/headers.p4`:
+switches change is kept, in `mrclab.simulator.port.Packet`. The layout is that of `p4src/headers.p4`:
 
     Ethernet 14 | IPv6 40 | UDP 8 | BTH ...
     Ethernet 14 | IPv6 40 | IPv6 40 | UDP 8 | BTH ...
@@ -12,15 +12,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from hosts.rdma.headers import BTH_OFFSET, NEXT_IPV6, NEXT_UDP, PLAIN_BTH_OFFSET
-from p4src.contract import (
+from mrclab.hosts.rdma.headers import BTH_OFFSET, NEXT_IPV6, NEXT_UDP, PLAIN_BTH_OFFSET
+from mrclab.p4src.contract import (
     INNER_IPV6_BYTES,
     OUTER_BYTES,
     SWITCH_MAP,
     TIMESTAMP_BYTES,
     TRANSPORT_BYTES,
 )
-from simulator.port import CONTROL, CUT, DATA, Hop, Packet
+from mrclab.simulator.port import CONTROL, CUT, DATA, Hop, Packet
 
 NEXT_HEADER: Final = 20
 HOP_LIMIT: Final = 21
@@ -38,7 +38,7 @@ class ClassMap:
     """The traffic class of each DSCP, as a fabric's switches have it."""
 
     def __init__(self, differing: Mapping[int, str] | None = None) -> None:
-        """Take the usual map (p4src.contract.SWITCH_MAP) with what differs of it."""
+        """Take the usual map (mrclab.p4src.contract.SWITCH_MAP) with what differs of it."""
         classes = {**SWITCH_MAP, **(differing or {})}
         self.priority = [_PRIORITIES[classes.get(dscp, "data")] for dscp in range(64)]
         self.trimmable = [classes.get(dscp, "data") == "trimmable" for dscp in range(64)]

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from simulator.clock import PS_PER_NS
-from simulator.credits import UPDATE_BYTES, CreditInlet, CreditPort
-from simulator.pfc import PAUSE_BYTES, RESPONSE_NS, XON_FRAMES, PfcInlet, PfcPort, headroom_bytes
-from simulator.port import Node, Port
-from simulator.served import Inlet, ServedPort
+from mrclab.simulator.clock import PS_PER_NS
+from mrclab.simulator.credits import UPDATE_BYTES, CreditInlet, CreditPort
+from mrclab.simulator.pfc import PAUSE_BYTES, RESPONSE_NS, XON_FRAMES, PfcInlet, PfcPort, headroom_bytes
+from mrclab.simulator.port import Node, Port
+from mrclab.simulator.served import Inlet, ServedPort
 
 Mode = Literal["pfc", "credit"]
 LEAST_FRAMES = 4

@@ -8,21 +8,21 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Final, Literal
 
-from controller.queues import ETHERNET_HEADER, QueuePolicy, queue_setting, shape_of
-from hosts.mrc import Endpoint
-from hosts.rdma.endpoint import BaseEndpoint
-from p4src.contract import TICKS_PER_US
-from simulator.clock import NEVER_PS, PS_PER_NS, Clock
-from simulator.headers import ClassMap
-from simulator.lossless import Lossless, join
-from simulator.nic import Nic
-from simulator.object_nic import ObjectNic
-from simulator.port import UNLIMITED, Bucket, Depths, Node, Port
-from simulator.served import ServedPort
-from simulator.switch import SID_BYTES, Switch, Tables
-from topologies import Fabric, LinkProfile, PortRef
-from topologies import Switch as SwitchPlan
-from topologies.structured import FIXED_BITS, UPLINK_BITS
+from mrclab.controller.queues import ETHERNET_HEADER, QueuePolicy, queue_setting, shape_of
+from mrclab.hosts.mrc import Endpoint
+from mrclab.hosts.rdma.endpoint import BaseEndpoint
+from mrclab.p4src.contract import TICKS_PER_US
+from mrclab.simulator.clock import NEVER_PS, PS_PER_NS, Clock
+from mrclab.simulator.headers import ClassMap
+from mrclab.simulator.lossless import Lossless, join
+from mrclab.simulator.nic import Nic
+from mrclab.simulator.object_nic import ObjectNic
+from mrclab.simulator.port import UNLIMITED, Bucket, Depths, Node, Port
+from mrclab.simulator.served import ServedPort
+from mrclab.simulator.switch import SID_BYTES, Switch, Tables
+from mrclab.topologies import Fabric, LinkProfile, PortRef
+from mrclab.topologies import Switch as SwitchPlan
+from mrclab.topologies.structured import FIXED_BITS, UPLINK_BITS
 
 Choice = Literal["hash", "destination", "ev"]
 """By what a T0 chooses the uplink for a frame without a segment list."""

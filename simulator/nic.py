@@ -10,11 +10,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from hosts.rdma.endpoint import BaseEndpoint
-from hosts.rdma.events import Event as EndpointEvent
-from simulator.clock import NEVER_PS, PS_PER_NS, Clock, Event
-from simulator.headers import HOP_LIMIT, NEXT_HEADER, OUTER_END, ClassMap, destination, frame_of, packet_of
-from simulator.port import Hop, Node, Packet, Port
+from mrclab.hosts.rdma.endpoint import BaseEndpoint
+from mrclab.hosts.rdma.events import Event as EndpointEvent
+from mrclab.simulator.clock import NEVER_PS, PS_PER_NS, Clock, Event
+from mrclab.simulator.headers import (
+    HOP_LIMIT,
+    NEXT_HEADER,
+    OUTER_END,
+    ClassMap,
+    destination,
+    frame_of,
+    packet_of,
+)
+from mrclab.simulator.port import Hop, Node, Packet, Port
 
 _HOPS_KEPT: Final = 1 << 14
 _LAST_PS: Final = PS_PER_NS - 1

@@ -1,4 +1,4 @@
-"""A NIC whose packets cross as objects: no bytes are written, no payload moves (`hosts.mrc.codec.objects`).
+"""A NIC whose packets cross as objects (`mrclab.hosts.mrc.codec.objects`): no bytes, no payload.
 
 All else is as with frames: the same packets at the same times. It is for MRC over segment lists, without
 captures; what a test of bytes would find, it cannot: messages are counted, not compared.
@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from hosts.mrc.codec.values import DataPacket
-from hosts.mrc.codec.values import Packet as Item
-from hosts.mrc.endpoint import Endpoint
-from p4src.contract import TIMESTAMP_BYTES, TRIMMED_BYTES
-from simulator.clock import Clock
-from simulator.headers import ClassMap
-from simulator.nic import Nic
-from simulator.port import CONTROL, Hop, Packet, Port
+from mrclab.hosts.mrc.codec.values import DataPacket
+from mrclab.hosts.mrc.codec.values import Packet as Item
+from mrclab.hosts.mrc.endpoint import Endpoint
+from mrclab.p4src.contract import TIMESTAMP_BYTES, TRIMMED_BYTES
+from mrclab.simulator.clock import Clock
+from mrclab.simulator.headers import ClassMap
+from mrclab.simulator.nic import Nic
+from mrclab.simulator.port import CONTROL, Hop, Packet, Port
 
 HOP_LIMIT: Final = 64
 

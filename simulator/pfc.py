@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from simulator.port import DATA, Node
-from simulator.served import CLASSES, Inlet, ServedPort
+from mrclab.simulator.port import DATA, Node
+from mrclab.simulator.served import CLASSES, Inlet, ServedPort
 
 PAUSE_BYTES: Final = 64
 RESPONSE_NS: Final = 500

@@ -21,7 +21,7 @@ from typing import Final
 
 from mypy_extensions import mypyc_attr
 
-from simulator.clock import NEVER_PS, Clock, Event
+from mrclab.simulator.clock import NEVER_PS, Clock, Event
 
 DATA: Final = 0
 CUT: Final = 1
@@ -55,7 +55,7 @@ UNLIMITED: Final = Depths()
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """The token bucket that keeps a link's rate on live targets (`controller.queues.shape_of`).
+    """The token bucket that keeps a link's rate on live targets (`mrclab.controller.queues.shape_of`).
 
     Of what a wire would still be sending it has let `burst_bytes` go already, so a frame that comes onto an
     idle link does not take its serialisation time. The kernel's buckets differ: a host's (sch_tbf) lets a
@@ -90,7 +90,7 @@ class Hop:
         self.out = out
         """Where frames leave; None where they are dropped."""
         self.drop = drop
-        """Why (p4src.contract.Drop), where they are dropped."""
+        """Why (mrclab.p4src.contract.Drop), where they are dropped."""
         self.shared = shared
         """For frames of any flow: their destination alone decides."""
         self.src_mac = b""

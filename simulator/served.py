@@ -1,8 +1,9 @@
 """A port that serves its queue frame by frame: what lossless links are made of.
 
 The other end of such a link has a buffer and says when nothing more fits. So nobody can know on arrival when
-a frame will leave, as `simulator.port` does; here frames wait in a queue of each class until the port is free
-and the other end has room. `simulator.pfc` and `simulator.credits` are the two ways to say so.
+a frame will leave, as `mrclab.simulator.port` does; here frames wait in a queue of each class until the port
+is free and the other end has room. `mrclab.simulator.pfc` and `mrclab.simulator.credits` are the two ways to
+say so.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from simulator.clock import NEVER_PS, Clock, Event
-from simulator.port import BYTE_SHIFT, CONTROL, CUT, DATA, Depths, Node, Packet, Port
+from mrclab.simulator.clock import NEVER_PS, Clock, Event
+from mrclab.simulator.port import BYTE_SHIFT, CONTROL, CUT, DATA, Depths, Node, Packet, Port
 
 CLASSES: Final = 3
 """Classes of traffic, each with a buffer of its own at the far end of a lossless link."""

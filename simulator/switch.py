@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from hosts.rdma.icrc import crc32
-from p4src.contract import DROP_COUNT, Drop
-from simulator.headers import ev_of, hash_input
-from simulator.port import Hop, Node, Packet, Port
+from mrclab.hosts.rdma.icrc import crc32
+from mrclab.p4src.contract import DROP_COUNT, Drop
+from mrclab.simulator.headers import ev_of, hash_input
+from mrclab.simulator.port import Hop, Node, Packet, Port
 
 BLOCK_BYTES: Final = 4
 SID_BYTES: Final = 6
@@ -46,7 +46,7 @@ class Switch(Node):
         self.ports: dict[int, Port] = {}
         self.dead = False
         self.drops = [0] * DROP_COUNT
-        """Packets dropped, by reason (p4src.contract.Drop)."""
+        """Packets dropped, by reason (mrclab.p4src.contract.Drop)."""
         self._tables = tables
         self._by_dst: dict[tuple[bytes, int], Hop] = {}
         """Decisions that the destination and the hop limit alone determine."""

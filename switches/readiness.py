@@ -1,7 +1,7 @@
 """Waiting until P4Runtime servers answer.
 
-`python -m switches.readiness TIMEOUT HOST:PORT...` does so as a process, which may be started inside another
-network namespace; it exits 1 and names the first address that did not answer.
+`python -m mrclab.switches.readiness TIMEOUT HOST:PORT...` does so as a process, which may be started inside
+another network namespace; it exits 1 and names the first address that did not answer.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import grpc
 from finsy.proto import p4r, p4r_grpc
 
-from linux.errors import SwitchError
+from mrclab.linux.errors import SwitchError
 
 
 def wait_ready(addresses: Sequence[str], timeout: float) -> None:

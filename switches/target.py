@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from linux.errors import BadInputError, MachineError
-from switches.bmv2 import BMV2_PROGRAM
-from switches.capabilities import Capabilities
-from switches.spec import Queue, RunningSwitch, SwitchSpec
+from mrclab.linux.errors import BadInputError, MachineError
+from mrclab.switches.bmv2 import BMV2_PROGRAM
+from mrclab.switches.capabilities import Capabilities
+from mrclab.switches.spec import Queue, RunningSwitch, SwitchSpec
 
 TARGETS = ("auto", "ebpf", "bmv2")
 """What `--target` takes for a fabric that runs; `auto` is one of the others."""
@@ -92,8 +92,8 @@ def target_name(choice: str) -> str:
 
 def select_target(choice: str = "auto") -> SwitchTarget:
     """Return the target of that name, see `target_name`. Raise BadInputError for a name that is none."""
-    from switches.bmv2.target import Bmv2Target
-    from switches.ebpf.target import EbpfTarget
+    from mrclab.switches.bmv2.target import Bmv2Target
+    from mrclab.switches.ebpf.target import EbpfTarget
 
     choice = target_name(choice)
     if choice == "bmv2":

@@ -1,7 +1,7 @@
 """Remove what a testbed's owner left when it was killed.
 
-``python -m testbed.after_owner PREFIX STATE_DIR RUN_ID``: the watchdog of a testbed becomes this. It leaves
-alone a testbed that has come up since.
+``python -m mrclab.testbed.after_owner PREFIX STATE_DIR RUN_ID``: the watchdog of a testbed becomes this. It
+leaves alone a testbed that has come up since.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from testbed import state
-from testbed.clean import Removed, remove
-from testbed.names import Names
+from mrclab.testbed import state
+from mrclab.testbed.clean import Removed, remove
+from mrclab.testbed.names import Names
 
 
 def remove_dead(names: Names, run_id: str) -> Removed:

@@ -14,8 +14,8 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from linux.errors import InputError
-from testbed.names import Names
+from mrclab.linux.errors import InputError
+from mrclab.testbed.names import Names
 
 CLAIM_VARIABLE = "MRCLAB_CLAIM"
 """The process whose claim this process may use: that of the experiment that it works for."""

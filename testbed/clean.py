@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
-from linux import namespaces, processes
-from linux.namespaces import Identity, Markers
-from linux.processes import Process
-from testbed import state
-from testbed.names import RUN_VARIABLE, Names
+from mrclab.linux import namespaces, processes
+from mrclab.linux.namespaces import Identity, Markers
+from mrclab.linux.processes import Process
+from mrclab.testbed import state
+from mrclab.testbed.names import RUN_VARIABLE, Names
 
 KEEPER_GRACE_S = 30.0  # a keeper may have processes of its own to wait for, and measurements to save
 ROUNDS = 3  # a process that is ended may have started another just before
@@ -96,7 +96,7 @@ def remove(names: Names, *, keep_lock: bool = False) -> Removed:
 
 def _delete(name: str, names: Names, markers: Markers) -> bool:
     if name == names.fabric and markers.ours(name) and namespaces.exists(name):
-        from testbed import links
+        from mrclab.testbed import links
 
         # Delete them now, all at once: the kernel would else do it while the next testbed comes up.
         with suppress(OSError):

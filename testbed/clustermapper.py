@@ -1,7 +1,8 @@
 """Clustermapper on a testbed that is up: in this process, or as one of its own beside an experiment.
 
-As a process, ``python -m testbed.clustermapper EVENTS INTERVAL_NS PREFIX STATE_DIR PARENT``: it appends
-events to a file, JSON lines, and keeps the denylist up to date until SIGTERM or the end of its parent.
+As a process, ``python -m mrclab.testbed.clustermapper EVENTS INTERVAL_NS PREFIX STATE_DIR PARENT``: it
+appends events to a file, JSON lines, and keeps the denylist up to date until SIGTERM or the end of its
+parent.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from hosts.clustermapper.denylist import Denylist
-from hosts.clustermapper.prober import Prober
-from linux import namespaces
-from testbed import state
-from testbed.names import Names
-from testbed.network import FabricNetwork
+from mrclab.hosts.clustermapper.denylist import Denylist
+from mrclab.hosts.clustermapper.prober import Prober
+from mrclab.linux import namespaces
+from mrclab.testbed import state
+from mrclab.testbed.names import Names
+from mrclab.testbed.network import FabricNetwork
 
 DENYLIST = "denylist.json"
 INTERVAL_NS = 1_000_000
@@ -71,7 +72,7 @@ class ClustermapperProcess:
     def __enter__(self) -> Self:
         self._path.touch()
         names = self._network.names
-        command = [sys.executable, "-m", "testbed.clustermapper", str(self._path.resolve())]
+        command = [sys.executable, "-m", "mrclab.testbed.clustermapper", str(self._path.resolve())]
         command += [str(self._interval_ns), names.prefix, str(names.state_dir), str(os.getpid())]
         self._process = self._network.spawn_in_fabric(command, stdin=subprocess.DEVNULL)
         return self

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from linux import namespaces
-from linux.errors import MachineError
-from linux.scheduling import usable_cpus
-from linux.system import is_root, libc, require_linux
-from testbed.frr import DIRECTORY as FRR
+from mrclab.linux import namespaces
+from mrclab.linux.errors import MachineError
+from mrclab.linux.scheduling import usable_cpus
+from mrclab.linux.system import is_root, libc, require_linux
+from mrclab.testbed.frr import DIRECTORY as FRR
 
 if TYPE_CHECKING:
     from pyroute2 import IPRoute
@@ -129,7 +129,7 @@ def _kernel() -> Check:
 def _kernel_checks() -> list[Check]:
     """Everything that has to be tried with root, inside one namespace without a name, which ends with its
     thread."""
-    from linux import rtnetlink
+    from mrclab.linux import rtnetlink
 
     def work() -> list[Check]:
         _unshare()

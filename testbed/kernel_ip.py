@@ -14,8 +14,8 @@ from pathlib import Path
 
 from pyroute2 import IPRoute
 
-from linux import namespaces, rtnetlink
-from topologies import Fabric, NicPort
+from mrclab.linux import namespaces, rtnetlink
+from mrclab.topologies import Fabric, NicPort
 
 PLANE_PREFIX_LEN = 64
 GATEWAY = IPv6Address("fe80::1")  # hosts' name for their T0; its MAC is set for good

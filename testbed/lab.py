@@ -8,21 +8,21 @@ from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 
-from controller.fault_tables import FaultTables
-from controller.pipeline import Pipeline
-from controller.queues import MIN_QUEUE_FRAMES, QUEUE_NS
-from controller.thread import ControllerThread
-from linux import namespaces
-from linux.life import signals
-from linux.life.environment import environment
-from switches.capabilities import Capabilities
-from switches.spec import Queue, RunningSwitch, SwitchSpec
-from switches.target import SwitchTarget, select_target
-from testbed.faults.lab_mechanisms import lab_faults
-from testbed.names import RUN_VARIABLE, Names, switch_ports
-from testbed.network import FabricNetwork
-from testbed.running import Say
-from topologies import Fabric
+from mrclab.controller.fault_tables import FaultTables
+from mrclab.controller.pipeline import Pipeline
+from mrclab.controller.queues import MIN_QUEUE_FRAMES, QUEUE_NS
+from mrclab.controller.thread import ControllerThread
+from mrclab.linux import namespaces
+from mrclab.linux.life import signals
+from mrclab.linux.life.environment import environment
+from mrclab.switches.capabilities import Capabilities
+from mrclab.switches.spec import Queue, RunningSwitch, SwitchSpec
+from mrclab.switches.target import SwitchTarget, select_target
+from mrclab.testbed.faults.lab_mechanisms import lab_faults
+from mrclab.testbed.names import RUN_VARIABLE, Names, switch_ports
+from mrclab.testbed.network import FabricNetwork
+from mrclab.testbed.running import Say
+from mrclab.topologies import Fabric
 
 PROGRAM_TIMEOUT_S = 120.0
 FRAME_HEADER_BYTES = 14

@@ -14,13 +14,13 @@ from typing import Any
 
 from pyroute2 import IPRoute
 
-from controller.queues import Shape, bytes_of, queue_setting, shape_of
-from linux import namespaces, offloads, rtnetlink
-from linux.errors import MachineError
-from linux.rtnetlink import Request
-from p4src.contract import PRIORITY_CONTROL, PRIORITY_TRIMMED
-from testbed.names import Names
-from topologies import Fabric, Link, LinkProfile
+from mrclab.controller.queues import Shape, bytes_of, queue_setting, shape_of
+from mrclab.linux import namespaces, offloads, rtnetlink
+from mrclab.linux.errors import MachineError
+from mrclab.linux.rtnetlink import Request
+from mrclab.p4src.contract import PRIORITY_CONTROL, PRIORITY_TRIMMED
+from mrclab.testbed.names import Names
+from mrclab.topologies import Fabric, Link, LinkProfile
 
 # Interfaces get indexes of our choosing, so that nothing has to be looked up. They start well above those
 # that the kernel itself gives to the tunnel devices of a new namespace.
@@ -86,7 +86,7 @@ def lay(fabric: Fabric, names: Names, *, routers: bool = False) -> None:
 
     Where the switches are the kernel's ``routers``, their ports get a plain token bucket, as hosts' do:
     nobody else bounds what waits in them. When it returns, a frame put in at one end comes out at the other.
-    Delays are kept where the kernel has netem; elsewhere `testbed.delays.lengthen` keeps them.
+    Delays are kept where the kernel has netem; elsewhere `mrclab.testbed.delays.lengthen` keeps them.
     Raise MachineError where the kernel lacks what a link needs, OSError where it refuses.
     """
     plan = cables(fabric, names, routers=routers)

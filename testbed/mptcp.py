@@ -10,8 +10,8 @@ from collections.abc import Mapping
 
 from pyroute2 import MPTCP
 
-from linux import namespaces, rtnetlink
-from topologies import Fabric
+from mrclab.linux import namespaces, rtnetlink
+from mrclab.topologies import Fabric
 
 _SIGNAL = 1  # MPTCP_PM_ADDR_FLAG_SIGNAL: announce the address to peers, which then open a subflow to it
 

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from linux.errors import InputError, MachineError
-from linux.system import is_root
-from topologies import Fabric
+from mrclab.linux.errors import InputError, MachineError
+from mrclab.linux.system import is_root
+from mrclab.topologies import Fabric
 
 RUN_VARIABLE = "MRCLAB_RUN"
 PREFIX_VARIABLE = "MRCLAB_PREFIX"

@@ -11,23 +11,23 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from linux import namespaces
-from linux.errors import InputError, MachineError
-from linux.life import signals
-from linux.namespaces import Markers
-from linux.processes import Process
-from switches.capabilities import capabilities_of
-from testbed import ownership, state
-from testbed.claim import refuse_claimed
-from testbed.clean import Removed, end_keepers, remove, removed_on_error
-from testbed.doctor import require_machine
-from testbed.names import RUN_VARIABLE, Names, switch_ports
-from testbed.state import State
-from topologies import Fabric
+from mrclab.linux import namespaces
+from mrclab.linux.errors import InputError, MachineError
+from mrclab.linux.life import signals
+from mrclab.linux.namespaces import Markers
+from mrclab.linux.processes import Process
+from mrclab.switches.capabilities import capabilities_of
+from mrclab.testbed import ownership, state
+from mrclab.testbed.claim import refuse_claimed
+from mrclab.testbed.clean import Removed, end_keepers, remove, removed_on_error
+from mrclab.testbed.doctor import require_machine
+from mrclab.testbed.names import RUN_VARIABLE, Names, switch_ports
+from mrclab.testbed.state import State
+from mrclab.topologies import Fabric
 
 if TYPE_CHECKING:
-    from testbed.delays.long_wire import LongWires
-    from testbed.nodes import FabricMininet
+    from mrclab.testbed.delays.long_wire import LongWires
+    from mrclab.testbed.nodes import FabricMininet
 
 REAP_S = 5.0
 MAX_RATE_BPS = 10**11
@@ -83,9 +83,9 @@ class FabricNetwork:
         run_id = run_id or names.new_run_id()
         if not names.owns_run(run_id):
             raise InputError(f"run id '{run_id}' must begin with '{names.prefix}.'")
-        from testbed import links
-        from testbed.delays.lengthen import lengthen
-        from topologies import fabric_text
+        from mrclab.testbed import links
+        from mrclab.testbed.delays.lengthen import lengthen
+        from mrclab.topologies import fabric_text
 
         with state.locked(names):
             refuse_second(names)
@@ -251,7 +251,7 @@ class FabricNetwork:
         if self._mininet is None:
             if shutil.which("mnexec") is None:
                 raise MachineError("mnexec is missing", "install the package mininet (apt install mininet)")
-            from testbed.nodes import FabricMininet
+            from mrclab.testbed.nodes import FabricMininet
 
             self._mininet = FabricMininet(self.fabric, self.names, self.run_id, self.target)
         return self._mininet

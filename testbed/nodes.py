@@ -19,10 +19,10 @@ from mininet.net import Mininet
 from mininet.node import Host, Node, Switch
 from mininet.topo import Topo
 
-from switches.capabilities import PORT_DOWN_HALTS, capabilities_of
-from testbed import links
-from testbed.names import RUN_VARIABLE, Names
-from topologies import Fabric
+from mrclab.switches.capabilities import PORT_DOWN_HALTS, capabilities_of
+from mrclab.testbed import links
+from mrclab.testbed.names import RUN_VARIABLE, Names
+from mrclab.topologies import Fabric
 
 
 class FabricTopo(Topo):  # type: ignore[misc]

@@ -9,12 +9,12 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from linux.children import environment
-from linux.errors import InputError
-from linux.processes import Process
-from testbed import state
-from testbed.names import RUN_VARIABLE, Names
-from testbed.state import State
+from mrclab.linux.children import environment
+from mrclab.linux.errors import InputError
+from mrclab.linux.processes import Process
+from mrclab.testbed import state
+from mrclab.testbed.names import RUN_VARIABLE, Names
+from mrclab.testbed.state import State
 
 MOST_CHARACTERS = 60
 
@@ -91,12 +91,12 @@ class Watchdog:
         clean_up = [
             sys.executable,
             "-m",
-            "testbed.after_owner",
+            "mrclab.testbed.after_owner",
             names.prefix,
             str(names.state_dir.resolve()),
             run_id,
         ]
-        wait = [sys.executable, "-S", "-m", "linux.life.after_death", str(owner.pid), str(owner.start)]
+        wait = [sys.executable, "-S", "-m", "mrclab.linux.life.after_death", str(owner.pid), str(owner.start)]
         nothing = subprocess.DEVNULL
         self._process = subprocess.Popen(
             [*wait, *clean_up],

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from switches.capabilities import Capabilities
-from testbed.faults.registry import Faults
-from topologies import Fabric
+from mrclab.switches.capabilities import Capabilities
+from mrclab.testbed.faults.registry import Faults
+from mrclab.topologies import Fabric
 
 if TYPE_CHECKING:
-    from testbed.network import FabricNetwork
+    from mrclab.testbed.network import FabricNetwork
 
 Say = Callable[[str], None]
 """Takes a line of progress."""

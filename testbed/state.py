@@ -12,12 +12,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from linux import namespaces
-from linux.errors import InputError, MachineError
-from linux.namespaces import Markers
-from linux.processes import Process
-from testbed.names import Names
-from topologies import Fabric, fabric_from_text
+from mrclab.linux import namespaces
+from mrclab.linux.errors import InputError, MachineError
+from mrclab.linux.namespaces import Markers
+from mrclab.linux.processes import Process
+from mrclab.testbed.names import Names
+from mrclab.topologies import Fabric, fabric_from_text
 
 SCHEMA = 3
 CONTROL_SOCKET = "control.sock"

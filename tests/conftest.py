@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-from testbed.frr import DIRECTORY
+from mrclab.testbed.frr import DIRECTORY
 from tests.support.command import Up, up
 
 KERNEL_MARKS = ("root", "bmv2", "docker")

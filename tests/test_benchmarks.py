@@ -10,10 +10,10 @@ import pytest
 
 from benchmarks.__main__ import HERE, SHORT
 from benchmarks.kit.bare_switch import MACS, NEXT, OWN, PROGRAMS, hand_written, namespace
-from linux import bpf
-from linux.traffic_control import ifindex_of
-from switches.p4_model import Interpreter, Prefix, Rule
-from switches.v1model.bmv2_json import read_program
+from mrclab.linux import bpf
+from mrclab.linux.traffic_control import ifindex_of
+from mrclab.switches.p4_model import Interpreter, Prefix, Rule
+from mrclab.switches.v1model.bmv2_json import read_program
 from tests.support.switch_kit import ipv6_frame, sid
 
 ROOT = Path(__file__).resolve().parents[1]

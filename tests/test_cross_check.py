@@ -22,8 +22,8 @@ from benchmarks.kit.crossing import (
     mean_over_time,
     shared_link,
 )
-from experiments.measure.pcap import PACKET, Opcode, Packets
-from experiments.spec.scenario import parse_scenario
+from mrclab.experiments.measure.pcap import PACKET, Opcode, Packets
+from mrclab.experiments.spec.scenario import parse_scenario
 
 CASES = [
     *(cut(bps, 20) for bps in (SLOW_BPS, FAST_BPS)),

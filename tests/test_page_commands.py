@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from experiments.spec.scenario import load_scenario
 from mrclab.cli import main, parser
+from mrclab.experiments.spec.scenario import load_scenario
 from mrclab.sweep.spec import parse_sweep
-from testbed.names import PREFIX_VARIABLE
+from mrclab.testbed.names import PREFIX_VARIABLE
+from mrclab.topologies import load_fabric
 from tests.support import pages
 from tests.support.command import Mrclab, up
 from tests.support.pages import ALONE, FILE, NO_COMMANDS, NOT_RUN, PLANNED, ROOT_RUN, RUN, Block
 from tests.support.paths import ROOT
-from topologies import load_fabric
 
 BLOCKS = pages.blocks()
 TIMEOUT_S = 240

@@ -5,6 +5,7 @@ The rules are checked on the project's sources. Each rule is also given a small 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -16,6 +17,7 @@ from tests.support.structure import MAX_LINES, MAX_MODULES, Sources
 RULES: dict[str, Callable[[Sources], list[str]]] = {
     "order": structure.order_breaks,
     "rooms": structure.unknown_rooms,
+    "names": structure.second_names,
     "circles": structure.circles,
     "purity": structure.impurities,
     "length": structure.too_long,
@@ -24,18 +26,18 @@ RULES: dict[str, Callable[[Sources], list[str]]] = {
 
 EXCEPTIONS = {
     # The loader makes Python find the modules that mypyc compiled.
-    "hosts.rdma imports hosts.compiled.prefer",
-    "hosts.mrc imports hosts.compiled.prefer",
-    "hosts.mrc.codec imports hosts.compiled.prefer",
-    "hosts.mrc.congestion imports hosts.compiled.prefer",
-    "hosts.mrc.evs imports hosts.compiled.prefer",
-    "hosts.mrc.sending imports hosts.compiled.prefer",
-    "simulator imports hosts.compiled.prefer",
+    "mrclab.hosts.rdma imports mrclab.hosts.compiled.prefer",
+    "mrclab.hosts.mrc imports mrclab.hosts.compiled.prefer",
+    "mrclab.hosts.mrc.codec imports mrclab.hosts.compiled.prefer",
+    "mrclab.hosts.mrc.congestion imports mrclab.hosts.compiled.prefer",
+    "mrclab.hosts.mrc.evs imports mrclab.hosts.compiled.prefer",
+    "mrclab.hosts.mrc.sending imports mrclab.hosts.compiled.prefer",
+    "mrclab.simulator imports mrclab.hosts.compiled.prefer",
     # A program that writes the diagram of EV states into a page of docs.
-    "hosts.mrc.evs.ev_diagram imports pathlib.Path",
-    "hosts.mrc.evs.ev_diagram imports sys",
+    "mrclab.hosts.mrc.evs.ev_diagram imports pathlib.Path",
+    "mrclab.hosts.mrc.evs.ev_diagram imports sys",
     # Reads the topologies; all else takes their text.
-    "topologies.shipped imports pathlib.Path",
+    "mrclab.topologies.shipped imports pathlib.Path",
 }
 
 NOT_YET: set[str] = set()
@@ -64,14 +66,14 @@ def test_a_project_without_faults_keeps_the_rule(rule: str) -> None:
     good = {
         "linux/__init__.py": "",
         "linux/errors.py": "class InputError(Exception): ...",
-        "topologies/__init__.py": "from topologies.model import Fabric",
-        "topologies/model.py": "import random\nfrom linux.errors import InputError\nR = random.Random(1)",
+        "topologies/__init__.py": "from mrclab.topologies.model import Fabric",
+        "topologies/model.py": "import random\nfrom mrclab.linux.errors import InputError\nR = random.Random",
         "hosts/__init__.py": "",
-        "hosts/agent.py": "import socket\nfrom topologies import Fabric",
+        "hosts/agent.py": "import socket\nfrom mrclab.topologies import Fabric",
         "mrclab/__init__.py": "",
-        "mrclab/cli.py": "def f():\n    from hosts import agent\n    from linux.errors import InputError",
-        "benchmarks/one.py": "from tests.support.kit import K\nfrom hosts.agent import A",
-        "tests/support/kit.py": "from hosts import agent",
+        "mrclab/cli.py": "def f():\n    from mrclab.hosts import agent\n    from mrclab.linux import errors",
+        "benchmarks/one.py": "from tests.support.kit import K\nfrom mrclab.hosts.agent import A",
+        "tests/support/kit.py": "from mrclab.hosts import agent",
         "tests/test_one.py": "from benchmarks import one\nfrom tests.support.kit import K",
     }
     assert RULES[rule](good) == []
@@ -80,17 +82,21 @@ def test_a_project_without_faults_keeps_the_rule(rule: str) -> None:
 @pytest.mark.parametrize(
     ("path", "source", "fault"),
     [
-        ("linux/a.py", "from hosts.b import C", "linux.a imports hosts.b.C: hosts comes after linux"),
-        ("hosts/a.py", "import mrclab.cli", "hosts.a imports mrclab.cli: mrclab comes after hosts"),
+        (
+            "linux/a.py",
+            "from mrclab.hosts.b import C",
+            "mrclab.linux.a imports mrclab.hosts.b.C: hosts comes after linux",
+        ),
+        ("hosts/a.py", "import mrclab.cli", "mrclab.hosts.a imports mrclab.cli: mrclab comes after hosts"),
         (
             "hosts/a.py",
-            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from testbed.lab import Lab",
-            "hosts.a imports testbed.lab.Lab: testbed comes after hosts",
+            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from mrclab.testbed.lab import Lab",
+            "mrclab.hosts.a imports mrclab.testbed.lab.Lab: testbed comes after hosts",
         ),
         (
             "scale/a.py",
-            "def f():\n    from exercises import load",
-            "scale.a imports exercises.load: exercises comes after scale",
+            "def f():\n    from mrclab.exercises import load",
+            "mrclab.scale.a imports mrclab.exercises.load: exercises comes after scale",
         ),
         ("mrclab/a.py", "from tests.support import b", "mrclab.a imports tests.support.b, of the tests"),
         (
@@ -98,7 +104,11 @@ def test_a_project_without_faults_keeps_the_rule(rule: str) -> None:
             "from tests.hosts import test_b",
             "benchmarks.a imports tests.hosts.test_b, of the tests",
         ),
-        ("hosts/a.py", "from benchmarks.kit import b", "hosts.a imports benchmarks.kit.b, of the benchmarks"),
+        (
+            "hosts/a.py",
+            "from benchmarks.kit import b",
+            "mrclab.hosts.a imports benchmarks.kit.b, of the benchmarks",
+        ),
         (
             "tests/support/a.py",
             "from tests.hosts.conftest import b",
@@ -115,29 +125,67 @@ def test_a_package_without_a_place_in_the_order_is_found() -> None:
 
 
 @pytest.mark.parametrize(
+    "line", ["from hosts.b import C", "import hosts.b", "def f():\n    from hosts import b"]
+)
+def test_an_import_of_a_room_without_the_package_is_found(line: str) -> None:
+    target = "hosts" if line.endswith("hosts import b") else "hosts.b"
+    fault = f"mrclab.linux.a imports {target}: the name is mrclab.{target}"
+    assert structure.second_names({"linux/a.py": line}) == [fault]
+
+
+def test_each_room_has_its_link_in_the_package() -> None:
+    rooms = {room for room in structure.RANK if room != "mrclab"}
+    links = {
+        path.name: path.readlink().as_posix() for path in (ROOT / "mrclab").iterdir() if path.is_symlink()
+    }
+    assert links == {room: f"../{room}" for room in rooms}
+
+
+NO_IMPORT = re.compile(
+    rf"-m (?!mrclab)({'|'.join(room for room in structure.RANK if room != 'mrclab')})\.[a-z]"
+)
+
+
+def test_commands_in_pages_and_build_files_have_the_package_in_their_names() -> None:
+    files = [*ROOT.glob("docs/**/*.md"), *ROOT.glob("labs/**/*.md"), ROOT / "README.md", ROOT / "Makefile"]
+    files += [
+        ROOT / "Dockerfile",
+        ROOT / ".ci" / "run",
+        *ROOT.glob("tools/*.sh"),
+        *ROOT.glob("labs/*/lab.yaml"),
+    ]
+    found = [path.name for path in files if NO_IMPORT.search(path.read_text(encoding="utf-8"))]
+    assert found == []
+
+
+@pytest.mark.parametrize(
     "second",
     [
-        "from hosts.a import A",
-        "from hosts import a",
+        "from mrclab.hosts.a import A",
+        "from mrclab.hosts import a",
         "from . import a",
         "from .a import A",
-        "import hosts.a as other",
-        "def f():\n    import hosts.a",
-        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from hosts.a import A",
+        "import mrclab.hosts.a as other",
+        "def f():\n    import mrclab.hosts.a",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from mrclab.hosts.a import A",
     ],
 )
 def test_a_circle_is_found(second: str) -> None:
-    sources = {"hosts/a.py": "from hosts.b import B", "hosts/b.py": second, "hosts/c.py": "import hosts.a"}
-    assert structure.circles(sources) == ["circle: hosts.a, hosts.b"]
+    sources = {
+        "hosts/a.py": "from mrclab.hosts.b import B",
+        "hosts/b.py": second,
+        "hosts/c.py": "import mrclab.hosts.a",
+    }
+    assert structure.circles(sources) == ["circle: mrclab.hosts.a, mrclab.hosts.b"]
 
 
 def test_a_circle_through_three_modules_and_a_package_is_found() -> None:
     sources = {
-        "hosts/mrc/__init__.py": "from hosts.mrc.a import A",
-        "hosts/mrc/a.py": "from hosts.mrc import b",
-        "hosts/mrc/b.py": "from hosts.mrc import Endpoint",
+        "hosts/mrc/__init__.py": "from mrclab.hosts.mrc.a import A",
+        "hosts/mrc/a.py": "from mrclab.hosts.mrc import b",
+        "hosts/mrc/b.py": "from mrclab.hosts.mrc import Endpoint",
     }
-    assert structure.circles(sources) == ["circle: hosts.mrc, hosts.mrc.a, hosts.mrc.b"]
+    assert structure.circles(sources) == ["circle: mrclab.hosts.mrc, mrclab.hosts.mrc.a, mrclab.hosts.mrc.b"]
 
 
 @pytest.mark.parametrize(
@@ -146,8 +194,8 @@ def test_a_circle_through_three_modules_and_a_package_is_found() -> None:
         ("import socket", "imports socket"),
         ("def f():\n    from time import monotonic_ns", "imports time.monotonic_ns"),
         ("import os.path", "imports os.path"),
-        ("from linux import bpf", "imports linux.bpf"),
-        ("from hosts.agent import Agent", "imports hosts.agent.Agent"),
+        ("from mrclab.linux import bpf", "imports mrclab.linux.bpf"),
+        ("from mrclab.hosts.agent import Agent", "imports mrclab.hosts.agent.Agent"),
         ("from random import SystemRandom", "imports random.SystemRandom"),
         ("import random\nx = random.random()", "uses random.random"),
         ("text = open('x').read()", "calls open"),
@@ -155,7 +203,7 @@ def test_a_circle_through_three_modules_and_a_package_is_found() -> None:
 )
 @pytest.mark.parametrize("package", structure.PURE)
 def test_input_and_output_in_a_pure_package_are_found(package: str, source: str, fault: str) -> None:
-    path = package.replace(".", "/") + "/a.py"
+    path = package.removeprefix("mrclab.").replace(".", "/") + "/a.py"
     assert structure.impurities({path: source}) == [f"{package}.a {fault}"]
     assert structure.impurities({"hosts/a.py": source}) == []
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from testbed.names import Names
+from mrclab.testbed.names import Names
 from tests.support.command import Mrclab
 from tests.support.live import live_page
 

@@ -4,12 +4,12 @@ A pure model: a short YAML file becomes an immutable :class:`Fabric`, from which
 follows (table entries, the Mininet network, the paths that a sender may spray over).
 """
 
-from topologies.build import build_fabric
-from topologies.derive import fabric_from_text, fabric_text, one_plane
-from topologies.model import Fabric, Host, Link, NicPort, Path, PortRef, Switch, SwitchPort
-from topologies.shipped import load_fabric, shipped_topologies
-from topologies.spec import LinkProfile, Tier
-from topologies.usid import UsidPlan
+from mrclab.topologies.build import build_fabric
+from mrclab.topologies.derive import fabric_from_text, fabric_text, one_plane
+from mrclab.topologies.model import Fabric, Host, Link, NicPort, Path, PortRef, Switch, SwitchPort
+from mrclab.topologies.shipped import load_fabric, shipped_topologies
+from mrclab.topologies.spec import LinkProfile, Tier
+from mrclab.topologies.usid import UsidPlan
 
 __all__ = [
     "Fabric",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from ipaddress import IPv6Address
 
-from linux.errors import InputError
-from topologies.model import Fabric, Host, Link, NicPort, PortRef, Switch, SwitchPort
-from topologies.spec import (
+from mrclab.linux.errors import InputError
+from mrclab.topologies.model import Fabric, Host, Link, NicPort, PortRef, Switch, SwitchPort
+from mrclab.topologies.spec import (
     FabricSpec,
     HostSpec,
     LinkException,
@@ -16,8 +16,8 @@ from topologies.spec import (
     parse_switch_name,
     switch_name,
 )
-from topologies.usid import Role, UsidPlan
-from topologies.yaml_lines import KeyPath, read_yaml
+from mrclab.topologies.usid import Role, UsidPlan
+from mrclab.topologies.yaml_lines import KeyPath, read_yaml
 
 NIC_PREFIX = int(IPv6Address("fd00:6d72:63::"))  # a unique local prefix (RFC 4193) for the NIC ports
 MAX_IFNAME = 15  # IFNAMSIZ less its final zero
@@ -37,8 +37,8 @@ def build_fabric(text: str, where: str) -> Fabric:
     Raise InputError, one line with the line and key of the first mistake.
     """
     # Most processes get their fabric from another one, and need no model of the file.
-    from topologies.file import TopologyFile
-    from topologies.yaml_model import validated
+    from mrclab.topologies.file import TopologyFile
+    from mrclab.topologies.yaml_model import validated
 
     document = read_yaml(text, where)
     spec = validated(TopologyFile, document).spec()

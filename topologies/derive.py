@@ -8,10 +8,10 @@ from dataclasses import asdict, replace
 from ipaddress import IPv6Network
 from typing import Any
 
-from linux.errors import InputError
-from topologies.build import build
-from topologies.model import Fabric
-from topologies.spec import (
+from mrclab.linux.errors import InputError
+from mrclab.topologies.build import build
+from mrclab.topologies.model import Fabric
+from mrclab.topologies.spec import (
     FabricSpec,
     HostSpec,
     LinkException,

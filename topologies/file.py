@@ -24,10 +24,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, WithJsonSchema, field_validator
 
-from topologies.spec import FabricSpec, HostSpec, LinkException, LinkProfile, parse_switch_name
-from topologies.units import shown
-from topologies.usid import BLOCK_PREFIX_LEN, MAX_INDEX, MAX_PLANES
-from topologies.yaml_model import Rate, Time, WholeNumber, YamlModel
+from mrclab.topologies.spec import FabricSpec, HostSpec, LinkException, LinkProfile, parse_switch_name
+from mrclab.topologies.units import shown
+from mrclab.topologies.usid import BLOCK_PREFIX_LEN, MAX_INDEX, MAX_PLANES
+from mrclab.topologies.yaml_model import Rate, Time, WholeNumber, YamlModel
 
 DEFAULT_BLOCK = "fcbb:bb00::/32"
 DEFAULT_RATE_BPS = 10**9

@@ -11,7 +11,7 @@ from __future__ import annotations
 import zlib
 from dataclasses import replace
 
-from topologies.model import Fabric, Path
+from mrclab.topologies.model import Fabric, Path
 
 UDP = 17
 PLANE_BITS = 4

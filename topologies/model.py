@@ -8,8 +8,8 @@ from functools import cached_property
 from ipaddress import IPv6Address, IPv6Network
 from itertools import pairwise
 
-from topologies.spec import LinkKind, LinkProfile, Tier
-from topologies.usid import Role, UsidPlan
+from mrclab.topologies.spec import LinkKind, LinkProfile, Tier
+from mrclab.topologies.usid import Role, UsidPlan
 
 # The low half of an EV travels as the UDP source port, and RoCEv2 senders take theirs from 0xC000 up.
 EV_PORT_BASE = 0xC000
@@ -152,7 +152,7 @@ class Fabric:
     plan: UsidPlan
     source: str = field(default="", compare=False)
     classes: tuple[tuple[int, str], ...] = ()
-    """DSCPs whose traffic class differs from `p4src.contract.SWITCH_MAP`, with that class."""
+    """DSCPs whose traffic class differs from `mrclab.p4src.contract.SWITCH_MAP`, with that class."""
 
     @cached_property
     def _hosts(self) -> Mapping[str, Host]:

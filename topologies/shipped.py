@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
-from linux.errors import InputError
-from topologies.build import build_fabric
-from topologies.model import Fabric
-from topologies.yaml_lines import MAX_CHARACTERS
+from mrclab.linux.errors import InputError
+from mrclab.topologies.build import build_fabric
+from mrclab.topologies.model import Fabric
+from mrclab.topologies.yaml_lines import MAX_CHARACTERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Shipped:
             raise InputError(f"cannot read {self.what} '{name_or_file}': {reason}") from None
 
 
-TOPOLOGIES = Shipped("topology", "topologies")
+TOPOLOGIES = Shipped("topology", "mrclab.topologies")
 
 
 def shipped_topologies() -> tuple[str, ...]:

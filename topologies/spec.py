@@ -1,7 +1,7 @@
 """What defines a fabric: the few values from which all its nodes, links and addresses follow.
 
-A topology file gives a :class:`FabricSpec`; ``topologies.build`` makes a fabric of it; ``topologies.derive``
-gets it back from a fabric, to derive another from it.
+A topology file gives a :class:`FabricSpec`; ``mrclab.topologies.build`` makes a fabric of it;
+``mrclab.topologies.derive`` gets it back from a fabric, to derive another from it.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class FabricSpec:
     fabric_links: LinkProfile
     exceptions: tuple[LinkException, ...] = ()
     classes: tuple[tuple[int, str], ...] = ()
-    """DSCPs whose traffic class differs from `p4src.contract.SWITCH_MAP`, with that class."""
+    """DSCPs whose traffic class differs from `mrclab.p4src.contract.SWITCH_MAP`, with that class."""
 
 
 def switch_name(plane: int, tier: Tier, index: int) -> str:

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from topologies.model import EV_PORT_BASE, Fabric, Path
-from topologies.usid import INDEX_BITS, PLANE_BITS
+from mrclab.topologies.model import EV_PORT_BASE, Fabric, Path
+from mrclab.topologies.usid import INDEX_BITS, PLANE_BITS
 
 UPLINK_BITS = INDEX_BITS
 FIXED_BITS = 32 - PLANE_BITS - UPLINK_BITS

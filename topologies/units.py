@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from linux.errors import InputError
+from mrclab.linux.errors import InputError
 
 RATE_PATTERN = r"^\s*(\d+(?:\.\d+)?)\s*([kKmMgG]?)(?:bit|bps|b)(?:/s|ps)?\s*$"
 TIME_PATTERN = r"^\s*(\d+(?:\.\d+)?)\s*(ns|us|ms|s|min|h)\s*$"

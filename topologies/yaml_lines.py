@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import yaml
 
-from linux.errors import InputError
+from mrclab.linux.errors import InputError
 
 MAX_CHARACTERS = 1 << 20
 MAX_DEPTH = 50

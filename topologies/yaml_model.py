@@ -10,9 +10,17 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError
 from pydantic_core.core_schema import no_info_plain_validator_function
 
-from linux.errors import InputError
-from topologies.units import RATE_PATTERN, SIZE_PATTERN, TIME_PATTERN, rate_bps, shown, size_bytes, time_ns
-from topologies.yaml_lines import KeyPath, YamlDocument, dotted
+from mrclab.linux.errors import InputError
+from mrclab.topologies.units import (
+    RATE_PATTERN,
+    SIZE_PATTERN,
+    TIME_PATTERN,
+    rate_bps,
+    shown,
+    size_bytes,
+    time_ns,
+)
+from mrclab.topologies.yaml_lines import KeyPath, YamlDocument, dotted
 
 Model = TypeVar("Model", bound="YamlModel")
 

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.kit.blaster import Blaster
-from linux import bpf
-from linux.bpf_types import MapSpec, MapType
-from linux.traffic_control import TrafficControl, ifindex_of
-from switches.ebpf.codegen.backend.elf import section
-from switches.ebpf.codegen.backend.worker import compile_ir
-from switches.ebpf.codegen.translation import SECTION
-from switches.spec import SwitchSpec
-from switches.target import select_target
+from mrclab.linux import bpf
+from mrclab.linux.bpf_types import MapSpec, MapType
+from mrclab.linux.traffic_control import TrafficControl, ifindex_of
+from mrclab.switches.ebpf.codegen.backend.elf import section
+from mrclab.switches.ebpf.codegen.backend.worker import compile_ir
+from mrclab.switches.ebpf.codegen.translation import SECTION
+from mrclab.switches.spec import SwitchSpec
+from mrclab.switches.target import select_target
 from tests.support.switch_kit import Client, Namespace, forwarded, read_p4info, sid
 
 PROGRAMS = Path(__file__).resolve().parents[1] / "programs"

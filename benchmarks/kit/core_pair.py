@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
-from hosts.mrc import Endpoint, MrcConfig
-from hosts.rdma.paths import Path, PlanePaths, PortAddress, RemotePaths
+from mrclab.hosts.mrc import Endpoint, MrcConfig
+from mrclab.hosts.rdma.paths import Path, PlanePaths, PortAddress, RemotePaths
 
 
 def ports(node: int, planes: int) -> list[PortAddress]:

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from experiments.measure.events import EventLog, load_events
-from experiments.measure.faults import FaultRecord, load_faults
-from experiments.measure.pcap import Packets, read_pcap
-from experiments.measure.recording import load_recording
-from experiments.measure.recovery import IN_FLIGHT_NS, Span, spans
-from experiments.measure.trace import Trace, build_trace
-from topologies import load_fabric
+from mrclab.experiments.measure.events import EventLog, load_events
+from mrclab.experiments.measure.faults import FaultRecord, load_faults
+from mrclab.experiments.measure.pcap import Packets, read_pcap
+from mrclab.experiments.measure.recording import load_recording
+from mrclab.experiments.measure.recovery import IN_FLIGHT_NS, Span, spans
+from mrclab.experiments.measure.trace import Trace, build_trace
+from mrclab.topologies import load_fabric
 
 
 @dataclass(frozen=True)

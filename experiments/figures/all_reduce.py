@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from experiments.judging.criteria import at_least
-from experiments.judging.readings import Result, by_repetition, mean_of, sizes_of
-from experiments.judging.scale import fabric_of, nic_mbps
-from experiments.judging.verdict import Check, Verdict, all_hold
+from mrclab.experiments.judging.criteria import at_least
+from mrclab.experiments.judging.readings import Result, by_repetition, mean_of, sizes_of
+from mrclab.experiments.judging.scale import fabric_of, nic_mbps
+from mrclab.experiments.judging.verdict import Check, Verdict, all_hold
 
 PAPER = "64-way, at 16 GB: 375 of 400 Gbit/s"
 LEAST = 375 / 400

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from experiments.judging.criteria import at_least
-from experiments.judging.readings import Result, by_repetition, mean_of
-from experiments.judging.scale import fabric_of, nic_mbps
-from experiments.judging.verdict import Verdict, all_hold
-from experiments.report.statistics import ratio_interval
+from mrclab.experiments.judging.criteria import at_least
+from mrclab.experiments.judging.readings import Result, by_repetition, mean_of
+from mrclab.experiments.judging.scale import fabric_of, nic_mbps
+from mrclab.experiments.judging.verdict import Verdict, all_hold
+from mrclab.experiments.report.statistics import ratio_interval
 
 PAPER = "messages of 32 KB reach 770 of 800 Gbit/s"
 LEAST = 770 / 800

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from experiments.judging.criteria import none_of, present, within
-from experiments.judging.phases import LEVEL_MARGIN, LEVEL_SOURCE, judge_lowest, phases_of
-from experiments.judging.readings import Result, events_complete, mean_of, path_events, series_of
-from experiments.judging.scale import expected_share, fabric_of, placement_of
-from experiments.judging.verdict import Verdict, all_hold
+from mrclab.experiments.judging.criteria import none_of, present, within
+from mrclab.experiments.judging.phases import LEVEL_MARGIN, LEVEL_SOURCE, judge_lowest, phases_of
+from mrclab.experiments.judging.readings import Result, events_complete, mean_of, path_events, series_of
+from mrclab.experiments.judging.scale import expected_share, fabric_of, placement_of
+from mrclab.experiments.judging.verdict import Verdict, all_hold
 
 PAPER = (
     "a planned reboot of a T1 has no effect (figure 8); in the lowest 200 ms 1508 of 1533 Gbit/s (figure 11)"

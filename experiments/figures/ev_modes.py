@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from experiments.judging.criteria import at_least, none_of, present
-from experiments.judging.readings import Result, events_complete, path_events, transport_of, trials_of
-from experiments.judging.scale import fabric_of, placement_of
-from experiments.judging.verdict import Check, Verdict, all_hold
-from experiments.measure.faults import FaultRecord
-from experiments.measure.pcap import MRC_PORT
-from experiments.report.statistics import median_interval
-from topologies import Fabric
-from topologies.hashed import hashed_path
-from topologies.structured import structured_paths
+from mrclab.experiments.judging.criteria import at_least, none_of, present
+from mrclab.experiments.judging.readings import Result, events_complete, path_events, transport_of, trials_of
+from mrclab.experiments.judging.scale import fabric_of, placement_of
+from mrclab.experiments.judging.verdict import Check, Verdict, all_hold
+from mrclab.experiments.measure.faults import FaultRecord
+from mrclab.experiments.measure.pcap import MRC_PORT
+from mrclab.experiments.report.statistics import median_interval
+from mrclab.topologies import Fabric
+from mrclab.topologies.hashed import hashed_path
+from mrclab.topologies.structured import structured_paths
 
 PAPER = (
     "sections 2.1 and 2.3: an EV is hashed by switches or stands for a segment list; what loses is retired"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from experiments.judging.criteria import at_most, present
-from experiments.judging.readings import (
+from mrclab.experiments.judging.criteria import at_most, present
+from mrclab.experiments.judging.readings import (
     Result,
     duration_us,
     events_complete,
@@ -14,8 +14,8 @@ from experiments.judging.readings import (
     series_of,
     transport_of,
 )
-from experiments.judging.verdict import Check, Verdict, all_hold
-from experiments.report.statistics import mean_interval, rate_ratio_interval
+from mrclab.experiments.judging.verdict import Check, Verdict, all_hold
+from mrclab.experiments.report.statistics import mean_interval, rate_ratio_interval
 
 PAPER = (
     "losses a second: 9.2e5 at 3.4 min, 1.5e4 at 4.4, 4.9e3 at 5.9, 1.2e3 to 2e3 from 10 min on; fewer than "

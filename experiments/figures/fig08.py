@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from experiments.judging.criteria import at_least, at_most, includes
-from experiments.judging.phases import judge_lowest, phases_of
-from experiments.judging.readings import (
+from mrclab.experiments.judging.criteria import at_least, at_most, includes
+from mrclab.experiments.judging.phases import judge_lowest, phases_of
+from mrclab.experiments.judging.readings import (
     Result,
     events_complete,
     flows,
@@ -13,9 +13,9 @@ from experiments.judging.readings import (
     series_of,
     transport_of,
 )
-from experiments.judging.scale import fabric_of, packets_a_second
-from experiments.judging.verdict import Check, Verdict, all_hold
-from experiments.report.statistics import Interval, rate_ratio_interval, share_interval
+from mrclab.experiments.judging.scale import fabric_of, packets_a_second
+from mrclab.experiments.judging.verdict import Check, Verdict, all_hold
+from mrclab.experiments.report.statistics import Interval, rate_ratio_interval, share_interval
 
 PAPER = (
     "a T1 dead: 12.4 to 10.1 Pbit/s for a minute, then 12 to 12.5; 0.0014 % of packets sent again in that "

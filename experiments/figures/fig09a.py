@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from experiments.judging.phases import judge_levels
-from experiments.judging.readings import Result
-from experiments.judging.verdict import Verdict, all_hold
+from mrclab.experiments.judging.phases import judge_levels
+from mrclab.experiments.judging.readings import Result
+from mrclab.experiments.judging.verdict import Verdict, all_hold
 
 PAPER = (
     "8 links: 1548, 1349, 1155, 963, 779, 583, 400, ~200 Gbit/s, and back in the same steps; dips under 1 s"

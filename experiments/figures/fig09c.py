@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from experiments.judging.phases import judge_lowest
-from experiments.judging.readings import Result
-from experiments.judging.verdict import Verdict, all_hold
+from mrclab.experiments.judging.phases import judge_lowest
+from mrclab.experiments.judging.readings import Result
+from mrclab.experiments.judging.verdict import Verdict, all_hold
 
 PAPER = "20 T0-T1 links down 1 s apart: median 1534, lowest 1520 Gbit/s in bins of 200 ms"
 LEAST = 1520 / 1534

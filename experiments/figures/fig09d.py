@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from experiments.judging.phases import judge_lowest
-from experiments.judging.readings import Result
-from experiments.judging.verdict import Verdict, all_hold
+from mrclab.experiments.judging.phases import judge_lowest
+from mrclab.experiments.judging.readings import Result
+from mrclab.experiments.judging.verdict import Verdict, all_hold
 
 PAPER = "8 T0-T1 links down for 30 s: median 1532, lowest 1471 Gbit/s in bins of 200 ms"
 LEAST = 1471 / 1532

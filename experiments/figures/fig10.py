@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from experiments.judging.criteria import at_most
-from experiments.judging.phases import judge_levels, phases_of, sample_us
-from experiments.judging.readings import Result, mean_of, series_of
-from experiments.judging.verdict import Verdict, all_hold
+from mrclab.experiments.judging.criteria import at_most
+from mrclab.experiments.judging.phases import judge_levels, phases_of, sample_us
+from mrclab.experiments.judging.readings import Result, mean_of, series_of
+from mrclab.experiments.judging.verdict import Verdict, all_hold
 
 PAPER = "a T0 fails at 73 s: 1533, one sample of 0, then 1338 Gbit/s, 7/8"
 SOURCE = "paper: one sample of 200 ms at 0"

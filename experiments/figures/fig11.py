@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from experiments.judging.phases import judge_lowest
-from experiments.judging.readings import Result
-from experiments.judging.verdict import Verdict, all_hold
+from mrclab.experiments.judging.phases import judge_lowest
+from mrclab.experiments.judging.readings import Result
+from mrclab.experiments.judging.verdict import Verdict, all_hold
 
 PAPER = "a T1 down from 119 s to 190 s: median 1533, lowest 1508 Gbit/s in bins of 200 ms"
 LEAST = 1508 / 1533

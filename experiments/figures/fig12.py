@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from experiments.judging.criteria import at_most, none_of, present
-from experiments.judging.phases import judge_lowest
-from experiments.judging.readings import (
+from mrclab.experiments.judging.criteria import at_most, none_of, present
+from mrclab.experiments.judging.phases import judge_lowest
+from mrclab.experiments.judging.readings import (
     Result,
     duration_us,
     events_complete,
@@ -14,10 +14,10 @@ from experiments.judging.readings import (
     transport_of,
     trials_of,
 )
-from experiments.judging.scale import BYPASS_SOURCE, bypass_limit_us, rtt_us
-from experiments.judging.verdict import Check, Verdict, all_hold
-from experiments.report.statistics import rate_ratio_interval
-from topologies.model import ev_fields
+from mrclab.experiments.judging.scale import BYPASS_SOURCE, bypass_limit_us, rtt_us
+from mrclab.experiments.judging.verdict import Check, Verdict, all_hold
+from mrclab.experiments.report.statistics import rate_ratio_interval
+from mrclab.topologies.model import ev_fields
 
 PAPER = "20 % loss on a path: its EV inactive at once, one of its plane takes over; 1532, lowest 1515 Gbit/s"
 LEAST = 1515 / 1532

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from experiments.judging.criteria import at_least, leads, none_of, present
-from experiments.judging.readings import (
+from mrclab.experiments.judging.criteria import at_least, leads, none_of, present
+from mrclab.experiments.judging.readings import (
     Result,
     duration_us,
     events_complete,
@@ -14,9 +14,9 @@ from experiments.judging.readings import (
     series_of,
     transport_of,
 )
-from experiments.judging.scale import capacity_mbps, fabric_of, nic_mbps, payload_mbps
-from experiments.judging.verdict import Verdict, all_hold
-from experiments.report.statistics import ratio_interval
+from mrclab.experiments.judging.scale import capacity_mbps, fabric_of, nic_mbps, payload_mbps
+from mrclab.experiments.judging.verdict import Verdict, all_hold
+from mrclab.experiments.report.statistics import ratio_interval
 
 PAPER = "the second flow starts at 65 to 69 s: the first moves from EV-A to EV-B of its plane, by ECN alone"
 MOVED_SOURCE = "theory: both flows have their rates only if the first one sends so much over the other paths"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from experiments.figures.fig16 import faster, judge_losses
-from experiments.judging.criteria import leads
-from experiments.judging.readings import Result, sizes_of
-from experiments.judging.verdict import Verdict, all_hold
+from mrclab.experiments.figures.fig16 import faster, judge_losses
+from mrclab.experiments.judging.criteria import leads
+from mrclab.experiments.judging.readings import Result, sizes_of
+from mrclab.experiments.judging.verdict import Verdict, all_hold
 
 PAPER = (
     "Gbit/s without loss, at 0.1 %, at 1 %: MRC 361, 331, 234 at 16 GB; RoCE with 1 QP 327, 323, 126, "

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from experiments.judging.phases import judge_levels, judge_lowest
-from experiments.judging.readings import Result
-from experiments.judging.verdict import Verdict, all_hold
+from mrclab.experiments.judging.phases import judge_levels, judge_lowest
+from mrclab.experiments.judging.readings import Result
+from mrclab.experiments.judging.verdict import Verdict, all_hold
 
 PAPER = "three of four 400G links taken away under one flow of a 400G NIC: 383 Gbit/s throughout"
 FLAT = 0.99

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from experiments.figures.fig09a import DIP, DIP_SOURCE
-from experiments.judging.phases import judge_levels
-from experiments.judging.readings import Result
-from experiments.judging.verdict import Verdict, all_hold
+from mrclab.experiments.figures.fig09a import DIP, DIP_SOURCE
+from mrclab.experiments.judging.phases import judge_levels
+from mrclab.experiments.judging.readings import Result
+from mrclab.experiments.judging.verdict import Verdict, all_hold
 
 PAPER = "100G links taken and returned one by one: 383, 286, 191, 97, 191, 286, 381 Gbit/s, with short dips"
 

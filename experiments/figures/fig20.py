@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 from collections import Counter
 
-from experiments.judging.criteria import at_least, includes, leads
-from experiments.judging.readings import Result, flows, mean_of, transport_of
-from experiments.judging.scale import fabric_of, nic_mbps, payload_mbps, placement_of
-from experiments.judging.verdict import Check, Verdict, all_hold
-from experiments.report.statistics import mean_interval, ratio_interval
-from topologies import Fabric
+from mrclab.experiments.judging.criteria import at_least, includes, leads
+from mrclab.experiments.judging.readings import Result, flows, mean_of, transport_of
+from mrclab.experiments.judging.scale import fabric_of, nic_mbps, payload_mbps, placement_of
+from mrclab.experiments.judging.verdict import Check, Verdict, all_hold
+from mrclab.experiments.report.statistics import mean_interval, ratio_interval
+from mrclab.topologies import Fabric
 
 PAPER = "8 flows of 400G NICs: MRC about 390 each; PFC with 1 QP 131 three times, 196 twice, 391 three times"
 EVEN = 390 / 392

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from experiments.figures.fig18 import judge_incast
-from experiments.judging.criteria import none_of
-from experiments.judging.readings import Result, total_of, transport_of
-from experiments.judging.verdict import Check, Verdict, all_hold
+from mrclab.experiments.figures.fig18 import judge_incast
+from mrclab.experiments.judging.criteria import none_of
+from mrclab.experiments.judging.readings import Result, total_of, transport_of
+from mrclab.experiments.judging.verdict import Check, Verdict, all_hold
 
 PAPER = (
     "7:1, victim: MRC with 8 QPs 389, PFC alone with 1 QP 97, with 8 QPs 25 Gbit/s; the flows of the incast "

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from experiments.figures.link_kill import judge_bypass
-from experiments.judging.criteria import at_least, leads
-from experiments.judging.readings import Result, times_us, transport_of
-from experiments.judging.scale import BYPASS_SOURCE, bypass_limit_us, rtt_us
-from experiments.judging.verdict import Check, Verdict, all_hold
-from experiments.report.statistics import median_interval, quantile_ratio_interval
+from mrclab.experiments.figures.link_kill import judge_bypass
+from mrclab.experiments.judging.criteria import at_least, leads
+from mrclab.experiments.judging.readings import Result, times_us, transport_of
+from mrclab.experiments.judging.scale import BYPASS_SOURCE, bypass_limit_us, rtt_us
+from mrclab.experiments.judging.verdict import Check, Verdict, all_hold
+from mrclab.experiments.report.statistics import median_interval, quantile_ratio_interval
 
 PAPER = (
     "a failed path is bypassed within a few tens of us; conventional fabrics take seconds to tens of seconds"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from experiments.judging.criteria import at_most, none_of, present
-from experiments.judging.readings import Result, trials_of
-from experiments.judging.scale import BYPASS_SOURCE, bypass_limit_us, rtt_us
-from experiments.judging.verdict import Check, Verdict, all_hold
-from experiments.report.statistics import median_interval
+from mrclab.experiments.judging.criteria import at_most, none_of, present
+from mrclab.experiments.judging.readings import Result, trials_of
+from mrclab.experiments.judging.scale import BYPASS_SOURCE, bypass_limit_us, rtt_us
+from mrclab.experiments.judging.verdict import Check, Verdict, all_hold
+from mrclab.experiments.report.statistics import median_interval
 
 PAPER = "section 2.1: failures are detected and bypassed in a few tens of us; 13.1 us are a round trip"
 DELIVERED_SOURCE = "theory: a reliable transport delivers all that was lost"

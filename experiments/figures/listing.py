@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.resources import files
 
-from linux.errors import InputError
+from mrclab.linux.errors import InputError
 
 _NOT_FIGURES = ("__init__.py", "listing.py")
 
@@ -13,7 +13,7 @@ def require_figure(figure: str) -> None:
     """Raise InputError where there is no such module."""
     known = sorted(
         f.name.removesuffix(".py")
-        for f in files("experiments.figures").iterdir()
+        for f in files("mrclab.experiments.figures").iterdir()
         if f.name.endswith(".py") and f.name not in _NOT_FIGURES
     )
     if figure not in known:

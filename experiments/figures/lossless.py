@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from experiments.figures.fig18 import VICTIM, VICTIM_SOURCE, judge_incast
-from experiments.judging.criteria import at_least, leads, none_of, present
-from experiments.judging.readings import Result, flows, mean_of, total_of
-from experiments.judging.scale import payload_mbps
-from experiments.judging.verdict import Verdict, all_hold
-from experiments.report.statistics import ratio_interval
+from mrclab.experiments.figures.fig18 import VICTIM, VICTIM_SOURCE, judge_incast
+from mrclab.experiments.judging.criteria import at_least, leads, none_of, present
+from mrclab.experiments.judging.readings import Result, flows, mean_of, total_of
+from mrclab.experiments.judging.scale import payload_mbps
+from mrclab.experiments.judging.verdict import Verdict, all_hold
+from mrclab.experiments.report.statistics import ratio_interval
 
 PAPER = (
     "7:1, victim: MRC with 8 QPs 389, PFC alone with 1 QP 97, with 8 QPs 25 Gbit/s (figure 21); "

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from experiments.judging.criteria import leads, within
-from experiments.judging.phases import LEVEL_MARGIN
-from experiments.judging.readings import Result, by_repetition, transport_of
-from experiments.judging.verdict import Check, Verdict, all_hold
-from experiments.report.statistics import ratio_interval
+from mrclab.experiments.judging.criteria import leads, within
+from mrclab.experiments.judging.phases import LEVEL_MARGIN
+from mrclab.experiments.judging.readings import Result, by_repetition, transport_of
+from mrclab.experiments.judging.verdict import Check, Verdict, all_hold
+from mrclab.experiments.report.statistics import ratio_interval
 
 PAPER = (
     "MRC's victim has 389 Gbit/s with 1 QP and with 8 (figures 18 and 21); a permutation runs at 390 a flow "

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from experiments.judging.criteria import at_most, none_of, present
-from experiments.judging.readings import Result, by_repetition, failures, trials_of
-from experiments.judging.scale import BYPASS_SOURCE, bypass_limit_us, rtt_us
-from experiments.judging.stalls import stalls_or_fails
-from experiments.judging.verdict import Verdict, all_hold
-from experiments.report.statistics import mean_interval, ratio_interval
+from mrclab.experiments.judging.criteria import at_most, none_of, present
+from mrclab.experiments.judging.readings import Result, by_repetition, failures, trials_of
+from mrclab.experiments.judging.scale import BYPASS_SOURCE, bypass_limit_us, rtt_us
+from mrclab.experiments.judging.stalls import stalls_or_fails
+from mrclab.experiments.judging.verdict import Verdict, all_hold
+from mrclab.experiments.report.statistics import mean_interval, ratio_interval
 
 PAPER = (
     "four T1s rebooted during a training run without co-ordination or effect; conventional fabrics stall for "

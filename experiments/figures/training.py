@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from experiments.judging.criteria import at_most, none_of, present
-from experiments.judging.readings import Result, by_repetition, failures, transport_of, trials_of
-from experiments.judging.scale import fabric_of, placement_of
-from experiments.judging.stalls import stalls_or_fails
-from experiments.judging.verdict import Verdict, all_hold
-from experiments.report.statistics import mean_interval
-from hosts.mrc.config import ACK_LADDERS
+from mrclab.experiments.judging.criteria import at_most, none_of, present
+from mrclab.experiments.judging.readings import Result, by_repetition, failures, transport_of, trials_of
+from mrclab.experiments.judging.scale import fabric_of, placement_of
+from mrclab.experiments.judging.stalls import stalls_or_fails
+from mrclab.experiments.judging.verdict import Verdict, all_hold
+from mrclab.experiments.report.statistics import mean_interval
+from mrclab.hosts.mrc.config import ACK_LADDERS
 
 PAPER = (
     "link flaps and reboots of T1s had no effect on training; conventional fabrics stall for seconds to tens "

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from experiments.judging.verdict import Check
-from experiments.report.statistics import Interval
+from mrclab.experiments.judging.verdict import Check
+from mrclab.experiments.report.statistics import Interval
 
 TOO_FEW = "no interval: fewer than three repetitions have a value"
 

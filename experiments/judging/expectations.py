@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from experiments.judging.criteria import at_least, at_most
-from experiments.judging.readings import Result, pooled, times_us, trials_of
-from experiments.judging.verdict import Check
-from experiments.report.model import EXPECTED, TIMES
-from experiments.report.statistics import Interval, interval_of, interval_of_ratio
-from experiments.spec.expectations import Expectation, Quantity, parse_expectation
+from mrclab.experiments.judging.criteria import at_least, at_most
+from mrclab.experiments.judging.readings import Result, pooled, times_us, trials_of
+from mrclab.experiments.judging.verdict import Check
+from mrclab.experiments.report.model import EXPECTED, TIMES
+from mrclab.experiments.report.statistics import Interval, interval_of, interval_of_ratio
+from mrclab.experiments.spec.expectations import Expectation, Quantity, parse_expectation
 
 
 def judge_expectations(result: Result) -> list[Check]:

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from experiments.judging.criteria import at_least, at_most, unless_control_fails, within
-from experiments.judging.readings import Result, Series, Window, duration_us, mean_of, series_of, transport_of
-from experiments.judging.scale import expected_share, fabric_of, placement_of
-from experiments.judging.verdict import Check
+from mrclab.experiments.judging.criteria import at_least, at_most, unless_control_fails, within
+from mrclab.experiments.judging.readings import (
+    Result,
+    Series,
+    Window,
+    duration_us,
+    mean_of,
+    series_of,
+    transport_of,
+)
+from mrclab.experiments.judging.scale import expected_share, fabric_of, placement_of
+from mrclab.experiments.judging.verdict import Check
 
 SAME_CHANGE = 0.02
 """Changes closer together than this share of the measurement are one: several faults at one time."""

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from experiments.judging.readings import Result, transport_of, trials_of
-from experiments.measure.faults import FaultRecord
-from experiments.spec.model import SIMULATED
-from experiments.spec.placement import Placement, place
-from hosts.options import estimated_base_rtt_ns, idle_rtt_ns, link_bps
-from p4src.contract import FRAME_OVERHEAD_BYTES, TIMESTAMP_BYTES
-from topologies import Fabric, build_fabric, load_fabric, one_plane
-from topologies.model import Path
+from mrclab.experiments.judging.readings import Result, transport_of, trials_of
+from mrclab.experiments.measure.faults import FaultRecord
+from mrclab.experiments.spec.model import SIMULATED
+from mrclab.experiments.spec.placement import Placement, place
+from mrclab.hosts.options import estimated_base_rtt_ns, idle_rtt_ns, link_bps
+from mrclab.p4src.contract import FRAME_OVERHEAD_BYTES, TIMESTAMP_BYTES
+from mrclab.topologies import Fabric, build_fabric, load_fabric, one_plane
+from mrclab.topologies.model import Path
 
 PAYLOAD_BYTES = 4096
 

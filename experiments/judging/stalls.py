@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from experiments.judging.criteria import none_of
-from experiments.judging.readings import Result, by_repetition, failures, transport_of
-from experiments.judging.verdict import Check
+from mrclab.experiments.judging.criteria import none_of
+from mrclab.experiments.judging.readings import Result, by_repetition, failures, transport_of
+from mrclab.experiments.judging.verdict import Check
 
 STALL_US = 1e6
 STALL_SOURCE = "OpenAI's post: conventional fabrics take seconds or even tens of seconds"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
-from experiments.figures.listing import require_figure
+from mrclab.experiments.figures.listing import require_figure
 
 WORDS = {True: "holds", False: "does not hold", None: "not shown"}
 INVALID = "the machine did not keep up, so the run shows nothing"
@@ -79,6 +79,6 @@ def judge(figure: str, result: Mapping[str, Any], more: Sequence[Check] = ()) ->
     if not figure:
         return Verdict(tuple(more), valid=valid).to_dict()
     require_figure(figure)
-    module = import_module(f"experiments.figures.{figure}")
+    module = import_module(f"mrclab.experiments.figures.{figure}")
     verdict: Verdict = module.judge(result)
     return Verdict((*verdict.checks, *more), module.PAPER, verdict.notes, valid).to_dict()

@@ -12,12 +12,12 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from experiments.measure.clock import ClockMap
-from experiments.measure.events import EventLog
-from experiments.measure.faults import FaultRecord
-from experiments.measure.pcap import Opcode, Packets
-from experiments.measure.recovery import EVENT_STAMP_NS, Span, taken
-from experiments.measure.trace import NEVER, PSN_BITS, IntArray, Trace
+from mrclab.experiments.measure.clock import ClockMap
+from mrclab.experiments.measure.events import EventLog
+from mrclab.experiments.measure.faults import FaultRecord
+from mrclab.experiments.measure.pcap import Opcode, Packets
+from mrclab.experiments.measure.recovery import EVENT_STAMP_NS, Span, taken
+from mrclab.experiments.measure.trace import NEVER, PSN_BITS, IntArray, Trace
 
 Rows = npt.NDArray[np.void]
 

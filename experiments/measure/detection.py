@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from experiments.measure.events import EventLog
-from experiments.measure.evidence import RouteChange, Sample
-from experiments.measure.faults import FaultRecord
-from experiments.measure.recovery import EVENT_STAMP_NS, Measured, Retirements, Span
-from experiments.spec.transports import Transport
-from topologies import Fabric, Path
-from topologies.structured import structured_paths
+from mrclab.experiments.measure.events import EventLog
+from mrclab.experiments.measure.evidence import RouteChange, Sample
+from mrclab.experiments.measure.faults import FaultRecord
+from mrclab.experiments.measure.recovery import EVENT_STAMP_NS, Measured, Retirements, Span
+from mrclab.experiments.spec.transports import Transport
+from mrclab.topologies import Fabric, Path
+from mrclab.topologies.structured import structured_paths
 
 OBLIVIOUS = "not applicable: it retires no path and goes on using broken ones"
 NO_ROUTING = "not applicable: it leaves the path to a fabric whose routes never change"

@@ -11,8 +11,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from experiments.measure.evidence import Evidence, Sample
-from linux.errors import DAMAGE, InputError
+from mrclab.experiments.measure.evidence import Evidence, Sample
+from mrclab.linux.errors import DAMAGE, InputError
 
 EVENTS_LOST = "mrc:log:events_lost"
 """The name of a log's last line where events are missing."""
@@ -32,7 +32,7 @@ Row = list[int | float]
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One line of a log: ``name`` is the class of `hosts.mrc.events`, ``fields`` its other values."""
+    """One line of a log: ``name`` is the class of `mrclab.hosts.mrc.events`, ``fields`` its other values."""
 
     t_ns: int
     name: str

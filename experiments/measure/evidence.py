@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from experiments.measure.faults import FaultRecord
-from experiments.measure.recording import Recording
-from experiments.measure.recovery import IN_FLIGHT_NS
-from experiments.measure.validity import Load
-from experiments.spec.transports import Transport
-from topologies import Fabric
+from mrclab.experiments.measure.faults import FaultRecord
+from mrclab.experiments.measure.recording import Recording
+from mrclab.experiments.measure.recovery import IN_FLIGHT_NS
+from mrclab.experiments.measure.validity import Load
+from mrclab.experiments.spec.transports import Transport
+from mrclab.topologies import Fabric
 
 Sample = Mapping[str, npt.NDArray[np.int64]]
 

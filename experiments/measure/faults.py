@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path as FilePath
 from typing import Any
 
-from controller.fault_kinds import ALL_KINDS
-from linux.errors import InputError
-from topologies import Fabric, Path
+from mrclab.controller.fault_kinds import ALL_KINDS
+from mrclab.linux.errors import InputError
+from mrclab.topologies import Fabric, Path
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from linux.errors import InputError
+from mrclab.linux.errors import InputError
 
 LINKTYPE_ETHERNET = 1
 LINKTYPE_LINUX_SLL2 = 276

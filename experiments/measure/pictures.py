@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtr
 
-from experiments.measure.events import EventLog
-from experiments.measure.trace import NEVER, IntArray, Trace
-from experiments.measure.trial import Scene
+from mrclab.experiments.measure.events import EventLog
+from mrclab.experiments.measure.trace import NEVER, IntArray, Trace
+from mrclab.experiments.measure.trial import Scene
 
 Floats = npt.NDArray[np.float64]
 _POINTS = 400  # of a curve

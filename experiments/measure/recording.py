@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from experiments.measure.clock import ClockMap, OffsetSample
-from experiments.measure.validity import Load
-from linux.errors import DAMAGE, InputError
+from mrclab.experiments.measure.clock import ClockMap, OffsetSample
+from mrclab.experiments.measure.validity import Load
+from mrclab.linux.errors import DAMAGE, InputError
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ All times are counted from the middle of the fault's interval:
 
 * first loss: when the first packet that the fault took was sent;
 * detected: when a sender retired the first path that the fault broke, or the first route changed
-  (`experiments.measure.detection`);
+  (`mrclab.experiments.measure.detection`);
 * rerouted: when the last data packet was sent onto a path that the fault broke;
 * recovered: when the last byte that the fault took has arrived, and not before a sender detected the fault.
 
@@ -28,8 +28,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments.measure.faults import FaultRecord
-from experiments.measure.trace import NEVER, BoolArray, IntArray, Trace
+from mrclab.experiments.measure.faults import FaultRecord
+from mrclab.experiments.measure.trace import NEVER, BoolArray, IntArray, Trace
 
 # The kernel stamps a frame as it hands it to the driver (or takes it from it), within about this of the wire.
 CAPTURE_STAMP_NS = 1_000

@@ -11,18 +11,18 @@ from typing import Any
 import numpy as np
 from pydantic import TypeAdapter
 
-from experiments.measure.clock import STEP_NS
-from experiments.measure.detection import (
+from mrclab.experiments.measure.clock import STEP_NS
+from mrclab.experiments.measure.detection import (
     detected,
     retirements_of_log,
     retirements_of_ranks,
     retires_paths,
     ways_between,
 )
-from experiments.measure.events import EventLog, load_events, path_events
-from experiments.measure.evidence import Evidence, Sample
-from experiments.measure.faults import FaultRecord
-from experiments.measure.metrics import (
+from mrclab.experiments.measure.events import EventLog, load_events, path_events
+from mrclab.experiments.measure.evidence import Evidence, Sample
+from mrclab.experiments.measure.faults import FaultRecord
+from mrclab.experiments.measure.metrics import (
     BUS_FACTOR,
     Metrics,
     collective_metrics,
@@ -34,9 +34,9 @@ from experiments.measure.metrics import (
     request_metrics,
     training_metrics,
 )
-from experiments.measure.pcap import read_pcap
-from experiments.measure.pictures import pictures_of
-from experiments.measure.recovery import (
+from mrclab.experiments.measure.pcap import read_pcap
+from mrclab.experiments.measure.pictures import pictures_of
+from mrclab.experiments.measure.recovery import (
     BY_LATE_MESSAGES,
     NO_RULE,
     NOT_CAPTURED,
@@ -48,13 +48,13 @@ from experiments.measure.recovery import (
     times_of_messages,
     times_unknown,
 )
-from experiments.measure.tcp_capture import read_segments
-from experiments.measure.tcp_trace import build_tcp_trace
-from experiments.measure.trace import Trace, build_trace, ways_by_ev
-from experiments.measure.trial import Scene, trial_of
-from experiments.measure.validity import Load, Validity, judge, kept_up, overloads, taken_away
-from experiments.spec.json_files import read_form, write_whole
-from experiments.training.account import (
+from mrclab.experiments.measure.tcp_capture import read_segments
+from mrclab.experiments.measure.tcp_trace import build_tcp_trace
+from mrclab.experiments.measure.trace import Trace, build_trace, ways_by_ev
+from mrclab.experiments.measure.trial import Scene, trial_of
+from mrclab.experiments.measure.validity import Load, Validity, judge, kept_up, overloads, taken_away
+from mrclab.experiments.spec.json_files import read_form, write_whole
+from mrclab.experiments.training.account import (
     Course,
     Steps,
     account_of,
@@ -104,7 +104,7 @@ class Repetition:
     pictures: Mapping[str, Any] = field(default_factory=dict)
     """What the plots draw besides: packets of one recovery, paths in use, distributions."""
     path_events: Mapping[str, Any] = field(default_factory=dict)
-    """Losses, and EVs retired, replaced, restored and skipped (`experiments.measure.events`)."""
+    """Losses, and EVs retired, replaced, restored and skipped (`mrclab.experiments.measure.events`)."""
     flow_control: Mapping[str, Any] = field(default_factory=dict)
     """What lossless links did; empty where links drop."""
     set_aside: tuple[Mapping[str, Any], ...] = ()

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from experiments.measure.pcap import Records, chunks, frames, gather, open_records, read_bytes
+from mrclab.experiments.measure.pcap import Records, chunks, frames, gather, open_records, read_bytes
 
 # One row per segment that carries data. ``t_ns`` as stamped; addresses are two halves each.
 SEGMENT = np.dtype(

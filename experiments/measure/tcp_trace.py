@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from experiments.measure.clock import ClockMap
-from experiments.measure.trace import (
+from mrclab.experiments.measure.clock import ClockMap
+from mrclab.experiments.measure.trace import (
     IntArray,
     RoundTrips,
     Rows,
@@ -20,7 +20,7 @@ from experiments.measure.trace import (
     rank,
     unwrap_flows,
 )
-from topologies import Fabric, Path
+from mrclab.topologies import Fabric, Path
 
 SEQUENCE_BITS = 32
 Segments = npt.NDArray[np.void]

@@ -17,11 +17,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from experiments.measure.clock import ClockMap
-from experiments.measure.pcap import FIRST_DATA, MRC_PORT, Opcode, Packets
-from topologies import Fabric, Path
-from topologies.hashed import hashed_path
-from topologies.structured import structured_paths
+from mrclab.experiments.measure.clock import ClockMap
+from mrclab.experiments.measure.pcap import FIRST_DATA, MRC_PORT, Opcode, Packets
+from mrclab.topologies import Fabric, Path
+from mrclab.topologies.hashed import hashed_path
+from mrclab.topologies.structured import structured_paths
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from experiments.measure.events import EventLog
-from experiments.measure.faults import FaultRecord
-from experiments.measure.recovery import (
+from mrclab.experiments.measure.events import EventLog
+from mrclab.experiments.measure.faults import FaultRecord
+from mrclab.experiments.measure.recovery import (
     CAPTURE_STAMP_NS,
     EVENT_STAMP_NS,
     SILENT_INTERVALS,
@@ -25,7 +25,7 @@ from experiments.measure.recovery import (
     usual_interval,
     within,
 )
-from experiments.measure.trace import IntArray, Trace
+from mrclab.experiments.measure.trace import IntArray, Trace
 
 TIMES = ("first_loss", "detected", "rerouted", "recovered")
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from experiments.measure import recovery
-from experiments.measure.repetition import Repetition
-from experiments.report.model import SCHEMA, TIMES
-from experiments.report.statistics import CONFIDENCE, RESAMPLES, summarise
-from experiments.spec.transports import Transport
+from mrclab.experiments.measure import recovery
+from mrclab.experiments.measure.repetition import Repetition
+from mrclab.experiments.report.model import SCHEMA, TIMES
+from mrclab.experiments.report.statistics import CONFIDENCE, RESAMPLES, summarise
+from mrclab.experiments.spec.transports import Transport
 
 OK = "ok"
 MOST_VALUES = 1000
@@ -125,8 +125,8 @@ def build(
     }
     if unfinished is None and (run.figure or run.parameters.get("expect")):
         # These take modules of their own, which few results need.
-        from experiments.judging.expectations import judge_expectations
-        from experiments.judging.verdict import judge
+        from mrclab.experiments.judging.expectations import judge_expectations
+        from mrclab.experiments.judging.verdict import judge
 
         result["verdict"] = judge(run.figure or "", result, judge_expectations(result))
     return result

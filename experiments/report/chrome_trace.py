@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from experiments.measure.events import EventLog, load_events
-from experiments.measure.faults import FaultRecord, load_faults
-from linux.errors import InputError
+from mrclab.experiments.measure.events import EventLog, load_events
+from mrclab.experiments.measure.faults import FaultRecord, load_faults
+from mrclab.linux.errors import InputError
 
 Record = dict[str, Any]
 INSTANTS = (

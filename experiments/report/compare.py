@@ -10,11 +10,11 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from experiments.report.model import TIMES
-from experiments.report.numbers import figure, interval, scaled
-from experiments.report.statistics import Difference, difference
-from experiments.report.table import LEFT_OUT, narrow_table
-from linux.errors import InputError
+from mrclab.experiments.report.model import TIMES
+from mrclab.experiments.report.numbers import figure, interval, scaled
+from mrclab.experiments.report.statistics import Difference, difference
+from mrclab.experiments.report.table import LEFT_OUT, narrow_table
+from mrclab.linux.errors import InputError
 
 LEGEND = (
     "delta: Cliff's, the chance that a value of B is above one of A less the chance that it is below; "

@@ -1,6 +1,6 @@
 """The pictures of a spray, packet by packet: one recovery, the rate around the faults, paths in use, spreads.
 
-Their data are in the result (`experiments.measure.pictures`), of the first repetition that has any.
+Their data are in the result (`mrclab.experiments.measure.pictures`), of the first repetition that has any.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter
 
-from experiments.report.numbers import us
-from experiments.report.palette import (
+from mrclab.experiments.report.numbers import us
+from mrclab.experiments.report.palette import (
     BLUE,
     DARK,
     GREEN,

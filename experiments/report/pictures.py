@@ -16,12 +16,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from experiments.report import packet_pictures
-from experiments.report.compare import values
-from experiments.report.model import TIMES
-from experiments.report.numbers import LONG_US
-from experiments.report.numbers import figure as number
-from experiments.report.palette import (
+from mrclab.experiments.report import packet_pictures
+from mrclab.experiments.report.compare import values
+from mrclab.experiments.report.model import TIMES
+from mrclab.experiments.report.numbers import LONG_US
+from mrclab.experiments.report.numbers import figure as number
+from mrclab.experiments.report.palette import (
     BLUE,
     GREEN,
     GREY,
@@ -33,7 +33,7 @@ from experiments.report.palette import (
     plain_log,
     thousands,
 )
-from experiments.training.pictures import draw_training
+from mrclab.experiments.training.pictures import draw_training
 
 _COLOURS = (BLUE, ORANGE, GREEN, PURPLE, RED, "#56B4E9", "#000000", "#F0E442", GREY)
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (3, 1, 1, 1)))

@@ -11,8 +11,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from experiments.spec.json_files import one_line, write_whole
-from linux.errors import DAMAGE, InputError, reason
+from mrclab.experiments.spec.json_files import one_line, write_whole
+from mrclab.linux.errors import DAMAGE, InputError, reason
 
 NAME = "result.json"
 
@@ -27,8 +27,10 @@ def load_result(directory: Path | str) -> dict[str, Any]:
 
     Older forms are turned into it. Raises InputError where there is no result.
     """
-    from experiments.report.model import Result
-    from experiments.report.upgrade import upgrade  # takes numpy, which a directory without a result need not
+    from mrclab.experiments.report.model import Result
+    from mrclab.experiments.report.upgrade import (
+        upgrade,  # takes numpy, which a directory without a result need not
+    )
 
     path = Path(directory)
     if path.is_dir():
@@ -62,6 +64,10 @@ def refused_if_damaged(path: Path) -> Iterator[None]:
 
 def result_schema() -> dict[str, Any]:
     """Return the JSON schema (draft 2020-12) that every result.json fulfils."""
-    text = files("experiments.report").joinpath("schema", "result.schema.json").read_text(encoding="utf-8")
+    text = (
+        files("mrclab.experiments.report")
+        .joinpath("schema", "result.schema.json")
+        .read_text(encoding="utf-8")
+    )
     schema: dict[str, Any] = json.loads(text)
     return schema

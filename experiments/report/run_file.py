@@ -10,12 +10,12 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from experiments.measure.repetition import REPETITION_FILE, Repetition, load_repetition
-from experiments.report.build import Run, build
-from experiments.report.result import NAME as RESULT
-from experiments.report.result import save_result
-from experiments.spec.json_files import read_form, write_whole
-from linux.errors import InputError
+from mrclab.experiments.measure.repetition import REPETITION_FILE, Repetition, load_repetition
+from mrclab.experiments.report.build import Run, build
+from mrclab.experiments.report.result import NAME as RESULT
+from mrclab.experiments.report.result import save_result
+from mrclab.experiments.spec.json_files import read_form, write_whole
+from mrclab.linux.errors import InputError
 
 NAME = "run.json"
 KILLED = "it ended without a word"

@@ -11,11 +11,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from experiments.report.flow_control import sentences
-from experiments.report.grouping import grouped
-from experiments.report.model import EXPECTED, TIMES
-from experiments.report.numbers import figure, interval, scaled, us
-from experiments.training.summary import cells_of, has_training, rows_of, sentence
+from mrclab.experiments.report.flow_control import sentences
+from mrclab.experiments.report.grouping import grouped
+from mrclab.experiments.report.model import EXPECTED, TIMES
+from mrclab.experiments.report.numbers import figure, interval, scaled, us
+from mrclab.experiments.training.summary import cells_of, has_training, rows_of, sentence
 
 LEFT_OUT = ("flow_mbps", "algbw_gbps", "time_us", "busy_share")
 """Metrics that only pages show."""

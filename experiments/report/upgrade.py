@@ -9,10 +9,10 @@ import shlex
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from experiments.measure.recovery import BY_SEGMENT_LIST
-from experiments.report.build import joined_validity, time_summary
-from experiments.report.model import SCHEMA, TIMES
-from linux.errors import InputError
+from mrclab.experiments.measure.recovery import BY_SEGMENT_LIST
+from mrclab.experiments.report.build import joined_validity, time_summary
+from mrclab.experiments.report.model import SCHEMA, TIMES
+from mrclab.linux.errors import InputError
 
 OLD_RULE = "late messages of the application, or where none was late the usual latency (mrclab.comparison/1)"
 _TRIAL_NAMES = {"first_hit": "first_loss", "detect": "detected", "switch": "rerouted", "whole": "recovered"}

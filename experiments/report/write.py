@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.report.page.content import result_page
-from experiments.report.page.index import index_page, row_of
-from experiments.report.pictures import draw_all
-from experiments.report.result import load_result
-from linux.errors import InputError
-from topologies import Fabric, build_fabric, load_fabric
+from mrclab.experiments.report.page.content import result_page
+from mrclab.experiments.report.page.index import index_page, row_of
+from mrclab.experiments.report.pictures import draw_all
+from mrclab.experiments.report.result import load_result
+from mrclab.linux.errors import InputError
+from mrclab.topologies import Fabric, build_fabric, load_fabric
 
 PAGE, TABLE = "report.html", "trials.csv"
 

@@ -21,18 +21,18 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from experiments.measure.repetition import Repetition, load_repetition, save_repetition
-from experiments.run.outcome import Outcome, repetition_directory
-from experiments.spec.model import Scenario
-from experiments.spec.transports import Transport
-from linux.children import ending
-from linux.errors import InputError, MachineError, MrclabError, reason
-from linux.life import signals
-from linux.scheduling import go_before_ordinary
-from linux.system import end_with_parent
-from testbed.claim import claimed
-from testbed.names import Names
-from testbed.running import Say
+from mrclab.experiments.measure.repetition import Repetition, load_repetition, save_repetition
+from mrclab.experiments.run.outcome import Outcome, repetition_directory
+from mrclab.experiments.spec.model import Scenario
+from mrclab.experiments.spec.transports import Transport
+from mrclab.linux.children import ending
+from mrclab.linux.errors import InputError, MachineError, MrclabError, reason
+from mrclab.linux.life import signals
+from mrclab.linux.scheduling import go_before_ordinary
+from mrclab.linux.system import end_with_parent
+from mrclab.testbed.claim import claimed
+from mrclab.testbed.names import Names
+from mrclab.testbed.running import Say
 
 Step = Callable[[int], None]
 END_TIMEOUT_S = 90.0
@@ -199,11 +199,11 @@ def _run(
     again: int,
     send: Callable[[str, object], None],
 ) -> None:
-    from controller.programs import pipeline_of
-    from experiments.measure.repetition import disturbed, in_place_of, measure
-    from experiments.run.fabrics import bring_up
-    from experiments.run.repetition import RepetitionRunner, drop_captures
-    from topologies import one_plane
+    from mrclab.controller.programs import pipeline_of
+    from mrclab.experiments.measure.repetition import disturbed, in_place_of, measure
+    from mrclab.experiments.run.fabrics import bring_up
+    from mrclab.experiments.run.repetition import RepetitionRunner, drop_captures
+    from mrclab.topologies import one_plane
 
     def measured(number: int) -> Repetition:
         evidence = runner.run(number)

@@ -6,17 +6,17 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from controller.pipeline import Pipeline
-from experiments.spec.transports import Transport
-from hosts.collectives.tcp_channel import MptcpMissingError, open_socket
-from linux.errors import MachineError
-from testbed import kernel_ip
-from testbed.frr.fabric import FrrFabric
-from testbed.frr.plan import Timers
-from testbed.lab import Lab
-from testbed.mptcp import announce_ports
-from testbed.running import RunningFabric
-from topologies import Fabric
+from mrclab.controller.pipeline import Pipeline
+from mrclab.experiments.spec.transports import Transport
+from mrclab.hosts.collectives.tcp_channel import MptcpMissingError, open_socket
+from mrclab.linux.errors import MachineError
+from mrclab.testbed import kernel_ip
+from mrclab.testbed.frr.fabric import FrrFabric
+from mrclab.testbed.frr.plan import Timers
+from mrclab.testbed.lab import Lab
+from mrclab.testbed.mptcp import announce_ports
+from mrclab.testbed.running import RunningFabric
+from mrclab.topologies import Fabric
 
 KERNEL_KINDS = ("tcp", "mptcp")
 

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Protocol
 
 import grpc
 
-from experiments.measure.faults import FaultRecord
-from experiments.measure.validity import Load, kept_up
-from experiments.run.injection import Injector
-from experiments.spec.fault_schedule import PlannedFault
-from linux.process_deaths import Death
+from mrclab.experiments.measure.faults import FaultRecord
+from mrclab.experiments.measure.validity import Load, kept_up
+from mrclab.experiments.run.injection import Injector
+from mrclab.experiments.spec.fault_schedule import PlannedFault
+from mrclab.linux.process_deaths import Death
 
 if TYPE_CHECKING:
-    from experiments.run.switch_deaths import SwitchDeaths
+    from mrclab.experiments.run.switch_deaths import SwitchDeaths
 
 RESTORE_TIMEOUT_S = 5.0
 REVIVE_AFTER_NS = 100_000_000
@@ -40,7 +40,7 @@ class Paths(Protocol):
 
 
 class Marks(Protocol):
-    """Who notes the boundaries between trials: `experiments.run.captures.recorder.Recorder`."""
+    """Who notes the boundaries between trials: `mrclab.experiments.run.captures.recorder.Recorder`."""
 
     def mark(self) -> None:
         """Mark a boundary."""
@@ -50,7 +50,7 @@ class Marks(Protocol):
 
 
 class Deaths(Protocol):
-    """Who knows of switches that ended by themselves: `experiments.run.switch_deaths.SwitchDeaths`."""
+    """Who knows of switches that ended by themselves: `mrclab.experiments.run.switch_deaths.SwitchDeaths`."""
 
     @property
     def reviving(self) -> bool:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Iterator
 
-from controller.detection import Change, Detection, DetectionSchedule
-from experiments.spec.fault_schedule import PlannedFault
-from topologies import Fabric
+from mrclab.controller.detection import Change, Detection, DetectionSchedule
+from mrclab.experiments.spec.fault_schedule import PlannedFault
+from mrclab.topologies import Fabric
 
 SILENCING = ("blackhole", "carrier", "switch-death", "switch-reboot", "plane-death")
 """Faults that no hello gets through. It takes hellos from both ends, so one direction is enough.

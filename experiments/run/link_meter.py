@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from topologies import Fabric
+from mrclab.topologies import Fabric
 
 PERIOD_NS = 100_000_000
 

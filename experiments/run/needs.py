@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from experiments.spec.model import Scenario
-from experiments.spec.transports import Transport
-from hosts.training.xla import require_jax
-from linux.errors import MachineError
-from switches.target import require_target
+from mrclab.experiments.spec.model import Scenario
+from mrclab.experiments.spec.transports import Transport
+from mrclab.hosts.training.xla import require_jax
+from mrclab.linux.errors import MachineError
+from mrclab.switches.target import require_target
 
 
 def require_workload(scenario: Scenario) -> None:
@@ -27,8 +27,8 @@ def require_transports(transports: Iterable[Transport], target: str) -> None:
 
     Raises MachineError for the first transport that cannot run, and names it where there are several.
     """
-    from experiments.run.fabrics import require_mptcp  # here, because virtual time has no use for them
-    from testbed.frr.daemons import find_daemons
+    from mrclab.experiments.run.fabrics import require_mptcp  # here, because virtual time has no use for them
+    from mrclab.testbed.frr.daemons import find_daemons
 
     transports = tuple(transports)
     if any(transport.routing != "frr" for transport in transports):

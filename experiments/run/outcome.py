@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from experiments.measure.repetition import Repetition
-from experiments.spec.model import Scenario
-from experiments.spec.transports import Transport
+from mrclab.experiments.measure.repetition import Repetition
+from mrclab.experiments.spec.model import Scenario
+from mrclab.experiments.spec.transports import Transport
 
 
 @dataclass

@@ -11,40 +11,40 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from controller.fault_kinds import KINDS, Fault, Place
-from experiments.measure.clock import measure_offset
-from experiments.measure.evidence import Evidence
-from experiments.measure.faults import save_faults
-from experiments.measure.validity import Load
-from experiments.run.captures.recorder import CaptureSource, Recorder, tcpdump_at
-from experiments.run.captures.tap import TapSource
-from experiments.run.drivers.driver import Collected, Driver, Setting
-from experiments.run.drivers.mesh import MeshDriver
-from experiments.run.drivers.ranks import RankDriver
-from experiments.run.drivers.spray import SprayDriver
-from experiments.run.fault_run import FaultRun, SequenceSource, TimedSource
-from experiments.run.injection import Injector
-from experiments.run.link_meter import LinkMeter
-from experiments.run.routing import Reaction
-from experiments.run.switch_deaths import SwitchDeaths, by_switch
-from experiments.run.traffic import busiest_link, bytes_sent
-from experiments.run.waiting import sleep_until
-from experiments.spec.fault_schedule import PlannedFault, schedule, trials_of
-from experiments.spec.faults import BUSIEST, BUSIEST_NS, RandomFaults, SequentialFaults
-from experiments.spec.links import metered
-from experiments.spec.model import Scenario
-from experiments.spec.one_plane import faults_met
-from experiments.spec.random_faults import random_faults
-from experiments.spec.transports import Transport
-from experiments.spec.workloads import AGENT_KINDS
-from experiments.training.alone import TRANSFORMER
-from experiments.training.progress import COURSE, CourseLog
-from hosts.remote import RemoteAgent
-from linux.errors import SwitchError, reason
-from linux.life.signals import Ended
-from linux.scheduling import usable_cpus
-from switches.capabilities import capabilities_of
-from testbed.running import RunningFabric, Say
+from mrclab.controller.fault_kinds import KINDS, Fault, Place
+from mrclab.experiments.measure.clock import measure_offset
+from mrclab.experiments.measure.evidence import Evidence
+from mrclab.experiments.measure.faults import save_faults
+from mrclab.experiments.measure.validity import Load
+from mrclab.experiments.run.captures.recorder import CaptureSource, Recorder, tcpdump_at
+from mrclab.experiments.run.captures.tap import TapSource
+from mrclab.experiments.run.drivers.driver import Collected, Driver, Setting
+from mrclab.experiments.run.drivers.mesh import MeshDriver
+from mrclab.experiments.run.drivers.ranks import RankDriver
+from mrclab.experiments.run.drivers.spray import SprayDriver
+from mrclab.experiments.run.fault_run import FaultRun, SequenceSource, TimedSource
+from mrclab.experiments.run.injection import Injector
+from mrclab.experiments.run.link_meter import LinkMeter
+from mrclab.experiments.run.routing import Reaction
+from mrclab.experiments.run.switch_deaths import SwitchDeaths, by_switch
+from mrclab.experiments.run.traffic import busiest_link, bytes_sent
+from mrclab.experiments.run.waiting import sleep_until
+from mrclab.experiments.spec.fault_schedule import PlannedFault, schedule, trials_of
+from mrclab.experiments.spec.faults import BUSIEST, BUSIEST_NS, RandomFaults, SequentialFaults
+from mrclab.experiments.spec.links import metered
+from mrclab.experiments.spec.model import Scenario
+from mrclab.experiments.spec.one_plane import faults_met
+from mrclab.experiments.spec.random_faults import random_faults
+from mrclab.experiments.spec.transports import Transport
+from mrclab.experiments.spec.workloads import AGENT_KINDS
+from mrclab.experiments.training.alone import TRANSFORMER
+from mrclab.experiments.training.progress import COURSE, CourseLog
+from mrclab.hosts.remote import RemoteAgent
+from mrclab.linux.errors import SwitchError, reason
+from mrclab.linux.life.signals import Ended
+from mrclab.linux.scheduling import usable_cpus
+from mrclab.switches.capabilities import capabilities_of
+from mrclab.testbed.running import RunningFabric, Say
 
 FIRST_FAULTS_NS = 100_000_000  # before the measurement: when faults that are due at its start are made
 MOST_LATE_NS = 50_000_000  # of a fault: a run with one that came later is not the one that was asked for

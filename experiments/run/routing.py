@@ -9,14 +9,14 @@ from __future__ import annotations
 import time
 from typing import NamedTuple
 
-from controller.thread import ControllerThread
-from experiments.measure.evidence import RouteChange
-from experiments.run.late_detection import LateDetection
-from experiments.spec.transports import Transport
-from testbed.frr.fabric import FrrFabric
-from testbed.frr.watch import RouteWatch
-from testbed.lab import Lab
-from testbed.running import RunningFabric
+from mrclab.controller.thread import ControllerThread
+from mrclab.experiments.measure.evidence import RouteChange
+from mrclab.experiments.run.late_detection import LateDetection
+from mrclab.experiments.spec.transports import Transport
+from mrclab.testbed.frr.fabric import FrrFabric
+from mrclab.testbed.frr.watch import RouteWatch
+from mrclab.testbed.lab import Lab
+from mrclab.testbed.running import RunningFabric
 
 
 class Withdrawal(NamedTuple):

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Self
 
-from controller.fault_kinds import Moment
-from experiments.measure.validity import SWITCH_PREFIX
-from experiments.run.captures.recorder import Recorder
-from linux.errors import SwitchError
-from linux.process_deaths import Death, DeathWatch
-from testbed.lab import Lab
-from testbed.running import RunningFabric
+from mrclab.controller.fault_kinds import Moment
+from mrclab.experiments.measure.validity import SWITCH_PREFIX
+from mrclab.experiments.run.captures.recorder import Recorder
+from mrclab.linux.errors import SwitchError
+from mrclab.linux.process_deaths import Death, DeathWatch
+from mrclab.testbed.lab import Lab
+from mrclab.testbed.running import RunningFabric
 
 DEATH_TIMEOUT_S = 5.0
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import psutil
 
-from hosts import compiled
-from linux.scheduling import may_keep_cpus_awake, usable_cpus
+from mrclab.hosts import compiled
+from mrclab.linux.scheduling import may_keep_cpus_awake, usable_cpus
 
 _PACKAGES = ("mrclab", "llvmlite", "numpy", "finsy", "grpcio")
 

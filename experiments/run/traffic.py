@@ -6,11 +6,11 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from linux import namespaces
-from topologies import Fabric
+from mrclab.linux import namespaces
+from mrclab.topologies import Fabric
 
 if TYPE_CHECKING:
-    from testbed.network import FabricNetwork
+    from mrclab.testbed.network import FabricNetwork
 
 # One read for all interfaces of a thread's namespace. With netlink, hundreds of them take seconds.
 DEVICES = Path("/proc/thread-self/net/dev")

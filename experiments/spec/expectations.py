@@ -5,7 +5,7 @@
     RELATION    = < | <= | > | >=
     STATISTIC   = p50 | p90 | p99 | mean
 
-It is read here by a regular expression and judged by `experiments.judging.expectations`.
+It is read here by a regular expression and judged by `mrclab.experiments.judging.expectations`.
 """
 
 from __future__ import annotations

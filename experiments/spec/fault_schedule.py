@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, TypeVar
 
-from controller.fault_kinds import ALL_KINDS, SIMULATED_KINDS, Place
-from experiments.spec.faults import (
+from mrclab.controller.fault_kinds import ALL_KINDS, SIMULATED_KINDS, Place
+from mrclab.experiments.spec.faults import (
     BUSIEST,
     DEATH,
     FLAP,
@@ -24,11 +24,11 @@ from experiments.spec.faults import (
     SequentialFaults,
     TimedFault,
 )
-from experiments.spec.transports import Transport
-from linux.errors import InputError
-from switches.capabilities import PORT_DOWN_HALTS, capabilities_of
-from testbed.frr.plan import FAULT_KINDS
-from topologies import Fabric
+from mrclab.experiments.spec.transports import Transport
+from mrclab.linux.errors import InputError
+from mrclab.switches.capabilities import PORT_DOWN_HALTS, capabilities_of
+from mrclab.testbed.frr.plan import FAULT_KINDS
+from mrclab.topologies import Fabric
 
 Placed = TimedFault | SequentialFaults
 AnyPlaced = TypeVar("AnyPlaced", TimedFault, SequentialFaults)

@@ -1,6 +1,6 @@
 """The entries of a scenario's ``faults``: timed, in sequence, drawn at random, or a drain.
 
-What is made of them is decided in experiments.spec.fault_schedule.
+What is made of them is decided in mrclab.experiments.spec.fault_schedule.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
 
-from controller import fault_kinds
-from topologies.yaml_model import Number, Time, WholeNumber, YamlModel, wrong
+from mrclab.controller import fault_kinds
+from mrclab.topologies.yaml_model import Number, Time, WholeNumber, YamlModel, wrong
 
 RANDOM, BUSIEST, DRAIN = "random", "busiest", "drain"
 BUSIEST_NS = 200_000_000

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from linux.errors import InputError
+from mrclab.linux.errors import InputError
 
 FormT = TypeVar("FormT")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fnmatch import fnmatchcase
 
-from linux.errors import InputError
-from topologies import Fabric
+from mrclab.linux.errors import InputError
+from mrclab.topologies import Fabric
 
 
 def metered(fabric: Fabric, pattern: str) -> tuple[str, ...]:

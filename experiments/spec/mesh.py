@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from experiments.spec.workloads import Mesh
-from hosts.streams.stream import StreamPlan
-from linux.errors import InputError
+from mrclab.experiments.spec.workloads import Mesh
+from mrclab.hosts.streams.stream import StreamPlan
+from mrclab.linux.errors import InputError
 
 MIN_STREAM_BPS = 10_000
 

@@ -11,11 +11,11 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from controller.queues import ETHERNET_HEADER
-from experiments.figures.listing import require_figure
-from experiments.spec.expectations import parse_expectation
-from experiments.spec.fault_schedule import check_makeable, check_places
-from experiments.spec.faults import (
+from mrclab.controller.queues import ETHERNET_HEADER
+from mrclab.experiments.figures.listing import require_figure
+from mrclab.experiments.spec.expectations import parse_expectation
+from mrclab.experiments.spec.fault_schedule import check_makeable, check_places
+from mrclab.experiments.spec.faults import (
     BUSIEST,
     BUSIEST_NS,
     Drain,
@@ -24,18 +24,18 @@ from experiments.spec.faults import (
     SequentialFaults,
     TimedFault,
 )
-from experiments.spec.links import metered
-from experiments.spec.placement import Placement, place
-from experiments.spec.transports import Transport, TransportEntry, require_simulated
-from experiments.spec.workloads import AGENT_KINDS, Workload
-from hosts.collectives.transports import WITH_NIC, check_options
-from linux.errors import InputError
-from simulator.lossless import LEAST_FRAMES
-from switches.target import target_name
-from topologies import Fabric, build_fabric, load_fabric
-from topologies.file import Classes, switch_map
-from topologies.shipped import TOPOLOGIES
-from topologies.yaml_model import Time, WholeNumber, YamlModel, wrong
+from mrclab.experiments.spec.links import metered
+from mrclab.experiments.spec.placement import Placement, place
+from mrclab.experiments.spec.transports import Transport, TransportEntry, require_simulated
+from mrclab.experiments.spec.workloads import AGENT_KINDS, Workload
+from mrclab.hosts.collectives.transports import WITH_NIC, check_options
+from mrclab.linux.errors import InputError
+from mrclab.simulator.lossless import LEAST_FRAMES
+from mrclab.switches.target import target_name
+from mrclab.topologies import Fabric, build_fabric, load_fabric
+from mrclab.topologies.file import Classes, switch_map
+from mrclab.topologies.shipped import TOPOLOGIES
+from mrclab.topologies.yaml_model import Time, WholeNumber, YamlModel, wrong
 
 Target = Literal["auto", "ebpf", "bmv2", "sim"]
 TARGETS: tuple[Target, ...] = ("auto", "ebpf", "bmv2", "sim")
@@ -105,7 +105,7 @@ class Scenario(YamlModel):
     name: str = Field(description="name of the scenario, and of its results' directory")
     description: str = Field("", description="what it shows, in one line")
     claim: str = Field("", description="the statement under test, in one line")
-    figure: str = Field("", description="the module of experiments.figures that judges the claim")
+    figure: str = Field("", description="the module of mrclab.experiments.figures that judges the claim")
     expect: Annotated[tuple[str, ...], BeforeValidator(_as_lines)] = Field(
         (), description="what the result is to show, in one line or a list of lines; see below"
     )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from experiments.spec.faults import Drain, FaultSpec, RandomFaults, SequentialFaults, TimedFault
-from experiments.spec.transports import Transport
+from mrclab.experiments.spec.faults import Drain, FaultSpec, RandomFaults, SequentialFaults, TimedFault
+from mrclab.experiments.spec.transports import Transport
 
 
 def place_in_one_plane(place: str) -> str:

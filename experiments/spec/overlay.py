@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from linux.errors import InputError
-from topologies.yaml_lines import KeyPath, Place, YamlDocument, read_yaml
+from mrclab.linux.errors import InputError
+from mrclab.topologies.yaml_lines import KeyPath, Place, YamlDocument, read_yaml
 
 
 def parse_setting(setting: str) -> YamlDocument:

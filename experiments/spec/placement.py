@@ -7,16 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from experiments.spec.workloads import COLLECTIVES
-from linux.errors import InputError
-from topologies import Fabric
+from mrclab.experiments.spec.workloads import COLLECTIVES
+from mrclab.linux.errors import InputError
+from mrclab.topologies import Fabric
 
 AUTO = "auto"
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The ranks' ``hosts``, in order, and the job that they do, for ``hosts.collectives.jobs``."""
+    """The ranks' ``hosts``, in order, and the job that they do, for ``mrclab.hosts.collectives.jobs``."""
 
     hosts: tuple[str, ...]
     job: str
@@ -72,7 +72,7 @@ def place(kind: str, params: Mapping[str, Any], fabric: Fabric, seed: int) -> Pl
         hosts = _ends(params, fabric)
         rest = {key: params[key] for key in ("message_bytes", "response_bytes", "duration_ns")}
         return Placement(hosts, kind, {**rest, "seed": seed}, ((0, 1), (1, 0)), params["duration_ns"])
-    from hosts.collectives.flows import Flow  # it takes numpy, and scenarios are read without that
+    from mrclab.hosts.collectives.flows import Flow  # it takes numpy, and scenarios are read without that
 
     hosts, pairs = _flows(kind, params, fabric, seed)
     second = kind == "join"

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
-from experiments.spec.fault_schedule import PlannedFault, schedule, trials_of
-from experiments.spec.faults import Drain, RandomFaults, SequentialFaults
-from experiments.spec.mesh import mesh_streams
-from experiments.spec.model import Scenario
-from experiments.spec.one_plane import faults_met
-from experiments.spec.placement import Placement
-from experiments.spec.random_faults import random_faults
-from experiments.spec.transports import Transport
-from experiments.spec.workloads import Mesh
-from topologies import Fabric, one_plane
+from mrclab.experiments.spec.fault_schedule import PlannedFault, schedule, trials_of
+from mrclab.experiments.spec.faults import Drain, RandomFaults, SequentialFaults
+from mrclab.experiments.spec.mesh import mesh_streams
+from mrclab.experiments.spec.model import Scenario
+from mrclab.experiments.spec.one_plane import faults_met
+from mrclab.experiments.spec.placement import Placement
+from mrclab.experiments.spec.random_faults import random_faults
+from mrclab.experiments.spec.transports import Transport
+from mrclab.experiments.spec.workloads import Mesh
+from mrclab.topologies import Fabric, one_plane
 
 MOST_FAULTS = 20
 

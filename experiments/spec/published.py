@@ -1,6 +1,6 @@
 """What is published of the scenario's models: the JSON schema, and the tables of keys in docs/scenarios.md.
 
-``python -m experiments.spec.published`` writes both.
+``python -m mrclab.experiments.spec.published`` writes both.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any
 
 from pydantic.fields import FieldInfo
 
-from experiments.spec.faults import FORMS
-from experiments.spec.model import Measure, Scenario, Virtual
-from experiments.spec.transports import NAMED, TransportEntry
-from experiments.spec.workloads import KINDS
-from topologies.yaml_model import YamlModel
+from mrclab.experiments.spec.faults import FORMS
+from mrclab.experiments.spec.model import Measure, Scenario, Virtual
+from mrclab.experiments.spec.transports import NAMED, TransportEntry
+from mrclab.experiments.spec.workloads import KINDS
+from mrclab.topologies.yaml_model import YamlModel
 
 TABLES: dict[str, type[YamlModel]] = {
     "scenario": Scenario,
@@ -116,7 +116,7 @@ def schema_path() -> Path:
 
 def page_path() -> Path:
     """Return where the page with the tables lies in a checkout."""
-    return Path(__file__).parents[2] / "docs" / "scenarios.md"
+    return Path(__file__).resolve().parents[2] / "docs" / "scenarios.md"
 
 
 def main() -> None:

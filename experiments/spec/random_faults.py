@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from itertools import combinations
 
-from experiments.spec.fault_schedule import PlannedFault
-from experiments.spec.faults import RandomFaults
-from topologies import Fabric
+from mrclab.experiments.spec.fault_schedule import PlannedFault
+from mrclab.experiments.spec.faults import RandomFaults
+from mrclab.topologies import Fabric
 
 # Kind of fault, how often, and the ratios it may have.
 KINDS: tuple[tuple[str, int, tuple[float, ...]], ...] = (

@@ -12,16 +12,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.spec.model import TARGETS, Scenario
-from experiments.spec.overlay import merge, nest, parse_overrides, part_of, without
-from experiments.spec.workloads import AUTO
-from switches.target import target_name
-from topologies import Fabric
-from topologies.shipped import Shipped
-from topologies.yaml_lines import YamlDocument, read_yaml
-from topologies.yaml_model import validated
+from mrclab.experiments.spec.model import TARGETS, Scenario
+from mrclab.experiments.spec.overlay import merge, nest, parse_overrides, part_of, without
+from mrclab.experiments.spec.workloads import AUTO
+from mrclab.switches.target import target_name
+from mrclab.topologies import Fabric
+from mrclab.topologies.shipped import Shipped
+from mrclab.topologies.yaml_lines import YamlDocument, read_yaml
+from mrclab.topologies.yaml_model import validated
 
-SCENARIOS = Shipped("scenario", "experiments", "scenarios")
+SCENARIOS = Shipped("scenario", "mrclab.experiments", "scenarios")
 _VARIANTS = {"topologies": "topology", "targets": "target"}
 
 

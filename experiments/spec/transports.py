@@ -14,11 +14,11 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from hosts.collectives.transports import WITH_NIC
-from hosts.transports import TRANSPORTS
-from linux.errors import InputError
-from testbed.frr.plan import Timers
-from topologies.yaml_model import Number, Size, Time, YamlModel, wrong
+from mrclab.hosts.collectives.transports import WITH_NIC
+from mrclab.hosts.transports import TRANSPORTS
+from mrclab.linux.errors import InputError
+from mrclab.testbed.frr.plan import Timers
+from mrclab.topologies.yaml_model import Number, Size, Time, YamlModel, wrong
 
 Routing = Literal["srv6", "ecmp", "structured", "destination", "frr"]
 ROUTINGS: tuple[Routing, ...] = ("srv6", "ecmp", "structured", "destination", "frr")

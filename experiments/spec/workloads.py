@@ -1,7 +1,7 @@
 """The workloads that a scenario may name: one model a kind.
 
-Spray and mesh are streams that agents send (hosts.agent); in all others rank processes work
-(hosts.collectives).
+Spray and mesh are streams that agents send (mrclab.hosts.agent); in all others rank processes work
+(mrclab.hosts.collectives).
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
-from hosts.streams.messages import OVERHEAD_BYTES
-from hosts.streams.stream import MAX_MESSAGE_BYTES
-from topologies.units import SIZE_PATTERN
-from topologies.yaml_model import Number, Rate, Size, Time, WholeNumber, YamlModel, wrong
+from mrclab.hosts.streams.messages import OVERHEAD_BYTES
+from mrclab.hosts.streams.stream import MAX_MESSAGE_BYTES
+from mrclab.topologies.units import SIZE_PATTERN
+from mrclab.topologies.yaml_model import Number, Rate, Size, Time, WholeNumber, YamlModel, wrong
 
 AUTO = "auto"
 WEEK_NS = 7 * 24 * 3600 * 10**9

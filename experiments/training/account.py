@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from experiments.measure.metrics import Ints, Metrics, RankSamples
+from mrclab.experiments.measure.metrics import Ints, Metrics, RankSamples
 
 LOSS_SCALE = 1e9
 """Ranks note losses in 1e-9 nats."""

@@ -10,9 +10,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from experiments.spec.json_files import write_whole
-from experiments.spec.placement import Placement
-from hosts.training.settings import Settings
+from mrclab.experiments.spec.json_files import write_whole
+from mrclab.experiments.spec.placement import Placement
+from mrclab.hosts.training.settings import Settings
 
 TRANSFORMER = "transformer"
 TIMEOUT_S = 600.0
@@ -38,7 +38,7 @@ def digests_alone(params: Mapping[str, Any], ranks: int, seed: int, directory: P
         found = json.loads(kept.read_text(encoding="utf-8"))
         if found["asked"] == asked:
             return list(found["digests"])
-    argv = [sys.executable, "-m", "hosts.training.alone", json.dumps(asdict(settings)), str(steps)]
+    argv = [sys.executable, "-m", "mrclab.hosts.training.alone", json.dumps(asdict(settings)), str(steps)]
     said = subprocess.run(argv, check=True, stdout=subprocess.PIPE, timeout=TIMEOUT_S).stdout
     digests: list[str] = json.loads(said)
     write_whole(kept, json.dumps({"asked": asked, "digests": digests}) + "\n")

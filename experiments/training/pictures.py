@@ -10,8 +10,8 @@ import numpy.typing as npt
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
-from experiments.report.palette import RED, new_figure
-from experiments.training.summary import trainings
+from mrclab.experiments.report.palette import RED, new_figure
+from mrclab.experiments.training.summary import trainings
 
 Floats = npt.NDArray[np.float64]
 

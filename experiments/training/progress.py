@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from experiments.spec.fault_schedule import PlannedFault
+from mrclab.experiments.spec.fault_schedule import PlannedFault
 
 STEPS, COURSE = "steps.jsonl", "course.jsonl"
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from experiments.report.numbers import amount, figure
+from mrclab.experiments.report.numbers import amount, figure
 
 CONTROL = "control"
 

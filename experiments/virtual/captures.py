@@ -8,9 +8,9 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 
-from experiments.measure.clock import OffsetSample
-from experiments.measure.pcap import LINKTYPE_LINUX_SLL2, SLL2_OUTGOING, file_header
-from experiments.measure.recording import CaptureCounts, Recording
+from mrclab.experiments.measure.clock import OffsetSample
+from mrclab.experiments.measure.pcap import LINKTYPE_LINUX_SLL2, SLL2_OUTGOING, file_header
+from mrclab.experiments.measure.recording import CaptureCounts, Recording
 
 SNAPLEN = 192
 _ETHERNET = 14

@@ -1,14 +1,14 @@
-"""A simulated NIC with the interface of `hosts.nic.device.Device`, for whatever uses one."""
+"""A simulated NIC with the interface of `mrclab.hosts.nic.device.Device`, for whatever uses one."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from typing import Any
 
-from hosts.endpoint import Endpoint
-from hosts.rdma.events import Event
-from simulator.clock import NEVER_PS, PS_PER_NS
-from simulator.nic import Nic
+from mrclab.hosts.endpoint import Endpoint
+from mrclab.hosts.rdma.events import Event
+from mrclab.simulator.clock import NEVER_PS, PS_PER_NS
+from mrclab.simulator.nic import Nic
 
 
 class VirtualDevice:

@@ -7,12 +7,12 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from experiments.measure.repetition import Repetition, measure, save_repetition
-from experiments.run.outcome import Outcome, repetition_directory
-from experiments.spec.model import SIMULATED, Scenario
-from experiments.spec.transports import require_simulated
-from experiments.virtual.repetition import VirtualRepetition
-from topologies import one_plane
+from mrclab.experiments.measure.repetition import Repetition, measure, save_repetition
+from mrclab.experiments.run.outcome import Outcome, repetition_directory
+from mrclab.experiments.spec.model import SIMULATED, Scenario
+from mrclab.experiments.spec.transports import require_simulated
+from mrclab.experiments.virtual.repetition import VirtualRepetition
+from mrclab.topologies import one_plane
 
 
 def run_scenario(
@@ -23,7 +23,7 @@ def run_scenario(
     say: Callable[[str], None],
     step: Callable[[int], None],
 ) -> None:
-    """Run every transport, as `experiments.run.engine.run_scenario` does on live targets. Raises InputError.
+    """Run every transport; live targets have `mrclab.experiments.run.engine.run_scenario`. Raises InputError.
 
     ``say`` gets what is going on, ``step`` how many trials (or repetitions, without trials) are done in all.
     """

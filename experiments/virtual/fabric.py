@@ -6,25 +6,25 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from controller.queues import ETHERNET_HEADER, QueuePolicy, queue_setting
-from experiments.measure.recovery import IN_FLIGHT_NS
-from experiments.spec.model import USUAL_VIRTUAL, Virtual
-from experiments.spec.transports import Transport, require_simulated_transport
-from experiments.virtual.mechanisms import registry_of
-from hosts.collectives.transports import endpoint_options
-from hosts.mrc import MrcConfig
-from hosts.nic.ports import send_buffer_bytes
-from hosts.nic.routes import nic_addresses
-from hosts.options import fast_links, idle_rtt_ns
-from hosts.rdma.endpoint import BaseEndpoint
-from hosts.transports import datacenter_options, make_config, make_endpoint, merged, random_of
-from p4src.contract import TICKS_PER_US
-from simulator.clock import PS_PER_NS
-from simulator.lossless import Lossless
-from simulator.network import Choice, Network
-from simulator.nic import Nic
-from topologies import Fabric
-from topologies.spec import LinkKind
+from mrclab.controller.queues import ETHERNET_HEADER, QueuePolicy, queue_setting
+from mrclab.experiments.measure.recovery import IN_FLIGHT_NS
+from mrclab.experiments.spec.model import USUAL_VIRTUAL, Virtual
+from mrclab.experiments.spec.transports import Transport, require_simulated_transport
+from mrclab.experiments.virtual.mechanisms import registry_of
+from mrclab.hosts.collectives.transports import endpoint_options
+from mrclab.hosts.mrc import MrcConfig
+from mrclab.hosts.nic.ports import send_buffer_bytes
+from mrclab.hosts.nic.routes import nic_addresses
+from mrclab.hosts.options import fast_links, idle_rtt_ns
+from mrclab.hosts.rdma.endpoint import BaseEndpoint
+from mrclab.hosts.transports import datacenter_options, make_config, make_endpoint, merged, random_of
+from mrclab.p4src.contract import TICKS_PER_US
+from mrclab.simulator.clock import PS_PER_NS
+from mrclab.simulator.lossless import Lossless
+from mrclab.simulator.network import Choice, Network
+from mrclab.simulator.nic import Nic
+from mrclab.topologies import Fabric
+from mrclab.topologies.spec import LinkKind
 
 CHOICES: Mapping[str, Choice] = {"ecmp": "hash", "structured": "ev", "destination": "destination"}
 """By what switches choose a path, of each way of routing that is not by segment lists."""

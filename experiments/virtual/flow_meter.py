@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from simulator.clock import PS_PER_NS
-from simulator.network import Network
-from simulator.pfc import PfcInlet
-from simulator.port import DATA, Port
-from simulator.served import ServedPort, Stops
+from mrclab.simulator.clock import PS_PER_NS
+from mrclab.simulator.network import Network
+from mrclab.simulator.pfc import PfcInlet
+from mrclab.simulator.port import DATA, Port
+from mrclab.simulator.served import ServedPort, Stops
 
 _PS_PER_US = 1000 * PS_PER_NS
 

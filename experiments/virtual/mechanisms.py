@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from controller.fault_kinds import ALL_KINDS, SIMULATED_KINDS, Fault, Moment
-from simulator.faults import NetworkFaults
-from simulator.network import Network
-from testbed.faults.mechanism import SimpleMechanism
-from testbed.faults.registry import Faults
+from mrclab.controller.fault_kinds import ALL_KINDS, SIMULATED_KINDS, Fault, Moment
+from mrclab.simulator.faults import NetworkFaults
+from mrclab.simulator.network import Network
+from mrclab.testbed.faults.mechanism import SimpleMechanism
+from mrclab.testbed.faults.registry import Faults
 
 
 class VirtualMechanism(SimpleMechanism):

@@ -1,4 +1,4 @@
-"""Rank workloads in virtual time: the jobs of `hosts.collectives`, all ranks in this process."""
+"""Rank workloads in virtual time: the jobs of `mrclab.hosts.collectives`, all ranks in this process."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from typing import Any
 
 import numpy as np
 
-from experiments.measure.evidence import Sample
-from experiments.run.drivers.driver import Collected
-from experiments.spec.fault_schedule import denylists
-from experiments.spec.one_plane import faults_met
-from experiments.training.alone import training_alone
-from experiments.virtual.device import VirtualDevice
-from experiments.virtual.workload import VirtualSetting
-from hosts.collectives.channel import Channel
-from hosts.collectives.host_channel import on_one_host
-from hosts.collectives.job import Times
-from hosts.collectives.jobs import make_job
-from hosts.collectives.rank import Seat
-from hosts.collectives.transports import channel_qps
-from hosts.collectives.verbs_channel import VerbsChannel
-from hosts.rdma.events import Event
-from hosts.verbs import Context
-from simulator.clock import PS_PER_NS
-from simulator.nic import Nic
+from mrclab.experiments.measure.evidence import Sample
+from mrclab.experiments.run.drivers.driver import Collected
+from mrclab.experiments.spec.fault_schedule import denylists
+from mrclab.experiments.spec.one_plane import faults_met
+from mrclab.experiments.training.alone import training_alone
+from mrclab.experiments.virtual.device import VirtualDevice
+from mrclab.experiments.virtual.workload import VirtualSetting
+from mrclab.hosts.collectives.channel import Channel
+from mrclab.hosts.collectives.host_channel import on_one_host
+from mrclab.hosts.collectives.job import Times
+from mrclab.hosts.collectives.jobs import make_job
+from mrclab.hosts.collectives.rank import Seat
+from mrclab.hosts.collectives.transports import channel_qps
+from mrclab.hosts.collectives.verbs_channel import VerbsChannel
+from mrclab.hosts.rdma.events import Event
+from mrclab.hosts.verbs import Context
+from mrclab.simulator.clock import PS_PER_NS
+from mrclab.simulator.nic import Nic
 
 LEAD_NS = 1000
 """From the command to begin to the beginning."""

@@ -6,33 +6,33 @@ import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from controller.fault_kinds import Fault
-from experiments.measure.evidence import Evidence, RouteChange
-from experiments.measure.faults import FaultRecord, save_faults
-from experiments.measure.validity import Load
-from experiments.run.drivers.driver import Collected
-from experiments.run.fault_run import SequenceSource, TimedSource
-from experiments.run.injection import Injector
-from experiments.run.late_detection import LateDetection
-from experiments.run.link_meter import PERIOD_NS, LinkMeter
-from experiments.run.traffic import busiest_link
-from experiments.spec.fault_schedule import PlannedFault, schedule, trials_of
-from experiments.spec.faults import BUSIEST, FaultSpec, RandomFaults, SequentialFaults
-from experiments.spec.links import metered
-from experiments.spec.model import Scenario
-from experiments.spec.one_plane import faults_met
-from experiments.spec.random_faults import random_faults
-from experiments.spec.transports import Transport
-from experiments.spec.workloads import AGENT_KINDS
-from experiments.virtual.captures import PcapRecorder, recording_of
-from experiments.virtual.fabric import CHOICES, VirtualFabric
-from experiments.virtual.flow_meter import FlowMeter
-from experiments.virtual.ranks import VirtualRanks
-from experiments.virtual.spray import VirtualSpray
-from experiments.virtual.workload import MakeWorkload, VirtualSetting, VirtualWorkload
-from simulator.clock import PS_PER_NS
-from simulator.network import Network
-from topologies import Fabric
+from mrclab.controller.fault_kinds import Fault
+from mrclab.experiments.measure.evidence import Evidence, RouteChange
+from mrclab.experiments.measure.faults import FaultRecord, save_faults
+from mrclab.experiments.measure.validity import Load
+from mrclab.experiments.run.drivers.driver import Collected
+from mrclab.experiments.run.fault_run import SequenceSource, TimedSource
+from mrclab.experiments.run.injection import Injector
+from mrclab.experiments.run.late_detection import LateDetection
+from mrclab.experiments.run.link_meter import PERIOD_NS, LinkMeter
+from mrclab.experiments.run.traffic import busiest_link
+from mrclab.experiments.spec.fault_schedule import PlannedFault, schedule, trials_of
+from mrclab.experiments.spec.faults import BUSIEST, FaultSpec, RandomFaults, SequentialFaults
+from mrclab.experiments.spec.links import metered
+from mrclab.experiments.spec.model import Scenario
+from mrclab.experiments.spec.one_plane import faults_met
+from mrclab.experiments.spec.random_faults import random_faults
+from mrclab.experiments.spec.transports import Transport
+from mrclab.experiments.spec.workloads import AGENT_KINDS
+from mrclab.experiments.virtual.captures import PcapRecorder, recording_of
+from mrclab.experiments.virtual.fabric import CHOICES, VirtualFabric
+from mrclab.experiments.virtual.flow_meter import FlowMeter
+from mrclab.experiments.virtual.ranks import VirtualRanks
+from mrclab.experiments.virtual.spray import VirtualSpray
+from mrclab.experiments.virtual.workload import MakeWorkload, VirtualSetting, VirtualWorkload
+from mrclab.simulator.clock import PS_PER_NS
+from mrclab.simulator.network import Network
+from mrclab.topologies import Fabric
 
 WORKLOADS: dict[str, MakeWorkload] = {"spray": VirtualSpray}
 LONGEST_WAIT_NS = 10**9

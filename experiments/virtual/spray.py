@@ -5,20 +5,20 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any, cast
 
-from experiments.run.drivers.driver import Collected
-from experiments.run.drivers.spray import DRAIN_TIMEOUT_S, nic_options, stream_details, verdict
-from experiments.spec.workloads import Spray
-from experiments.virtual.device import VirtualDevice
-from experiments.virtual.workload import VirtualSetting
-from hosts.eventlog import LogFile
-from hosts.mrc import Endpoint
-from hosts.mrc.events import EvRestored
-from hosts.nic.routes import paths_for
-from hosts.rdma.counters import EvState
-from hosts.rdma.events import Event
-from hosts.streams.stream import StreamPlan, StreamReceiver, StreamSender
-from simulator.clock import Clock
-from simulator.nic import Nic
+from mrclab.experiments.run.drivers.driver import Collected
+from mrclab.experiments.run.drivers.spray import DRAIN_TIMEOUT_S, nic_options, stream_details, verdict
+from mrclab.experiments.spec.workloads import Spray
+from mrclab.experiments.virtual.device import VirtualDevice
+from mrclab.experiments.virtual.workload import VirtualSetting
+from mrclab.hosts.eventlog import LogFile
+from mrclab.hosts.mrc import Endpoint
+from mrclab.hosts.mrc.events import EvRestored
+from mrclab.hosts.nic.routes import paths_for
+from mrclab.hosts.rdma.counters import EvState
+from mrclab.hosts.rdma.events import Event
+from mrclab.hosts.streams.stream import StreamPlan, StreamReceiver, StreamSender
+from mrclab.simulator.clock import Clock
+from mrclab.simulator.nic import Nic
 
 
 class StreamProgram:

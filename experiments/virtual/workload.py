@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from experiments.run.drivers.driver import Collected
-from experiments.spec.model import Scenario
-from experiments.spec.placement import Placement
-from experiments.virtual.fabric import VirtualFabric
+from mrclab.experiments.run.drivers.driver import Collected
+from mrclab.experiments.spec.model import Scenario
+from mrclab.experiments.spec.placement import Placement
+from mrclab.experiments.virtual.fabric import VirtualFabric
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from hosts.clustermapper.inference import Verdict
-from hosts.endpoint import Endpoint
-from hosts.mrc import Endpoint as MrcEndpoint
-from linux.errors import InputError
-from topologies import Fabric
-from topologies.model import Path as FabricPath
-from topologies.structured import structured_paths
+from mrclab.hosts.clustermapper.inference import Verdict
+from mrclab.hosts.endpoint import Endpoint
+from mrclab.hosts.mrc import Endpoint as MrcEndpoint
+from mrclab.linux.errors import InputError
+from mrclab.topologies import Fabric
+from mrclab.topologies.model import Path as FabricPath
+from mrclab.topologies.structured import structured_paths
 
 SCHEMA = 1
 

@@ -3,7 +3,7 @@
 The hosts and switches of a testbed share the CPUs of one machine. If a CPU stalls, because the hypervisor
 runs another guest on it or a process of higher priority holds it, all frames that wait there stop. To a
 prober on another CPU that looks like a dead link. The process is
-``python -m hosts.clustermapper.heartbeat``.
+``python -m mrclab.hosts.clustermapper.heartbeat``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import time
 from types import TracebackType
 from typing import Self
 
-from linux.system import end_with_parent
+from mrclab.linux.system import end_with_parent
 
 BEAT_NS = 2_000_000
 _SLOT = struct.Struct("=Q")
@@ -34,7 +34,7 @@ class Heartbeats:
         self._hearts: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> Self:
-        command = [sys.executable, "-m", "hosts.clustermapper.heartbeat"]
+        command = [sys.executable, "-m", "mrclab.hosts.clustermapper.heartbeat"]
         for slot, cpu in enumerate(self._cpus):
             _SLOT.pack_into(self._beats, slot * _SLOT.size, 0)
             self._hearts.append(

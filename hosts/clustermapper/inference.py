@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from hosts.clustermapper.probes import ProbePlan, Route
+from mrclab.hosts.clustermapper.probes import ProbePlan, Route
 
 Cause = Literal["dead", "loss"]
 

@@ -17,14 +17,14 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from hosts.clustermapper.heartbeat import Heartbeats
-from hosts.clustermapper.inference import Cleared, Deaf, Mapper, MapperConfig, MapperEvent, Verdict
-from hosts.clustermapper.probes import ID_OFFSET, MAGIC, PROBE_UDP_PORT, ProbePlan
-from hosts.nic.ports import ETH_P_IPV6, SO_RCVBUFFORCE, sharpen_timers
-from hosts.worker import freeze_heap
-from linux.scheduling import before_others
-from linux.socket_filter import attach_filter, udp_filter
-from topologies import Fabric
+from mrclab.hosts.clustermapper.heartbeat import Heartbeats
+from mrclab.hosts.clustermapper.inference import Cleared, Deaf, Mapper, MapperConfig, MapperEvent, Verdict
+from mrclab.hosts.clustermapper.probes import ID_OFFSET, MAGIC, PROBE_UDP_PORT, ProbePlan
+from mrclab.hosts.nic.ports import ETH_P_IPV6, SO_RCVBUFFORCE, sharpen_timers
+from mrclab.hosts.worker import freeze_heap
+from mrclab.linux.scheduling import before_others
+from mrclab.linux.socket_filter import attach_filter, udp_filter
+from mrclab.topologies import Fabric
 
 Enter = Callable[[str], AbstractContextManager[None]]
 Say = Callable[[Mapping[str, Any]], None]

@@ -12,8 +12,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from p4src.contract import CONTROL_DSCP, PROBE_PORT
-from topologies import Fabric, NicPort, Switch
+from mrclab.p4src.contract import CONTROL_DSCP, PROBE_PORT
+from mrclab.topologies import Fabric, NicPort, Switch
 
 PROBE_UDP_PORT = PROBE_PORT - 1  # not that of path probes, into which switches write
 MAGIC = b"MAPP"

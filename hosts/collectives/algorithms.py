@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hosts.collectives.communicator import Communicator, Steps
+from mrclab.hosts.collectives.communicator import Communicator, Steps
 
 DATA, SCRATCH, FLAGS = 0, 1, 2
 """The numbers of a rank's regions."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hosts.collectives.algorithms import (
+from mrclab.hosts.collectives.algorithms import (
     DATA,
     FLAG_BYTES,
     MAX_ROUNDS,
@@ -18,8 +18,8 @@ from hosts.collectives.algorithms import (
     barrier,
     split,
 )
-from hosts.collectives.communicator import Communicator, Steps
-from hosts.collectives.job import Samples, Times, columns
+from mrclab.hosts.collectives.communicator import Communicator, Steps
+from mrclab.hosts.collectives.job import Samples, Times, columns
 
 COLLECTIVES = ("all-reduce", "all-gather", "all-to-all")
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import TypeVar
 
-from hosts.collectives.channel import TAG_BITS, Arrived, Channel, ChannelEvent, Done
+from mrclab.hosts.collectives.channel import TAG_BITS, Arrived, Channel, ChannelEvent, Done
 
 Clock = Callable[[], int]
 T = TypeVar("T")

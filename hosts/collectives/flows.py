@@ -1,7 +1,7 @@
 """Flows: self-checking messages from one rank to another, paced or as fast as a window allows.
 
-The receiver checks the content of every message (`hosts.streams.messages`). Sender and receiver timestamp
-each message on the clock that all hosts share, so that latency is measured one way.
+The receiver checks the content of every message (`mrclab.hosts.streams.messages`). Sender and receiver
+timestamp each message on the clock that all hosts share, so that latency is measured one way.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hosts.collectives.channel import TAG_BITS, Arrived, ChannelEvent, Done
-from hosts.collectives.communicator import Communicator, Steps, Wait
-from hosts.collectives.job import Samples, Times, as_int64
-from hosts.streams.messages import MessageFactory
+from mrclab.hosts.collectives.channel import TAG_BITS, Arrived, ChannelEvent, Done
+from mrclab.hosts.collectives.communicator import Communicator, Steps, Wait
+from mrclab.hosts.collectives.job import Samples, Times, as_int64
+from mrclab.hosts.streams.messages import MessageFactory
 
 FLOW_BITS = 8
 NUMBER_BITS = TAG_BITS - FLOW_BITS

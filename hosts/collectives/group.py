@@ -17,15 +17,15 @@ from typing import Any, Protocol, Self
 
 import numpy as np
 
-from hosts.collectives.algorithms import DATA, Array, all_reduce
-from hosts.collectives.channel import Channel
-from hosts.collectives.collective_jobs import expose_for_collectives
-from hosts.collectives.communicator import Communicator, Steps, Wait
-from hosts.collectives.host_channel import Turn
-from hosts.collectives.transports import open_channels
-from hosts.transports import TRANSPORTS
-from linux import namespaces
-from topologies import Fabric
+from mrclab.hosts.collectives.algorithms import DATA, Array, all_reduce
+from mrclab.hosts.collectives.channel import Channel
+from mrclab.hosts.collectives.collective_jobs import expose_for_collectives
+from mrclab.hosts.collectives.communicator import Communicator, Steps, Wait
+from mrclab.hosts.collectives.host_channel import Turn
+from mrclab.hosts.collectives.transports import open_channels
+from mrclab.hosts.transports import TRANSPORTS
+from mrclab.linux import namespaces
+from mrclab.topologies import Fabric
 
 CAPACITY_BYTES = 1 << 22
 
@@ -88,7 +88,7 @@ class Group:
     ) -> Group:
         """Open a host's NIC in its namespace, and connect to the ranks beside this one on the ring.
 
-        The program itself stays in its namespace. ``transport`` is a name of `hosts.transports`, and
+        The program itself stays in its namespace. ``transport`` is a name of `mrclab.hosts.transports`, and
         ``options`` go on top of its own. Groups that share a store differ by ``name``. Raise KeyError for a
         transport that does not exist, TypeError or ValueError for an option, OSError or MachineError where
         the namespace or the NIC cannot be opened, and what the store raises.

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hosts.collectives.channel import Arrived, Channel, ChannelEvent, Done
+from mrclab.hosts.collectives.channel import Arrived, Channel, ChannelEvent, Done
 
 Turn = Callable[[int | None, Collection[int]], Collection[int]]
 """The signature of ``Channel.turn``."""

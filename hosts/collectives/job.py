@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from hosts.collectives.communicator import Communicator, Steps
+from mrclab.hosts.collectives.communicator import Communicator, Steps
 
 Samples = dict[str, npt.NDArray[np.int64]]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from hosts.collectives.collective_jobs import CollectiveJob, TrainingJob
-from hosts.collectives.flows import FlowsJob
-from hosts.collectives.job import Job
-from hosts.collectives.requests import RequestsJob
-from hosts.training.job import TransformerJob
+from mrclab.hosts.collectives.collective_jobs import CollectiveJob, TrainingJob
+from mrclab.hosts.collectives.flows import FlowsJob
+from mrclab.hosts.collectives.job import Job
+from mrclab.hosts.collectives.requests import RequestsJob
+from mrclab.hosts.training.job import TransformerJob
 
 JOBS: dict[str, Callable[[Mapping[str, Any], int, int, int], Job]] = {
     "flows": lambda params, rank, size, seed: FlowsJob(params, rank),

@@ -1,6 +1,6 @@
 """The process of a host's ranks: it opens their channels, runs a job over them and saves the samples.
 
-It runs in the host's namespace (`hosts.worker`) and takes these requests (-> what the answer has):
+It runs in the host's namespace (`mrclab.hosts.worker`) and takes these requests (-> what the answer has):
 
     open      open the channels: fabric, host, ranks here and in all, transport, job
                                                       -> the attributes that each rank's peers need
@@ -31,18 +31,18 @@ from typing import Any
 
 import numpy as np
 
-from hosts.collectives.channel import Channel
-from hosts.collectives.collective_jobs import TrainingJob
-from hosts.collectives.communicator import Clock, Communicator, PutError, Steps, Wait
-from hosts.collectives.flows import FlowsJob
-from hosts.collectives.host_channel import Turn
-from hosts.collectives.job import Job, Times, as_int64
-from hosts.collectives.jobs import make_job
-from hosts.collectives.transports import open_channels
-from hosts.worker import Answer, Operation, freeze_heap, run
-from linux.requests import Request
-from linux.scheduling import take_cpu
-from topologies import fabric_from_text
+from mrclab.hosts.collectives.channel import Channel
+from mrclab.hosts.collectives.collective_jobs import TrainingJob
+from mrclab.hosts.collectives.communicator import Clock, Communicator, PutError, Steps, Wait
+from mrclab.hosts.collectives.flows import FlowsJob
+from mrclab.hosts.collectives.host_channel import Turn
+from mrclab.hosts.collectives.job import Job, Times, as_int64
+from mrclab.hosts.collectives.jobs import make_job
+from mrclab.hosts.collectives.transports import open_channels
+from mrclab.hosts.worker import Answer, Operation, freeze_heap, run
+from mrclab.linux.requests import Request
+from mrclab.linux.scheduling import take_cpu
+from mrclab.topologies import fabric_from_text
 
 LOGGER = logging.getLogger(__name__)
 NICENESS = -15

@@ -6,9 +6,9 @@ from array import array
 from collections.abc import Mapping
 from typing import Any
 
-from hosts.collectives.communicator import Communicator, Steps, Wait
-from hosts.collectives.job import Samples, Times, as_int64
-from hosts.streams.messages import MessageFactory
+from mrclab.hosts.collectives.communicator import Communicator, Steps, Wait
+from mrclab.hosts.collectives.job import Samples, Times, as_int64
+from mrclab.hosts.streams.messages import MessageFactory
 
 DATA = 0
 END = (1 << 26) - 1  # the tag that ends the job: no more requests

@@ -25,8 +25,8 @@ from ipaddress import IPv6Address
 from pathlib import Path
 from typing import Any
 
-from hosts.collectives.channel import Arrived, ChannelEvent, Done
-from topologies import Fabric
+from mrclab.hosts.collectives.channel import Arrived, ChannelEvent, Done
+from mrclab.topologies import Fabric
 
 IPPROTO_MPTCP = 262
 SOL_MPTCP = 284
@@ -176,8 +176,8 @@ class Stream:
 class TcpChannel:
     """One rank's end of TCP connections to its peers. See Channel.
 
-    The kernel must have the host's addresses and routes (testbed.kernel_ip), and the calling thread must be
-    in the host's namespace.
+    The kernel must have the host's addresses and routes (mrclab.testbed.kernel_ip), and the calling thread
+    must be in the host's namespace.
     """
 
     def __init__(

@@ -13,14 +13,14 @@ from dataclasses import replace
 from inspect import signature
 from typing import Any
 
-from hosts.collectives.channel import Channel
-from hosts.collectives.host_channel import Turn, on_one_host
-from hosts.collectives.tcp_channel import TcpChannel
-from hosts.collectives.verbs_channel import VerbsChannel
-from hosts.options import mrc_config
-from hosts.transports import make_config, random_of
-from hosts.verbs import Context
-from topologies import Fabric
+from mrclab.hosts.collectives.channel import Channel
+from mrclab.hosts.collectives.host_channel import Turn, on_one_host
+from mrclab.hosts.collectives.tcp_channel import TcpChannel
+from mrclab.hosts.collectives.verbs_channel import VerbsChannel
+from mrclab.hosts.options import mrc_config
+from mrclab.hosts.transports import make_config, random_of
+from mrclab.hosts.verbs import Context
+from mrclab.topologies import Fabric
 
 Contexts = Callable[[Fabric, str, Mapping[str, Any], int, int], Context]
 WITH_NIC = ("mrc", "rocev2")

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hosts.clustermapper.denylist import apply_denylist
-from hosts.collectives.channel import TAG_BITS, Arrived, ChannelEvent, Done
-from hosts.eventlog import write_log
-from hosts.mrc.events import EvReplaced, EvRestored, EvRetired, EvSkipped
-from hosts.observation import KINDS, event_record, path_rows
-from hosts.rdma.events import Event, LossReason, PacketLost
-from hosts.verbs import Context, MemoryRegion, Opcode, QueuePair, WorkCompletion
+from mrclab.hosts.clustermapper.denylist import apply_denylist
+from mrclab.hosts.collectives.channel import TAG_BITS, Arrived, ChannelEvent, Done
+from mrclab.hosts.eventlog import write_log
+from mrclab.hosts.mrc.events import EvReplaced, EvRestored, EvRetired, EvSkipped
+from mrclab.hosts.observation import KINDS, event_record, path_rows
+from mrclab.hosts.rdma.events import Event, LossReason, PacketLost
+from mrclab.hosts.verbs import Context, MemoryRegion, Opcode, QueuePair, WorkCompletion
 
 MAX_QPS = 1 << (32 - TAG_BITS)
 TAG_MASK = (1 << TAG_BITS) - 1

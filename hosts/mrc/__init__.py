@@ -1,17 +1,16 @@
 """The MRC protocol core: a state machine without I/O, clock or randomness of its own.
 
 Start reading at `endpoint.Endpoint`, then `queue_pair`, `sending.requester`, `sending.recovery`, `responder`
-and `evs.ev_set`. `hosts.rdma` has what
-RoCEv2 shares with it.
+and `evs.ev_set`. `mrclab.hosts.rdma` has what RoCEv2 shares with it.
 """
 
-from hosts.compiled import prefer
+from mrclab.hosts.compiled import prefer
 
 prefer(__path__, __name__)  # Before any module of this package is imported.
 
-from hosts.mrc.config import DscpMap, MrcConfig, SpecReading
-from hosts.mrc.connection import QpAttributes
-from hosts.mrc.counters import PlaneCounters, QpCounters
-from hosts.mrc.endpoint import Endpoint
+from mrclab.hosts.mrc.config import DscpMap, MrcConfig, SpecReading
+from mrclab.hosts.mrc.connection import QpAttributes
+from mrclab.hosts.mrc.counters import PlaneCounters, QpCounters
+from mrclab.hosts.mrc.endpoint import Endpoint
 
 __all__ = ["DscpMap", "Endpoint", "MrcConfig", "PlaneCounters", "QpAttributes", "QpCounters", "SpecReading"]

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from hosts.rdma.psn import expand, trailing_ones
+from mrclab.hosts.rdma.psn import expand, trailing_ones
 
 
 class ReceiverBitmap:

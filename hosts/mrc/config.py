@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from hosts.mrc.congestion.nscc import NsccConfig
-from hosts.rdma.headers import UDP_PORT
-from p4src.contract import (
+from mrclab.hosts.mrc.congestion.nscc import NsccConfig
+from mrclab.hosts.rdma.headers import UDP_PORT
+from mrclab.p4src.contract import (
     CONTROL_DSCP,
     FRAME_OVERHEAD_BYTES,
     NO_TRIM_DSCP,
@@ -73,7 +73,7 @@ ACK_LADDERS: Final = {"lab": (8, 7, 25), "production": (20, 7, 25)}
 that Microsoft's NCCL plugin sets [API, NCCL]."""
 _LARGEST_FRAME_BYTES = 9014
 QUEUE_BYTES = round(QUEUE_TRIM_LAST_HOP * QUEUE_MIN_FRAMES) * _LARGEST_FRAME_BYTES
-"""Bytes that wait in front of a NIC on a slow link before the switch trims (`controller.queues`)."""
+"""Bytes that wait in front of a NIC on a slow link before the switch trims (`mrclab.controller.queues`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +212,7 @@ class MrcConfig:
     initial_rtt_ns: int = 1_000_000
     """Stands in for the smoothed RTT until the first sample."""
     min_reorder_ns: int = 20_000
-    """Floor of the reordering window; see `hosts.mrc.sending.reordering`."""
+    """Floor of the reordering window; see `mrclab.hosts.mrc.sending.reordering`."""
     reorder_rtt_fraction: float = 0.25
     """Part of the RTT's present floor in the reordering window."""
     reorder_seen_factor: float = 1.5

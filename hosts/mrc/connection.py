@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hosts.mrc.config import MrcConfig
-from hosts.rdma.paths import PortAddress
+from mrclab.hosts.mrc.config import MrcConfig
+from mrclab.hosts.rdma.paths import PortAddress
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hosts.mrc.evs.ev_set import EvSet
-from hosts.mrc.queue_pair import MrcQueuePair
-from hosts.rdma.counters import EvCounters, EvState
+from mrclab.hosts.mrc.evs.ev_set import EvSet
+from mrclab.hosts.mrc.queue_pair import MrcQueuePair
+from mrclab.hosts.rdma.counters import EvCounters, EvState
 
 
 @dataclass(frozen=True, slots=True)

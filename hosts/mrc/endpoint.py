@@ -1,6 +1,6 @@
 """The MRC endpoint: the verbs of an MRC NIC, and which part of it an arriving packet goes to.
 
-`hosts.rdma.endpoint` says how a driver uses it.
+`mrclab.hosts.rdma.endpoint` says how a driver uses it.
 """
 
 from __future__ import annotations
@@ -9,26 +9,26 @@ import random
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final, cast
 
-from hosts.mrc import counters
-from hosts.mrc.codec.objects import ObjectBuilder
-from hosts.mrc.codec.packets import PacketBuilder
-from hosts.mrc.codec.received import read_data, read_sack, read_stamp
-from hosts.mrc.codec.values import ControlPacket, DataPacket, Packet, SackPacket
-from hosts.mrc.config import MrcConfig
-from hosts.mrc.congestion.choice import make_controller
-from hosts.mrc.congestion.control import CongestionControl
-from hosts.mrc.connection import Connection, QpAttributes
-from hosts.mrc.counters import PlaneCounters, QpCounters
-from hosts.mrc.evs.ev import Ev, HeadCache
-from hosts.mrc.evs.ev_set import EvSet
-from hosts.mrc.evs.policy import PathPolicy
-from hosts.mrc.frames import FrameOptions, MrcFlowCache, with_room_for_outer
-from hosts.mrc.operations import Operations
-from hosts.mrc.port_status import PortStatus
-from hosts.mrc.queue_pair import MrcQueuePair
-from hosts.mrc.responder import Responder
-from hosts.mrc.sending.requester import Requester
-from hosts.mrc.wire import (
+from mrclab.hosts.mrc import counters
+from mrclab.hosts.mrc.codec.objects import ObjectBuilder
+from mrclab.hosts.mrc.codec.packets import PacketBuilder
+from mrclab.hosts.mrc.codec.received import read_data, read_sack, read_stamp
+from mrclab.hosts.mrc.codec.values import ControlPacket, DataPacket, Packet, SackPacket
+from mrclab.hosts.mrc.config import MrcConfig
+from mrclab.hosts.mrc.congestion.choice import make_controller
+from mrclab.hosts.mrc.congestion.control import CongestionControl
+from mrclab.hosts.mrc.connection import Connection, QpAttributes
+from mrclab.hosts.mrc.counters import PlaneCounters, QpCounters
+from mrclab.hosts.mrc.evs.ev import Ev, HeadCache
+from mrclab.hosts.mrc.evs.ev_set import EvSet
+from mrclab.hosts.mrc.evs.policy import PathPolicy
+from mrclab.hosts.mrc.frames import FrameOptions, MrcFlowCache, with_room_for_outer
+from mrclab.hosts.mrc.operations import Operations
+from mrclab.hosts.mrc.port_status import PortStatus
+from mrclab.hosts.mrc.queue_pair import MrcQueuePair
+from mrclab.hosts.mrc.responder import Responder
+from mrclab.hosts.mrc.sending.requester import Requester
+from mrclab.hosts.mrc.wire import (
     ENDPOINT_QPN,
     FIRST_WRITE_OPCODE,
     LAST_WRITE_OPCODE,
@@ -41,15 +41,15 @@ from hosts.mrc.wire import (
     Opcode,
     Probe,
 )
-from hosts.rdma.counters import EvCounters
-from hosts.rdma.endpoint import BaseEndpoint
-from hosts.rdma.events import Event, QpError, Status
-from hosts.rdma.frames import Flow, Outgoing
-from hosts.rdma.headers import BTH_LEN, BTH_OFFSET, BTH_STRUCT, ICRC_LEN, Buffer, WireError
-from hosts.rdma.paths import PortAddress, RemotePaths
-from hosts.rdma.psn import PSN_MASK
-from hosts.rdma.queue_pair import SharedWindow
-from hosts.rdma.reports import message_view
+from mrclab.hosts.rdma.counters import EvCounters
+from mrclab.hosts.rdma.endpoint import BaseEndpoint
+from mrclab.hosts.rdma.events import Event, QpError, Status
+from mrclab.hosts.rdma.frames import Flow, Outgoing
+from mrclab.hosts.rdma.headers import BTH_LEN, BTH_OFFSET, BTH_STRUCT, ICRC_LEN, Buffer, WireError
+from mrclab.hosts.rdma.paths import PortAddress, RemotePaths
+from mrclab.hosts.rdma.psn import PSN_MASK
+from mrclab.hosts.rdma.queue_pair import SharedWindow
+from mrclab.hosts.rdma.reports import message_view
 
 _EXTENSION: Final = BTH_OFFSET + BTH_LEN
 _SACK: Final = int(Opcode.SACK)
@@ -76,7 +76,7 @@ class Endpoint(BaseEndpoint):
 
         `rng` is the only source of randomness: give a seeded one to replay a run. `congestion` makes a
         controller in place of those that the core has itself, `path_policy` the policy of a queue pair.
-        `hosts.schemes.registry` finds both by the names in `config`. `objects` makes an endpoint for
+        `mrclab.hosts.schemes.registry` finds both by the names in `config`. `objects` makes an endpoint for
         simulators, whose packets cross as objects: see `codec.objects`.
         """
         self.config = config or MrcConfig()

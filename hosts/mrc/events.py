@@ -1,7 +1,7 @@
 """What happens to entropy values, planes and windows of MRC: one small class per kind of event.
 
-`hosts.rdma.events` has what RoCEv2 knows as well. `t_ns` is the time that the caller passed in when the event
-came about.
+`mrclab.hosts.rdma.events` has what RoCEv2 knows as well. `t_ns` is the time that the caller passed in when
+the event came about.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from hosts.rdma.events import Event, LossReason
+from mrclab.hosts.rdma.events import Event, LossReason
 
 
 class RetireReason(Enum):

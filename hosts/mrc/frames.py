@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from hosts.mrc.wire import join_ev, split_ev
-from hosts.rdma.frames import FlowCache, build_prefix
-from hosts.rdma.headers import BTH_OFFSET, PLAIN_BTH_OFFSET
-from hosts.rdma.paths import Path, PlanePaths
+from mrclab.hosts.mrc.wire import join_ev, split_ev
+from mrclab.hosts.rdma.frames import FlowCache, build_prefix
+from mrclab.hosts.rdma.headers import BTH_OFFSET, PLAIN_BTH_OFFSET
+from mrclab.hosts.rdma.paths import Path, PlanePaths
 
 
 class FrameOptions(NamedTuple):

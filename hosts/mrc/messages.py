@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hosts.mrc.codec.values import DataPacket
+from mrclab.hosts.mrc.codec.values import DataPacket
 
 
 class Messages:

@@ -11,12 +11,12 @@ from collections import deque
 from collections.abc import Callable, Collection
 from enum import Enum
 
-from hosts.mrc.codec.packets import PacketBuilder
-from hosts.mrc.config import MrcConfig
-from hosts.mrc.events import EvProbed
-from hosts.mrc.evs.ev import Ev
-from hosts.mrc.queue_pair import MrcQueuePair
-from hosts.mrc.wire import (
+from mrclab.hosts.mrc.codec.packets import PacketBuilder
+from mrclab.hosts.mrc.config import MrcConfig
+from mrclab.hosts.mrc.events import EvProbed
+from mrclab.hosts.mrc.evs.ev import Ev
+from mrclab.hosts.mrc.queue_pair import MrcQueuePair
+from mrclab.hosts.mrc.wire import (
     ENDPOINT_QPN,
     EndpointOp,
     EndpointRequest,
@@ -25,9 +25,9 @@ from hosts.mrc.wire import (
     timestamp,
     without_hold,
 )
-from hosts.rdma.events import Event
-from hosts.rdma.frames import Outgoing
-from hosts.rdma.queue_pair import MOST_ANSWERS
+from mrclab.hosts.rdma.events import Event
+from mrclab.hosts.rdma.frames import Outgoing
+from mrclab.hosts.rdma.queue_pair import MOST_ANSWERS
 
 
 class Purpose(Enum):

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from hosts.mrc.config import MrcConfig
-from hosts.mrc.events import PortStatusUnanswered
-from hosts.mrc.operations import Operations
-from hosts.mrc.queue_pair import MrcQueuePair
-from hosts.mrc.wire import TIMESTAMP_UNIT_NS
-from hosts.rdma.events import Event, Status
+from mrclab.hosts.mrc.config import MrcConfig
+from mrclab.hosts.mrc.events import PortStatusUnanswered
+from mrclab.hosts.mrc.operations import Operations
+from mrclab.hosts.mrc.queue_pair import MrcQueuePair
+from mrclab.hosts.mrc.wire import TIMESTAMP_UNIT_NS
+from mrclab.hosts.rdma.events import Event, Status
 
 _COMPARABLE_NS: Final = TIMESTAMP_UNIT_NS << 15
 

@@ -11,8 +11,15 @@ from dataclasses import fields
 from enum import Enum
 from typing import Any
 
-from hosts.mrc import events
-from hosts.rdma.events import Event, PacketLost, QpError, ReceiveCompleted, Retransmitted, SendCompleted
+from mrclab.hosts.mrc import events
+from mrclab.hosts.rdma.events import (
+    Event,
+    PacketLost,
+    QpError,
+    ReceiveCompleted,
+    Retransmitted,
+    SendCompleted,
+)
 
 CATEGORY: dict[type[Event], str] = {
     SendCompleted: "application",

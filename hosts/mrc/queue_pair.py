@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from hosts.mrc.congestion.control import CongestionControl
-from hosts.mrc.connection import Connection, QpAttributes
-from hosts.mrc.evs.ev_set import EvSet
-from hosts.mrc.responder import Responder
-from hosts.mrc.sending.requester import Requester
-from hosts.rdma.frames import Outgoing
-from hosts.rdma.queue_pair import QueuePair, SharedWindow
+from mrclab.hosts.mrc.congestion.control import CongestionControl
+from mrclab.hosts.mrc.connection import Connection, QpAttributes
+from mrclab.hosts.mrc.evs.ev_set import EvSet
+from mrclab.hosts.mrc.responder import Responder
+from mrclab.hosts.mrc.sending.requester import Requester
+from mrclab.hosts.rdma.frames import Outgoing
+from mrclab.hosts.rdma.queue_pair import QueuePair, SharedWindow
 
 _TURN: Final = 16
 _SHARED_TURN: Final = 8

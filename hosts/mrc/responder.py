@@ -12,15 +12,15 @@ from collections import deque
 from collections.abc import Callable, Collection
 from typing import Final
 
-from hosts.mrc.bitmap import ReceiverBitmap
-from hosts.mrc.codec.packets import PacketBuilder
-from hosts.mrc.codec.values import DataPacket, SackPacket
-from hosts.mrc.config import MrcConfig
-from hosts.mrc.connection import Connection
-from hosts.mrc.evs.ev import Ev
-from hosts.mrc.evs.ev_set import EvSet
-from hosts.mrc.messages import Messages
-from hosts.mrc.wire import (
+from mrclab.hosts.mrc.bitmap import ReceiverBitmap
+from mrclab.hosts.mrc.codec.packets import PacketBuilder
+from mrclab.hosts.mrc.codec.values import DataPacket, SackPacket
+from mrclab.hosts.mrc.config import MrcConfig
+from mrclab.hosts.mrc.connection import Connection
+from mrclab.hosts.mrc.evs.ev import Ev
+from mrclab.hosts.mrc.evs.ev_set import EvSet
+from mrclab.hosts.mrc.messages import Messages
+from mrclab.hosts.mrc.wire import (
     BTH_RETRANSMISSION,
     BTH_TIMESTAMP,
     SYNDROME_ACK,
@@ -32,12 +32,12 @@ from hosts.mrc.wire import (
     Probe,
     timestamp,
 )
-from hosts.rdma.events import Event, QpError, ReceiveCompleted, Status
-from hosts.rdma.frames import Outgoing
-from hosts.rdma.headers import BTH_ACK_REQUEST
-from hosts.rdma.memory import MemoryTable
-from hosts.rdma.psn import PSN_BITS, PSN_HALF, PSN_MASK
-from hosts.rdma.queue_pair import MOST_ANSWERS
+from mrclab.hosts.rdma.events import Event, QpError, ReceiveCompleted, Status
+from mrclab.hosts.rdma.frames import Outgoing
+from mrclab.hosts.rdma.headers import BTH_ACK_REQUEST
+from mrclab.hosts.rdma.memory import MemoryTable
+from mrclab.hosts.rdma.psn import PSN_BITS, PSN_HALF, PSN_MASK
+from mrclab.hosts.rdma.queue_pair import MOST_ANSWERS
 
 _NACK: Final = int(Opcode.NACK)
 _ACK: Final = int(Opcode.ACKNOWLEDGE)

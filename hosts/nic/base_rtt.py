@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from hosts.mrc import Endpoint
-from hosts.mrc.events import EvProbed
-from hosts.nic.device import Device
-from hosts.options import wire_time_ns
-from topologies import Fabric
+from mrclab.hosts.mrc import Endpoint
+from mrclab.hosts.mrc.events import EvProbed
+from mrclab.hosts.nic.device import Device
+from mrclab.hosts.options import wire_time_ns
+from mrclab.topologies import Fabric
 
 PROBES = 32
 

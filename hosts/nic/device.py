@@ -12,14 +12,20 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 
-from hosts.nic.delay_line import DelayLine
-from hosts.nic.ports import SEND_BUFFER_BYTES, Receiver, TransmitPort, send_buffer_bytes, sharpen_timers
-from hosts.nic.routes import nic_addresses
-from hosts.rdma.events import Event
-from hosts.rdma.paths import PortAddress
-from hosts.transports import Config, make_endpoint
-from linux.link_monitor import CarrierWatch
-from topologies import Fabric
+from mrclab.hosts.nic.delay_line import DelayLine
+from mrclab.hosts.nic.ports import (
+    SEND_BUFFER_BYTES,
+    Receiver,
+    TransmitPort,
+    send_buffer_bytes,
+    sharpen_timers,
+)
+from mrclab.hosts.nic.routes import nic_addresses
+from mrclab.hosts.rdma.events import Event
+from mrclab.hosts.rdma.paths import PortAddress
+from mrclab.hosts.transports import Config, make_endpoint
+from mrclab.linux.link_monitor import CarrierWatch
+from mrclab.topologies import Fabric
 
 Clock = Callable[[], int]
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from hosts.endpoint import Endpoint
-from hosts.mrc import Endpoint as MrcEndpoint
-from hosts.mrc import MrcConfig
-from hosts.mrc.evs.ev_modes import EvField, EvMode, EvProfile
-from hosts.rdma.paths import Path, PlanePaths, PortAddress, RemotePaths
-from topologies import Fabric, NicPort
-from topologies.hashed import FREE_EV_BITS, hashed_ev
-from topologies.structured import FIXED, FIXED_BITS, UPLINK_BITS
-from topologies.usid import PLANE_BITS
+from mrclab.hosts.endpoint import Endpoint
+from mrclab.hosts.mrc import Endpoint as MrcEndpoint
+from mrclab.hosts.mrc import MrcConfig
+from mrclab.hosts.mrc.evs.ev_modes import EvField, EvMode, EvProfile
+from mrclab.hosts.rdma.paths import Path, PlanePaths, PortAddress, RemotePaths
+from mrclab.topologies import Fabric, NicPort
+from mrclab.topologies.hashed import FREE_EV_BITS, hashed_ev
+from mrclab.topologies.structured import FIXED, FIXED_BITS, UPLINK_BITS
+from mrclab.topologies.usid import PLANE_BITS
 
 
 def nic_addresses(fabric: Fabric, host: str) -> tuple[PortAddress, ...]:

@@ -1,7 +1,7 @@
 """The measuring process of ``mrclab perf``: one NIC, some queue pairs, and a job at a time.
 
-It runs in a host's namespace (`hosts.worker`) and takes these requests, which `hosts.perf.client` sends
-(-> what the answer has):
+It runs in a host's namespace (`mrclab.hosts.worker`) and takes these requests, which
+`mrclab.hosts.perf.client` sends (-> what the answer has):
 
     open      open the NIC of a host of a fabric, with a transport and its options, and create queue pairs
               and memory                                            -> attributes, address, rkey
@@ -24,18 +24,18 @@ import resource
 from collections.abc import Mapping
 from typing import Any
 
-from hosts.attributes import attributes_from_dict, attributes_to_dict
-from hosts.clustermapper.denylist import apply_denylist
-from hosts.nic.base_rtt import calibrate
-from hosts.nic.device import Device
-from hosts.nic.routes import paths_for
-from hosts.perf.jobs import Bandwidth, Job, Latency, Nic, PerfError, Pong
-from hosts.streams.stream import RemoteRegion
-from hosts.transports import make_config, random_of
-from hosts.worker import Answer, Operation, freeze_heap, resident_bytes, run
-from linux.requests import Request
-from linux.scheduling import take_cpu
-from topologies import Fabric, fabric_from_text
+from mrclab.hosts.attributes import attributes_from_dict, attributes_to_dict
+from mrclab.hosts.clustermapper.denylist import apply_denylist
+from mrclab.hosts.nic.base_rtt import calibrate
+from mrclab.hosts.nic.device import Device
+from mrclab.hosts.nic.routes import paths_for
+from mrclab.hosts.perf.jobs import Bandwidth, Job, Latency, Nic, PerfError, Pong
+from mrclab.hosts.streams.stream import RemoteRegion
+from mrclab.hosts.transports import make_config, random_of
+from mrclab.hosts.worker import Answer, Operation, freeze_heap, resident_bytes, run
+from mrclab.linux.requests import Request
+from mrclab.linux.scheduling import take_cpu
+from mrclab.topologies import Fabric, fabric_from_text
 
 
 class PerfAgent:

@@ -1,4 +1,4 @@
-"""The client of ``hosts.perf``: it starts two connected processes and measures between them."""
+"""The client of ``mrclab.hosts.perf``: it starts two connected processes and measures between them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from hosts.remote import RemoteAgent, Spawn
-from hosts.transports import DEFAULT
+from mrclab.hosts.remote import RemoteAgent, Spawn
+from mrclab.hosts.transports import DEFAULT
 
 READY_TIMEOUT_S = 60.0
 LEAVE_S = 1.0
@@ -124,7 +124,7 @@ class PerfPair:
         try:
             for number, host in enumerate(hosts):
                 self.ends.append(
-                    RemoteAgent(host, spawn(host), stderr=subprocess.DEVNULL, module="hosts.perf")
+                    RemoteAgent(host, spawn(host), stderr=subprocess.DEVNULL, module="mrclab.hosts.perf")
                 )
                 self.ends[-1].send(
                     "open",

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from typing import Any, Protocol
 
-from hosts.nic.device import Device
-from hosts.rdma.events import Event, ReceiveCompleted, SendCompleted, Status
-from hosts.streams.stream import RemoteRegion
+from mrclab.hosts.nic.device import Device
+from mrclab.hosts.rdma.events import Event, ReceiveCompleted, SendCompleted, Status
+from mrclab.hosts.streams.stream import RemoteRegion
 
 
 class PerfError(RuntimeError):

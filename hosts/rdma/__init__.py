@@ -3,6 +3,6 @@
 A state machine without I/O, clock or randomness of its own: time and the random generator are arguments.
 """
 
-from hosts.compiled import prefer
+from mrclab.hosts.compiled import prefer
 
 prefer(__path__, __name__)  # Before any module of this package is imported.

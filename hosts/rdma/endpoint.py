@@ -19,9 +19,9 @@ from typing import Final
 
 from mypy_extensions import mypyc_attr
 
-from hosts.rdma.counters import Drops
-from hosts.rdma.events import Event
-from hosts.rdma.frames import (
+from mrclab.hosts.rdma.counters import Drops
+from mrclab.hosts.rdma.events import Event
+from mrclab.hosts.rdma.frames import (
     FLOW_START,
     MIN_LENGTH_AFTER_BTH,
     NEXT_HEADER_OFFSET,
@@ -30,12 +30,12 @@ from hosts.rdma.frames import (
     Frame,
     Outgoing,
 )
-from hosts.rdma.headers import BTH_OFFSET, NEXT_IPV6, PLAIN_BTH_OFFSET
-from hosts.rdma.icrc import RESIDUE, crc32
-from hosts.rdma.memory import Access, MemoryRegion, MemoryTable
-from hosts.rdma.paths import PortAddress, RemotePaths
-from hosts.rdma.reports import Completion, Reports
-from hosts.rdma.scheduler import Scheduler
+from mrclab.hosts.rdma.headers import BTH_OFFSET, NEXT_IPV6, PLAIN_BTH_OFFSET
+from mrclab.hosts.rdma.icrc import RESIDUE, crc32
+from mrclab.hosts.rdma.memory import Access, MemoryRegion, MemoryTable
+from mrclab.hosts.rdma.paths import PortAddress, RemotePaths
+from mrclab.hosts.rdma.reports import Completion, Reports
+from mrclab.hosts.rdma.scheduler import Scheduler
 
 FIRST_QPN: Final = 0x10
 LAST_QPN: Final = 0xFFFFFF

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from mypy_extensions import mypyc_attr
 
-from hosts.rdma.headers import (
+from mrclab.hosts.rdma.headers import (
     BTH_LEN,
     BTH_OFFSET,
     ETH_LEN,
@@ -27,8 +27,8 @@ from hosts.rdma.headers import (
     PLAIN_BTH_OFFSET,
     UDP_LEN,
 )
-from hosts.rdma.icrc import crc32, prefix_crc
-from hosts.rdma.paths import PlanePaths
+from mrclab.hosts.rdma.icrc import crc32, prefix_crc
+from mrclab.hosts.rdma.paths import PlanePaths
 
 Frame = tuple[int, bytes]
 """NIC port, and a whole Ethernet frame for it."""

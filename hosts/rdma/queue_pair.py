@@ -8,7 +8,7 @@ from typing import Final
 
 from mypy_extensions import mypyc_attr
 
-from hosts.rdma.frames import Outgoing
+from mrclab.hosts.rdma.frames import Outgoing
 
 MOST_ANSWERS: Final = 256
 """Answers of one kind that wait at most. If a peer asks for more, the oldest are dropped; that is repaired as

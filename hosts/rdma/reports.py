@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Final
 
-from hosts.rdma.events import Event, ReceiveCompleted, SendCompleted
+from mrclab.hosts.rdma.events import Event, ReceiveCompleted, SendCompleted
 
 Completion = SendCompleted | ReceiveCompleted
 

@@ -14,8 +14,8 @@ from collections import deque
 from collections.abc import Collection
 from heapq import heappop, heappush
 
-from hosts.rdma.frames import Outgoing
-from hosts.rdma.queue_pair import QueuePair, SharedWindow
+from mrclab.hosts.rdma.frames import Outgoing
+from mrclab.hosts.rdma.queue_pair import QueuePair, SharedWindow
 
 
 class Scheduler:

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from hosts.rdma.events import Event, QpError, ReceiveCompleted, SendCompleted, Status
+from mrclab.hosts.rdma.events import Event, QpError, ReceiveCompleted, SendCompleted, Status
 
 
 class Posted(NamedTuple):

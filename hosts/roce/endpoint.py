@@ -1,6 +1,6 @@
 """The RoCEv2 endpoint: the verbs of a RoCEv2 NIC, and which part of it an arriving packet goes to.
 
-`hosts.rdma.endpoint` says how a driver uses it.
+`mrclab.hosts.rdma.endpoint` says how a driver uses it.
 """
 
 from __future__ import annotations
@@ -9,22 +9,22 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hosts.rdma.counters import EvCounters, EvState
-from hosts.rdma.endpoint import BaseEndpoint
-from hosts.rdma.events import Event, QpError, ReceiveCompleted, SendCompleted
-from hosts.rdma.frames import Flow, FlowCache
-from hosts.rdma.headers import BTH_LEN, BTH_STRUCT, ICRC_LEN, IMM_STRUCT
-from hosts.rdma.paths import PortAddress, RemotePaths
-from hosts.rdma.psn import PSN_MASK
-from hosts.rdma.reports import message_view
-from hosts.roce.config import RoceConfig
-from hosts.roce.connection import Connection, stripes
-from hosts.roce.frames import Route
-from hosts.roce.queue_pair import RoceQueuePair
-from hosts.roce.requester import Requester
-from hosts.roce.responder import Responder
-from hosts.roce.routing import choose_path, choose_plane, flow_label, udp_source
-from hosts.roce.wire import Opcode
+from mrclab.hosts.rdma.counters import EvCounters, EvState
+from mrclab.hosts.rdma.endpoint import BaseEndpoint
+from mrclab.hosts.rdma.events import Event, QpError, ReceiveCompleted, SendCompleted
+from mrclab.hosts.rdma.frames import Flow, FlowCache
+from mrclab.hosts.rdma.headers import BTH_LEN, BTH_STRUCT, ICRC_LEN, IMM_STRUCT
+from mrclab.hosts.rdma.paths import PortAddress, RemotePaths
+from mrclab.hosts.rdma.psn import PSN_MASK
+from mrclab.hosts.rdma.reports import message_view
+from mrclab.hosts.roce.config import RoceConfig
+from mrclab.hosts.roce.connection import Connection, stripes
+from mrclab.hosts.roce.frames import Route
+from mrclab.hosts.roce.queue_pair import RoceQueuePair
+from mrclab.hosts.roce.requester import Requester
+from mrclab.hosts.roce.responder import Responder
+from mrclab.hosts.roce.routing import choose_path, choose_plane, flow_label, udp_source
+from mrclab.hosts.roce.wire import Opcode
 
 _FIRST_WRITE, _LAST_WRITE = int(Opcode.WRITE_FIRST), int(Opcode.WRITE_ONLY_IMM)
 _ACK, _CNP = int(Opcode.ACKNOWLEDGE), int(Opcode.CNP)

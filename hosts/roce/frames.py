@@ -1,14 +1,14 @@
 """Frames around RoCEv2 packets: what all frames of a queue pair have in common.
 
-A frame may have an outer IPv6 header with a uSID container or none; `hosts.rdma.frames` builds both.
+A frame may have an outer IPv6 header with a uSID container or none; `mrclab.hosts.rdma.frames` builds both.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from hosts.rdma.frames import build_prefix
-from hosts.rdma.paths import PlanePaths
+from mrclab.hosts.rdma.frames import build_prefix
+from mrclab.hosts.rdma.paths import PlanePaths
 
 
 class Route(NamedTuple):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from hosts.rdma.frames import Outgoing
-from hosts.rdma.queue_pair import QueuePair
-from hosts.roce.connection import Connection
-from hosts.roce.requester import Requester
-from hosts.roce.responder import Responder
+from mrclab.hosts.rdma.frames import Outgoing
+from mrclab.hosts.rdma.queue_pair import QueuePair
+from mrclab.hosts.roce.connection import Connection
+from mrclab.hosts.roce.requester import Requester
+from mrclab.hosts.roce.responder import Responder
 
 _TURN = 8
 

@@ -16,7 +16,7 @@ Back at line rate it is set free, and only alpha remembers.
 
 from __future__ import annotations
 
-from hosts.roce.config import DcqcnConfig
+from mrclab.hosts.roce.config import DcqcnConfig
 
 
 def power(base: float, exponent: int) -> float:

@@ -10,15 +10,23 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from hosts.rdma.events import Event, LossReason, PacketLost, QpError, Retransmitted, SendCompleted, Status
-from hosts.rdma.frames import Outgoing, seal_payload, traffic_class
-from hosts.rdma.headers import BTH_ACK_REQUEST, BTH_STRUCT, ICRC_LEN, IMM_STRUCT, UDP_LEN
-from hosts.rdma.psn import PSN_BITS, PSN_MASK, expand
-from hosts.rdma.rtt import RttEstimator
-from hosts.roce.config import RoceConfig
-from hosts.roce.frames import Route, prefix
-from hosts.roce.reaction import ReactionPoint
-from hosts.roce.wire import WRITE_STRUCT, NakCode, Opcode, Syndrome, rnr_wait_ns
+from mrclab.hosts.rdma.events import (
+    Event,
+    LossReason,
+    PacketLost,
+    QpError,
+    Retransmitted,
+    SendCompleted,
+    Status,
+)
+from mrclab.hosts.rdma.frames import Outgoing, seal_payload, traffic_class
+from mrclab.hosts.rdma.headers import BTH_ACK_REQUEST, BTH_STRUCT, ICRC_LEN, IMM_STRUCT, UDP_LEN
+from mrclab.hosts.rdma.psn import PSN_BITS, PSN_MASK, expand
+from mrclab.hosts.rdma.rtt import RttEstimator
+from mrclab.hosts.roce.config import RoceConfig
+from mrclab.hosts.roce.frames import Route, prefix
+from mrclab.hosts.roce.reaction import ReactionPoint
+from mrclab.hosts.roce.wire import WRITE_STRUCT, NakCode, Opcode, Syndrome, rnr_wait_ns
 
 _OPCODES = {
     # (first packet, last packet, immediate)

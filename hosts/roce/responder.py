@@ -11,9 +11,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from hosts.rdma.events import Event, QpError, ReceiveCompleted, Status
-from hosts.rdma.frames import Outgoing, seal, traffic_class
-from hosts.rdma.headers import (
+from mrclab.hosts.rdma.events import Event, QpError, ReceiveCompleted, Status
+from mrclab.hosts.rdma.frames import Outgoing, seal, traffic_class
+from mrclab.hosts.rdma.headers import (
     BTH_ACK_REQUEST,
     BTH_LEN,
     BTH_STRUCT,
@@ -24,14 +24,14 @@ from hosts.rdma.headers import (
     RETH_STRUCT,
     UDP_LEN,
 )
-from hosts.rdma.icrc import crc32
-from hosts.rdma.memory import MemoryRegion, MemoryTable
-from hosts.rdma.psn import PSN_BITS, PSN_MASK, expand
-from hosts.rdma.queue_pair import MOST_ANSWERS
-from hosts.roce.config import RoceConfig
-from hosts.roce.frames import Route, prefix
-from hosts.roce.notification import NotificationPoint
-from hosts.roce.wire import (
+from mrclab.hosts.rdma.icrc import crc32
+from mrclab.hosts.rdma.memory import MemoryRegion, MemoryTable
+from mrclab.hosts.rdma.psn import PSN_BITS, PSN_MASK, expand
+from mrclab.hosts.rdma.queue_pair import MOST_ANSWERS
+from mrclab.hosts.roce.config import RoceConfig
+from mrclab.hosts.roce.frames import Route, prefix
+from mrclab.hosts.roce.notification import NotificationPoint
+from mrclab.hosts.roce.wire import (
     ACK_STRUCT,
     BTH_BECN,
     CNP_RESERVED,

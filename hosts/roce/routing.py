@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from zlib import crc32
 
-from hosts.rdma.paths import Path, PlanePaths, RemotePaths
+from mrclab.hosts.rdma.paths import Path, PlanePaths, RemotePaths
 
 
 def flow_label(local_qpn: int, remote_qpn: int) -> int:

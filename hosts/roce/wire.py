@@ -1,7 +1,7 @@
 """RoCEv2 headers: those of [IBTA] chapter 9 that a reliable connection with RDMA WRITE needs.
 
-RETH and ImmDt are those of `hosts.rdma.headers`; the BTH differs from MRC's in its flag bits and opcodes. All
-integers are big endian.
+RETH and ImmDt are those of `mrclab.hosts.rdma.headers`; the BTH differs from MRC's in its flag bits and
+opcodes. All integers are big endian.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import struct
 from dataclasses import dataclass
 from enum import IntEnum
 
-from hosts.rdma.headers import BTH_ACK_REQUEST, BTH_LEN, BTH_STRUCT, Buffer, WireError
+from mrclab.hosts.rdma.headers import BTH_ACK_REQUEST, BTH_LEN, BTH_STRUCT, Buffer, WireError
 
 
 class Opcode(IntEnum):

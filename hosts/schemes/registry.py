@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from importlib.metadata import entry_points
 from typing import Any
 
-from hosts.mrc.config import MrcConfig
-from hosts.mrc.congestion.control import CongestionControl
-from hosts.mrc.evs.policy import PathPolicy
+from mrclab.hosts.mrc.config import MrcConfig
+from mrclab.hosts.mrc.congestion.control import CongestionControl
+from mrclab.hosts.mrc.evs.policy import PathPolicy
 
 MakePolicy = Callable[[random.Random], PathPolicy]
 MakeControl = Callable[[MrcConfig], CongestionControl]
@@ -83,9 +83,9 @@ PATH_POLICIES = Registry(
     base=PathPolicy,
     builtin=("rotation",),
     shipped={
-        "random": "hosts.mrc.evs.policy:PathPolicy",
-        "two-choices": "hosts.schemes.two_choices:TwoChoices",
-        "reps": "hosts.schemes.reps:Reps",
+        "random": "mrclab.hosts.mrc.evs.policy:PathPolicy",
+        "two-choices": "mrclab.hosts.schemes.two_choices:TwoChoices",
+        "reps": "mrclab.hosts.schemes.reps:Reps",
     },
 )
 CONGESTION_CONTROLS = Registry(
@@ -94,7 +94,7 @@ CONGESTION_CONTROLS = Registry(
     group="mrclab.congestion_controls",
     base=CongestionControl,
     builtin=("fixed", "nscc"),
-    shipped={"aimd": "hosts.schemes.aimd:Aimd"},
+    shipped={"aimd": "mrclab.hosts.schemes.aimd:Aimd"},
 )
 
 

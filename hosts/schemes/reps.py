@@ -10,8 +10,8 @@ import random
 from collections import deque
 from collections.abc import Sequence
 
-from hosts.mrc.evs.ev import Ev
-from hosts.mrc.evs.policy import PathPolicy
+from mrclab.hosts.mrc.evs.ev import Ev
+from mrclab.hosts.mrc.evs.policy import PathPolicy
 
 BUFFER = 256
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hosts.mrc.evs.ev import Ev
-from hosts.mrc.evs.policy import PathPolicy
+from mrclab.hosts.mrc.evs.ev import Ev
+from mrclab.hosts.mrc.evs.policy import PathPolicy
 
 
 class TwoChoices(PathPolicy):

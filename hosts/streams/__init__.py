@@ -1,5 +1,5 @@
 """Streams of messages of known content, which the receiver checks byte by byte."""
 
-from hosts.compiled import prefer
+from mrclab.hosts.compiled import prefer
 
 prefer(__path__, __name__)  # Before any module of this package is imported.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Protocol
 
-from hosts.nic.device import Device
-from hosts.rdma.events import Event
-from hosts.streams.stream import StreamReceiver, StreamSender
+from mrclab.hosts.nic.device import Device
+from mrclab.hosts.rdma.events import Event
+from mrclab.hosts.streams.stream import StreamReceiver, StreamSender
 
 ROUNDS = 256
 """How many turns of the NIC to make before returning to the caller."""
@@ -24,7 +24,7 @@ class Connection:
 
 
 class Log(Protocol):
-    """The interface of an event log: `hosts.eventlog.EventLog`."""
+    """The interface of an event log: `mrclab.hosts.eventlog.EventLog`."""
 
     def add(self, event: Event, now_ns: int) -> None:
         """Add an event."""

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hosts.endpoint import Host
-from hosts.rdma.events import Event, ReceiveCompleted, SendCompleted, Status
-from hosts.rdma.memory import Access, MemoryRegion
-from hosts.streams.messages import MessageFactory
+from mrclab.hosts.endpoint import Host
+from mrclab.hosts.rdma.events import Event, ReceiveCompleted, SendCompleted, Status
+from mrclab.hosts.rdma.memory import Access, MemoryRegion
+from mrclab.hosts.streams.messages import MessageFactory
 
 MAX_SLOTS, MIN_SLOTS = 64, 4
 REGION_BYTES = 64 << 20

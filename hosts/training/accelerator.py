@@ -19,10 +19,10 @@ from dataclasses import asdict
 import numpy as np
 import numpy.typing as npt
 
-from hosts.training.compute import HereCompute
-from hosts.training.model import DIGEST_WORDS, Vector, count_of
-from hosts.training.settings import Settings, Text
-from linux.system import end_with_parent
+from mrclab.hosts.training.compute import HereCompute
+from mrclab.hosts.training.model import DIGEST_WORDS, Vector, count_of
+from mrclab.hosts.training.settings import Settings, Text
+from mrclab.linux.system import end_with_parent
 
 ORDER = struct.Struct("=q")
 """To the process: the number of a step."""
@@ -30,11 +30,11 @@ ANSWER = struct.Struct(f"=d{DIGEST_WORDS}q")
 """From it: the loss, and the digest of the parameters."""
 START_TIMEOUT_S = 50.0
 LEAST_PRIORITY = 19
-MODULE = "hosts.training.accelerator"
+MODULE = "mrclab.hosts.training.accelerator"
 
 
 class Accelerator:
-    """The process of a replica (see `hosts.training.compute.Compute`)."""
+    """The process of a replica (see `mrclab.hosts.training.compute.Compute`)."""
 
     def __init__(self, settings: Settings, rank: int) -> None:
         """Start the process. It inherits this process's CPUs."""

@@ -1,6 +1,6 @@
 """The same training by one process, without a network: what all ranks must come to, bit for bit.
 
-``python -m hosts.training.alone SETTINGS STEPS`` (JSON, and a number) prints the digests as JSON.
+``python -m mrclab.hosts.training.alone SETTINGS STEPS`` (JSON, and a number) prints the digests as JSON.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 import sys
 
-from hosts.collectives.algorithms import ring_sum
-from hosts.training.model import Model
-from hosts.training.settings import Settings, Text
+from mrclab.hosts.collectives.algorithms import ring_sum
+from mrclab.hosts.training.model import Model
+from mrclab.hosts.training.settings import Settings, Text
 
 
 def digests_alone(settings: Settings, steps: int) -> list[str]:

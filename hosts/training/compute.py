@@ -7,8 +7,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from hosts.training.model import Model, Vector
-from hosts.training.settings import Settings, Text
+from mrclab.hosts.training.model import Model, Vector
+from mrclab.hosts.training.settings import Settings, Text
 
 
 class Compute(Protocol):

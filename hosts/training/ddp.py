@@ -10,7 +10,7 @@ from concurrent.futures import Future
 import torch
 import torch.distributed
 
-from hosts.collectives.group import Group
+from mrclab.hosts.collectives.group import Group
 
 
 def all_reduce_hook(group: Group, bucket: torch.distributed.GradBucket) -> torch.futures.Future[torch.Tensor]:

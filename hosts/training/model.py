@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hosts.training.settings import Settings, Text, Tokens, batch_of
-from hosts.training.xla import load_jax
+from mrclab.hosts.training.settings import Settings, Text, Tokens, batch_of
+from mrclab.hosts.training.xla import load_jax
 
 Vector = npt.NDArray[np.float32]
 Shapes = dict[str, tuple[int, ...]]

@@ -45,7 +45,7 @@ class Text:
     @classmethod
     def shipped(cls) -> Text:
         """Return the text that comes with the package."""
-        data = np.frombuffer(files("hosts.training").joinpath("text.txt").read_bytes(), np.uint8)
+        data = np.frombuffer(files("mrclab.hosts.training").joinpath("text.txt").read_bytes(), np.uint8)
         alphabet, tokens = np.unique(data, return_inverse=True)
         return cls(tokens.astype(np.int32), alphabet.tobytes())
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import Any
 
-from linux.errors import MachineError
-from linux.life.environment import environment
+from mrclab.linux.errors import MachineError
+from mrclab.linux.life.environment import environment
 
 NEEDED = ("jax", "jaxlib")
 THREADS = "NPROC"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from ipaddress import IPv6Address
 from typing import Any
 
-from labs.checks import Checks, Hint, Student, require
-from labs.looking import Way, fabric, frames_of, sender_of, way_of
+from mrclab.labs.checks import Checks, Hint, Student, require
+from mrclab.labs.looking import Way, fabric, frames_of, sender_of, way_of
 
 CHECKS = Checks()
 WANTED = ("h0", "p1-t0-0", "p1-t1-1", "p1-t0-1", "h3")

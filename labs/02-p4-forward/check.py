@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from ipaddress import IPv6Address, IPv6Network
 
-from labs.checks import Checks, Hint, Student, require
-from labs.forwarding import SIDE, Sent, across, frame, lab_switch, neighbours_of, own_entries, read_entries
-from labs.p4 import program_of
-from topologies import load_fabric
+from mrclab.labs.checks import Checks, Hint, Student, require
+from mrclab.labs.forwarding import (
+    SIDE,
+    Sent,
+    across,
+    frame,
+    lab_switch,
+    neighbours_of,
+    own_entries,
+    read_entries,
+)
+from mrclab.labs.p4 import program_of
+from mrclab.topologies import load_fabric
 
 CHECKS = Checks()
 TINY = load_fabric("tiny")

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from math import isclose
 from typing import Any
 
-from labs.checks import Checks, Student, require
-from labs.spraying import Fault, fabric, some_evs, spray
+from mrclab.labs.checks import Checks, Student, require
+from mrclab.labs.spraying import Fault, fabric, some_evs, spray
 
 CHECKS = Checks()
 LINK = "p0-t0-0:p0-t1-0"

@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from labs.checks import Checks, Hint, Student, require
-from labs.repairing import GAP_NS, LOST, ONE_WAY_NS, TIMEOUT_NS, WINDOW_NS, Schedule, Story, tell
+from mrclab.labs.checks import Checks, Hint, Student, require
+from mrclab.labs.repairing import GAP_NS, LOST, ONE_WAY_NS, TIMEOUT_NS, WINDOW_NS, Schedule, Story, tell
 
 CHECKS = Checks()
 ROUND_TRIP_NS = 2 * ONE_WAY_NS

@@ -7,11 +7,11 @@ from math import isclose
 from statistics import median
 from typing import Any
 
-from experiments.spec.faults import TimedFault
-from experiments.spec.model import Scenario
-from experiments.spec.scenario import parse_scenario
-from labs.checks import Checks, Hint, Student, require
-from linux.errors import InputError
+from mrclab.experiments.spec.faults import TimedFault
+from mrclab.experiments.spec.model import Scenario
+from mrclab.experiments.spec.scenario import parse_scenario
+from mrclab.labs.checks import Checks, Hint, Student, require
+from mrclab.linux.errors import InputError
 
 CHECKS = Checks()
 MS = 1_000_000

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from labs.checks import Checks, Student, require
+from mrclab.labs.checks import Checks, Student, require
 
 CHECKS = Checks()
 MS = 1_000_000

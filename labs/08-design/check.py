@@ -5,10 +5,10 @@ from __future__ import annotations
 from math import isclose
 from typing import Any
 
-from labs.checks import Checks, Student, require
-from scale.blast import blast_radius
-from scale.fabric import Built, Design
-from scale.parts import Parts
+from mrclab.labs.checks import Checks, Student, require
+from mrclab.scale.blast import blast_radius
+from mrclab.scale.fabric import Built, Design
+from mrclab.scale.parts import Parts
 
 CHECKS = Checks()
 CHIP_GBPS, NIC_GBPS = 51_200, 800

@@ -1,6 +1,6 @@
 """The times of a fault that a viewer made, transport by transport, from the captures of the last seconds.
 
-The rule is that of every experiment: `experiments.measure.recovery`.
+The rule is that of every experiment: `mrclab.experiments.measure.recovery`.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from typing import Any
 
 import numpy as np
 
-from experiments.measure.clock import ClockMap, OffsetSample
-from experiments.measure.detection import detected, retires_paths, ways_between
-from experiments.measure.faults import FaultRecord
-from experiments.measure.pcap import Packets
-from experiments.measure.recovery import Measured, Retirements, Span, Times, spans, times
-from experiments.measure.tcp_trace import Segments, build_tcp_trace
-from experiments.measure.trace import NEVER, Trace, build_trace
-from experiments.spec.transports import NAMED, Transport
-from hosts.transports import TRANSPORTS
+from mrclab.experiments.measure.clock import ClockMap, OffsetSample
+from mrclab.experiments.measure.detection import detected, retires_paths, ways_between
+from mrclab.experiments.measure.faults import FaultRecord
+from mrclab.experiments.measure.pcap import Packets
+from mrclab.experiments.measure.recovery import Measured, Retirements, Span, Times, spans, times
+from mrclab.experiments.measure.tcp_trace import Segments, build_tcp_trace
+from mrclab.experiments.measure.trace import NEVER, Trace, build_trace
+from mrclab.experiments.spec.transports import NAMED, Transport
+from mrclab.hosts.transports import TRANSPORTS
 from mrclab.live.recent_capture import RecentCapture
 from mrclab.live.sending.traffic import Flow
-from topologies import Fabric
+from mrclab.topologies import Fabric
 
 BEFORE_NS = 150_000_000
 """How much is looked at before the fault."""

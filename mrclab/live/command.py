@@ -18,10 +18,10 @@ from pathlib import Path
 import uvicorn
 from starlette.applications import Starlette
 
-from linux.errors import InputError, MachineError
-from linux.scheduling import stand_back
 from mrclab import running
 from mrclab.control import call
+from mrclab.linux.errors import InputError, MachineError
+from mrclab.linux.scheduling import stand_back
 from mrclab.live.access import Access
 from mrclab.live.describe import about
 from mrclab.live.plan import usual_plan
@@ -30,10 +30,10 @@ from mrclab.live.server import Hub, application
 from mrclab.live.session import Session
 from mrclab.live.training.follow import Follower
 from mrclab.live.training.serve import application as run_application
+from mrclab.testbed import state
+from mrclab.testbed.names import Names, require_root
+from mrclab.testbed.network import FabricNetwork
 from mrclab.version import version
-from testbed import state
-from testbed.names import Names, require_root
-from testbed.network import FabricNetwork
 
 LOOPBACK = "127.0.0.1"
 END_S = 30.0

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from controller.fault_kinds import KINDS, Place
-from linux.errors import InputError
+from mrclab.controller.fault_kinds import KINDS, Place
+from mrclab.linux.errors import InputError
 from mrclab.live.plan import LABELS, usual_plan
-from topologies import Fabric
+from mrclab.topologies import Fabric
 
 
 def fabric_document(fabric: Fabric) -> dict[str, Any]:

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from typing import Any
 
-from hosts.clustermapper.denylist import Denylist
-from linux.errors import InputError
-from testbed.clustermapper import ClustermapperProcess, denylist_file
-from testbed.network import FabricNetwork
-from testbed.state import work_dir
-from topologies import Fabric
+from mrclab.hosts.clustermapper.denylist import Denylist
+from mrclab.linux.errors import InputError
+from mrclab.testbed.clustermapper import ClustermapperProcess, denylist_file
+from mrclab.testbed.network import FabricNetwork
+from mrclab.testbed.state import work_dir
+from mrclab.topologies import Fabric
 
 LOGGER = logging.getLogger(__name__)
 INTERVAL_NS = 5_000_000

@@ -8,10 +8,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from controller.fault_kinds import KINDS, Fault
-from experiments.spec.json_files import one_line
-from linux.errors import InputError
-from topologies import Fabric
+from mrclab.controller.fault_kinds import KINDS, Fault
+from mrclab.experiments.spec.json_files import one_line
+from mrclab.linux.errors import InputError
+from mrclab.topologies import Fabric
 
 Pattern = Literal["stream", "permutation", "incast", "all-reduce"]
 TransportName = Literal["mrc", "oblivious", "rocev2", "tcp"]
@@ -108,7 +108,7 @@ def _derangement(names: list[str], seed: int) -> list[str]:
 
 
 class FaultRequest(_Strict):
-    """A fault that a viewer asks for; the fields are those of `controller.fault_kinds.Fault`."""
+    """A fault that a viewer asks for; the fields are those of `mrclab.controller.fault_kinds.Fault`."""
 
     kind: str
     where: str

@@ -14,8 +14,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from hosts.remote import AgentError
-from linux.errors import MrclabError
+from mrclab.hosts.remote import AgentError
+from mrclab.linux.errors import MrclabError
 from mrclab.live.access import Access, Role
 from mrclab.live.describe import evs_between
 from mrclab.live.metrics import exposition

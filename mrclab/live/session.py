@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from controller.fault_kinds import Fault, checked
-from experiments.measure.faults import FaultRecord
-from experiments.measure.recovery import Retirements
-from experiments.run.traffic import bytes_carried
-from hosts.remote import AgentError
-from linux.errors import InputError, MrclabError
 from mrclab.control import call
+from mrclab.controller.fault_kinds import Fault, checked
+from mrclab.experiments.measure.faults import FaultRecord
+from mrclab.experiments.measure.recovery import Retirements
+from mrclab.experiments.run.traffic import bytes_carried
+from mrclab.hosts.remote import AgentError
+from mrclab.linux.errors import InputError, MrclabError
 from mrclab.live.card import BEFORE_NS, Card, Look, Watched, work_out
 from mrclab.live.kept import KeptPackets
 from mrclab.live.mapper import LiveClustermapper
@@ -33,8 +33,8 @@ from mrclab.live.sending.agents import AgentTraffic
 from mrclab.live.sending.kernel_stack import KernelStack
 from mrclab.live.sending.ranks import RankTraffic
 from mrclab.live.sending.traffic import News, Traffic
-from testbed.claim import holders
-from testbed.network import FabricNetwork
+from mrclab.testbed.claim import holders
+from mrclab.testbed.network import FabricNetwork
 
 LOGGER = logging.getLogger(__name__)
 PERIOD_S = 0.1

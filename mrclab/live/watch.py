@@ -14,11 +14,11 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from experiments.report.numbers import amount
-from hosts.rdma.counters import EvState
-from linux.errors import InputError
+from mrclab.experiments.report.numbers import amount
+from mrclab.hosts.rdma.counters import EvState
+from mrclab.linux.errors import InputError
 from mrclab.terminal import terminal
-from testbed.names import Names
+from mrclab.testbed.names import Names
 
 INTERVAL_S = 0.5
 TIMES = ("first_loss", "detected", "rerouted", "recovered")

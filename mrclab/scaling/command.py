@@ -7,14 +7,14 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from linux.errors import InputError
+from mrclab.linux.errors import InputError
 from mrclab.output import directory
+from mrclab.scale.parts import PARTS, load_parts
 from mrclab.scaling.arguments import PIECES
 from mrclab.terminal import terminal
-from scale.parts import PARTS, load_parts
 
 if TYPE_CHECKING:
-    from scale.study import Question
+    from mrclab.scale.study import Question
 
 
 def scale(args: argparse.Namespace) -> int:
@@ -26,9 +26,9 @@ def scale(args: argparse.Namespace) -> int:
     # Imported late: they load numpy and matplotlib, and bad input should be refused before that.
     from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
+    from mrclab.scale.study import answer, steps_of
     from mrclab.scaling.page import write_page
     from mrclab.scaling.tables import print_tables
-    from scale.study import answer, steps_of
 
     question.check()  # before DIR is made
     console = terminal()
@@ -66,7 +66,7 @@ def question_of(args: argparse.Namespace) -> Question:
             raise InputError(f"no part '{word}': there are {', '.join(PIECES)}", where="--only")
     parts = load_parts(args.parts)
 
-    from scale.study import Question
+    from mrclab.scale.study import Question
 
     return Question(
         parts=parts,

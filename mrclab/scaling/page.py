@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from experiments.report.page.render import drawn, render
+from mrclab.experiments.report.page.render import drawn, render
+from mrclab.scale.study import Answer
 from mrclab.scaling.pictures import pictures_of
-from scale.study import Answer
 
 _CAPTIONS = {
     "cost": "Switches, modules and cables over NICs. With more planes a chip has more ports, so "

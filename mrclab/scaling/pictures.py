@@ -12,11 +12,11 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from experiments.report.page.inline import inline_svg
-from experiments.report.palette import BLUE, GREEN, ORANGE, PURPLE, RED, STYLE, new_figure, thousands
-from scale.blast import blast_radius
-from scale.figures import Curve
-from scale.study import Answer, cost_curves
+from mrclab.experiments.report.page.inline import inline_svg
+from mrclab.experiments.report.palette import BLUE, GREEN, ORANGE, PURPLE, RED, STYLE, new_figure, thousands
+from mrclab.scale.blast import blast_radius
+from mrclab.scale.figures import Curve
+from mrclab.scale.study import Answer, cost_curves
 
 INK = "#1d2431"
 """Lines and letters: the page puts its own colour in its place, for light and dark."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from linux.errors import InputError
+from mrclab.linux.errors import InputError
 from mrclab.sweep.spec import Point, SweepFile, parse_sweep, points_of
 from mrclab.terminal import terminal
-from topologies.shipped import Shipped
+from mrclab.topologies.shipped import Shipped
 
 SWEEPS = Shipped("sweep", "mrclab.sweep", "sweeps")
 ALL_FAILED = 5
@@ -24,7 +24,7 @@ def sweep(args: argparse.Namespace) -> int:
         print(f"{found.name}: {len(points)} points, {len(points) // max(_seeds(found), 1)} of the grid")
         return 0
     # Imported late: they load numpy and matplotlib, and bad input should be refused before that.
-    from linux.scheduling import usable_cpus
+    from mrclab.linux.scheduling import usable_cpus
     from mrclab.output import progress
     from mrclab.sweep.executors import DaskCluster, Executor, LocalProcesses
     from mrclab.sweep.pictures import draw
@@ -83,8 +83,8 @@ def check(found: SweepFile, points: tuple[Point, ...]) -> str | None:
     """
     if found.scenario is None:
         return None
-    from experiments.spec.model import TARGETS
-    from experiments.spec.scenario import SCENARIOS, load_scenario
+    from mrclab.experiments.spec.model import TARGETS
+    from mrclab.experiments.spec.scenario import SCENARIOS, load_scenario
 
     if found.target is not None and found.target not in (*TARGETS, "sim"):
         raise InputError(f"{found.name}: target must be one of {', '.join(TARGETS)}, not '{found.target}'")

@@ -14,7 +14,7 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Protocol
 
-from linux.errors import MachineError
+from mrclab.linux.errors import MachineError
 from mrclab.sweep.task import Outcome, Task, run_task
 
 MOST_DEATHS = 3

@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from experiments.spec.overlay import merge, nest
-from linux.errors import InputError
+from mrclab.experiments.spec.overlay import merge, nest
+from mrclab.linux.errors import InputError
+from mrclab.scale.ecmp import ecmp_permutation
+from mrclab.scale.fabric import Built, Design, smallest_design
+from mrclab.scale.monte_carlo import study
+from mrclab.scale.parts import PARTS, TYPICAL, Parts
+from mrclab.scale.shares import Fabric, Shares, all_to_all, max_min, permutation
 from mrclab.sweep.spec import Plain
-from scale.ecmp import ecmp_permutation
-from scale.fabric import Built, Design, smallest_design
-from scale.monte_carlo import study
-from scale.parts import PARTS, TYPICAL, Parts
-from scale.shares import Fabric, Shares, all_to_all, max_min, permutation
-from topologies.yaml_lines import read_yaml
-from topologies.yaml_model import validated
+from mrclab.topologies.yaml_lines import read_yaml
+from mrclab.topologies.yaml_model import validated
 
 _FABRIC: dict[str, Plain] = {"nics": 4096, "planes": 8, "tiers": 0}
 DEFAULTS: dict[str, dict[str, Plain]] = {

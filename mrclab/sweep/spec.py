@@ -9,9 +9,9 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from linux.errors import InputError
-from topologies.yaml_lines import read_yaml
-from topologies.yaml_model import WholeNumber, YamlModel, validated, wrong
+from mrclab.linux.errors import InputError
+from mrclab.topologies.yaml_lines import read_yaml
+from mrclab.topologies.yaml_model import WholeNumber, YamlModel, validated, wrong
 
 Plain = str | int | float | bool
 MODELS = ("fabric", "shares", "failures")

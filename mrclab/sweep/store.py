@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from linux.errors import InputError
+from mrclab.linux.errors import InputError
 from mrclab.sweep.task import Outcome, Task
 
 

@@ -11,7 +11,7 @@ from statistics import fmean
 from rich import box
 from rich.table import Table as RichTable
 
-from linux.errors import InputError
+from mrclab.linux.errors import InputError
 from mrclab.sweep.spec import Plain, Point, SweepFile
 
 Metrics = Mapping[int, Mapping[str, float]]

@@ -20,10 +20,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from linux.errors import MrclabError
+from mrclab.linux.errors import MrclabError
 from mrclab.sweep.spec import Plain, SweepFile
 
-SOURCE_OF_MODELS = ("scale", "topologies", "mrclab/sweep")
+SOURCE_OF_MODELS = ("scale", "topologies", "sweep")
 SOURCE_OF_RUNS = (
     "p4src",
     "linux",
@@ -92,7 +92,7 @@ def task_of(sweep: SweepFile, text: str | None, place: int, params: Mapping[str,
 @cache
 def source_of(of_runs: bool) -> str:
     """Return a hash of the source files that compute points: all packages' for runs, else the models'."""
-    root = Path(__file__).resolve().parents[2]
+    root = Path(__file__).parents[1]
     digest = hashlib.sha256()
     for folder in SOURCE_OF_RUNS if of_runs else SOURCE_OF_MODELS:
         for path in sorted((root / folder).rglob("*")):
@@ -136,7 +136,7 @@ def _run_scenario(task: Task) -> Mapping[str, float]:
                 words += [f"--{option}", value]
         for key, value in task.params.items():
             words += ["--set", f"{key}={json.dumps(value)}"]
-        root = str(Path(__file__).resolve().parents[2])
+        root = str(Path(__file__).parents[2])
         done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=folder, env=_with(root))
         found = out / "result.json"
         if done.returncode != 0 or not found.exists():

@@ -14,16 +14,16 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from linux import namespaces
-from linux.children import Child, environment, first_to_end, inside, python, stop_all
-from linux.errors import BadInputError, MachineError, SwitchError
-from linux.process_deaths import wait_exiting
-from linux.system import is_root
-from p4src.contract import PRIORITY_CONTROL
-from switches.bmv2 import BMV2_PROGRAM
-from switches.bmv2.thrift import ThriftError, set_queue_depth, set_queue_rate
-from switches.capabilities import CAPABILITIES
-from switches.spec import Queue, RunningSwitch, SwitchSpec
+from mrclab.linux import namespaces
+from mrclab.linux.children import Child, environment, first_to_end, inside, python, stop_all
+from mrclab.linux.errors import BadInputError, MachineError, SwitchError
+from mrclab.linux.process_deaths import wait_exiting
+from mrclab.linux.system import is_root
+from mrclab.p4src.contract import PRIORITY_CONTROL
+from mrclab.switches.bmv2 import BMV2_PROGRAM
+from mrclab.switches.bmv2.thrift import ThriftError, set_queue_depth, set_queue_rate
+from mrclab.switches.capabilities import CAPABILITIES
+from mrclab.switches.spec import Queue, RunningSwitch, SwitchSpec
 
 START_TIMEOUT_S = 60.0
 THRIFT_TIMEOUT_S = 10.0
@@ -150,7 +150,7 @@ class Bmv2Target:
 
     def _wait(self, running: Sequence[RunningSwitch]) -> None:
         addresses = [r.grpc_address for r in running]
-        command = inside(self._netns, python("switches.readiness", str(START_TIMEOUT_S), *addresses))
+        command = inside(self._netns, python("mrclab.switches.readiness", str(START_TIMEOUT_S), *addresses))
         probe = subprocess.Popen(
             command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment()
         )

@@ -20,14 +20,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from linux.errors import BadInputError, MrclabError
-from switches.ebpf.plan.queues import SLOTS
-from switches.ebpf.runtime.claims import Claims
-from switches.ebpf.runtime.qdiscs import MOST_FRAMES_PER_SECOND
-from switches.spec import SwitchSpec
+from mrclab.linux.errors import BadInputError, MrclabError
+from mrclab.switches.ebpf.plan.queues import SLOTS
+from mrclab.switches.ebpf.runtime.claims import Claims
+from mrclab.switches.ebpf.runtime.qdiscs import MOST_FRAMES_PER_SECOND
+from mrclab.switches.spec import SwitchSpec
 
 if TYPE_CHECKING:
-    from switches.ebpf.p4runtime.server import P4RuntimeServer
+    from mrclab.switches.ebpf.p4runtime.server import P4RuntimeServer
 
 READY = "READY"
 DEFAULT_ADDRESS = "127.0.0.1:9559"
@@ -191,8 +191,8 @@ def parse(argv: Sequence[str]) -> Options:
 
 async def serve(options: Options) -> None:
     """Run the switches until a signal comes. Raises SwitchError when they cannot start."""
-    from switches.ebpf.p4runtime.server import P4RuntimeServer
-    from switches.ebpf.probe import check_machine
+    from mrclab.switches.ebpf.p4runtime.server import P4RuntimeServer
+    from mrclab.switches.ebpf.probe import check_machine
 
     check_machine()
     stop = asyncio.Event()

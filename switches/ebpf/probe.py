@@ -1,7 +1,7 @@
 """Whether this machine can run the target.
 
-`python -m switches.ebpf.probe` tries all of it in a network namespace that ends with the process, and exits 3
-with one line on stderr when something is missing.
+`python -m mrclab.switches.ebpf.probe` tries all of it in a network namespace that ends with the process, and
+exits 3 with one line on stderr when something is missing.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import ctypes
 import os
 import sys
 
-from linux import bpf
-from linux.bpf_insn import leave
-from linux.bpf_types import NO_PREALLOC, MapSpec, MapType
-from linux.errors import MachineError, MrclabError
-from linux.system import is_root
-from linux.traffic_control import TrafficControl
+from mrclab.linux import bpf
+from mrclab.linux.bpf_insn import leave
+from mrclab.linux.bpf_types import NO_PREALLOC, MapSpec, MapType
+from mrclab.linux.errors import MachineError, MrclabError
+from mrclab.linux.system import is_root
+from mrclab.linux.traffic_control import TrafficControl
 
 _RETURN_OK = leave(0)
 _LOOPBACK = 1

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import grpc
 
-from linux.children import Child, environment, inside, python
-from linux.errors import BadInputError, MachineError, SwitchError
-from linux.scheduling import chosen_wait_ns
-from switches.capabilities import CAPABILITIES
-from switches.ebpf.main import READY
-from switches.ebpf.runtime.power import switch_power
-from switches.spec import Queue, RunningSwitch, SwitchSpec
+from mrclab.linux.children import Child, environment, inside, python
+from mrclab.linux.errors import BadInputError, MachineError, SwitchError
+from mrclab.linux.scheduling import chosen_wait_ns
+from mrclab.switches.capabilities import CAPABILITIES
+from mrclab.switches.ebpf.main import READY
+from mrclab.switches.ebpf.runtime.power import switch_power
+from mrclab.switches.spec import Queue, RunningSwitch, SwitchSpec
 
 START_TIMEOUT_S = 60.0
 
@@ -38,7 +38,11 @@ class EbpfTarget:
     def available(self) -> str | None:
         """Return why the target cannot run here; None if it can."""
         done = subprocess.run(
-            python("switches.ebpf.probe"), capture_output=True, text=True, env=environment(), check=False
+            python("mrclab.switches.ebpf.probe"),
+            capture_output=True,
+            text=True,
+            env=environment(),
+            check=False,
         )
         return (
             None if done.returncode == 0 else (done.stderr.strip().splitlines() or ["the probe failed"])[-1]
@@ -66,7 +70,7 @@ class EbpfTarget:
             )
         )
         command = python(
-            "switches.ebpf.main", "--fabric", str(fabric), "--", "--grpc-server-addr", "127.0.0.1:0"
+            "mrclab.switches.ebpf.main", "--fabric", str(fabric), "--", "--grpc-server-addr", "127.0.0.1:0"
         )
         process = Child(inside(netns, command), log_dir / "switches.log", pipe_stdout=True)
         self._process = process

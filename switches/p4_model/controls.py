@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from switches.p4_model.entries import (
+from mrclab.switches.p4_model.entries import (
     Between,
     Counts,
     Exact,
@@ -10,8 +10,8 @@ from switches.p4_model.entries import (
     Prefix,
     Rule,
 )
-from switches.p4_model.parser import ParserModel
-from switches.v1model.pipeline import ActionCall, Conditional, KeyField, Pipeline, Table
+from mrclab.switches.p4_model.parser import ParserModel
+from mrclab.switches.v1model.pipeline import ActionCall, Conditional, KeyField, Pipeline, Table
 
 
 class Controls(ParserModel):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from linux.errors import UnsupportedError
-from switches.hashes import HASHES
-from switches.p4_model.arithmetic import COMPARE, NUMERIC
-from switches.p4_model.machine import Machine
-from switches.v1model.declarations import Bits, Calculation
-from switches.v1model.expressions import (
+from mrclab.linux.errors import UnsupportedError
+from mrclab.switches.hashes import HASHES
+from mrclab.switches.p4_model.arithmetic import COMPARE, NUMERIC
+from mrclab.switches.p4_model.machine import Machine
+from mrclab.switches.v1model.declarations import Bits, Calculation
+from mrclab.switches.v1model.expressions import (
     BoolConst,
     Const,
     Expr,

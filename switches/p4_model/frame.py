@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from switches.v1model.expressions import (
+from mrclab.switches.v1model.expressions import (
     FieldRef,
 )
 

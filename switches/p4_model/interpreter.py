@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from switches.p4_model.controls import Controls
-from switches.p4_model.frame import (
+from mrclab.switches.p4_model.controls import Controls
+from mrclab.switches.p4_model.frame import (
     DROP,
     EGRESS_CLONE,
     INGRESS_CLONE,
@@ -18,7 +18,7 @@ from switches.p4_model.frame import (
     AssertionFailedError,
     FrameState,
 )
-from switches.v1model.expressions import (
+from mrclab.switches.v1model.expressions import (
     FieldRef,
 )
 

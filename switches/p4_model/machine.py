@@ -5,7 +5,7 @@ from __future__ import annotations
 import random as random_module
 from collections.abc import Callable, Mapping, Sequence
 
-from switches.p4_model.entries import (
+from mrclab.switches.p4_model.entries import (
     CloneSession,
     Counts,
     Key,
@@ -13,14 +13,14 @@ from switches.p4_model.entries import (
     Profile,
     Rule,
 )
-from switches.p4_model.frame import (
+from mrclab.switches.p4_model.frame import (
     STANDARD,
     FrameState,
 )
-from switches.v1model.expressions import (
+from mrclab.switches.v1model.expressions import (
     FieldRef,
 )
-from switches.v1model.program import Program
+from mrclab.switches.v1model.program import Program
 
 
 class Machine:

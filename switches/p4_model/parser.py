@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from linux.errors import UnsupportedError
-from switches.p4_model.frame import (
+from mrclab.linux.errors import UnsupportedError
+from mrclab.switches.p4_model.frame import (
     ParserError,
 )
-from switches.p4_model.statements import Statements
-from switches.v1model.expressions import (
+from mrclab.switches.p4_model.statements import Statements
+from mrclab.switches.v1model.expressions import (
     Expr,
     FieldRef,
     Lookahead,

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from linux.errors import UnsupportedError
-from switches.p4_model.entries import (
+from mrclab.linux.errors import UnsupportedError
+from mrclab.switches.p4_model.entries import (
     Counts,
     Meter,
 )
-from switches.p4_model.expressions import Expressions
-from switches.p4_model.frame import (
+from mrclab.switches.p4_model.expressions import Expressions
+from mrclab.switches.p4_model.frame import (
     DROP,
     AssertionFailedError,
 )
-from switches.v1model.declarations import Action, MeterArray
-from switches.v1model.expressions import (
+from mrclab.switches.v1model.declarations import Action, MeterArray
+from mrclab.switches.v1model.expressions import (
     Const,
     FieldRef,
     Name,

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 
-from linux.errors import BadInputError, UnsupportedError
-from switches.v1model.declarations import (
+from mrclab.linux.errors import BadInputError, UnsupportedError
+from mrclab.switches.v1model.declarations import (
     Action,
     ActionParam,
     ActionProfile,
@@ -34,7 +34,7 @@ from switches.v1model.declarations import (
     ValueSet,
     Varbit,
 )
-from switches.v1model.expressions import (
+from mrclab.switches.v1model.expressions import (
     NOWHERE,
     BoolConst,
     Const,
@@ -52,7 +52,7 @@ from switches.v1model.expressions import (
     UnionStackHeader,
     Vector,
 )
-from switches.v1model.pipeline import (
+from mrclab.switches.v1model.pipeline import (
     ActionCall,
     Conditional,
     ConstEntry,
@@ -67,7 +67,7 @@ from switches.v1model.pipeline import (
     Table,
     Transition,
 )
-from switches.v1model.program import Program
+from mrclab.switches.v1model.program import Program
 
 
 def _number(text: str | int) -> int:

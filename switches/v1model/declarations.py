@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from switches.v1model.expressions import NOWHERE, Expr, FieldRef, Name, Primitive, Source
+from mrclab.switches.v1model.expressions import NOWHERE, Expr, FieldRef, Name, Primitive, Source
 
 
 @dataclass(frozen=True)

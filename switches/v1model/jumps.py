@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from linux.errors import UnsupportedError
-from switches.v1model.declarations import Action
-from switches.v1model.expressions import Const, Primitive
+from mrclab.linux.errors import UnsupportedError
+from mrclab.switches.v1model.declarations import Action
+from mrclab.switches.v1model.expressions import Const, Primitive
 
 JUMPS = ("_jump", "_jump_if_zero")
 

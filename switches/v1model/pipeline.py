@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from switches.v1model.expressions import NOWHERE, Expr, FieldRef, Primitive, Source
+from mrclab.switches.v1model.expressions import NOWHERE, Expr, FieldRef, Primitive, Source
 
 
 @dataclass(frozen=True)

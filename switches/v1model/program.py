@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import PurePath
 
-from switches.v1model.declarations import (
+from mrclab.switches.v1model.declarations import (
     Action,
     ActionProfile,
     Calculation,
@@ -26,8 +26,8 @@ from switches.v1model.declarations import (
     ValueSet,
     Varbit,
 )
-from switches.v1model.expressions import FieldRef, Name
-from switches.v1model.pipeline import Deparser, Parser, Pipeline, Table
+from mrclab.switches.v1model.expressions import FieldRef, Name
+from mrclab.switches.v1model.pipeline import Deparser, Parser, Pipeline, Table
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from testbed import links
-from testbed.delays.long_wire import LongWires, WireEnd
-from testbed.links import Cable
-from testbed.names import RUN_VARIABLE, Names
-from topologies import Fabric
+from mrclab.testbed import links
+from mrclab.testbed.delays.long_wire import LongWires, WireEnd
+from mrclab.testbed.links import Cable
+from mrclab.testbed.names import RUN_VARIABLE, Names
+from mrclab.topologies import Fabric
 
 
 def wire_ends(cable: Cable, delay_ns: int) -> tuple[WireEnd, ...]:

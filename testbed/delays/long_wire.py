@@ -1,8 +1,8 @@
 """Links made longer without the kernel's netem: a process holds their frames back.
 
 At each end of a link what comes in is led aside, before anyone but a packet socket for all protocols has
-seen it, to ``testbed.delays.wire_relay``, and comes back when its time is over, as if it came in just then.
-Where a switch reads its ports by such sockets, frames are led aside where they leave, before the port's
+seen it, to ``mrclab.testbed.delays.wire_relay``, and comes back when its time is over, as if it came in just
+then. Where a switch reads its ports by such sockets, frames are led aside where they leave, before the port's
 queue. The attachments and interfaces that this takes are the process's own and end with it, however it ends.
 """
 
@@ -18,8 +18,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import IO, Any
 
-from linux.children import environment, python
-from linux.errors import MachineError
+from mrclab.linux.children import environment, python
+from mrclab.linux.errors import MachineError
 
 MEND = "modprobe sch_netem, or boot Linux 6.6 or later"
 
@@ -52,7 +52,7 @@ class LongWires:
         self.since_ns = (0, 0)
         """CLOCK_MONOTONIC (ns) before the links were made longer, and after."""
         self._process = subprocess.Popen(
-            python("testbed.delays.wire_relay"),
+            python("mrclab.testbed.delays.wire_relay"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

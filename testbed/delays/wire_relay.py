@@ -20,14 +20,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from typing import Any, TypeVar
 
-from hosts.nic.delay_line import DelayLine, Frame
-from hosts.nic.ports import RECEIVE_BUFFER_BYTES, SO_RCVBUFFORCE, SOL_PACKET, sharpen_timers
-from linux import bpf, namespaces, rtnetlink
-from linux import bpf_insn as insn
-from linux.errors import MachineError
-from linux.scheduling import before_others
-from testbed.delays.long_wire import WireEnd
-from testbed.links import GROUP
+from mrclab.hosts.nic.delay_line import DelayLine, Frame
+from mrclab.hosts.nic.ports import RECEIVE_BUFFER_BYTES, SO_RCVBUFFORCE, SOL_PACKET, sharpen_timers
+from mrclab.linux import bpf, namespaces, rtnetlink
+from mrclab.linux import bpf_insn as insn
+from mrclab.linux.errors import MachineError
+from mrclab.linux.scheduling import before_others
+from mrclab.testbed.delays.long_wire import WireEnd
+from mrclab.testbed.links import GROUP
 
 MARK = 0x6D726377
 _MARK_OFFSET = 8  # of struct __sk_buff

@@ -5,14 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 
-from controller.fault_tables import FaultTables
-from switches.target import SwitchTarget
-from testbed.faults.link_mechanisms import Carrier, Delay, NicPort, TableEntries
-from testbed.faults.registry import Faults, MakeMechanism
-from testbed.faults.repeated import Flap, Reboot
-from testbed.faults.switch_mechanisms import Power
-from testbed.names import Names
-from topologies import Fabric
+from mrclab.controller.fault_tables import FaultTables
+from mrclab.switches.target import SwitchTarget
+from mrclab.testbed.faults.link_mechanisms import Carrier, Delay, NicPort, TableEntries
+from mrclab.testbed.faults.registry import Faults, MakeMechanism
+from mrclab.testbed.faults.repeated import Flap, Reboot
+from mrclab.testbed.faults.switch_mechanisms import Power
+from mrclab.testbed.names import Names
+from mrclab.topologies import Fabric
 
 
 def lab_faults(

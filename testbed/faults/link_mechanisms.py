@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import time
 
-from controller.fault_kinds import Fault, Moment
-from controller.fault_tables import FaultTables
-from linux.errors import InputError
-from switches.capabilities import PORT_DOWN_HALTS, Capabilities
-from testbed import links
-from testbed.delays.lengthen import wire_ends
-from testbed.delays.long_wire import LongWires
-from testbed.faults.mechanism import SimpleMechanism
-from testbed.names import Names
-from topologies import Fabric, Link
+from mrclab.controller.fault_kinds import Fault, Moment
+from mrclab.controller.fault_tables import FaultTables
+from mrclab.linux.errors import InputError
+from mrclab.switches.capabilities import PORT_DOWN_HALTS, Capabilities
+from mrclab.testbed import links
+from mrclab.testbed.delays.lengthen import wire_ends
+from mrclab.testbed.delays.long_wire import LongWires
+from mrclab.testbed.faults.mechanism import SimpleMechanism
+from mrclab.testbed.names import Names
+from mrclab.topologies import Fabric, Link
 
 
 class TableEntries(SimpleMechanism):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from controller.fault_kinds import Fault, Moment
+from mrclab.controller.fault_kinds import Fault, Moment
 
 
 @dataclass(frozen=True, slots=True)

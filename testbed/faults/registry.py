@@ -6,10 +6,10 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 
-from controller.fault_kinds import ALL_KINDS, Fault, Moment, Place, checked, switches_at
-from linux.errors import InputError
-from testbed.faults.mechanism import Mechanism, Transition
-from topologies import Fabric
+from mrclab.controller.fault_kinds import ALL_KINDS, Fault, Moment, Place, checked, switches_at
+from mrclab.linux.errors import InputError
+from mrclab.testbed.faults.mechanism import Mechanism, Transition
+from mrclab.topologies import Fabric
 
 MakeMechanism = Callable[[], Mechanism]
 

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from controller.fault_kinds import Fault, Moment
-from testbed.faults.mechanism import Mechanism, SimpleMechanism, Transition
+from mrclab.controller.fault_kinds import Fault, Moment
+from mrclab.testbed.faults.mechanism import Mechanism, SimpleMechanism, Transition
 
 LOGGER = logging.getLogger(__name__)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from controller.fault_kinds import Fault, Moment, switches_at
-from switches.target import SwitchTarget
-from testbed.faults.mechanism import SimpleMechanism
-from topologies import Fabric
+from mrclab.controller.fault_kinds import Fault, Moment, switches_at
+from mrclab.switches.target import SwitchTarget
+from mrclab.testbed.faults.mechanism import SimpleMechanism
+from mrclab.topologies import Fabric
 
 
 class Power(SimpleMechanism):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from testbed.frr.plan import Router, Timers
+from mrclab.testbed.frr.plan import Router, Timers
 
 BFD_PROFILE = "fabric"
 

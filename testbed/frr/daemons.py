@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from linux.children import ending
-from linux.errors import MachineError, SwitchError
-from testbed.frr import DIRECTORY
-from testbed.frr.config import bfdd_conf, bgpd_conf, zebra_conf
-from testbed.frr.plan import Router, Timers
-from testbed.network import FabricNetwork
+from mrclab.linux.children import ending
+from mrclab.linux.errors import MachineError, SwitchError
+from mrclab.testbed.frr import DIRECTORY
+from mrclab.testbed.frr.config import bfdd_conf, bgpd_conf, zebra_conf
+from mrclab.testbed.frr.plan import Router, Timers
+from mrclab.testbed.network import FabricNetwork
 
 USER = "frr"
 MEND = "install the package frr (apt install frr)"

@@ -14,15 +14,15 @@ import os
 import time
 from collections.abc import Mapping
 
-from controller.fault_kinds import Fault, Moment, switches_at
-from linux import bpf, namespaces
-from linux import bpf_insn as insn
-from linux.traffic_control import TrafficControl, ifindex_of
-from testbed import links
-from testbed.faults.mechanism import SimpleMechanism
-from testbed.faults.registry import Faults, MakeMechanism
-from testbed.frr.plan import FAULT_KINDS
-from topologies import Fabric, Link, PortRef
+from mrclab.controller.fault_kinds import Fault, Moment, switches_at
+from mrclab.linux import bpf, namespaces
+from mrclab.linux import bpf_insn as insn
+from mrclab.linux.traffic_control import TrafficControl, ifindex_of
+from mrclab.testbed import links
+from mrclab.testbed.faults.mechanism import SimpleMechanism
+from mrclab.testbed.faults.registry import Faults, MakeMechanism
+from mrclab.testbed.frr.plan import FAULT_KINDS
+from mrclab.topologies import Fabric, Link, PortRef
 
 _PASS = insn.call(insn.SET_HASH_INVALID) + insn.leave(0)  # of the frame in register 1; TC_ACT_OK
 _DROP = insn.leave(2)  # TC_ACT_SHOT

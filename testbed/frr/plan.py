@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, IPv6Network
 
-from topologies import Fabric, Link, Switch
+from mrclab.topologies import Fabric, Link, Switch
 
 LINK_BLOCK = IPv6Network("fd00:6d72:64::/48")  # numbered links, a /127 each (RFC 6164)
 T1_AS, FIRST_T0_AS = 4_200_000_000, 4_200_000_001  # private four-byte numbers (RFC 6996)
@@ -13,7 +13,7 @@ BFD_MULTIPLIER = 3
 MIN_BFD_INTERVAL_MS = 10  # the least that bfdd takes
 ROUTER_IDS = IPv4Address("10.0.0.0")
 FAULT_KINDS = ("blackhole", "loss", "carrier", "port-down", "switch-death", "plane-death")
-"""What can be broken between routers (`testbed.frr.faults`)."""
+"""What can be broken between routers (`mrclab.testbed.frr.faults`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from pyroute2.netlink.rtnl import RTMGRP_IPV6_ROUTE
 
-from linux import namespaces
+from mrclab.linux import namespaces
 
 
 class RouteWatch:

@@ -17,7 +17,7 @@ import pytest
 
 REPORT = "BREAKS_REPORT"
 """Environment variable with the path of the report."""
-CORE = "hosts"
+CORE = "mrclab.hosts"
 """Package whose place the report names, so that its reader knows which sources ran."""
 
 _failures: dict[str, str] = {}

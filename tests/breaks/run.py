@@ -44,7 +44,7 @@ class Tree:
     """A copy of the project, to break and to mend again."""
 
     def __init__(self, source: Path, root: Path) -> None:
-        shutil.copytree(source, root, ignore=_LEFT_OUT, dirs_exist_ok=True)
+        shutil.copytree(source, root, symlinks=True, ignore=_LEFT_OUT, dirs_exist_ok=True)
         self.root = root
         # Files that are changed and changed back within a second are told apart by their content.
         for package in root.iterdir():

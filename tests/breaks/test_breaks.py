@@ -68,7 +68,7 @@ PROJECT = {
             return x // 2
         """,
     "tests/test_core.py": """\
-        from hosts.core import double, half
+        from mrclab.hosts.core import double, half
 
         def test_double():
             assert double(2) == 4

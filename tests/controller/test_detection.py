@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.detection import Change, Detection, DetectionSchedule
+from mrclab.controller.detection import Change, Detection, DetectionSchedule
 
 MS = 1_000_000
 BFD = Detection(hold_ns=150 * MS, interval_ns=50 * MS)  # as BFD with 3 times 50 ms [RFC 5880 section 6.8.4]

@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
-from controller.ecmp import READER_ID, Group, Reader, Routing, read_routing, routing_of, updates
-from controller.fabric import FabricController
-from linux.errors import InputError
-from switches.spec import RunningSwitch
+from mrclab.controller.ecmp import READER_ID, Group, Reader, Routing, read_routing, routing_of, updates
+from mrclab.controller.fabric import FabricController
+from mrclab.linux.errors import InputError
+from mrclab.switches.spec import RunningSwitch
+from mrclab.topologies import build_fabric
 from tests.support.switch_process import PATIENCE_S, free_port, switch_process
-from topologies import build_fabric
 
 pytestmark = pytest.mark.parallel
 

@@ -3,15 +3,15 @@ import dataclasses
 import finsy as fy
 from finsy.p4schema import P4Schema
 
-from controller.entries import (
+from mrclab.controller.entries import (
     Entry,
     find_drift,
     switch_entries,
 )
-from controller.pipeline import shipped_pipeline
-from controller.queues import bytes_of, queue_setting
-from hosts.mrc.config import DscpMap
-from p4src.contract import (
+from mrclab.controller.pipeline import shipped_pipeline
+from mrclab.controller.queues import bytes_of, queue_setting
+from mrclab.hosts.mrc.config import DscpMap
+from mrclab.p4src.contract import (
     MARKING_TABLE,
     MY_SID_TABLE,
     NEXT_HOP_TABLE,
@@ -19,7 +19,7 @@ from p4src.contract import (
     SWITCH_MAP,
     TRAFFIC_CLASS_TABLE,
 )
-from topologies import LinkProfile, load_fabric
+from mrclab.topologies import LinkProfile, load_fabric
 
 FABRIC = load_fabric("tiny")
 

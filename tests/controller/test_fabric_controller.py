@@ -8,12 +8,12 @@ import time
 import finsy as fy
 import pytest
 
-from controller.entries import Entry, switch_entries
-from controller.fabric import FabricController, ProgrammingError
-from p4src.contract import MY_SID_TABLE
-from switches.spec import RunningSwitch
+from mrclab.controller.entries import Entry, switch_entries
+from mrclab.controller.fabric import FabricController, ProgrammingError
+from mrclab.p4src.contract import MY_SID_TABLE
+from mrclab.switches.spec import RunningSwitch
+from mrclab.topologies import Fabric, build_fabric
 from tests.support.switch_process import PATIENCE_S, free_port, switch_process
-from topologies import Fabric, build_fabric
 
 pytestmark = [pytest.mark.root, pytest.mark.parallel]
 
@@ -26,7 +26,7 @@ def fabric() -> Fabric:
 
 
 async def entries_of(switch: fy.Switch) -> list[Entry]:
-    from controller.reading import read_all
+    from mrclab.controller.reading import read_all
 
     return [Entry.from_p4(e) for e in await read_all(switch, [fy.P4TableEntry(MY_SID_TABLE)])]
 

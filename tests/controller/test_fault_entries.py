@@ -3,10 +3,10 @@
 import finsy as fy
 import pytest
 
-from controller.fault_kinds import Fault
-from controller.fault_tables import TABLE_KINDS, fault_entries
-from controller.queues import byte_time
-from topologies import LinkProfile
+from mrclab.controller.fault_kinds import Fault
+from mrclab.controller.fault_tables import TABLE_KINDS, fault_entries
+from mrclab.controller.queues import byte_time
+from mrclab.topologies import LinkProfile
 
 PROFILE = LinkProfile(10**9, 0, 4300)
 BOTH = {"egress_fault.fault", "ingress_fault.fault"}

@@ -1,11 +1,11 @@
-"""finsy still has the private constants that ``controller.finsy_retry`` sets, and still waits by them."""
+"""finsy still waits by the private constants that ``mrclab.controller.finsy_retry`` sets."""
 
 import inspect
 
 import finsy.p4client
 import finsy.switch
 
-from controller import finsy_retry
+from mrclab.controller import finsy_retry
 
 
 def test_finsy_waits_as_long_as_we_say() -> None:

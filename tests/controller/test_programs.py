@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from controller.pipeline import shipped_pipeline
-from controller.programs import load_program, pipeline_of, require_compiler
-from linux.errors import InputError, MachineError
-from p4src.compile import HERE
+from mrclab.controller.pipeline import shipped_pipeline
+from mrclab.controller.programs import load_program, pipeline_of, require_compiler
+from mrclab.linux.errors import InputError, MachineError
+from mrclab.p4src.compile import HERE
 
 SHIPPED = shipped_pipeline()
 

@@ -7,9 +7,9 @@ import asyncio
 import grpc
 import pytest
 
-from controller.thread import ControllerThread
-from linux.errors import SwitchError
-from topologies import load_fabric
+from mrclab.controller.thread import ControllerThread
+from mrclab.linux.errors import SwitchError
+from mrclab.topologies import load_fabric
 
 WHY = "the switch server (process 7) was ended by SIGKILL"
 

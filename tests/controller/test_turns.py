@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from controller import fabric as module
-from controller.fabric import AT_ONCE, FabricController
-from switches.spec import RunningSwitch
-from topologies import load_fabric
+from mrclab.controller import fabric as module
+from mrclab.controller.fabric import AT_ONCE, FabricController
+from mrclab.switches.spec import RunningSwitch
+from mrclab.topologies import load_fabric
 
 
 @pytest.mark.slow

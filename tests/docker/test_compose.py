@@ -19,8 +19,8 @@ from typing import Any
 import jsonschema
 import pytest
 
-from experiments.report.result import result_schema
-from testbed.names import DEFAULT_PREFIX
+from mrclab.experiments.report.result import result_schema
+from mrclab.testbed.names import DEFAULT_PREFIX
 from tests.support.paths import ROOT
 from tests.support.shell_script import SCRIPT
 
@@ -115,7 +115,7 @@ def test_a_lab_on_p4_in_the_container(compose: list[str], checkout: Path, lab: s
     os.chown(work, checkout.stat().st_uid, checkout.stat().st_gid)
     steps = (
         f"mrclab lab start {lab} && mrclab lab solution {lab} && ! mrclab lab check {lab}"
-        " && for s in *-solution; do python -m labs.p4 $s && mrclab lab check {lab} $s; done"
+        " && for s in *-solution; do python -m mrclab.labs.p4 $s && mrclab lab check {lab} $s; done"
     )
     words = ["-v", f"{work}:/class", "-w", "/class", "shell", "sh", "-ec", steps.replace("{lab}", lab)]
     out = said(*compose, "run", "--rm", "-T", *words, cwd=checkout)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from hosts import compiled
+from mrclab.hosts import compiled
 from tests.support.paths import ROOT
 
 

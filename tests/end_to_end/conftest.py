@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from testbed.names import Names
+from mrclab.testbed.names import Names
 from tests.support.command import Mrclab, snapshot
 
 

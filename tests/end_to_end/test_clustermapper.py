@@ -10,11 +10,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from hosts.clustermapper.denylist import Denylist, denied_evs
-from testbed.clustermapper import ClustermapperProcess, denylist_file
-from testbed.network import FabricNetwork
+from mrclab.hosts.clustermapper.denylist import Denylist, denied_evs
+from mrclab.testbed.clustermapper import ClustermapperProcess, denylist_file
+from mrclab.testbed.network import FabricNetwork
+from mrclab.topologies import load_fabric
 from tests.support.command import Mrclab, Up
-from topologies import load_fabric
 
 pytestmark = pytest.mark.root
 PATIENCE_S = 20.0
@@ -114,9 +114,9 @@ def test_denied_links_deny_the_evs_of_their_paths() -> None:
 OWNER = """
 import os, signal, sys
 from pathlib import Path
-from testbed.clustermapper import ClustermapperProcess
-from testbed.names import Names
-from testbed.network import FabricNetwork
+from mrclab.testbed.clustermapper import ClustermapperProcess
+from mrclab.testbed.names import Names
+from mrclab.testbed.network import FabricNetwork
 
 network = FabricNetwork.attached(Names.of_prefix(sys.argv[1]))
 with ClustermapperProcess(network, Path(sys.argv[2])) as process:

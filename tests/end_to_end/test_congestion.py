@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from hosts.streams.stream import StreamPlan
-from testbed.network import FabricNetwork
+from mrclab.hosts.streams.stream import StreamPlan
+from mrclab.testbed.network import FabricNetwork
 from tests.support.agents import incast, incast_network
 
 pytestmark = [pytest.mark.root]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.pipeline import shipped_pipeline
+from mrclab.controller.pipeline import shipped_pipeline
 from tests.support.command import Mrclab
 
 SHIPPED = shipped_pipeline()

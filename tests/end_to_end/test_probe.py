@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hosts.path_probe import build_probe, probed_paths, read_probe
+from mrclab.hosts.path_probe import build_probe, probed_paths, read_probe
+from mrclab.topologies import load_fabric
 from tests.support.command import Mrclab, Up
-from topologies import load_fabric
 
 TINY = load_fabric("tiny")
 

@@ -14,15 +14,15 @@ from typing import Any
 import jsonschema
 import pytest
 
-from experiments.measure.pcap import read_pcap
-from experiments.report.result import result_schema
-from experiments.spec.scenario import load_scenario
-from linux import namespaces
-from testbed import clean, state
-from testbed.names import Names
+from mrclab.experiments.measure.pcap import read_pcap
+from mrclab.experiments.report.result import result_schema
+from mrclab.experiments.spec.scenario import load_scenario
+from mrclab.linux import namespaces
+from mrclab.testbed import clean, state
+from mrclab.testbed.names import Names
+from mrclab.topologies import load_fabric
 from tests.support.command import Mrclab, Up, snapshot
 from tests.support.leftovers import kill_with_watchdog, left_in_the_end
-from topologies import load_fabric
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
 
@@ -279,7 +279,8 @@ def test_a_stopped_agent_spoils_its_trial_and_is_named(mrclab: Mrclab, tmp_path:
     (receiver,) = (
         process
         for process in clean.testbed_processes(mrclab.names, ())
-        if "hosts.agent" in process.what and os.stat(f"/proc/{process.pid}/ns/net").st_ino == space.inode
+        if "mrclab.hosts.agent" in process.what
+        and os.stat(f"/proc/{process.pid}/ns/net").st_ino == space.inode
     )
     os.kill(receiver.pid, signal.SIGSTOP)
     select_nothing(0.3)

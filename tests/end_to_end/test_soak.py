@@ -11,8 +11,8 @@ import jsonschema
 import psutil
 import pytest
 
-from experiments.measure.events import load_events
-from experiments.report.result import result_schema
+from mrclab.experiments.measure.events import load_events
+from mrclab.experiments.report.result import result_schema
 from tests.support.command import Mrclab
 
 pytestmark = [pytest.mark.root]
@@ -73,4 +73,4 @@ def test_a_soak_that_fails_says_so_with_its_seed_and_how_to_repeat_it(
 def agents_of(pid: int) -> list[int]:
     """The agents that a process or a child of it has started, in order."""
     below = psutil.Process(pid).children(recursive=True)
-    return sorted(child.pid for child in below if "hosts.agent" in child.cmdline())
+    return sorted(child.pid for child in below if "mrclab.hosts.agent" in child.cmdline())

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from exercises.network import Exercise, Plan, running
-from exercises.topology import read_topology
-from testbed.names import PREFIX_VARIABLE, Names
+from mrclab.exercises.network import Exercise, Plan, running
+from mrclab.exercises.topology import read_topology
+from mrclab.testbed.names import PREFIX_VARIABLE, Names
 from tests.support.switch_fixtures import TARGETS
 from tests.support.switch_kit import DATA, ROOT
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from finsy.proto import p4i, p4r
 
-from exercises.runtime import octets, read_p4info, read_runtime, updates
-from exercises.topology import End, find_topology, read_topology
-from linux.errors import BadInputError
+from mrclab.exercises.runtime import octets, read_p4info, read_runtime, updates
+from mrclab.exercises.topology import End, find_topology, read_topology
+from mrclab.linux.errors import BadInputError
 from tests.support.switch_kit import DATA
 
 HERE = Path(__file__).parent

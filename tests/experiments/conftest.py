@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from experiments.measure.faults import choose_links, fabric_links_between
+from mrclab.experiments.measure.faults import choose_links, fabric_links_between
+from mrclab.topologies import Fabric, load_fabric
 from tests.support.synthetic_run import Story, tell
-from topologies import Fabric, load_fabric
 
 
 @pytest.fixture(scope="session")

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from hosts import compiled
-from hosts.mrc import Endpoint
-from hosts.mrc.congestion.control import CongestionControl
+from mrclab.hosts import compiled
+from mrclab.hosts.mrc import Endpoint
+from mrclab.hosts.mrc.congestion.control import CongestionControl
 from tests.support.mrc_sim import port_addresses, remote_paths
 from tests.support.paths import ROOT
 
@@ -36,12 +36,12 @@ def apart(tmp_path, monkeypatch):
         (tmp_path / Path(*package.split("."))).mkdir(parents=True, exist_ok=True)
     for file in compiled.sources():
         shutil.copy(ROOT / file, tmp_path / file)
-    (tmp_path / compiled.CONSTANTS).parent.mkdir()
+    (tmp_path / compiled.CONSTANTS).parent.mkdir(exist_ok=True)
     shutil.copy(ROOT / compiled.CONSTANTS, tmp_path / compiled.CONSTANTS)
     monkeypatch.setattr(compiled, "_SOURCE", tmp_path)
     monkeypatch.setattr(compiled.sys, "prefix", str(tmp_path))
     monkeypatch.delenv(compiled.PURE_VARIABLE, raising=False)
-    return tmp_path / "hosts"
+    return tmp_path / "mrclab" / "hosts"
 
 
 def fake_build() -> Path:
@@ -54,18 +54,19 @@ def fake_build() -> Path:
 def test_the_compiled_drivers_are_what_agents_run():
     if not compiled.in_use():
         pytest.skip("the core is not compiled: 'make compile'")
-    imports = "from hosts.nic import device; from hosts.streams import rounds"
+    imports = "from mrclab.hosts.nic import device; from mrclab.hosts.streams import rounds"
     say = f"{imports}; print(device.__file__, rounds.__file__)"
     assert all(not name.endswith(".py") for name in python("-c", say).stdout.split())
 
 
 def test_what_is_compiled_is_all_of_the_core_that_a_packet_meets():
     apart = {"__init__", "ev_diagram", "ev_modes", "qlog"}
-    packages = [p for p in compiled.COMPILED if p.startswith(("hosts.mrc", "hosts.rdma"))]
+    packages = [p for p in compiled.COMPILED if p.startswith(("mrclab.hosts.mrc", "mrclab.hosts.rdma"))]
     for package in packages:
         there = {p.stem for p in ROOT.joinpath(*package.split(".")).glob("*.py")}
         assert there - apart == set(compiled.COMPILED[package]), package
-    folders = {p.parent for name in ("mrc", "rdma") for p in (ROOT / "hosts" / name).rglob("*.py")}
+    hosts = ROOT / "mrclab" / "hosts"
+    folders = {p.parent for name in ("mrc", "rdma") for p in (hosts / name).rglob("*.py")}
     assert {ROOT.joinpath(*package.split(".")) for package in packages} == folders
 
 
@@ -75,11 +76,11 @@ def test_a_build_is_used_until_its_source_changes(apart):
         path = ["source"]
         compiled.prefer(path, package)
         assert path == [str(target.joinpath(*package.split("."))), "source"]
-    for edited in (f"../{compiled.CONSTANTS}", "nic/device.py", "mrc/wire.py", "rdma/psn.py"):
+    for edited in (f"../../{compiled.CONSTANTS}", "nic/device.py", "mrc/wire.py", "rdma/psn.py"):
         text = (apart / edited).read_text()
         (apart / edited).write_text(text + "# edited\n")
         path = ["source"]
-        compiled.prefer(path, "hosts.mrc")
+        compiled.prefer(path, "mrclab.hosts.mrc")
         assert path == ["source"]
         (apart / edited).write_text(text)
 
@@ -88,7 +89,7 @@ def test_pure_python_can_be_asked_for(apart, monkeypatch):
     fake_build()
     monkeypatch.setenv(compiled.PURE_VARIABLE, "1")
     path = ["source"]
-    compiled.prefer(path, "hosts.mrc")
+    compiled.prefer(path, "mrclab.hosts.mrc")
     assert path == ["source"]
 
 
@@ -113,7 +114,7 @@ def test_source_that_does_not_compile_says_where_to_look_and_leaves_no_build(apa
 
 
 def test_each_mode_says_which_it_is():
-    say = "from hosts import compiled; print(compiled.in_use(), compiled.describe())"
+    say = "from mrclab.hosts import compiled; print(compiled.in_use(), compiled.describe())"
     pure = python("-c", say, MRCLAB_PURE="1").stdout
     assert pure.startswith("False pure Python: MRCLAB_PURE is set")
     if compiled.directory().is_dir():

@@ -5,10 +5,10 @@ from typing import cast
 
 import pytest
 
-from hosts.mrc.events import Event
-from hosts.nic.device import Device
-from hosts.verbs import Context
-from topologies import load_fabric
+from mrclab.hosts.mrc.events import Event
+from mrclab.hosts.nic.device import Device
+from mrclab.hosts.verbs import Context
+from mrclab.topologies import load_fabric
 
 
 class QuietDevice:

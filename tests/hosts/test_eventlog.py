@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from hosts import eventlog
-from hosts.eventlog import BUFFER_EVENTS, EventLog, LogFile, pack, unpack
-from hosts.mrc import qlog
-from hosts.mrc.events import EvSkipped
-from hosts.rdma.events import Event, ReceiveCompleted, SendCompleted, Status
+from mrclab.hosts import eventlog
+from mrclab.hosts.eventlog import BUFFER_EVENTS, EventLog, LogFile, pack, unpack
+from mrclab.hosts.mrc import qlog
+from mrclab.hosts.mrc.events import EvSkipped
+from mrclab.hosts.rdma.events import Event, ReceiveCompleted, SendCompleted, Status
 
 
 def sample(kind: type[Event]) -> Event:

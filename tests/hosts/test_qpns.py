@@ -7,10 +7,10 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hosts.mrc import Endpoint as MrcEndpoint
-from hosts.rdma.endpoint import FIRST_QPN, LAST_QPN
-from hosts.roce import Endpoint as RoceEndpoint
-from hosts.roce import RoceConfig
+from mrclab.hosts.mrc import Endpoint as MrcEndpoint
+from mrclab.hosts.rdma.endpoint import FIRST_QPN, LAST_QPN
+from mrclab.hosts.roce import Endpoint as RoceEndpoint
+from mrclab.hosts.roce import RoceConfig
 from tests.support.mrc_sim import port_addresses
 
 

@@ -11,8 +11,8 @@ from scapy.layers.l2 import Ether
 from scapy.packet import Packet as ScapyPacket
 from scapy.packet import Raw
 
-from hosts.mrc import wire
-from hosts.scapy_layers import (
+from mrclab.hosts.mrc import wire
+from mrclab.hosts.scapy_layers import (
     AETH,
     BTH,
     CC_STATE,

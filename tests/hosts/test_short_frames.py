@@ -6,9 +6,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from hosts.mrc import Endpoint as MrcEndpoint
-from hosts.mrc import MrcConfig
-from hosts.roce import Endpoint as RoceEndpoint
+from mrclab.hosts.mrc import Endpoint as MrcEndpoint
+from mrclab.hosts.mrc import MrcConfig
+from mrclab.hosts.roce import Endpoint as RoceEndpoint
 from tests.support.mrc_sim import address, port_addresses
 
 ENDS = {

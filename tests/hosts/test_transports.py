@@ -5,18 +5,18 @@ import random
 
 import pytest
 
-from hosts.attributes import attributes_from_dict, attributes_to_dict
-from hosts.collectives.transports import CONTEXTS, OPENERS, open_channels
-from hosts.mrc import Endpoint as MrcEndpoint
-from hosts.mrc import MrcConfig
-from hosts.mrc.evs.ev_set import EvSet
-from hosts.nic.routes import nic_addresses, remote_paths
-from hosts.roce import DcqcnConfig, RoceConfig
-from hosts.roce import Endpoint as RoceEndpoint
-from hosts.schemes.aimd import Aimd
-from hosts.schemes.two_choices import TwoChoices
-from hosts.transports import DATACENTER, DEPLOYED, TRANSPORTS, make_config, make_endpoint
-from topologies import load_fabric
+from mrclab.hosts.attributes import attributes_from_dict, attributes_to_dict
+from mrclab.hosts.collectives.transports import CONTEXTS, OPENERS, open_channels
+from mrclab.hosts.mrc import Endpoint as MrcEndpoint
+from mrclab.hosts.mrc import MrcConfig
+from mrclab.hosts.mrc.evs.ev_set import EvSet
+from mrclab.hosts.nic.routes import nic_addresses, remote_paths
+from mrclab.hosts.roce import DcqcnConfig, RoceConfig
+from mrclab.hosts.roce import Endpoint as RoceEndpoint
+from mrclab.hosts.schemes.aimd import Aimd
+from mrclab.hosts.schemes.two_choices import TwoChoices
+from mrclab.hosts.transports import DATACENTER, DEPLOYED, TRANSPORTS, make_config, make_endpoint
+from mrclab.topologies import load_fabric
 
 FABRIC = load_fabric("tiny")
 

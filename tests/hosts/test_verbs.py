@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from hosts.verbs import CompletionQueue, Context, MemoryRegion, Opcode, QpState, QueuePair, Status
-from linux.namespaces import inside
+from mrclab.hosts.verbs import CompletionQueue, Context, MemoryRegion, Opcode, QpState, QueuePair, Status
+from mrclab.linux.namespaces import inside
 from tests.support.command import Up
 from tests.support.paths import ROOT
 

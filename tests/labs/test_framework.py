@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from labs import student
-from labs.catalogue import all_labs, find
-from labs.checks import Checks, Hint, Student, require, run_all, unanswered
-from labs.judge import judge
-from labs.model import Lab, LabSpec, Outcome, document, passed
-from linux.errors import InputError, MrclabError
 from mrclab import cli
+from mrclab.labs import student
+from mrclab.labs.catalogue import all_labs, find
+from mrclab.labs.checks import Checks, Hint, Student, require, run_all, unanswered
+from mrclab.labs.judge import judge
+from mrclab.labs.model import Lab, LabSpec, Outcome, document, passed
+from mrclab.linux.errors import InputError, MrclabError
 
 SPRAY = find("4")
 CHECK = """
 import os
-from labs.checks import Checks, require
+from mrclab.labs.checks import Checks, require
 CHECKS = Checks()
 
 @CHECKS.add("first")

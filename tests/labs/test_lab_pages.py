@@ -7,10 +7,10 @@ import shlex
 
 import pytest
 
-from labs.catalogue import all_labs, folder_of
-from labs.expected import Shown, shown
-from labs.model import Lab
 from mrclab.cli import parser
+from mrclab.labs.catalogue import all_labs, folder_of
+from mrclab.labs.expected import Shown, shown
+from mrclab.labs.model import Lab
 
 LABS = all_labs()
 BLOCKS = [block for lab in LABS for block in shown(lab)]

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from labs import student
-from labs.catalogue import all_labs, folder_of
-from labs.checks import unanswered
-from labs.judge import judge
-from labs.model import Lab, Outcome
-from labs.worker import load_checks
+from mrclab.labs import student
+from mrclab.labs.catalogue import all_labs, folder_of
+from mrclab.labs.checks import unanswered
+from mrclab.labs.judge import judge
+from mrclab.labs.model import Lab, Outcome
+from mrclab.labs.worker import load_checks
 
 LABS = {lab.folder: lab for lab in all_labs()}
 

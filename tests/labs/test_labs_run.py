@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from labs.catalogue import find, folder_of
-from labs.looking import frames_of, sender_of, way_of
-from labs.student import solution, start
+from mrclab.labs.catalogue import find, folder_of
+from mrclab.labs.looking import frames_of, sender_of, way_of
+from mrclab.labs.student import solution, start
 from tests.support.command import Up
 
 SEND = """

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from labs import forwarding, p4, queueing
-from labs.checks import Hint
-from labs.p4 import COMPILED, SOURCE, has_compiler
-from p4src.compile import run_p4c
+from mrclab.labs import forwarding, p4, queueing
+from mrclab.labs.checks import Hint
+from mrclab.labs.p4 import COMPILED, SOURCE, has_compiler
+from mrclab.p4src.compile import run_p4c
 from tests.support.paths import ROOT
 
 FORWARD, QUEUES = ROOT / "labs" / "02-p4-forward", ROOT / "labs" / "03-p4-queues"

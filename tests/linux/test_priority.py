@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from linux.scheduling import before_others
+from mrclab.linux.scheduling import before_others
 
 
 @pytest.mark.root

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from linux.children import Child
-from linux.process_deaths import DeathWatch, wait_exiting
+from mrclab.linux.children import Child
+from mrclab.linux.process_deaths import DeathWatch, wait_exiting
 
 
 def sleeper() -> "subprocess.Popen[bytes]":

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from linux.processes import Process, ancestors, end, environment_value, find, start_time
+from mrclab.linux.processes import Process, ancestors, end, environment_value, find, start_time
 
 STUBBORN = (
     "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('on', flush=True); signal.pause()"
@@ -61,7 +61,7 @@ def test_the_caller_and_its_ancestors_are_never_found(monkeypatch: pytest.Monkey
     chain = ancestors(os.getpid())
     assert {os.getpid(), os.getppid()} <= chain
     code = (
-        "from linux.processes import find\n"
+        "from mrclab.linux.processes import find\n"
         "print([p.pid for p in find('TEST_RUN', lambda value: value == 'lab7.1', ())])"
     )
     monkeypatch.setenv("TEST_RUN", "lab7.1")

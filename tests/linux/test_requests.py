@@ -5,9 +5,9 @@ import socket
 
 import pytest
 
-from hosts.worker import serve
-from linux.errors import BadInputError, InputError, MachineError
-from linux.requests import TooLongError, accepted, carry_out, encode, read_line
+from mrclab.hosts.worker import serve
+from mrclab.linux.errors import BadInputError, InputError, MachineError
+from mrclab.linux.requests import TooLongError, accepted, carry_out, encode, read_line
 
 
 def fails(error):
@@ -85,7 +85,7 @@ def test_a_worker_answers_in_order_and_ends_with_its_socket():
 
 
 def test_a_worker_ends_at_a_request_beyond_the_limit(monkeypatch):
-    monkeypatch.setattr("hosts.worker.REQUEST_BYTES", 20)
+    monkeypatch.setattr("mrclab.hosts.worker.REQUEST_BYTES", 20)
     ours, theirs = socket.socketpair()
     ours.sendall(b"1" * 21)
     worker = Idle()

@@ -10,7 +10,7 @@ from multiprocessing.connection import Connection
 
 import pytest
 
-from linux.ring_buffer import RECORD_HEADER, RingReader
+from mrclab.linux.ring_buffer import RECORD_HEADER, RingReader
 
 SIZE = 1 << 16
 DATA = 24

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from linux import scheduling as schedule
+from mrclab.linux import scheduling as schedule
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_cpus_are_kept_awake_while_the_process_lives() -> None:
     if not schedule.may_keep_cpus_awake():
         pytest.skip(f"this machine has no {schedule.WAKE_UP_LIMIT} that we may write to")
     before = wake_up_limit_us()
-    code = "from linux.scheduling import take_cpu; take_cpu(None); print('ready', flush=True); input()"
+    code = "from mrclab.linux.scheduling import take_cpu; take_cpu(None); print('ready', flush=True); input()"
     with subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as agent:

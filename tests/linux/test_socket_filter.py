@@ -4,8 +4,8 @@ import socket
 
 import pytest
 
-from hosts.nic.ports import ETH_P_IPV6
-from linux.socket_filter import attach_filter, udp_filter
+from mrclab.hosts.nic.ports import ETH_P_IPV6
+from mrclab.linux.socket_filter import attach_filter, udp_filter
 from tests.support.switch_kit import Namespace, ipv6_frame, probe_frame, receive
 
 pytestmark = pytest.mark.root

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from linux.errors import MachineError
 from mrclab.cli import main
+from mrclab.linux.errors import MachineError
 from tests.support.privilege import AS_NOBODY
 
 BAD_TOPOLOGY = "name: bad\nplanes: 1\nt0: 2\nt1: 0\nhosts: 2\n"
@@ -112,10 +112,10 @@ def test_a_run_is_refused_before_it_starts_where_a_transport_lacks_something(
     def absent() -> Path:
         raise MachineError("FRRouting is not installed", "install the package frr")
 
-    monkeypatch.setattr("testbed.frr.daemons.find_daemons", absent)
-    monkeypatch.setattr("experiments.run.needs.require_target", lambda choice: choice)
-    monkeypatch.setattr("testbed.doctor.require_machine", lambda: None)
-    monkeypatch.setattr("experiments.run.engine.run_scenario", starts_nothing)
+    monkeypatch.setattr("mrclab.testbed.frr.daemons.find_daemons", absent)
+    monkeypatch.setattr("mrclab.experiments.run.needs.require_target", lambda choice: choice)
+    monkeypatch.setattr("mrclab.testbed.doctor.require_machine", lambda: None)
+    monkeypatch.setattr("mrclab.experiments.run.engine.run_scenario", starts_nothing)
     done = mrclab(*words, "--target", "ebpf", "--out", "out")
     assert done.returncode == 3, done.stderr
     assert "FRRouting is not installed: install the package frr\n" in done.stderr
@@ -183,7 +183,7 @@ def test_figures_that_only_virtual_time_has_run_there_whatever_the_target(mrclab
 
 
 def test_result_schema_is_json() -> None:
-    from experiments.report.result import result_schema
+    from mrclab.experiments.report.result import result_schema
 
     assert json.loads(json.dumps(result_schema()))["type"] == "object"
 

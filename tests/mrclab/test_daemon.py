@@ -16,8 +16,8 @@ import grpc
 import pytest
 from finsy.proto import p4r, p4r_grpc
 
-from linux.requests import carry_out
 from mrclab import daemon
+from mrclab.linux.requests import carry_out
 
 WHY = "the switch server (process 7) was ended by SIGKILL"
 

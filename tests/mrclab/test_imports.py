@@ -39,6 +39,22 @@ def test_scapy_stays_optional() -> None:
         for room in ROOT.iterdir()
         if room.name not in ("tests", "build") and not room.name.startswith(".")
         for path in room.rglob("*.py")
-        if re.search(r"^\s*(from|import) (scapy|hosts\.scapy_layers)\b", path.read_text(), re.MULTILINE)
+        if re.search(
+            r"^\s*(from|import) (scapy|mrclab\.hosts\.scapy_layers)\b", path.read_text(), re.MULTILINE
+        )
     }
     assert users == {"hosts/scapy_layers.py"}
+
+
+def test_a_run_loads_no_module_under_a_second_name() -> None:
+    """The rooms lie at the top of a checkout, where Python finds them without the package as well."""
+    rooms = {path.name for path in (ROOT / "mrclab").iterdir() if path.is_symlink()}
+    code = (
+        "import sys; from mrclab.cli import main; "
+        "sys.argv[1:] = ['run', 'link-kill', '--target', 'sim', '--topology', 'tiny', '--dry-run']; main(); "
+        "print(*{name.partition('.')[0] for name in sys.modules}, file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    loaded = set(done.stderr.split())
+    assert "mrclab" in loaded
+    assert not loaded & rooms

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.report.result import load_result
+from mrclab.experiments.report.result import load_result
 from tests.support.other_systems import SYSTEMS, environment
 
 
@@ -104,10 +104,10 @@ def test_a_command_that_needs_linux_says_so(words: str, system: str, machine: Ma
 
 
 TAKEN_AWAY = {
-    "import linux.rtnetlink": "No module named 'pyroute2'",
-    "from linux.link_monitor import LinkMonitor as made; made()": "no attribute 'AF_NETLINK'",
-    "from linux.system import libc; libc()": "no library of C",
-    "from linux.processes import Process; print(Process.of(1))": "no process 1",
+    "import mrclab.linux.rtnetlink": "No module named 'pyroute2'",
+    "from mrclab.linux.link_monitor import LinkMonitor as made; made()": "no attribute 'AF_NETLINK'",
+    "from mrclab.linux.system import libc; libc()": "no library of C",
+    "from mrclab.linux.processes import Process; print(Process.of(1))": "no process 1",
 }
 
 
@@ -121,5 +121,5 @@ def test_these_tests_would_notice(program: str, system: str, machine: Machine) -
 def test_a_text_without_a_chosen_line_end_would_be_noticed(tmp_path: Path) -> None:
     machine = Machine("win32", tmp_path)
     written = "Markers(Path('m')).write('n', Identity(1, 2))"
-    done = machine.python("-c", f"from linux.namespaces import *; {written}")
+    done = machine.python("-c", f"from mrclab.linux.namespaces import *; {written}")
     assert (machine.home / "m" / "n").read_bytes() == b"1:2\r\n", done.stderr

@@ -15,7 +15,7 @@ from rich.console import Console
 from mrclab.cli import main, parser
 from mrclab.output import bytes_text, progress, repeat
 from mrclab.run_scenario import scenario_of
-from switches.target import target_name
+from mrclab.switches.target import target_name
 from tests.support.paths import ROOT
 
 SCENARIO = """\
@@ -91,7 +91,7 @@ def test_what_users_write_is_shown_as_it_is(
     """Brackets ended a run in rich's MarkupError, and left an empty directory."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "400")
-    monkeypatch.setattr("experiments.report.write.draw_all", lambda *_: None)
+    monkeypatch.setattr("mrclab.experiments.report.write.draw_all", lambda *_: None)
     words = strange_run(tmp_path)
     assert main(words) == 0, capsys.readouterr().err
     said = capsys.readouterr().out

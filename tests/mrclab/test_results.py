@@ -11,7 +11,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 import pytest
 
-from linux.errors import InputError
+from mrclab.linux.errors import InputError
 from mrclab.results import EVENT_COLUMNS, PACKET_COLUMNS, SERIES_COLUMNS, TRIAL_COLUMNS, load
 from tests.support.paths import ROOT
 

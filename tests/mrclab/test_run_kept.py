@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from experiments.run import engine
-from experiments.run.outcome import Outcome
-from experiments.spec.scenario import load_scenario
-from linux.errors import InputError, MachineError
-from linux.life.signals import Ended
 from mrclab.cli import main
+from mrclab.experiments.run import engine
+from mrclab.experiments.run.outcome import Outcome
+from mrclab.experiments.spec.scenario import load_scenario
+from mrclab.linux.errors import InputError, MachineError
+from mrclab.linux.life.signals import Ended
 from mrclab.run_scenario import run_and_report
 
 
@@ -63,7 +63,7 @@ def test_an_error_of_ours_leaves_no_empty_directory(
     def fails(_: Path) -> None:
         raise RuntimeError("a mistake")
 
-    monkeypatch.setattr("experiments.run.system.describe_system", fails)
+    monkeypatch.setattr("mrclab.experiments.run.system.describe_system", fails)
     out = tmp_path / "results" / "mine"
     if there:
         out.mkdir(parents=True)

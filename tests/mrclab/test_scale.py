@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mrclab.cli import main
-from scale.parts import parse_parts
+from mrclab.scale.parts import parse_parts
 
 
 def run(*words: str) -> int:

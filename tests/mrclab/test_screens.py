@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from rich.console import Console, RenderableType
 
-from hosts.path_probe import Echo, Hop, ProbedPath, probed_paths
 from mrclab.clustermapper import Page
+from mrclab.hosts.path_probe import Echo, Hop, ProbedPath, probed_paths
 from mrclab.probe import MOST_PATHS, all_paths
 from mrclab.status import page, screen
+from mrclab.topologies import load_fabric
 from mrclab.wall_clock import moment, offset_ns, time_of_day
-from topologies import load_fabric
 
 S = 10**9
 

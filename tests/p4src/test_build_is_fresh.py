@@ -1,6 +1,6 @@
 import json
 
-from p4src.compile import BUILD, MANIFEST, PROGRAM, source_digests
+from mrclab.p4src.compile import BUILD, MANIFEST, PROGRAM, source_digests
 
 MEND = "p4src changed after it was compiled: run 'make p4' (it needs p4c-bm2-ss) and commit p4src/build"
 

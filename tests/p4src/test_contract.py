@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from controller.queues import queue_setting
-from hosts.mrc.config import MrcConfig
-from p4src import contract
-from p4src.compile import HERE
-from topologies import LinkProfile
+from mrclab.controller.queues import queue_setting
+from mrclab.hosts.mrc.config import MrcConfig
+from mrclab.p4src import contract
+from mrclab.p4src.compile import HERE
+from mrclab.topologies import LinkProfile
 
 SOURCE = "\n".join(path.read_text() for path in sorted(Path(HERE).glob("*.p4")))
 CODE = re.sub(r"//.*", "", SOURCE)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from switches.p4_model import Exact, Interpreter, Prefix, Profile, Rule
-from switches.v1model.bmv2_json import read_program
+from mrclab.switches.p4_model import Exact, Interpreter, Prefix, Profile, Rule
+from mrclab.switches.v1model.bmv2_json import read_program
 from tests.support.selector_switch import Switch, change, put_in
 from tests.support.switch_fixtures import TARGETS
 from tests.support.switch_kit import (

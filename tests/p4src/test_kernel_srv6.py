@@ -17,9 +17,9 @@ from ipaddress import IPv6Address
 import pytest
 from finsy.proto import p4r
 
-from linux.offloads import opened, switch_off
-from switches.spec import SwitchSpec
-from switches.target import select_target
+from mrclab.linux.offloads import opened, switch_off
+from mrclab.switches.spec import SwitchSpec
+from mrclab.switches.target import select_target
 from tests.support.switch_fixtures import TARGETS
 from tests.support.switch_kit import (
     JSON,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from finsy.proto import p4i
 
-from p4src.contract import (
+from mrclab.p4src.contract import (
     CONTROL_DSCP,
     FRAME_OVERHEAD_BYTES,
     RETX_DSCP,
@@ -19,9 +19,9 @@ from p4src.contract import (
     TRIMMED_BYTES,
     TRIMMED_DSCP,
 )
+from mrclab.topologies import LinkProfile
 from tests.support.merge import Merge, PortModel, marks_between
 from tests.support.switch_kit import JSON, Namespace, mrc_frame, receive, sid
-from topologies import LinkProfile
 
 pytestmark = pytest.mark.root
 RATE, MTU = 20_000_000, 4300

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from linux import bpf
-from switches.p4_model import Exact, Interpreter, Prefix, Rule
-from switches.v1model.bmv2_json import read_program
+from mrclab.linux import bpf
+from mrclab.switches.p4_model import Exact, Interpreter, Prefix, Rule
+from mrclab.switches.v1model.bmv2_json import read_program
 from tests.support.switch_bench import Bench, bench_of
 from tests.support.switch_kit import JSON, probe_frame, records_at, sid, without_times
 

@@ -15,15 +15,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from controller.entries import switch_entries
-from linux import bpf
-from linux.traffic_control import TrafficControl
-from p4src.contract import TRAFFIC_CLASS_TABLE
-from switches.p4_model import Exact, Interpreter, Prefix, Rule
-from switches.v1model.bmv2_json import read_program
+from mrclab.controller.entries import switch_entries
+from mrclab.linux import bpf
+from mrclab.linux.traffic_control import TrafficControl
+from mrclab.p4src.contract import TRAFFIC_CLASS_TABLE
+from mrclab.switches.p4_model import Exact, Interpreter, Prefix, Rule
+from mrclab.switches.v1model.bmv2_json import read_program
+from mrclab.topologies import load_fabric
 from tests.support.switch_bench import Bench, bench_of
 from tests.support.switch_kit import JSON, Namespace, ipv6_frame, mrc_frame, sid
-from topologies import load_fabric
 
 pytestmark = pytest.mark.parallel
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from switches.p4_model import Prefix, Rule
+from mrclab.switches.p4_model import Prefix, Rule
 from tests.support.switch_bench import Bench, bench_of
 from tests.support.switch_kit import BLOCK, JSON, ipv6_packet, list_frame, sid, srh
 

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from linux.errors import InputError
-from scale.blast import blast_radius
-from scale.claims import claims
-from scale.fabric import Design, smallest_design
-from scale.parts import TYPICAL, Parts, load_parts, parse_parts
+from mrclab.linux.errors import InputError
+from mrclab.scale.blast import blast_radius
+from mrclab.scale.claims import claims
+from mrclab.scale.fabric import Design, smallest_design
+from mrclab.scale.parts import TYPICAL, Parts, load_parts, parse_parts
 
 PARTS = Parts()
 TABLE = {

@@ -8,12 +8,12 @@ from math import exp, sqrt
 import numpy as np
 import pytest
 
-from scale.fabric import Design
-from scale.failures import Kind, Outages, covered_hours, draw, most_at_once, most_of_a_group, out_at
-from scale.figures import EVS, FIG4_DEAD_PATHS, figures_at_scale, losses_of_qps
-from scale.job import live, speed_of, useful_share, useful_share_expected
-from scale.monte_carlo import study
-from scale.parts import Job, Parts, parse_parts
+from mrclab.scale.fabric import Design
+from mrclab.scale.failures import Kind, Outages, covered_hours, draw, most_at_once, most_of_a_group, out_at
+from mrclab.scale.figures import EVS, FIG4_DEAD_PATHS, figures_at_scale, losses_of_qps
+from mrclab.scale.job import live, speed_of, useful_share, useful_share_expected
+from mrclab.scale.monte_carlo import study
+from mrclab.scale.parts import Job, Parts, parse_parts
 
 PARTS = Parts()
 SIGMAS = 5

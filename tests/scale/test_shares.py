@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from linux.errors import InputError
-from scale.ecmp import ecmp_permutation, max_min_single
-from scale.fabric import Design
-from scale.parts import Parts, parse_parts
-from scale.shares import Fabric, Flows, all_to_all, max_min, permutation
+from mrclab.linux.errors import InputError
+from mrclab.scale.ecmp import ecmp_permutation, max_min_single
+from mrclab.scale.fabric import Design
+from mrclab.scale.parts import Parts, parse_parts
+from mrclab.scale.shares import Fabric, Flows, all_to_all, max_min, permutation
 
 PARTS = Parts()
 SMALL = parse_parts("switch: {capacity: 800 Gbit/s}\nnic: {rate: 200 Gbit/s}\n", "small")

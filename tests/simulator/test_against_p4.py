@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from controller.ecmp import routing_of
-from controller.entries import switch_entries
-from controller.queues import QueuePolicy
-from p4src.contract import (
+from mrclab.controller.ecmp import routing_of
+from mrclab.controller.entries import switch_entries
+from mrclab.controller.queues import QueuePolicy
+from mrclab.p4src.contract import (
     MARKING_TABLE,
     MY_SID_TABLE,
     NEXT_HOP_TABLE,
@@ -20,14 +20,14 @@ from p4src.contract import (
     TRAFFIC_CLASS_TABLE,
     Drop,
 )
-from simulator.headers import ClassMap, destination, frame_of, packet_of
-from simulator.network import Network
-from simulator.port import Hop, Node, Packet
-from switches.p4_model import Exact, Interpreter, Prefix, Rule
-from switches.v1model.bmv2_json import read_program
+from mrclab.simulator.headers import ClassMap, destination, frame_of, packet_of
+from mrclab.simulator.network import Network
+from mrclab.simulator.port import Hop, Node, Packet
+from mrclab.switches.p4_model import Exact, Interpreter, Prefix, Rule
+from mrclab.switches.v1model.bmv2_json import read_program
+from mrclab.topologies import Fabric, Switch, build_fabric
 from tests.support.routed_model import WAYS, routed_profile, routed_rules
 from tests.support.switch_kit import JSON
-from topologies import Fabric, Switch, build_fabric
 
 FABRIC = """
 name: differential

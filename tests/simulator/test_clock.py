@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.clock import Clock
+from mrclab.simulator.clock import Clock
 
 
 def test_events_of_a_moment_happen_in_the_order_of_scheduling() -> None:

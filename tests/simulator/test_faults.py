@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 import pytest
 
-from controller.queues import QueuePolicy
-from simulator.faults import NetworkFaults
-from simulator.network import Network
-from topologies import build_fabric
+from mrclab.controller.queues import QueuePolicy
+from mrclab.simulator.faults import NetworkFaults
+from mrclab.simulator.network import Network
+from mrclab.topologies import build_fabric
 
 FABRIC = build_fabric(json.dumps({"name": "small", "planes": 1, "t0": 2, "t1": 2, "hosts": 2}), "small")
 LINK = "h0:p0-t0-0"

@@ -10,19 +10,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.queues import QueuePolicy
-from hosts.nic.routes import nic_addresses, remote_paths
-from hosts.rdma.events import Event, ReceiveCompleted
-from hosts.roce import Endpoint, RoceConfig
-from simulator.clock import Clock
-from simulator.credits import BLOCK_BYTES, UPDATE_BYTES
-from simulator.faults import NetworkFaults
-from simulator.lossless import Lossless, Mode, join
-from simulator.network import Network, routes_of
-from simulator.pfc import PAUSE_BYTES, PfcInlet, headroom_bytes
-from simulator.port import CONTROL, DATA, UNLIMITED, Hop, Node, Packet, Port
-from simulator.served import ServedPort
-from topologies import Fabric, build_fabric
+from mrclab.controller.queues import QueuePolicy
+from mrclab.hosts.nic.routes import nic_addresses, remote_paths
+from mrclab.hosts.rdma.events import Event, ReceiveCompleted
+from mrclab.hosts.roce import Endpoint, RoceConfig
+from mrclab.simulator.clock import Clock
+from mrclab.simulator.credits import BLOCK_BYTES, UPDATE_BYTES
+from mrclab.simulator.faults import NetworkFaults
+from mrclab.simulator.lossless import Lossless, Mode, join
+from mrclab.simulator.network import Network, routes_of
+from mrclab.simulator.pfc import PAUSE_BYTES, PfcInlet, headroom_bytes
+from mrclab.simulator.port import CONTROL, DATA, UNLIMITED, Hop, Node, Packet, Port
+from mrclab.simulator.served import ServedPort
+from mrclab.topologies import Fabric, build_fabric
 
 NS = 1000
 US = 10**6

@@ -11,19 +11,19 @@ from typing import Any
 
 import pytest
 
-from controller.queues import QueuePolicy
-from hosts.mrc import Endpoint, MrcConfig
-from hosts.mrc.congestion.nscc import NsccConfig
-from hosts.nic.routes import nic_addresses, remote_paths
-from hosts.rdma.endpoint import BaseEndpoint
-from hosts.rdma.events import Event, ReceiveCompleted, SendCompleted, Status
-from hosts.rdma.memory import MemoryRegion
-from hosts.roce import Endpoint as RoceEndpoint
-from hosts.roce import RoceConfig
-from simulator.faults import NetworkFaults
-from simulator.network import Network
+from mrclab.controller.queues import QueuePolicy
+from mrclab.hosts.mrc import Endpoint, MrcConfig
+from mrclab.hosts.mrc.congestion.nscc import NsccConfig
+from mrclab.hosts.nic.routes import nic_addresses, remote_paths
+from mrclab.hosts.rdma.endpoint import BaseEndpoint
+from mrclab.hosts.rdma.events import Event, ReceiveCompleted, SendCompleted, Status
+from mrclab.hosts.rdma.memory import MemoryRegion
+from mrclab.hosts.roce import Endpoint as RoceEndpoint
+from mrclab.hosts.roce import RoceConfig
+from mrclab.simulator.faults import NetworkFaults
+from mrclab.simulator.network import Network
+from mrclab.topologies import Fabric, build_fabric
 from tests.support.other_process import output_of
-from topologies import Fabric, build_fabric
 
 US = 10**6
 """In picoseconds."""

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.clock import Clock
-from simulator.port import CONTROL, CUT, DATA, UNLIMITED, Bucket, Depths, Hop, Node, Packet, Port
+from mrclab.simulator.clock import Clock
+from mrclab.simulator.port import CONTROL, CUT, DATA, UNLIMITED, Bucket, Depths, Hop, Node, Packet, Port
 
 RATE = 8 * 10**9
 """A byte takes a nanosecond."""

@@ -12,7 +12,7 @@ import os
 import pytest
 from hypothesis import HealthCheck, given, seed, settings
 
-from hosts.rdma.events import PacketLost
+from mrclab.hosts.rdma.events import PacketLost
 from tests.support.fabric_schedules import KINDS, SCHEDULES, Burst, Fault, Schedule, run
 
 COUNT = int(os.environ.get("MRC_SCHEDULES", "40"))

@@ -6,7 +6,7 @@ import struct
 
 from finsy.proto import p4r
 
-from switches.p4_model import CloneSession
+from mrclab.switches.p4_model import CloneSession
 
 WAY = struct.Struct("!BBBBBBBHHHHHIB")
 

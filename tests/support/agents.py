@@ -10,12 +10,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hosts.remote import RemoteAgent
-from hosts.streams.stream import StreamPlan
-from testbed.names import Names
-from testbed.network import FabricNetwork
+from mrclab.hosts.remote import RemoteAgent
+from mrclab.hosts.streams.stream import StreamPlan
+from mrclab.testbed.names import Names
+from mrclab.testbed.network import FabricNetwork
+from mrclab.topologies import fabric_text
 from tests.support.command import Mrclab
-from topologies import fabric_text
 
 # Slow enough that the link is the bottleneck, and not a CPU.
 INCAST_TOPOLOGY = """

@@ -10,12 +10,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from testbed import kernel_ip
-from testbed.lab import Lab
-from testbed.mptcp import announce_ports
-from testbed.names import Names
+from mrclab.testbed import kernel_ip
+from mrclab.testbed.lab import Lab
+from mrclab.testbed.mptcp import announce_ports
+from mrclab.testbed.names import Names
+from mrclab.topologies import load_fabric
 from tests.support.live_ranks import run_ranks
-from topologies import load_fabric
 
 PLAIN = {"encapsulation": "plain"}
 BEFORE: dict[str, dict[str, Any]] = {

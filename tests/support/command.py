@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from testbed.names import PREFIX_VARIABLE, Names
-from topologies import Fabric, load_fabric
+from mrclab.testbed.names import PREFIX_VARIABLE, Names
+from mrclab.topologies import Fabric, load_fabric
 
 TIMEOUT_S = 120
 

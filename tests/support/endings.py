@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from testbed.names import PREFIX_VARIABLE, Names
+from mrclab.testbed.names import PREFIX_VARIABLE, Names
 from tests.support.kernel_watch import bpf_programs
 
 COMPARISON = """\

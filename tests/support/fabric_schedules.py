@@ -15,18 +15,18 @@ from typing import Any, Final
 
 from hypothesis import strategies as st
 
-from controller.queues import QueuePolicy
-from hosts.mrc import Endpoint
-from hosts.nic.routes import nic_addresses, remote_paths
-from hosts.options import datacenter_mrc, mrc_config
-from hosts.rdma.events import Event, QpError, SendCompleted
-from hosts.transports import DEPLOYED, merged
-from simulator.clock import PS_PER_NS
-from simulator.faults import NetworkFaults
-from simulator.network import Network
-from simulator.nic import Nic
+from mrclab.controller.queues import QueuePolicy
+from mrclab.hosts.mrc import Endpoint
+from mrclab.hosts.nic.routes import nic_addresses, remote_paths
+from mrclab.hosts.options import datacenter_mrc, mrc_config
+from mrclab.hosts.rdma.events import Event, QpError, SendCompleted
+from mrclab.hosts.transports import DEPLOYED, merged
+from mrclab.simulator.clock import PS_PER_NS
+from mrclab.simulator.faults import NetworkFaults
+from mrclab.simulator.network import Network
+from mrclab.simulator.nic import Nic
+from mrclab.topologies import Fabric, build_fabric
 from tests.support.random_writes import Overlaps, Writes
-from topologies import Fabric, build_fabric
 
 SHAPES: Final = ((2, 2, 2, 4), (4, 2, 4, 4), (4, 3, 2, 6), (8, 2, 4, 4), (4, 2, 40, 4))
 """Planes, T0s, T1s and hosts: 4, 16, 8, 32 and 160 paths between racks."""

@@ -6,9 +6,9 @@ import heapq
 import random
 from collections.abc import Callable
 
-from hosts.clustermapper.inference import Cleared, Mapper, MapperConfig, MapperEvent, Verdict
-from hosts.clustermapper.probes import ID_OFFSET, ProbePlan
-from topologies import Fabric
+from mrclab.hosts.clustermapper.inference import Cleared, Mapper, MapperConfig, MapperEvent, Verdict
+from mrclab.hosts.clustermapper.probes import ID_OFFSET, ProbePlan
+from mrclab.topologies import Fabric
 
 MS = 1_000_000
 

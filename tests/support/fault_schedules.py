@@ -14,12 +14,12 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from hosts.mrc import MrcConfig, SpecReading
-from hosts.mrc.events import EvReplaced
-from hosts.mrc.wire import NackReason
-from hosts.rdma.counters import EvState
-from hosts.rdma.events import QpError, Retransmitted, SendCompleted
-from hosts.transports import DEPLOYED
+from mrclab.hosts.mrc import MrcConfig, SpecReading
+from mrclab.hosts.mrc.events import EvReplaced
+from mrclab.hosts.mrc.wire import NackReason
+from mrclab.hosts.rdma.counters import EvState
+from mrclab.hosts.rdma.events import QpError, Retransmitted, SendCompleted
+from mrclab.hosts.transports import DEPLOYED
 from tests.support.mrc_sim import Network, Sim, ev_value
 from tests.support.random_writes import Overlaps, Writes
 

@@ -7,9 +7,9 @@ from scapy.layers.inet import UDP
 from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import Ether
 
-from linux.namespaces import inside
+from mrclab.linux.namespaces import inside
+from mrclab.topologies import Path
 from tests.support.command import Up
-from topologies import Path
 
 ETH_P_ALL = 3
 ETH_P_IPV6 = 0x86DD

@@ -9,7 +9,7 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from linux.bpf import _attr, _bpf
+from mrclab.linux.bpf import _attr, _bpf
 
 _GET_FD_BY_ID, _GET_INFO, _NEXT_ID = 13, 15, 11
 _NAME_AT = 64  # in struct bpf_prog_info

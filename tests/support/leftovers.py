@@ -7,9 +7,9 @@ import signal
 import time
 from pathlib import Path
 
-from linux import namespaces
-from testbed.clean import testbed_processes
-from testbed.names import Names
+from mrclab.linux import namespaces
+from mrclab.testbed.clean import testbed_processes
+from mrclab.testbed.names import Names
 
 
 def leftovers(names: Names) -> list[str]:
@@ -34,7 +34,7 @@ def watchdogs_of(names: Names) -> list[int]:
             words = path.read_bytes().split(b"\0")
         except OSError:
             continue
-        if b"testbed.after_owner" in words and names.prefix.encode() in words:
+        if b"mrclab.testbed.after_owner" in words and names.prefix.encode() in words:
             found.append(int(path.parent.name))
     return found
 

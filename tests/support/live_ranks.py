@@ -9,10 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from experiments.run.drivers.ranks import connect
-from hosts.remote import RemoteAgent
-from testbed.network import FabricNetwork
-from topologies import fabric_text
+from mrclab.experiments.run.drivers.ranks import connect
+from mrclab.hosts.remote import RemoteAgent
+from mrclab.testbed.network import FabricNetwork
+from mrclab.topologies import fabric_text
 
 LEAD_NS = 100_000_000
 ALL_REDUCE = {"dtype": "int32", "sizes_bytes": [1 << 20], "iterations": 1, "warmup_iterations": 0}
@@ -32,7 +32,7 @@ def run_ranks(
     with ExitStack() as stack:
         ranks = [
             stack.enter_context(
-                RemoteAgent(host, partial(network.spawn, host), module="hosts.collectives.rank")
+                RemoteAgent(host, partial(network.spawn, host), module="mrclab.hosts.collectives.rank")
             )
             for host in hosts
         ]

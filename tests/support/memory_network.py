@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hosts.collectives.channel import Arrived, ChannelEvent, Done
-from hosts.collectives.communicator import Communicator, Steps, Wait
+from mrclab.hosts.collectives.channel import Arrived, ChannelEvent, Done
+from mrclab.hosts.collectives.communicator import Communicator, Steps, Wait
 
 LIMIT = 200_000
 MOST_AT_ONCE = 1000

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from finsy.proto import p4i
 
-from controller.queues import QueueSetting, queue_setting
-from linux import rtnetlink
-from p4src.contract import (
+from mrclab.controller.queues import QueueSetting, queue_setting
+from mrclab.linux import rtnetlink
+from mrclab.p4src.contract import (
     BYTE_TIME_ONE,
     CLASS_ACTIONS,
     SWITCH_MAP,
@@ -23,9 +23,10 @@ from p4src.contract import (
     TRIMMABLE_DSCP,
     TRIMMED_BYTES,
 )
-from switches.ebpf.target import EbpfTarget
-from switches.spec import SwitchSpec
-from testbed import links
+from mrclab.switches.ebpf.target import EbpfTarget
+from mrclab.switches.spec import SwitchSpec
+from mrclab.testbed import links
+from mrclab.topologies import LinkProfile
 from tests.support.switch_kit import (
     DST,
     MY_SID,
@@ -38,7 +39,6 @@ from tests.support.switch_kit import (
     mrc_frame,
     sid,
 )
-from topologies import LinkProfile
 
 QUEUE, MARKS = "MrcIngress.port_queue", "MrcIngress.ecn_mark"
 _SO_SNDBUFFORCE = 32

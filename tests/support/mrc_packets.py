@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from ipaddress import IPv6Address
 from pathlib import Path as FilePath
 
-from hosts.mrc import wire
-from hosts.mrc.config import DscpMap
-from hosts.mrc.frames import FrameOptions, prefix
-from hosts.rdma import headers
-from hosts.rdma.frames import traffic_class
-from hosts.rdma.headers import ICRC_LEN, INNER_OFFSET, UDP_LEN, UDP_OFFSET
-from hosts.rdma.icrc import packet_icrc
-from hosts.rdma.paths import Path, PlanePaths
+from mrclab.hosts.mrc import wire
+from mrclab.hosts.mrc.config import DscpMap
+from mrclab.hosts.mrc.frames import FrameOptions, prefix
+from mrclab.hosts.rdma import headers
+from mrclab.hosts.rdma.frames import traffic_class
+from mrclab.hosts.rdma.headers import ICRC_LEN, INNER_OFFSET, UDP_LEN, UDP_OFFSET
+from mrclab.hosts.rdma.icrc import packet_icrc
+from mrclab.hosts.rdma.paths import Path, PlanePaths
 
 DSCP = DscpMap()
 EV = 0x0003_C005

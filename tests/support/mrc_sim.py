@@ -12,11 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from hosts.mrc import Endpoint
-from hosts.rdma.events import Event, SendCompleted
-from hosts.rdma.headers import BTH_OFFSET, IPV6_LEN, NEXT_IPV6, UDP_OFFSET
-from hosts.rdma.memory import MemoryRegion
-from hosts.rdma.paths import Path, PlanePaths, PortAddress, RemotePaths
+from mrclab.hosts.mrc import Endpoint
+from mrclab.hosts.rdma.events import Event, SendCompleted
+from mrclab.hosts.rdma.headers import BTH_OFFSET, IPV6_LEN, NEXT_IPV6, UDP_OFFSET
+from mrclab.hosts.rdma.memory import MemoryRegion
+from mrclab.hosts.rdma.paths import Path, PlanePaths, PortAddress, RemotePaths
 
 TRIMMED_LENGTH = BTH_OFFSET + 36
 

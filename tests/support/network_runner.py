@@ -12,9 +12,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from testbed.names import Names
-from testbed.network import FabricNetwork
-from topologies import load_fabric
+from mrclab.testbed.names import Names
+from mrclab.testbed.network import FabricNetwork
+from mrclab.topologies import load_fabric
 
 
 def main(prefix: str, state_dir: str, *how: str) -> None:

@@ -1,7 +1,7 @@
 """Model the NSCC congestion control in plain arithmetic, for tests.
 
-Written from a description of UEC 1.0.3 section 3.6.13 alone: by somebody who had not seen `hosts.mrc`, of
-which nothing is imported.
+Written from a description of UEC 1.0.3 section 3.6.13 alone: by somebody who had not seen `mrclab.hosts.mrc`,
+of which nothing is imported.
 
 The caller keeps the inflight count (it may be negative) and passes it as it stands *after* the ACK or NACK;
 byte counts are nominal sizes (UDP length + 40).

@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from hosts.mrc import Endpoint
-from hosts.mrc.codec.values import DataPacket, Packet
-from p4src.contract import TRIMMED_DSCP, TRIMMED_LAST_HOP_DSCP
+from mrclab.hosts.mrc import Endpoint
+from mrclab.hosts.mrc.codec.values import DataPacket, Packet
+from mrclab.p4src.contract import TRIMMED_DSCP, TRIMMED_LAST_HOP_DSCP
 from tests.support.mrc_sim import TRIMMED_LENGTH, Sim
 
 

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
-from hosts.mrc import Endpoint
-from hosts.rdma.events import Event, ReceiveCompleted, SendCompleted, Status
-from hosts.rdma.memory import MemoryRegion
+from mrclab.hosts.mrc import Endpoint
+from mrclab.hosts.rdma.events import Event, ReceiveCompleted, SendCompleted, Status
+from mrclab.hosts.rdma.memory import MemoryRegion
 
 
 class PostedAtOnce(Protocol):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ipaddress import IPv6Network
 
-from controller.ecmp import READER_ID, Member, Routing
-from switches.p4_model import Exact, Prefix, Profile, Rule
+from mrclab.controller.ecmp import READER_ID, Member, Routing
+from mrclab.switches.p4_model import Exact, Prefix, Profile, Rule
 
 ROUTE, UPLINK, WAYS = "MrcIngress.ecmp.route", "MrcIngress.ecmp.uplink", "MrcIngress.ecmp.ways"
 SEND, READ = "MrcIngress.ecmp.send_to", "MrcIngress.ecmp.read_ev"

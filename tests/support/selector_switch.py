@@ -6,8 +6,8 @@ from typing import Any
 
 from finsy.proto import p4i, p4r
 
-from switches.p4_model import Interpreter
-from switches.v1model.bmv2_json import read_program
+from mrclab.switches.p4_model import Interpreter
+from mrclab.switches.v1model.bmv2_json import read_program
 from tests.support.switch_kit import (
     Client,
     Names,

@@ -9,9 +9,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from experiments.measure.evidence import Evidence
-from experiments.spec.scenario import parse_scenario
-from experiments.virtual.repetition import VirtualRepetition
+from mrclab.experiments.measure.evidence import Evidence
+from mrclab.experiments.spec.scenario import parse_scenario
+from mrclab.experiments.virtual.repetition import VirtualRepetition
 
 LINKS = {"rate": "100 Gbit/s", "delay": "500 ns"}
 TOPOLOGY = {"planes": 2, "t0": 2, "t1": 2, "hosts": 8, "links": {"host": LINKS, "fabric": LINKS}}

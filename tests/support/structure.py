@@ -28,12 +28,17 @@ ROOMS = (
     ("labs", "exercises"),
     ("mrclab",),
 )
-"""The packages in their order: each imports only from itself and from those before it."""
+"""The packages in their order: each imports only from itself and from those before it.
+
+All but the last are folders at the top level to which a link in mrclab leads: ``hosts`` is ``mrclab.hosts``.
+"""
 RANK = {room: rank for rank, rooms in enumerate(ROOMS) for room in rooms}
 
-PURE = ("topologies", "hosts.rdma", "hosts.mrc", "hosts.roce", "simulator", "scale")
+PURE = tuple(
+    f"mrclab.{name}" for name in ("topologies", "hosts.rdma", "hosts.mrc", "hosts.roce", "simulator", "scale")
+)
 """Packages without I/O: time and randomness are arguments there."""
-VALUES = ("linux.errors", "p4src", "controller.queues")
+VALUES = ("mrclab.linux.errors", "mrclab.p4src", "mrclab.controller.queues")
 """What pure packages may take from others: values and arithmetic."""
 IO_MODULES = frozenset(
     [
@@ -74,7 +79,16 @@ WIDE_REASON = f"More than {MAX_MODULES} modules"
 def module_name(path: str) -> str:
     """Return the dotted name of the module at a path: a package's for its ``__init__.py``."""
     parts = PurePosixPath(path).with_suffix("").parts
+    if parts[0] in RANK and parts[0] != "mrclab":
+        parts = ("mrclab", *parts)
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def room_of(module: str) -> str:
+    """Return the room of a module of ours (``hosts`` of ``mrclab.hosts.agent``), or its top-level package."""
+    top, _, rest = module.partition(".")
+    room = rest.partition(".")[0]
+    return room if top == "mrclab" and room in RANK else top
 
 
 def is_in(module: str, packages: str | Iterable[str]) -> bool:
@@ -120,10 +134,10 @@ def order_breaks(sources: Sources) -> list[str]:
     found = set()
     for path, source in sources.items():
         module = module_name(path)
-        room = module.split(".")[0]
+        room = room_of(module)
         for target, name in imports_of(path, source):
-            other = target.split(".")[0]
             full = f"{target}.{name}" if name else target
+            other = room_of(full)
             if room in RANK and other in RANK and RANK[other] > RANK[room]:
                 found.add(f"{module} imports {full}: {other} comes after {room}")
             elif room != "tests" and other == "tests":
@@ -141,6 +155,16 @@ def unknown_rooms(sources: Sources) -> list[str]:
     known = {*RANK, "tests", "benchmarks"}
     rooms = {path.split("/")[0] for path in sources if "/" in path and path.endswith("__init__.py")}
     return sorted(f"{room} is not in the order of packages" for room in rooms - known)
+
+
+def second_names(sources: Sources) -> list[str]:
+    """Find imports of a room without ``mrclab.``: Python would load its modules a second time."""
+    return sorted(
+        f"{module_name(path)} imports {target}: the name is mrclab.{target}"
+        for path, source in sources.items()
+        for target, _ in imports_of(path, source)
+        if target.partition(".")[0] in RANK and target.partition(".")[0] != "mrclab"
+    )
 
 
 def circles(sources: Sources) -> list[str]:
@@ -186,7 +210,7 @@ def impurities(sources: Sources) -> list[str]:
         for target, name in imports_of(path, source):
             top = target.split(".")[0]
             full = f"{target}.{name}" if name else target
-            ours = top in RANK and not is_in(full, (*PURE, *VALUES))
+            ours = top == "mrclab" and not is_in(full, (*PURE, *VALUES))
             seeded = target != "random" or name in (None, "Random")
             if target != "__future__" and (top in IO_MODULES or ours or not seeded):
                 found.add(f"{module} imports {full}")

@@ -9,16 +9,16 @@ from pathlib import Path
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from linux import bpf
-from linux.traffic_control import ifindex_of
-from switches.ebpf.codegen.compile import compile_json
-from switches.ebpf.p4runtime.running import Running
-from switches.ebpf.plan.compiled import Compiled
-from switches.ebpf.runtime.datapath import Datapath, SharedMaps
-from switches.ebpf.runtime.entries import Action, Entry, full_mask
-from switches.ebpf.runtime.transaction import Transaction
-from switches.p4_model import Between, Exact, Interpreter, Masked, Prefix, Rule
-from switches.v1model.bmv2_json import read_program
+from mrclab.linux import bpf
+from mrclab.linux.traffic_control import ifindex_of
+from mrclab.switches.ebpf.codegen.compile import compile_json
+from mrclab.switches.ebpf.p4runtime.running import Running
+from mrclab.switches.ebpf.plan.compiled import Compiled
+from mrclab.switches.ebpf.runtime.datapath import Datapath, SharedMaps
+from mrclab.switches.ebpf.runtime.entries import Action, Entry, full_mask
+from mrclab.switches.ebpf.runtime.transaction import Transaction
+from mrclab.switches.p4_model import Between, Exact, Interpreter, Masked, Prefix, Rule
+from mrclab.switches.v1model.bmv2_json import read_program
 from tests.support.switch_kit import Namespace
 
 REDIRECT, SHOT = 7, 2

@@ -20,9 +20,9 @@ import grpc
 from finsy.proto import p4i, p4r, p4r_grpc, rpc_status
 from google.protobuf import text_format
 
-from switches.p4_model import Interpreter
-from switches.spec import SwitchSpec
-from switches.target import select_target
+from mrclab.switches.p4_model import Interpreter
+from mrclab.switches.spec import SwitchSpec
+from mrclab.switches.target import select_target
 from tests.support.paths import ROOT, SWITCH_DATA
 
 DATA = SWITCH_DATA

@@ -29,7 +29,7 @@ def free_port() -> int:
 @contextmanager
 def switch_process(port: int) -> Iterator["subprocess.Popen[str]"]:
     """A switch without interfaces: all that the control plane needs."""
-    command = [sys.executable, "-m", "switches.ebpf.main", "--no-p4", "--device-id", "1", "--"]
+    command = [sys.executable, "-m", "mrclab.switches.ebpf.main", "--no-p4", "--device-id", "1", "--"]
     process = subprocess.Popen(
         [*command, "--grpc-server-addr", f"127.0.0.1:{port}"], stdout=subprocess.PIPE, text=True
     )

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path as FilePath
 
-from experiments.measure.clock import OffsetSample
-from experiments.measure.events import Event, EventLog
-from experiments.measure.faults import FaultRecord, save_faults
-from hosts.mrc import qlog
-from topologies import Fabric, Path
+from mrclab.experiments.measure.clock import OffsetSample
+from mrclab.experiments.measure.events import Event, EventLog
+from mrclab.experiments.measure.faults import FaultRecord, save_faults
+from mrclab.hosts.mrc import qlog
+from mrclab.topologies import Fabric, Path
 
 # realtime - monotonic of the made-up machine: some day in 2026, with odd digits so that rounding would show
 OFFSET_NS = 1_793_000_000_123_456_789

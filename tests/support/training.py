@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from hosts.training.accelerator import Accelerator
-from hosts.training.settings import Settings
-from hosts.training.xla import NEEDED
+from mrclab.hosts.training.accelerator import Accelerator
+from mrclab.hosts.training.settings import Settings
+from mrclab.hosts.training.xla import NEEDED
 
 SMALL: dict[str, Any] = {"layers": 1, "width": 8, "heads": 2, "context": 8, "batch": 2}
 needs_jax = pytest.mark.skipif(

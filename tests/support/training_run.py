@@ -5,13 +5,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from experiments.measure.faults import FaultRecord
-from experiments.measure.repetition import Repetition, save_repetition
-from experiments.measure.validity import Validity
-from experiments.report.build import Run
-from experiments.report.run_file import save_run
-from experiments.spec.scenario import load_scenario
-from experiments.training.progress import COURSE, STEPS
+from mrclab.experiments.measure.faults import FaultRecord
+from mrclab.experiments.measure.repetition import Repetition, save_repetition
+from mrclab.experiments.measure.validity import Validity
+from mrclab.experiments.report.build import Run
+from mrclab.experiments.report.run_file import save_run
+from mrclab.experiments.spec.scenario import load_scenario
+from mrclab.experiments.training.progress import COURSE, STEPS
 
 MS = 1_000_000
 BEGIN_NS = 5_000 * MS

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from linux import namespaces
+from mrclab.linux import namespaces
 from tests.support.paths import ROOT
 
 SCRIPT = ROOT / "tools" / "wireshark" / "mrc.lua"

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from switches.p4_model import Between, Exact, Interpreter, Masked, Prefix, Rule
-from switches.v1model.bmv2_json import read_program
+from mrclab.switches.p4_model import Between, Exact, Interpreter, Masked, Prefix, Rule
+from mrclab.switches.v1model.bmv2_json import read_program
 from tests.support.switch_fixtures import TARGETS
 from tests.support.switch_kit import (
     DATA,

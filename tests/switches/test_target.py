@@ -15,15 +15,15 @@ from pathlib import Path
 import pytest
 from finsy.proto import p4i, p4r
 
-from linux.children import Child, inside, python
-from linux.errors import BadInputError, SwitchError
+from mrclab.linux.children import Child, inside, python
+from mrclab.linux.errors import BadInputError, SwitchError
 from mrclab.shell_environment import shell_python
-from switches.bmv2 import BMV2_PROGRAM
-from switches.bmv2.target import Bmv2Target
-from switches.ebpf.main import loopback, parse, read_specs
-from switches.ebpf.target import EbpfTarget
-from switches.spec import SwitchSpec
-from switches.target import SwitchTarget, select_target
+from mrclab.switches.bmv2 import BMV2_PROGRAM
+from mrclab.switches.bmv2.target import Bmv2Target
+from mrclab.switches.ebpf.main import loopback, parse, read_specs
+from mrclab.switches.ebpf.target import EbpfTarget
+from mrclab.switches.spec import SwitchSpec
+from mrclab.switches.target import SwitchTarget, select_target
 from tests.support.privilege import AS_NOBODY
 from tests.support.switch_kit import (
     DST,
@@ -100,7 +100,7 @@ def test_the_command_line_is_that_of_simple_switch_grpc() -> None:
     ],
 )
 def test_bad_command_lines_exit_with_2_and_one_line(argv: list[str]) -> None:
-    command = [sys.executable, "-m", "switches.ebpf.main", *argv]
+    command = [sys.executable, "-m", "mrclab.switches.ebpf.main", *argv]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode == 2
     assert len(done.stderr.strip().splitlines()) == 1
@@ -119,7 +119,7 @@ def test_fabrics_that_are_none(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() == 0 and shutil.which("setpriv") is None, reason="needs setpriv")
 def test_without_root_it_exits_with_3_and_names_the_mend() -> None:
-    command = [sys.executable, "-m", "switches.ebpf.main", "--no-p4"]
+    command = [sys.executable, "-m", "mrclab.switches.ebpf.main", "--no-p4"]
     if os.geteuid() == 0:
         command = [*AS_NOBODY, *command]
     env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(ROOT)}
@@ -154,7 +154,7 @@ def test_an_address_in_use_exits_with_2_and_one_line(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         address = f"127.0.0.1:{other.getsockname()[1]}"
         words = ["--fabric", str(tmp_path / "none.json"), "--", "--grpc-server-addr", address]
-        command = [sys.executable, "-m", "switches.ebpf.main", *words]
+        command = [sys.executable, "-m", "mrclab.switches.ebpf.main", *words]
         done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
     said = done.stderr.splitlines()
     assert done.returncode == 2, said
@@ -204,7 +204,7 @@ def test_the_console_script_runs_a_json_file(namespace: Namespace, tmp_path: Pat
         namespace.pair(f"s{i}", f"h{i}")
     program = ROOT / "tests/switches/data/arith.json"
     command = python(
-        "switches.ebpf.main", "-i", "1@s1", "-i", "2@s2", str(program), "--", "--grpc-server-addr"
+        "mrclab.switches.ebpf.main", "-i", "1@s1", "-i", "2@s2", str(program), "--", "--grpc-server-addr"
     )
     process = Child(inside(namespace.name, [*command, "127.0.0.1:0"]), tmp_path / "log", pipe_stdout=True)
     try:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from finsy.proto import p4r
 
-from switches.hashes import CRCS, checksum, crc
+from mrclab.switches.hashes import CRCS, checksum, crc
 from tests.support.switch_fixtures import TARGETS
 from tests.support.switch_kit import (
     DATA,

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from testbed.clean import clean
-from testbed.names import Names
+from mrclab.testbed.clean import clean
+from mrclab.testbed.names import Names
+from mrclab.topologies import Fabric, load_fabric
 from tests.support.leftovers import left_in_the_end
-from topologies import Fabric, load_fabric
 
 
 @pytest.fixture

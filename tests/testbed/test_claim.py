@@ -7,23 +7,23 @@ from pathlib import Path
 
 import pytest
 
-from linux.children import environment
-from linux.errors import InputError
-from testbed.claim import CLAIM_VARIABLE, claimed, holders, refuse_claimed, take_claimed
-from testbed.names import Names
+from mrclab.linux.children import environment
+from mrclab.linux.errors import InputError
+from mrclab.testbed.claim import CLAIM_VARIABLE, claimed, holders, refuse_claimed, take_claimed
+from mrclab.testbed.names import Names
 
 HOLDER = """
 import sys
-from testbed.claim import claimed
-from testbed.names import Names
+from mrclab.testbed.claim import claimed
+from mrclab.testbed.names import Names
 with claimed(Names.of_prefix(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
 """
 ASKER = """
 import sys
-from testbed.claim import refuse_claimed
-from testbed.names import Names
+from mrclab.testbed.claim import refuse_claimed
+from mrclab.testbed.names import Names
 refuse_claimed(Names.of_prefix(sys.argv[1]))
 """
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from linux.errors import MachineError
-from testbed import doctor as checks
-from testbed.doctor import Check, doctor, report, require_machine
+from mrclab.linux.errors import MachineError
+from mrclab.testbed import doctor as checks
+from mrclab.testbed.doctor import Check, doctor, report, require_machine
 from tests.support.paths import ROOT
 
 
@@ -89,7 +89,7 @@ def test_what_the_kernel_refuses_becomes_a_check(monkeypatch: pytest.MonkeyPatch
 def test_root_without_its_powers_is_told_what_to_give() -> None:
     if shutil.which("setpriv") is None:
         pytest.skip("needs setpriv (util-linux)")
-    code = "from testbed.doctor import require_machine; require_machine()"
+    code = "from mrclab.testbed.doctor import require_machine; require_machine()"
     drop = ["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin"]
     root = ROOT
     told = subprocess.run([*drop, sys.executable, "-c", code], capture_output=True, text=True, cwd=root)

@@ -12,15 +12,15 @@ from collections.abc import Callable, Iterator
 import grpc
 import pytest
 
-from controller.fault_kinds import KINDS, Fault
-from linux import namespaces
-from linux.errors import InputError, MachineError
-from testbed.delays.lengthen import wire_ends
-from testbed.delays.long_wire import LongWires, WireEnd
-from testbed.lab import Lab
-from testbed.links import cables
-from testbed.names import Names
-from topologies import load_fabric
+from mrclab.controller.fault_kinds import KINDS, Fault
+from mrclab.linux import namespaces
+from mrclab.linux.errors import InputError, MachineError
+from mrclab.testbed.delays.lengthen import wire_ends
+from mrclab.testbed.delays.long_wire import LongWires, WireEnd
+from mrclab.testbed.lab import Lab
+from mrclab.testbed.links import cables
+from mrclab.testbed.names import Names
+from mrclab.topologies import load_fabric
 
 TINY = load_fabric("tiny")
 LINK, SPINE, PORT, PLANE = "p0-t0-0:p0-t1-0", "p0-t1-0", "h0-eth0", "p0"
@@ -128,7 +128,7 @@ class Bench:
         """Entries in the fault tables of all switches, as the switches show them."""
         import finsy as fy
 
-        from controller.reading import read_all
+        from mrclab.controller.reading import read_all
 
         async def count() -> int:
             found = 0

@@ -2,9 +2,9 @@
 
 import pytest
 
-from controller.fault_kinds import KINDS, Fault, Place, checked
-from linux.errors import InputError
-from topologies import load_fabric
+from mrclab.controller.fault_kinds import KINDS, Fault, Place, checked
+from mrclab.linux.errors import InputError
+from mrclab.topologies import load_fabric
 
 TINY = load_fabric("tiny")
 LINK, SPINE, PORT, PLANE = "p0-t0-0:p0-t1-0", "p0-t1-0", "h0-eth0", "p0"

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from controller.fault_kinds import Fault
-from linux import namespaces, rtnetlink
-from linux.errors import MachineError
-from testbed.clean import clean
-from testbed.frr.daemons import DaemonError, find_daemons
-from testbed.frr.fabric import FrrFabric, NotConvergedError, ways
-from testbed.frr.plan import Timers
-from testbed.names import Names
+from mrclab.controller.fault_kinds import Fault
+from mrclab.linux import namespaces, rtnetlink
+from mrclab.linux.errors import MachineError
+from mrclab.testbed.clean import clean
+from mrclab.testbed.frr.daemons import DaemonError, find_daemons
+from mrclab.testbed.frr.fabric import FrrFabric, NotConvergedError, ways
+from mrclab.testbed.frr.plan import Timers
+from mrclab.testbed.names import Names
+from mrclab.topologies import Fabric
 from tests.support.leftovers import leftovers
-from topologies import Fabric
 
 pytestmark = [pytest.mark.root, pytest.mark.frr]
 
@@ -133,8 +133,8 @@ def test_routers_carry_tcp_and_go_round_a_dead_link(tiny: Fabric, names: Names) 
 def test_a_daemon_that_cannot_start_is_named(
     tiny: Fabric, names: Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("testbed.frr.daemons.zebra_conf", lambda _: "nonsense of ours\n")
-    monkeypatch.setattr("testbed.frr.daemons.bgpd_conf", lambda *_: "router bgp none\n")
+    monkeypatch.setattr("mrclab.testbed.frr.daemons.zebra_conf", lambda _: "nonsense of ours\n")
+    monkeypatch.setattr("mrclab.testbed.frr.daemons.bgpd_conf", lambda *_: "router bgp none\n")
     with pytest.raises((DaemonError, NotConvergedError), match="p0-t0-0"):
         FrrFabric.up(tiny, Timers(), names=names, timeout_s=1.0)
 

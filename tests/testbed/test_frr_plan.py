@@ -2,9 +2,9 @@
 
 import pytest
 
-from testbed.frr.config import bfdd_conf, bgpd_conf, zebra_conf
-from testbed.frr.plan import T1_AS, Timers, expected_routes, plan
-from topologies import Fabric, load_fabric
+from mrclab.testbed.frr.config import bfdd_conf, bgpd_conf, zebra_conf
+from mrclab.testbed.frr.plan import T1_AS, Timers, expected_routes, plan
+from mrclab.topologies import Fabric, load_fabric
 
 
 @pytest.fixture(scope="module", params=["tiny", "lab", "wide"])

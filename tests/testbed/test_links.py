@@ -14,12 +14,12 @@ from itertools import pairwise
 
 import pytest
 
-from linux import namespaces, offloads
-from testbed import clean, links
-from testbed.links import Cable, cables
-from testbed.names import Names
-from testbed.network import FabricNetwork
-from topologies import Fabric, build_fabric
+from mrclab.linux import namespaces, offloads
+from mrclab.testbed import clean, links
+from mrclab.testbed.links import Cable, cables
+from mrclab.testbed.names import Names
+from mrclab.testbed.network import FabricNetwork
+from mrclab.topologies import Fabric, build_fabric
 
 pytestmark = pytest.mark.root
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from linux.errors import InputError
-from testbed.names import Names, switch_ports
-from topologies import Fabric
+from mrclab.linux.errors import InputError
+from mrclab.testbed.names import Names, switch_ports
+from mrclab.topologies import Fabric
 
 
 def test_the_usual_names(tiny: Fabric) -> None:

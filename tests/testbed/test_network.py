@@ -14,16 +14,16 @@ from pathlib import Path
 
 import pytest
 
-from linux import namespaces
-from linux.errors import InputError
-from linux.processes import Process
-from testbed import state
-from testbed.clean import Removed, clean
-from testbed.names import Names
-from testbed.network import FabricNetwork, attach
+from mrclab.linux import namespaces
+from mrclab.linux.errors import InputError
+from mrclab.linux.processes import Process
+from mrclab.testbed import state
+from mrclab.testbed.clean import Removed, clean
+from mrclab.testbed.names import Names
+from mrclab.testbed.network import FabricNetwork, attach
+from mrclab.topologies import Fabric, load_fabric
 from tests.support.leftovers import kill_with_watchdog, left_in_the_end, leftovers, watchdogs_of
 from tests.support.paths import ROOT
-from topologies import Fabric, load_fabric
 
 pytestmark = pytest.mark.root
 
@@ -271,8 +271,8 @@ def test_the_command_line_works_from_another_process(names: Names, tmp_path: Pat
     script = tmp_path / "script"
     script.write_text(lines)
     code = (
-        "import sys\nfrom pathlib import Path\nfrom testbed.names import Names\n"
-        "from testbed.network import attach\nfrom testbed.nodes import FabricCLI\n"
+        "import sys\nfrom pathlib import Path\nfrom mrclab.testbed.names import Names\n"
+        "from mrclab.testbed.network import attach\nfrom mrclab.testbed.nodes import FabricCLI\n"
         "net = attach(names=Names(sys.argv[1], Path(sys.argv[2])))\n"
         "FabricCLI(net, script=sys.argv[3] if sys.argv[3:] else None)\nnet.stop()\n"
     )

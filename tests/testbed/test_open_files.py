@@ -6,8 +6,8 @@ import resource
 
 import pytest
 
-from linux.errors import MachineError
-from testbed import doctor
+from mrclab.linux.errors import MachineError
+from mrclab.testbed import doctor
 
 
 @pytest.fixture

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from linux.errors import InputError
-from linux.processes import Process
-from testbed import ownership, state
-from testbed.after_owner import remove_dead
-from testbed.names import Names
-from testbed.network import refuse_second
-from testbed.state import State
-from topologies import Fabric, fabric_text
+from mrclab.linux.errors import InputError
+from mrclab.linux.processes import Process
+from mrclab.testbed import ownership, state
+from mrclab.testbed.after_owner import remove_dead
+from mrclab.testbed.names import Names
+from mrclab.testbed.network import refuse_second
+from mrclab.testbed.state import State
+from mrclab.topologies import Fabric, fabric_text
 
 NOBODY = Process(2**22 + 1, 1, "mrclab run link-kill")
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from pyroute2.netlink.rtnl.tcmsg import tcmsg
 
-from controller.queues import shape_of
-from linux import rtnetlink
-from testbed.links import FIRST_INDEX, cables
-from testbed.names import Names
-from testbed.nodes import FabricTopo
-from topologies import Fabric, LinkProfile, build_fabric, fabric_from_text, fabric_text, load_fabric
+from mrclab.controller.queues import shape_of
+from mrclab.linux import rtnetlink
+from mrclab.testbed.links import FIRST_INDEX, cables
+from mrclab.testbed.names import Names
+from mrclab.testbed.nodes import FabricTopo
+from mrclab.topologies import Fabric, LinkProfile, build_fabric, fabric_from_text, fabric_text, load_fabric
 
 ODD = """
 name: odd

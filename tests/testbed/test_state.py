@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from linux.errors import InputError, MachineError
-from linux.processes import Process
-from testbed import state
-from testbed.names import Names
-from testbed.state import State
-from topologies import Fabric, fabric_text
+from mrclab.linux.errors import InputError, MachineError
+from mrclab.linux.processes import Process
+from mrclab.testbed import state
+from mrclab.testbed.names import Names
+from mrclab.testbed.state import State
+from mrclab.topologies import Fabric, fabric_text
 
 NOBODY = Process(2**22 + 1, 1)  # above the largest pid there can be
 

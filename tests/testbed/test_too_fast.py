@@ -2,9 +2,9 @@
 
 import pytest
 
-from linux.errors import InputError
-from testbed.network import refuse_too_fast
-from topologies import build_fabric, load_fabric
+from mrclab.linux.errors import InputError
+from mrclab.testbed.network import refuse_too_fast
+from mrclab.topologies import build_fabric, load_fabric
 
 FAST = "{name: fast, planes: 1, t0: 2, t1: 1, hosts: 2, links: {fabric: {rate: 400 Gbit/s}}}"
 

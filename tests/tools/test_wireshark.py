@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from hosts.mrc import wire
-from hosts.rdma import headers
+from mrclab.hosts.mrc import wire
+from mrclab.hosts.rdma import headers
 from tests.support.mrc_packets import (
     DSCP,
     EV,

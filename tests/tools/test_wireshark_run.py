@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from controller.fault_kinds import Fault
-from hosts.mrc import wire
-from hosts.rdma import headers
-from hosts.streams.stream import StreamPlan
 from mrclab.control import call
+from mrclab.controller.fault_kinds import Fault
+from mrclab.hosts.mrc import wire
+from mrclab.hosts.rdma import headers
+from mrclab.hosts.streams.stream import StreamPlan
 from tests.support.agents import Incast, incast, incast_network
 from tests.support.command import Up
 from tests.support.tshark import end_capture, fields_of, registered_fields, require_tshark, tshark

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from linux.errors import InputError
-from topologies import Fabric, build_fabric, fabric_from_text, fabric_text, load_fabric, one_plane
-from topologies.build import build
-from topologies.derive import spec_of
+from mrclab.linux.errors import InputError
+from mrclab.topologies import Fabric, build_fabric, fabric_from_text, fabric_text, load_fabric, one_plane
+from mrclab.topologies.build import build
+from mrclab.topologies.derive import spec_of
 
 ODD = """\
 name: odd

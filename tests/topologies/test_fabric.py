@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from linux.errors import InputError
-from topologies import Fabric, build_fabric, load_fabric, shipped_topologies
-from topologies.model import ev_fields
+from mrclab.linux.errors import InputError
+from mrclab.topologies import Fabric, build_fabric, load_fabric, shipped_topologies
+from mrclab.topologies.model import ev_fields
 
 
 def fabric_of(planes: int = 2, t0: int = 2, t1: int = 2, hosts: int = 4, extra: str = "") -> Fabric:

@@ -8,11 +8,18 @@ import jsonschema
 import pytest
 import yaml
 
-from topologies import shipped_topologies
-from topologies.file import HostFile, LinkExceptionFile, LinkKindFile, LinksFile, TopologyFile, schema_text
-from topologies.shipped import TOPOLOGIES
-from topologies.yaml_lines import MAX_CHARACTERS
-from topologies.yaml_model import YamlModel
+from mrclab.topologies import shipped_topologies
+from mrclab.topologies.file import (
+    HostFile,
+    LinkExceptionFile,
+    LinkKindFile,
+    LinksFile,
+    TopologyFile,
+    schema_text,
+)
+from mrclab.topologies.shipped import TOPOLOGIES
+from mrclab.topologies.yaml_lines import MAX_CHARACTERS
+from mrclab.topologies.yaml_model import YamlModel
 
 ROOT = Path(__file__).parents[2]
 PARTS: dict[str, type[YamlModel]] = {
@@ -25,7 +32,7 @@ PARTS: dict[str, type[YamlModel]] = {
 
 
 def test_the_published_schema_is_fresh() -> None:
-    """Write it anew: python -c "from topologies.file import schema_text as s; print(s(), end='')"."""
+    """Write it anew: python -c "from mrclab.topologies.file import schema_text as s; print(s(), end='')"."""
     assert (ROOT / "topologies/schema.json").read_text(encoding="utf-8") == schema_text()
 
 

@@ -5,17 +5,17 @@ from collections import Counter
 
 import pytest
 
-from controller.ecmp import routing_of
-from hosts.mrc import MrcConfig
-from hosts.mrc.frames import FrameOptions, prefix
-from hosts.nic.routes import hashed_paths
-from hosts.rdma.headers import BTH_LEN, UDP_LEN, UDP_PORT
-from switches.p4_model import Interpreter
-from switches.v1model.bmv2_json import read_program
+from mrclab.controller.ecmp import routing_of
+from mrclab.hosts.mrc import MrcConfig
+from mrclab.hosts.mrc.frames import FrameOptions, prefix
+from mrclab.hosts.nic.routes import hashed_paths
+from mrclab.hosts.rdma.headers import BTH_LEN, UDP_LEN, UDP_PORT
+from mrclab.switches.p4_model import Interpreter
+from mrclab.switches.v1model.bmv2_json import read_program
+from mrclab.topologies import Fabric, Switch, load_fabric
+from mrclab.topologies.hashed import hashed_path
 from tests.support.routed_model import WAYS, routed_profile, routed_rules
 from tests.support.switch_kit import JSON
-from topologies import Fabric, Switch, load_fabric
-from topologies.hashed import hashed_path
 
 LAB = load_fabric("lab")
 CONFIG = MrcConfig(ev_mode="ecmp", max_active_evs=128, spare_evs_per_plane=8)

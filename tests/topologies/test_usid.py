@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topologies.usid import MAX_INDEX, MAX_PLANES, Role, UsidPlan
+from mrclab.topologies.usid import MAX_INDEX, MAX_PLANES, Role, UsidPlan
 
 PLAN = UsidPlan(IPv6Network("fcbb:bb00::/32"))
 usids = st.builds(

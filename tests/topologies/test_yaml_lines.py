@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from linux.errors import InputError
-from topologies.yaml_lines import MAX_CHARACTERS, Place, read_yaml
-from topologies.yaml_model import Number, Rate, Size, Time, WholeNumber, YamlModel, validated
+from mrclab.linux.errors import InputError
+from mrclab.topologies.yaml_lines import MAX_CHARACTERS, Place, read_yaml
+from mrclab.topologies.yaml_model import Number, Rate, Size, Time, WholeNumber, YamlModel, validated
 
 TEXT = """\
 name: x

@@ -8,19 +8,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.report.flow_control import rows_of as flow_rows_of
-from experiments.report.flow_control import sentences
-from experiments.report.model import TIMES
-from experiments.report.numbers import amount, figure, unit_of, us, words_of
-from experiments.report.page.fabric_svg import Marks, draw_fabric
-from experiments.report.page.inline import picture
-from experiments.report.page.render import drawn, render
-from experiments.report.page.replay_svg import draw_replay
-from experiments.report.page.shared import head_of, judgement, micro
-from experiments.report.pictures import SPREAD, sizes_of
-from experiments.report.table import headline, reasons, rules
-from experiments.training.summary import cells_of, rows_of, sentence
-from topologies import Fabric
+from mrclab.experiments.report.flow_control import rows_of as flow_rows_of
+from mrclab.experiments.report.flow_control import sentences
+from mrclab.experiments.report.model import TIMES
+from mrclab.experiments.report.numbers import amount, figure, unit_of, us, words_of
+from mrclab.experiments.report.page.fabric_svg import Marks, draw_fabric
+from mrclab.experiments.report.page.inline import picture
+from mrclab.experiments.report.page.render import drawn, render
+from mrclab.experiments.report.page.replay_svg import draw_replay
+from mrclab.experiments.report.page.shared import head_of, judgement, micro
+from mrclab.experiments.report.pictures import SPREAD, sizes_of
+from mrclab.experiments.report.table import headline, reasons, rules
+from mrclab.experiments.training.summary import cells_of, rows_of, sentence
+from mrclab.topologies import Fabric
 
 _CAPTIONS = {
     "training-loss": "How the training went on. Above as it was measured: where a line is straight for a "

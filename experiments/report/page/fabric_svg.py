@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 
-from topologies import Fabric, Link, Path
+from mrclab.topologies import Fabric, Link, Path
 
 _PANEL_WIDTH, _DENSE_WIDTH = 230, 640
 """Of a plane's drawing: the page puts as many beside each other as it has room for."""

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from experiments.report.page.render import render
-from experiments.report.page.shared import judgement
-from experiments.report.table import headline
+from mrclab.experiments.report.page.render import render
+from mrclab.experiments.report.page.shared import judgement
+from mrclab.experiments.report.table import headline
 
 
 @dataclass(frozen=True, slots=True)

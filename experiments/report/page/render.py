@@ -13,7 +13,7 @@ from markupsafe import Markup
 @cache
 def _environment() -> Environment:
     return Environment(
-        loader=PackageLoader("experiments.report.page"),
+        loader=PackageLoader("mrclab.experiments.report.page"),
         autoescape=lambda name: name is None or name.endswith(".html"),
         undefined=StrictUndefined,
         trim_blocks=True,

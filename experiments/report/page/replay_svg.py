@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from experiments.report.page.fabric_svg import Marks, draw_fabric, place_in
-from topologies import Fabric, Path
+from mrclab.experiments.report.page.fabric_svg import Marks, draw_fabric, place_in
+from mrclab.topologies import Fabric, Path
 
 CYCLE_S = 12.0
 """How long the replay takes until it begins again."""
@@ -20,7 +20,7 @@ _LEAST_SHARE = 0.004
 def draw_replay(fabric: Fabric, data: Mapping[str, Any], broken: str) -> tuple[str, float] | None:
     """Return the drawing, and how many times slower than it was it moves; None where there is no fabric.
 
-    ``data`` is what `experiments.measure.pictures` has of the recovery, ``broken`` the link or switch.
+    ``data`` is what `mrclab.experiments.measure.pictures` has of the recovery, ``broken`` the link or switch.
     """
     source, target = data["ends"]
     names = {host.name for host in fabric.hosts}

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from experiments.report.grouping import grouped
-from experiments.report.table import failed
+from mrclab.experiments.report.grouping import grouped
+from mrclab.experiments.report.table import failed
 
 
 def head_of(directory: Path, result: Mapping[str, Any]) -> dict[str, Any]:

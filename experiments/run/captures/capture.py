@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from experiments.measure.recording import CaptureCounts
-from linux.errors import MrclabError
+from mrclab.experiments.measure.recording import CaptureCounts
+from mrclab.linux.errors import MrclabError
 
 SNAPLEN = 192  # SLL2 20, outer and inner IPv6 80, UDP 8, BTH to RETH 36, and room for an SRH
 BUFFER_KIB = 32 * 1024  # of the ring shared with the kernel: a second of 150k packets/s

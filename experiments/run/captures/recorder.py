@@ -12,12 +12,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
-from experiments.measure.clock import OffsetSample, measure_offset
-from experiments.measure.recording import CaptureCounts, Recording
-from experiments.measure.validity import Load, Snapshot, load_between, take_snapshot
-from experiments.run.captures.capture import Capture, Spawn
-from linux.life.stalls import StallWatch
-from testbed.network import FabricNetwork
+from mrclab.experiments.measure.clock import OffsetSample, measure_offset
+from mrclab.experiments.measure.recording import CaptureCounts, Recording
+from mrclab.experiments.measure.validity import Load, Snapshot, load_between, take_snapshot
+from mrclab.experiments.run.captures.capture import Capture, Spawn
+from mrclab.linux.life.stalls import StallWatch
+from mrclab.testbed.network import FabricNetwork
 
 OFFSET_READS = 2000
 
@@ -26,7 +26,7 @@ OFFSET_READS = 2000
 class TcpdumpSource:
     """Where tcpdump captures: ``prefix`` goes before it and brings it into a namespace, or ``spawn`` does.
 
-    See `experiments.run.captures.capture.Capture.start`.
+    See `mrclab.experiments.run.captures.capture.Capture.start`.
     """
 
     prefix: tuple[str, ...] = ()
@@ -39,7 +39,7 @@ class TcpdumpSource:
 
 
 class RunningCapture(Protocol):
-    """A capture that is going on: `Capture` (tcpdump) or `experiments.run.captures.tap.Tap`."""
+    """A capture that is going on: `Capture` (tcpdump) or `mrclab.experiments.run.captures.tap.Tap`."""
 
     @property
     def offset_ns(self) -> int | None:
@@ -53,7 +53,7 @@ class RunningCapture(Protocol):
 
 
 class CaptureSource(Protocol):
-    """Where to record packets, and how: `TcpdumpSource` or `experiments.run.captures.tap.TapSource`."""
+    """Where to record packets: `TcpdumpSource` or `mrclab.experiments.run.captures.tap.TapSource`."""
 
     def start(self, file: Path) -> RunningCapture:
         """Begin to record into a file."""

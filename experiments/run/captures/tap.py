@@ -25,17 +25,17 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from experiments.measure.pcap import LINKTYPE_LINUX_SLL2, SLL2_OUTGOING, file_header
-from experiments.measure.recording import CaptureCounts
-from linux import bpf, namespaces
-from linux.bpf import Map
-from linux.bpf_types import MMAPABLE, MapSpec, MapType
-from linux.ring_buffer import RECORD_HEADER, RingReader
-from linux.traffic_control import TrafficControl, ifindex_of
-from p4src.contract import INNER_IPV6_BYTES, TIMESTAMP_BYTES, TRIMMED_BYTES
-from switches.ebpf.codegen.backend.asm import I8, I32, I64, PTR, Asm, Helper, const
-from switches.ebpf.codegen.backend.elf import section
-from switches.ebpf.codegen.backend.worker import compile_ir
+from mrclab.experiments.measure.pcap import LINKTYPE_LINUX_SLL2, SLL2_OUTGOING, file_header
+from mrclab.experiments.measure.recording import CaptureCounts
+from mrclab.linux import bpf, namespaces
+from mrclab.linux.bpf import Map
+from mrclab.linux.bpf_types import MMAPABLE, MapSpec, MapType
+from mrclab.linux.ring_buffer import RECORD_HEADER, RingReader
+from mrclab.linux.traffic_control import TrafficControl, ifindex_of
+from mrclab.p4src.contract import INNER_IPV6_BYTES, TIMESTAMP_BYTES, TRIMMED_BYTES
+from mrclab.switches.ebpf.codegen.backend.asm import I8, I32, I64, PTR, Asm, Helper, const
+from mrclab.switches.ebpf.codegen.backend.elf import section
+from mrclab.switches.ebpf.codegen.backend.worker import compile_ir
 
 RING_BYTES = 64 << 20  # four seconds of 75,000 packets/s, in case a busy machine delays the reader
 DRAIN_S = 0.1

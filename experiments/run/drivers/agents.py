@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from experiments.run.drivers.driver import Setting
-from hosts.remote import AgentError, RemoteAgent
+from mrclab.experiments.run.drivers.driver import Setting
+from mrclab.hosts.remote import AgentError, RemoteAgent
 
 ANSWER_S = 180.0
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, Self
 
-from experiments.measure.evidence import Sample
-from experiments.spec.model import Scenario
-from experiments.spec.placement import Placement
-from experiments.spec.transports import Transport
-from hosts.remote import RemoteAgent
-from testbed.running import RunningFabric
+from mrclab.experiments.measure.evidence import Sample
+from mrclab.experiments.spec.model import Scenario
+from mrclab.experiments.spec.placement import Placement
+from mrclab.experiments.spec.transports import Transport
+from mrclab.hosts.remote import RemoteAgent
+from mrclab.testbed.running import RunningFabric
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Collected:
-    """What the processes of a workload left; see experiments.measure.evidence for the fields."""
+    """What the processes of a workload left; see mrclab.experiments.measure.evidence for the fields."""
 
     samples: tuple[Sample, ...] = ()
     counters: Mapping[str, int] = field(default_factory=dict)

@@ -1,8 +1,8 @@
 """The mesh: streams between all pairs of hosts, both ways, and not a byte may be missing.
 
-Each stream numbers and hashes its messages and knows what memory must hold (hosts.streams.stream). At the end
-every message must have completed once at both ends, in order; the responders must have placed exactly as many
-bytes as were posted, so none twice; and the receivers' whole memory must be as the messages left it.
+Each stream numbers and hashes its messages and knows what memory must hold (mrclab.hosts.streams.stream). At
+the end every message must have completed once at both ends, in order; the responders must have placed exactly
+as many bytes as were posted, so none twice; and the receivers' whole memory must be as the messages left it.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import Any, Self
 
 import psutil
 
-from experiments.run.drivers.agents import ANSWER_S, Agents, transport_config
-from experiments.run.drivers.driver import Collected, Setting
-from experiments.run.switch_deaths import by_switch
-from experiments.spec.mesh import MeshStream, mesh_streams
-from experiments.spec.workloads import Mesh
-from hosts.remote import AgentError, RemoteAgent
-from topologies import fabric_text
+from mrclab.experiments.run.drivers.agents import ANSWER_S, Agents, transport_config
+from mrclab.experiments.run.drivers.driver import Collected, Setting
+from mrclab.experiments.run.switch_deaths import by_switch
+from mrclab.experiments.spec.mesh import MeshStream, mesh_streams
+from mrclab.experiments.spec.workloads import Mesh
+from mrclab.hosts.remote import AgentError, RemoteAgent
+from mrclab.topologies import fabric_text
 
 SAMPLE_NS = 5_000_000_000
 SAY_S = 60

@@ -1,4 +1,4 @@
-"""Rank processes: the driver of every workload that applications carry out (hosts.collectives)."""
+"""Rank processes: the driver of every workload that applications carry out (mrclab.hosts.collectives)."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Any, Self
 
 import numpy as np
 
-from experiments.measure.evidence import Sample
-from experiments.run.drivers.driver import Collected, Setting
-from experiments.spec.fault_schedule import denylists
-from experiments.spec.one_plane import faults_met
-from experiments.training.alone import TRANSFORMER, training_alone
-from experiments.training.progress import STEPS
-from hosts.remote import RemoteAgent
-from linux.scheduling import before_others
-from topologies import fabric_text
+from mrclab.experiments.measure.evidence import Sample
+from mrclab.experiments.run.drivers.driver import Collected, Setting
+from mrclab.experiments.spec.fault_schedule import denylists
+from mrclab.experiments.spec.one_plane import faults_met
+from mrclab.experiments.training.alone import TRANSFORMER, training_alone
+from mrclab.experiments.training.progress import STEPS
+from mrclab.hosts.remote import RemoteAgent
+from mrclab.linux.scheduling import before_others
+from mrclab.topologies import fabric_text
 
 LEAD_NS = 200_000_000  # from the command to begin to the beginning: all ranks must have got it
 OPEN_TIMEOUT_S = 60.0
@@ -45,7 +45,7 @@ class RankDriver:
             log = self._stack.enter_context(self._setting.log.open("ab"))
             network = self._setting.running.network
             for host in self._here:
-                module = "hosts.collectives.rank"
+                module = "mrclab.hosts.collectives.rank"
                 process = RemoteAgent(host, partial(network.spawn, host), stderr=log, module=module)
                 self._processes.append(self._stack.enter_context(process))
             self._open()

@@ -9,14 +9,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Self
 
-from experiments.measure.validity import busiest_share, take_snapshot
-from experiments.run.drivers.agents import Agents, transport_config
-from experiments.run.drivers.driver import Collected, Setting
-from experiments.run.waiting import sleep
-from experiments.spec.workloads import Spray
-from hosts.remote import RemoteAgent
-from hosts.streams.stream import StreamPlan
-from topologies import fabric_text
+from mrclab.experiments.measure.validity import busiest_share, take_snapshot
+from mrclab.experiments.run.drivers.agents import Agents, transport_config
+from mrclab.experiments.run.drivers.driver import Collected, Setting
+from mrclab.experiments.run.waiting import sleep
+from mrclab.experiments.spec.workloads import Spray
+from mrclab.hosts.remote import RemoteAgent
+from mrclab.hosts.streams.stream import StreamPlan
+from mrclab.topologies import fabric_text
 
 DRAIN_TIMEOUT_S = 10.0
 # The rate is settled on by so many looks at so much of the stream, each time from what the last one found.

@@ -1,5 +1,5 @@
 """Packets: as typed values inside the core, and as what a network carries, bytes or objects."""
 
-from hosts.compiled import prefer
+from mrclab.hosts.compiled import prefer
 
 prefer(__path__, __name__)  # Before any module of this package is imported.

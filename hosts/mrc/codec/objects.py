@@ -2,7 +2,7 @@
 
 Both ends must be endpoints of this kind: `Endpoint(..., objects=True)`. Everything but the form of what
 crosses is as with frames: the same packets at the same times, completions, marks, counters and events. The
-driver of `hosts.rdma.endpoint` works in the same way, with two verbs in other words:
+driver of `mrclab.hosts.rdma.endpoint` works in the same way, with two verbs in other words:
 
     for port, packet in endpoint.packets_to_send(now_ns, free_ports, limit): ...
     endpoint.receive_packet(port, packet, now_ns)
@@ -21,14 +21,14 @@ of a simulation's regions, and the data of its writes, may share one buffer; add
 
 from __future__ import annotations
 
-from hosts.mrc.codec.packets import DATA_OVERHEAD, PacketBuilder, opcode_of
-from hosts.mrc.codec.values import NOMINAL_EXTRA_BYTES, ControlPacket, DataPacket, SackPacket
-from hosts.mrc.evs.ev import Ev
-from hosts.mrc.sending.scoreboard import SentPacket
-from hosts.mrc.wire import BTH_TIMESTAMP, TSETH_LEN, timestamp
-from hosts.rdma.frames import Flow
-from hosts.rdma.headers import BTH_LEN, BTH_OFFSET, ICRC_LEN, IMM_LEN, UDP_LEN
-from hosts.rdma.psn import PSN_MASK
+from mrclab.hosts.mrc.codec.packets import DATA_OVERHEAD, PacketBuilder, opcode_of
+from mrclab.hosts.mrc.codec.values import NOMINAL_EXTRA_BYTES, ControlPacket, DataPacket, SackPacket
+from mrclab.hosts.mrc.evs.ev import Ev
+from mrclab.hosts.mrc.sending.scoreboard import SentPacket
+from mrclab.hosts.mrc.wire import BTH_TIMESTAMP, TSETH_LEN, timestamp
+from mrclab.hosts.rdma.frames import Flow
+from mrclab.hosts.rdma.headers import BTH_LEN, BTH_OFFSET, ICRC_LEN, IMM_LEN, UDP_LEN
+from mrclab.hosts.rdma.psn import PSN_MASK
 
 
 class ObjectBuilder(PacketBuilder):

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from hosts.mrc.codec.values import SackPacket
-from hosts.mrc.config import MrcConfig
-from hosts.mrc.evs.ev import Ev
-from hosts.mrc.frames import FrameOptions
-from hosts.mrc.sending.scoreboard import SentPacket
-from hosts.mrc.wire import (
+from mrclab.hosts.mrc.codec.values import SackPacket
+from mrclab.hosts.mrc.config import MrcConfig
+from mrclab.hosts.mrc.evs.ev import Ev
+from mrclab.hosts.mrc.frames import FrameOptions
+from mrclab.hosts.mrc.sending.scoreboard import SentPacket
+from mrclab.hosts.mrc.wire import (
     BTH_TIMESTAMP,
     CC_TYPE_SACK,
     DATA_STRUCT,
@@ -27,9 +27,9 @@ from hosts.mrc.wire import (
     Opcode,
     timestamp,
 )
-from hosts.rdma.frames import seal, seal_payload, traffic_class
-from hosts.rdma.headers import BTH_LEN, BTH_STRUCT, ICRC_LEN, IMM_LEN, IMM_STRUCT, RETH_LEN, UDP_LEN
-from hosts.rdma.psn import PSN_MASK
+from mrclab.hosts.rdma.frames import seal, seal_payload, traffic_class
+from mrclab.hosts.rdma.headers import BTH_LEN, BTH_STRUCT, ICRC_LEN, IMM_LEN, IMM_STRUCT, RETH_LEN, UDP_LEN
+from mrclab.hosts.rdma.psn import PSN_MASK
 
 DATA_OVERHEAD: Final = UDP_LEN + BTH_LEN + METH_LEN + RETH_LEN + ICRC_LEN
 """UDP length of a data packet without payload, TSETH and immediate data."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from hosts.mrc.codec.values import NOMINAL_EXTRA_BYTES, DataPacket, SackPacket
-from hosts.mrc.wire import (
+from mrclab.hosts.mrc.codec.values import NOMINAL_EXTRA_BYTES, DataPacket, SackPacket
+from mrclab.hosts.mrc.wire import (
     BTH_TIMESTAMP,
     DATA_STRUCT,
     DATA_TS_STRUCT,
@@ -15,8 +15,8 @@ from hosts.mrc.wire import (
     SETH_PROBE_REPLY,
     Opcode,
 )
-from hosts.rdma.headers import BTH_LEN, BTH_OFFSET, ICRC_LEN, IMM_LEN, IMM_STRUCT, UDP_OFFSET
-from hosts.rdma.psn import PSN_MASK
+from mrclab.hosts.rdma.headers import BTH_LEN, BTH_OFFSET, ICRC_LEN, IMM_LEN, IMM_STRUCT, UDP_OFFSET
+from mrclab.hosts.rdma.psn import PSN_MASK
 
 _DATA_END: Final = BTH_OFFSET + DATA_STRUCT.size
 _DATA_TS_END: Final = BTH_OFFSET + DATA_TS_STRUCT.size

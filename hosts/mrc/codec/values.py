@@ -6,9 +6,9 @@ from typing import Final
 
 from mypy_extensions import mypyc_attr
 
-from hosts.mrc.wire import BTH_TIMESTAMP, SACK_STRUCT
-from hosts.rdma.frames import Flow
-from hosts.rdma.headers import ICRC_LEN, IPV6_LEN, UDP_LEN, UDP_OFFSET
+from mrclab.hosts.mrc.wire import BTH_TIMESTAMP, SACK_STRUCT
+from mrclab.hosts.rdma.frames import Flow
+from mrclab.hosts.rdma.headers import ICRC_LEN, IPV6_LEN, UDP_LEN, UDP_OFFSET
 
 NOMINAL_EXTRA_BYTES: Final = 40
 """Nominal size less UDP length."""

@@ -1,5 +1,5 @@
 """Congestion control: the seam, a fixed window, a rate cap and NSCC."""
 
-from hosts.compiled import prefer
+from mrclab.hosts.compiled import prefer
 
 prefer(__path__, __name__)  # Before any module of this package is imported.

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from hosts.mrc.config import MrcConfig
-from hosts.mrc.congestion.control import CongestionControl, FixedWindow
-from hosts.mrc.congestion.nscc import Nscc
-from hosts.mrc.congestion.rate_cap import RateCap
-from hosts.mrc.wire import METH_LEN, TSETH_LEN
-from hosts.rdma.headers import BTH_LEN, ICRC_LEN, RETH_LEN, UDP_LEN
+from mrclab.hosts.mrc.config import MrcConfig
+from mrclab.hosts.mrc.congestion.control import CongestionControl, FixedWindow
+from mrclab.hosts.mrc.congestion.nscc import Nscc
+from mrclab.hosts.mrc.congestion.rate_cap import RateCap
+from mrclab.hosts.mrc.wire import METH_LEN, TSETH_LEN
+from mrclab.hosts.rdma.headers import BTH_LEN, ICRC_LEN, RETH_LEN, UDP_LEN
 
 NOMINAL_OVERHEAD_BYTES: Final = UDP_LEN + BTH_LEN + METH_LEN + RETH_LEN + ICRC_LEN + 40
 """UDP length + 40 [SPEC §8.3.1] less the payload, for a packet without TSETH. Immediate data and padding of a

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hosts.mrc.congestion.control import NO_END_NS, CongestionControl
+from mrclab.hosts.mrc.congestion.control import NO_END_NS, CongestionControl
 
 
 class RateCap(CongestionControl):

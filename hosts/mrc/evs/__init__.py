@@ -1,5 +1,5 @@
 """Entropy values (EVs): their states, the set that a queue pair sprays over, and where they come from."""
 
-from hosts.compiled import prefer
+from mrclab.hosts.compiled import prefer
 
 prefer(__path__, __name__)  # Before any module of this package is imported.

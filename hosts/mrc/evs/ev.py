@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from hosts.mrc.frames import FrameOptions, prefix
-from hosts.rdma.counters import EvState
-from hosts.rdma.frames import Flow
-from hosts.rdma.paths import Path, PlanePaths
+from mrclab.hosts.mrc.frames import FrameOptions, prefix
+from mrclab.hosts.rdma.counters import EvState
+from mrclab.hosts.rdma.frames import Flow
+from mrclab.hosts.rdma.paths import Path, PlanePaths
 
 Heads = dict[int, tuple[bytes, int]]
 """What `frames.prefix` made for one path, by UDP length and traffic class."""

@@ -1,6 +1,6 @@
 """The EV state machine, drawn from its table.
 
-    python -m hosts.mrc.evs.ev_diagram FILE       renew the drawing in a document
+    python -m mrclab.hosts.mrc.evs.ev_diagram FILE       renew the drawing in a document
 
 The diagram is a Mermaid block between two marker comments, so that text and table cannot drift apart.
 """
@@ -10,10 +10,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from hosts.mrc.evs.states import TRANSITIONS, EvInput
-from hosts.rdma.counters import EvState
+from mrclab.hosts.mrc.evs.states import TRANSITIONS, EvInput
+from mrclab.hosts.rdma.counters import EvState
 
-BEGIN = "<!-- drawn by hosts.mrc.evs.ev_diagram: do not edit -->"
+BEGIN = "<!-- drawn by mrclab.hosts.mrc.evs.ev_diagram: do not edit -->"
 END = "<!-- end of drawing -->"
 
 

@@ -1,7 +1,7 @@
 """Where entropy values come from: the three modes of the control API, as pure functions.
 
-`hosts.nic.routes` makes the EVs of ECMP fabrics with AUTO, and structured EVs with GENERATED. With SRv6 paths
-come ready-made from the topology, and EXPLICIT is for tests.
+`mrclab.hosts.nic.routes` makes the EVs of ECMP fabrics with AUTO, and structured EVs with GENERATED. With
+SRv6 paths come ready-made from the topology, and EXPLICIT is for tests.
 
 * AUTO: the NIC invents them. Right for fabrics that hash (ECMP), where any value is a path.
 * EXPLICIT: the host lists (value, port) entries.
@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from hosts.rdma.paths import Path
+from mrclab.hosts.rdma.paths import Path
 
 EV_BITS = 32
 

@@ -2,14 +2,11 @@
 
 A set keeps per plane which EVs are active (in the rotation) and which are spare, and follows these rules:
 
-* A packet takes the next EV of a rotation: planes in turn, and inside a plane its active EVs in an order that
-  is shuffled anew each time round [P1 §2.1, SPEC §9.3.1]. A busy port costs its plane the turn, but no EV its
-  own: each is used once each time round.
-* An EV marked SKIP misses one turn of its plane and is GOOD again. One packet restores one EV at most: others
-  that it passes over stay SKIP until their next turn [SPEC §9.3.1].
-* A retired EV's place is taken by a spare of the same plane [P1 §4]. Where a plane has none left, the other
-  planes lay some of theirs aside, so that the numbers of active EVs stay equal within one over the planes in
-  service.
+* A packet takes the next EV of a rotation: planes in turn, in a plane its active EVs in a new random order
+  each round [P1 §2.1, SPEC §9.3.1]. If a port is busy, its plane misses a turn, but no EV loses its own.
+* An EV marked SKIP misses one turn and is GOOD again; a packet restores one EV at most [SPEC §9.3.1].
+* A spare of the same plane replaces a retired EV [P1 §4]. If a plane has no spare left, the other planes set
+  some EVs aside, so that the numbers of active EVs differ by at most one among the planes in service.
 * A plane is in service while both ports are up and it has an EV that is neither ASSUMED_BAD nor DENIED.
 """
 
@@ -19,15 +16,23 @@ import random
 from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
-from hosts.mrc.config import MrcConfig
-from hosts.mrc.events import EvReplaced, EvRestored, EvRetired, EvSkipped, PlaneDown, PlaneUp, RetireReason
-from hosts.mrc.evs.ev import Ev, HeadCache, Plane, Probing
-from hosts.mrc.evs.policy import PathPolicy
-from hosts.mrc.evs.states import TRANSITIONS, EvInput
-from hosts.mrc.wire import EvMark
-from hosts.rdma.counters import EvState
-from hosts.rdma.events import Event
-from hosts.rdma.paths import RemotePaths
+from mrclab.hosts.mrc.config import MrcConfig
+from mrclab.hosts.mrc.events import (
+    EvReplaced,
+    EvRestored,
+    EvRetired,
+    EvSkipped,
+    PlaneDown,
+    PlaneUp,
+    RetireReason,
+)
+from mrclab.hosts.mrc.evs.ev import Ev, HeadCache, Plane, Probing
+from mrclab.hosts.mrc.evs.policy import PathPolicy
+from mrclab.hosts.mrc.evs.states import TRANSITIONS, EvInput
+from mrclab.hosts.mrc.wire import EvMark
+from mrclab.hosts.rdma.counters import EvState
+from mrclab.hosts.rdma.events import Event
+from mrclab.hosts.rdma.paths import RemotePaths
 
 # Names of the module, which a packet looks up faster than members of the class.
 _UNKNOWN: Final = EvState.UNKNOWN

@@ -1,8 +1,9 @@
 """Path selection: the seam for policies of one's own.
 
-Without a policy a queue pair takes the EVs of its rotation in turn (`hosts.mrc.evs.ev_set`). A policy decides
-instead which of the EVs that may be used now the next packet takes. Which EVs may be used stays MRC's affair:
-an EV that lost a packet is retired, probed and restored as ever, and one that was marked sits out a turn.
+Without a policy a queue pair takes the EVs of its rotation in turn (`mrclab.hosts.mrc.evs.ev_set`). A policy
+decides instead which of the EVs that may be used now the next packet takes. Which EVs may be used stays MRC's
+affair: an EV that lost a packet is retired, probed and restored as ever, and one that was marked sits out a
+turn.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Sequence
 
 from mypy_extensions import mypyc_attr
 
-from hosts.mrc.evs.ev import Ev
+from mrclab.hosts.mrc.evs.ev import Ev
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

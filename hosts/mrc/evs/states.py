@@ -1,6 +1,6 @@
 """The state machine of an entropy value, as a table [SPEC Fig 5, P1 §2.1].
 
-The states are `hosts.rdma.counters.EvState`; `TRANSITIONS` is the whole machine.
+The states are `mrclab.hosts.rdma.counters.EvState`; `TRANSITIONS` is the whole machine.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final
 
-from hosts.rdma.counters import EvState
+from mrclab.hosts.rdma.counters import EvState
 
 
 class EvInput(IntEnum):

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Final
 
-from hosts.mrc.codec.packets import PacketBuilder
-from hosts.mrc.events import ProbeAnswered, ProbeSent
-from hosts.mrc.evs.ev import Ev
-from hosts.mrc.evs.ev_set import EvSet
-from hosts.mrc.sending.recovery import Recovery
-from hosts.mrc.wire import Opcode, Probe, timestamp, without_hold
-from hosts.rdma.events import Event
-from hosts.rdma.frames import Outgoing
+from mrclab.hosts.mrc.codec.packets import PacketBuilder
+from mrclab.hosts.mrc.events import ProbeAnswered, ProbeSent
+from mrclab.hosts.mrc.evs.ev import Ev
+from mrclab.hosts.mrc.evs.ev_set import EvSet
+from mrclab.hosts.mrc.sending.recovery import Recovery
+from mrclab.hosts.mrc.wire import Opcode, Probe, timestamp, without_hold
+from mrclab.hosts.rdma.events import Event
+from mrclab.hosts.rdma.frames import Outgoing
 
 _OPCODE: Final = int(Opcode.PROBE_REQUEST)
 _TAIL_PROBES_KEPT: Final = 16

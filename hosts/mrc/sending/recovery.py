@@ -28,12 +28,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from hosts.mrc.config import MrcConfig
-from hosts.mrc.sending.reordering import ReorderingWindow
-from hosts.mrc.sending.scoreboard import Scoreboard, SentPacket
-from hosts.mrc.sending.send_order import SendOrder
-from hosts.mrc.sending.timers import AckTimer, TailTimer
-from hosts.rdma.rtt import RttEstimator
+from mrclab.hosts.mrc.config import MrcConfig
+from mrclab.hosts.mrc.sending.reordering import ReorderingWindow
+from mrclab.hosts.mrc.sending.scoreboard import Scoreboard, SentPacket
+from mrclab.hosts.mrc.sending.send_order import SendOrder
+from mrclab.hosts.mrc.sending.timers import AckTimer, TailTimer
+from mrclab.hosts.rdma.rtt import RttEstimator
 
 NOTHING: Final = 0
 TAIL_PROBE: Final = 1

@@ -19,8 +19,8 @@ that counted as lost turns out to have arrived, and halves again in quiet times.
 
 from __future__ import annotations
 
-from hosts.mrc.config import MrcConfig
-from hosts.rdma.rtt import RttEstimator
+from mrclab.hosts.mrc.config import MrcConfig
+from mrclab.hosts.rdma.rtt import RttEstimator
 
 
 class ReorderingWindow:

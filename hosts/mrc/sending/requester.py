@@ -1,8 +1,6 @@
-"""The sending half of a queue pair: cuts writes into packets, sprays them, repairs losses, completes in
-order.
+"""The sending half of a queue pair: cut writes into packets, spray, repair losses, complete in order.
 
-Sending one packet is the hot path: one EV from the rotation, one frame from the packet builder, one record on
-the scoreboard. Acknowledgement costs one look-up per PSN that changed.
+The hot path: a packet takes one EV, one frame and one record; an ACK takes one look-up per changed PSN.
 """
 
 from __future__ import annotations
@@ -11,28 +9,36 @@ from collections import deque
 from collections.abc import Callable, Collection
 from typing import Final
 
-from hosts.mrc.codec.packets import PacketBuilder
-from hosts.mrc.codec.values import SackPacket
-from hosts.mrc.config import MrcConfig
-from hosts.mrc.congestion.control import CongestionControl, FixedWindow
-from hosts.mrc.connection import Connection
-from hosts.mrc.events import RETIRE_FOR, SpuriousLoss
-from hosts.mrc.evs.ev import Ev
-from hosts.mrc.evs.ev_set import EvSet
-from hosts.mrc.evs.states import EvInput
-from hosts.mrc.sending.probes import Probes
-from hosts.mrc.sending.recovery import ACK_TIMEOUT, TAIL_PROBE, Recovery
-from hosts.mrc.sending.rtt_sample import rtt_of
-from hosts.mrc.sending.scoreboard import Scoreboard, SentPacket
-from hosts.mrc.sending.send_queue import SendQueue, WorkRequest
-from hosts.mrc.sending.transport_nak import is_ack, nak_status
-from hosts.mrc.sending.window_report import WindowReport
-from hosts.mrc.wire import BTH_RETRANSMISSION, EvMark, Nack, NackReason
-from hosts.rdma.counters import EvState
-from hosts.rdma.events import Event, LossReason, PacketLost, QpError, Retransmitted, SendCompleted, Status
-from hosts.rdma.frames import Outgoing, traffic_class
-from hosts.rdma.headers import BTH_ACK_REQUEST
-from hosts.rdma.psn import PSN_BITS, PSN_MASK, expand
+from mrclab.hosts.mrc.codec.packets import PacketBuilder
+from mrclab.hosts.mrc.codec.values import SackPacket
+from mrclab.hosts.mrc.config import MrcConfig
+from mrclab.hosts.mrc.congestion.control import CongestionControl, FixedWindow
+from mrclab.hosts.mrc.connection import Connection
+from mrclab.hosts.mrc.events import RETIRE_FOR, SpuriousLoss
+from mrclab.hosts.mrc.evs.ev import Ev
+from mrclab.hosts.mrc.evs.ev_set import EvSet
+from mrclab.hosts.mrc.evs.states import EvInput
+from mrclab.hosts.mrc.sending.probes import Probes
+from mrclab.hosts.mrc.sending.recovery import ACK_TIMEOUT, TAIL_PROBE, Recovery
+from mrclab.hosts.mrc.sending.rtt_sample import rtt_of
+from mrclab.hosts.mrc.sending.scoreboard import Scoreboard, SentPacket
+from mrclab.hosts.mrc.sending.send_queue import SendQueue, WorkRequest
+from mrclab.hosts.mrc.sending.transport_nak import is_ack, nak_status
+from mrclab.hosts.mrc.sending.window_report import WindowReport
+from mrclab.hosts.mrc.wire import BTH_RETRANSMISSION, EvMark, Nack, NackReason
+from mrclab.hosts.rdma.counters import EvState
+from mrclab.hosts.rdma.events import (
+    Event,
+    LossReason,
+    PacketLost,
+    QpError,
+    Retransmitted,
+    SendCompleted,
+    Status,
+)
+from mrclab.hosts.rdma.frames import Outgoing, traffic_class
+from mrclab.hosts.rdma.headers import BTH_ACK_REQUEST
+from mrclab.hosts.rdma.psn import PSN_BITS, PSN_MASK, expand
 
 _MARK_SKIP: Final = int(EvMark.SKIP_ONCE)
 _MARK_ALWAYS: Final = int(EvMark.ALWAYS_SKIP)

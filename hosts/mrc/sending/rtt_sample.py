@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from hosts.mrc.codec.values import SackPacket
-from hosts.mrc.sending.scoreboard import SentPacket
-from hosts.mrc.wire import timestamp, without_hold
+from mrclab.hosts.mrc.codec.values import SackPacket
+from mrclab.hosts.mrc.sending.scoreboard import SentPacket
+from mrclab.hosts.mrc.wire import timestamp, without_hold
 
 
 def rtt_of(

@@ -10,8 +10,8 @@ from typing import Final
 
 from mypy_extensions import mypyc_attr
 
-from hosts.mrc.evs.ev import Ev
-from hosts.mrc.sending.send_queue import WorkRequest
+from mrclab.hosts.mrc.evs.ev import Ev
+from mrclab.hosts.mrc.sending.send_queue import WorkRequest
 
 _FIRST_RING: Final = 64
 """Records that a ring has room for at first; it doubles when more PSNs are unacknowledged."""

@@ -7,8 +7,8 @@ Only when probes stay unanswered does the ACK timer of the specification count d
 
 from __future__ import annotations
 
-from hosts.mrc.config import MrcConfig
-from hosts.rdma.rtt import RttEstimator
+from mrclab.hosts.mrc.config import MrcConfig
+from mrclab.hosts.rdma.rtt import RttEstimator
 
 
 class TailTimer:

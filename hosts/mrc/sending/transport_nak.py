@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from hosts.rdma.events import Status
+from mrclab.hosts.rdma.events import Status
 
 _INVALID_REQUEST: Final = 0x61
 

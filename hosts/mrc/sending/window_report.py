@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hosts.mrc.congestion.control import CongestionControl
-from hosts.mrc.events import WindowChanged
-from hosts.rdma.events import Event
+from mrclab.hosts.mrc.congestion.control import CongestionControl
+from mrclab.hosts.mrc.events import WindowChanged
+from mrclab.hosts.rdma.events import Event
 
 
 class WindowReport:

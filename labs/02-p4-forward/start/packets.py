@@ -3,8 +3,8 @@
 import sys
 from pathlib import Path
 
-from labs.checks import Hint
-from labs.forwarding import show
+from mrclab.labs.checks import Hint
+from mrclab.labs.forwarding import show
 
 try:
     print(show(Path(sys.argv[1] if len(sys.argv) > 1 else ".")))

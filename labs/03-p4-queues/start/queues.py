@@ -3,8 +3,8 @@
 import sys
 from pathlib import Path
 
-from labs.checks import Hint
-from labs.queueing import show
+from mrclab.labs.checks import Hint
+from mrclab.labs.queueing import show
 
 try:
     print(show(Path(sys.argv[1] if len(sys.argv) > 1 else ".")))

@@ -9,9 +9,9 @@ import sys
 import measures
 import spray
 
-from hosts.mrc.evs.policy import PathPolicy
-from labs.spraying import Fault, fabric
-from labs.spraying import spray as run
+from mrclab.hosts.mrc.evs.policy import PathPolicy
+from mrclab.labs.spraying import Fault, fabric
+from mrclab.labs.spraying import spray as run
 
 LINK = "p0-t0-0:p0-t1-0"
 FABRICS = {

@@ -1,6 +1,6 @@
 """Three path policies. Each queue pair makes one of its own; `choose` is asked before every packet."""
 
-from hosts.mrc.evs.policy import PathPolicy
+from mrclab.hosts.mrc.evs.policy import PathPolicy
 
 AVOID_NS = 100_000
 """How long Healthy keeps off a path that lost a packet, ns."""

@@ -5,7 +5,7 @@
 
 from repair import LossDetector
 
-from labs.repairing import TIMEOUT_NS, WINDOW_NS, Schedule, tell
+from mrclab.labs.repairing import TIMEOUT_NS, WINDOW_NS, Schedule, tell
 
 LATE = 3_000
 LOST = None

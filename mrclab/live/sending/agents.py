@@ -8,13 +8,13 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from hosts.compiled import in_use as compiled_in_use
-from hosts.remote import RemoteAgent
-from hosts.streams.stream import StreamPlan
+from mrclab.hosts.compiled import in_use as compiled_in_use
+from mrclab.hosts.remote import RemoteAgent
+from mrclab.hosts.streams.stream import StreamPlan
 from mrclab.live.plan import TrafficPlan
 from mrclab.live.sending.traffic import Flow, News, ProcessTraffic
-from testbed.network import FabricNetwork
-from topologies import fabric_text
+from mrclab.testbed.network import FabricNetwork
+from mrclab.topologies import fabric_text
 
 NEVER_ENDING = 1 << 20
 """Retries of MRC: a viewer may leave a fabric broken for as long as they like."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from mrclab.control import call
-from testbed import kernel_ip
-from testbed.network import FabricNetwork
+from mrclab.testbed import kernel_ip
+from mrclab.testbed.network import FabricNetwork
 
 
 class KernelStack:

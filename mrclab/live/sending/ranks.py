@@ -9,16 +9,16 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from experiments.run.drivers.ranks import LEAD_NS, OPEN_TIMEOUT_S, connect
-from hosts.remote import RemoteAgent
-from hosts.transports import TRANSPORTS
+from mrclab.experiments.run.drivers.ranks import LEAD_NS, OPEN_TIMEOUT_S, connect
+from mrclab.hosts.remote import RemoteAgent
+from mrclab.hosts.transports import TRANSPORTS
 from mrclab.live.plan import TrafficPlan
 from mrclab.live.sending.agents import config_of
 from mrclab.live.sending.traffic import Flow, News, ProcessTraffic
-from testbed.network import FabricNetwork
-from topologies import Fabric, fabric_text
+from mrclab.testbed.network import FabricNetwork
+from mrclab.topologies import Fabric, fabric_text
 
-MODULE = "hosts.collectives.rank"
+MODULE = "mrclab.hosts.collectives.rank"
 FOREVER_NS = 10**18
 COMPUTE_NS = 20_000_000
 """What a step of the all-reduce takes before data is sent: the share of a step in which a GPU computes."""

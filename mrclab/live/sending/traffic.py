@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from mrclab.live.plan import TrafficPlan
-from testbed.network import FabricNetwork
+from mrclab.testbed.network import FabricNetwork
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class News:
     failed: bool
     """True once a connection has given up."""
     paths: list[list[int]]
-    """Those of the flow that is shown, a row each as in `hosts.observation.path_rows`."""
+    """Those of the flow that is shown, a row each as in `mrclab.hosts.observation.path_rows`."""
     events: Sequence[tuple[str, dict[str, Any]]]
     """By host, what became of paths since the last turn."""
     steps: Sequence[tuple[int, int, str]] = ()

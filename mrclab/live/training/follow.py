@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from experiments.measure.repetition import REPETITION_FILE, Repetition, load_repetition
-from experiments.report.result import NAME as RESULT
-from experiments.report.run_file import load_run
-from experiments.training.account import Steps, course_under
-from experiments.training.progress import COURSE, STEPS, progress_of
-from linux.errors import InputError
+from mrclab.experiments.measure.repetition import REPETITION_FILE, Repetition, load_repetition
+from mrclab.experiments.report.result import NAME as RESULT
+from mrclab.experiments.report.run_file import load_run
+from mrclab.experiments.training.account import Steps, course_under
+from mrclab.experiments.training.progress import COURSE, STEPS, progress_of
+from mrclab.linux.errors import InputError
 
 Marks = tuple[int, ...]
 

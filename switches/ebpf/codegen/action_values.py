@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from linux.errors import UnsupportedError
-from switches.ebpf.plan.layouts import VALUE_HEADER, WIDEST, ActionLayout, ParamSlot, round8
-from switches.v1model.declarations import Action
-from switches.v1model.expressions import Source
+from mrclab.linux.errors import UnsupportedError
+from mrclab.switches.ebpf.plan.layouts import VALUE_HEADER, WIDEST, ActionLayout, ParamSlot, round8
+from mrclab.switches.v1model.declarations import Action
+from mrclab.switches.v1model.expressions import Source
 
 
 def layout_action(action: Action, number: int, where: Source) -> ActionLayout:

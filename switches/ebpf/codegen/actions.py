@@ -6,21 +6,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeGuard
 
-from linux.errors import UnsupportedError
-from switches.ebpf.codegen.analysis.scratch_layout import ASKED, CHUNK, SESSION_MASK
-from switches.ebpf.codegen.analysis.usage import RESULTS
-from switches.ebpf.codegen.backend.asm import Helper, Value, const
-from switches.ebpf.codegen.codegen_context import CodegenContext
-from switches.ebpf.codegen.expressions import Evaluator, computed_index
-from switches.ebpf.codegen.externs.hashes import write_hash
-from switches.ebpf.codegen.externs.meters import execute_meter
-from switches.ebpf.codegen.externs.random_numbers import RandomStatements
-from switches.ebpf.codegen.externs.registers import RegisterStatements, register_ops
-from switches.ebpf.codegen.header_statements import HeaderStatements
-from switches.ebpf.plan.layouts import DROP_PORT
-from switches.v1model.declarations import Action
-from switches.v1model.expressions import Const, Expr, FieldRef, Name, Op, Primitive
-from switches.v1model.jumps import JUMPS, jump_target
+from mrclab.linux.errors import UnsupportedError
+from mrclab.switches.ebpf.codegen.analysis.scratch_layout import ASKED, CHUNK, SESSION_MASK
+from mrclab.switches.ebpf.codegen.analysis.usage import RESULTS
+from mrclab.switches.ebpf.codegen.backend.asm import Helper, Value, const
+from mrclab.switches.ebpf.codegen.codegen_context import CodegenContext
+from mrclab.switches.ebpf.codegen.expressions import Evaluator, computed_index
+from mrclab.switches.ebpf.codegen.externs.hashes import write_hash
+from mrclab.switches.ebpf.codegen.externs.meters import execute_meter
+from mrclab.switches.ebpf.codegen.externs.random_numbers import RandomStatements
+from mrclab.switches.ebpf.codegen.externs.registers import RegisterStatements, register_ops
+from mrclab.switches.ebpf.codegen.header_statements import HeaderStatements
+from mrclab.switches.ebpf.plan.layouts import DROP_PORT
+from mrclab.switches.v1model.declarations import Action
+from mrclab.switches.v1model.expressions import Const, Expr, FieldRef, Name, Op, Primitive
+from mrclab.switches.v1model.jumps import JUMPS, jump_target
 
 Params = Sequence[tuple[int, Value]]
 

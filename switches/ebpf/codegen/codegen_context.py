@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from switches.ebpf.codegen.analysis.scratch_layout import Layout
-from switches.ebpf.codegen.backend.asm import I32, Asm, Helper, MapPool, Value, const
-from switches.ebpf.codegen.expressions import Machine
-from switches.ebpf.plan.layouts import (
+from mrclab.switches.ebpf.codegen.analysis.scratch_layout import Layout
+from mrclab.switches.ebpf.codegen.backend.asm import I32, Asm, Helper, MapPool, Value, const
+from mrclab.switches.ebpf.codegen.expressions import Machine
+from mrclab.switches.ebpf.plan.layouts import (
     COUNTER_BYTES,
     CounterLayout,
     DigestLayout,
@@ -19,8 +19,8 @@ from switches.ebpf.plan.layouts import (
     ValueSetLayout,
     counter_chunk,
 )
-from switches.v1model.expressions import FieldRef
-from switches.v1model.program import Program
+from mrclab.switches.v1model.expressions import FieldRef
+from mrclab.switches.v1model.program import Program
 
 STANDARD = "standard_metadata"
 

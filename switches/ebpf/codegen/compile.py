@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 
-from linux.bpf import map_marks
-from linux.errors import DAMAGE, BadInputError, UnsupportedError, reason
-from switches.ebpf.codegen.backend.debug_info import SECTION as MARKS
-from switches.ebpf.codegen.backend.debug_info import largest, read_source_map
-from switches.ebpf.codegen.backend.elf import section
-from switches.ebpf.codegen.backend.stack import LIMIT_BYTES, beyond
-from switches.ebpf.codegen.backend.worker import TooLargeError, compile_ir
-from switches.ebpf.codegen.translation import SECTION, translate
-from switches.ebpf.plan.compiled import Compiled
-from switches.ebpf.plan.source_map import split_place
-from switches.v1model.bmv2_json import read_program
-from switches.v1model.program import Program
+from mrclab.linux.bpf import map_marks
+from mrclab.linux.errors import DAMAGE, BadInputError, UnsupportedError, reason
+from mrclab.switches.ebpf.codegen.backend.debug_info import SECTION as MARKS
+from mrclab.switches.ebpf.codegen.backend.debug_info import largest, read_source_map
+from mrclab.switches.ebpf.codegen.backend.elf import section
+from mrclab.switches.ebpf.codegen.backend.stack import LIMIT_BYTES, beyond
+from mrclab.switches.ebpf.codegen.backend.worker import TooLargeError, compile_ir
+from mrclab.switches.ebpf.codegen.translation import SECTION, translate
+from mrclab.switches.ebpf.plan.compiled import Compiled
+from mrclab.switches.ebpf.plan.source_map import split_place
+from mrclab.switches.v1model.bmv2_json import read_program
+from mrclab.switches.v1model.program import Program
 
 _DAMAGE = (*DAMAGE, AssertionError)
 """What translation ends in where a program refers to what it lacks, as p4c's output never does."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from switches.ebpf.codegen.analysis.header_offsets import find_header_offsets
-from switches.ebpf.codegen.backend.asm import Helper, Value, const
-from switches.ebpf.codegen.codegen_context import CodegenContext
-from switches.ebpf.codegen.payload import walk
-from switches.v1model.expressions import NOWHERE, FieldRef
+from mrclab.switches.ebpf.codegen.analysis.header_offsets import find_header_offsets
+from mrclab.switches.ebpf.codegen.backend.asm import Helper, Value, const
+from mrclab.switches.ebpf.codegen.codegen_context import CodegenContext
+from mrclab.switches.ebpf.codegen.payload import walk
+from mrclab.switches.v1model.expressions import NOWHERE, FieldRef
 
 _ROOM_AT_MAC = 1  # BPF_ADJ_ROOM_MAC: right behind the Ethernet header
 _TAKE_FROM = 54  # bytes of Ethernet and IPv6, which must remain

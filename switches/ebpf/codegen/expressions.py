@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from linux.errors import UnsupportedError
-from switches.ebpf.codegen.analysis import ranges
-from switches.ebpf.codegen.analysis.ranges import Interval
-from switches.ebpf.codegen.analysis.scratch_layout import Layout, VarbitSlot
-from switches.ebpf.codegen.backend.asm import Asm, Value, const
-from switches.ebpf.plan.layouts import WIDEST
-from switches.v1model.expressions import (
+from mrclab.linux.errors import UnsupportedError
+from mrclab.switches.ebpf.codegen.analysis import ranges
+from mrclab.switches.ebpf.codegen.analysis.ranges import Interval
+from mrclab.switches.ebpf.codegen.analysis.scratch_layout import Layout, VarbitSlot
+from mrclab.switches.ebpf.codegen.backend.asm import Asm, Value, const
+from mrclab.switches.ebpf.plan.layouts import WIDEST
+from mrclab.switches.v1model.expressions import (
     BoolConst,
     Const,
     Expr,
@@ -27,7 +27,7 @@ from switches.v1model.expressions import (
     Source,
     StackField,
 )
-from switches.v1model.program import Program
+from mrclab.switches.v1model.program import Program
 
 _COMPARE = {"==", "!=", "<", "<=", ">", ">="}
 _LOGIC = {"and", "or", "not", "d2b", "valid", "valid_union"}

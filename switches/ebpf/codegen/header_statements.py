@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from switches.ebpf.codegen.backend.asm import const
-from switches.ebpf.codegen.codegen_context import CodegenContext
-from switches.ebpf.codegen.expressions import Evaluator
-from switches.v1model.expressions import Const, FieldRef, Name, Primitive
+from mrclab.switches.ebpf.codegen.backend.asm import const
+from mrclab.switches.ebpf.codegen.codegen_context import CodegenContext
+from mrclab.switches.ebpf.codegen.expressions import Evaluator
+from mrclab.switches.v1model.expressions import Const, FieldRef, Name, Primitive
 
 
 class HeaderStatements:

@@ -12,16 +12,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from linux.errors import UnsupportedError
-from switches.ebpf.codegen.actions import ActionWriter
-from switches.ebpf.codegen.analysis.header_offsets import ParserPosition, endless, follow_parser
-from switches.ebpf.codegen.backend.asm import Helper, Value, const
-from switches.ebpf.codegen.codegen_context import CodegenContext
-from switches.ebpf.codegen.expressions import Evaluator
-from switches.ebpf.codegen.externs.value_sets import find_member
-from switches.ebpf.plan.layouts import WIDEST
-from switches.v1model.declarations import Varbit
-from switches.v1model.expressions import (
+from mrclab.linux.errors import UnsupportedError
+from mrclab.switches.ebpf.codegen.actions import ActionWriter
+from mrclab.switches.ebpf.codegen.analysis.header_offsets import ParserPosition, endless, follow_parser
+from mrclab.switches.ebpf.codegen.backend.asm import Helper, Value, const
+from mrclab.switches.ebpf.codegen.codegen_context import CodegenContext
+from mrclab.switches.ebpf.codegen.expressions import Evaluator
+from mrclab.switches.ebpf.codegen.externs.value_sets import find_member
+from mrclab.switches.ebpf.plan.layouts import WIDEST
+from mrclab.switches.v1model.declarations import Varbit
+from mrclab.switches.v1model.expressions import (
     NOWHERE,
     Const,
     Expr,
@@ -33,7 +33,7 @@ from switches.v1model.expressions import (
     StackField,
     UnionStackField,
 )
-from switches.v1model.pipeline import ParserState, Transition
+from mrclab.switches.v1model.pipeline import ParserState, Transition
 
 STATE_LIMIT = 256  # written states
 

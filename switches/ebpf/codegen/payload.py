@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from switches.ebpf.codegen.analysis.scratch_layout import CHUNK
-from switches.ebpf.codegen.backend.asm import I32, Asm, Helper, Value, const
-from switches.ebpf.codegen.codegen_context import CodegenContext
+from mrclab.switches.ebpf.codegen.analysis.scratch_layout import CHUNK
+from mrclab.switches.ebpf.codegen.backend.asm import I32, Asm, Helper, Value, const
+from mrclab.switches.ebpf.codegen.codegen_context import CodegenContext
 
 _CHUNKS = 65536 // CHUNK  # no frame is longer
 _WORD = 4  # bytes; bpf_csum_diff takes whole words

@@ -11,13 +11,13 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Any
 
-from linux.bpf_types import MapSpec, MapType
-from linux.errors import UnsupportedError
-from switches.ebpf.codegen.analysis.features import program_reenters
-from switches.ebpf.codegen.analysis.scratch_layout import SESSION_MASK, TRAILER, Layout
-from switches.ebpf.codegen.backend.asm import Asm, Helper, MapPool, Value, const
-from switches.ebpf.codegen.codegen_context import CodegenContext, Recirculation
-from switches.v1model.program import Program
+from mrclab.linux.bpf_types import MapSpec, MapType
+from mrclab.linux.errors import UnsupportedError
+from mrclab.switches.ebpf.codegen.analysis.features import program_reenters
+from mrclab.switches.ebpf.codegen.analysis.scratch_layout import SESSION_MASK, TRAILER, Layout
+from mrclab.switches.ebpf.codegen.backend.asm import Asm, Helper, MapPool, Value, const
+from mrclab.switches.ebpf.codegen.codegen_context import CodegenContext, Recirculation
+from mrclab.switches.v1model.program import Program
 
 ROUNDS = 256  # how often a frame, together with what it was made from, can enter again
 MARK = 8  # offset in struct __sk_buff of linux/bpf.h

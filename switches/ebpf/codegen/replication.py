@@ -13,15 +13,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from linux.bpf_types import MapSpec, MapType
-from switches.ebpf.codegen.analysis.scratch_layout import Layout
-from switches.ebpf.codegen.backend.asm import I32, Asm, Helper, MapPool, Value, const
-from switches.ebpf.codegen.codegen_context import STANDARD, CodegenContext
-from switches.ebpf.codegen.deparser import valid_bytes
-from switches.ebpf.codegen.expressions import Machine
-from switches.ebpf.codegen.recirculation import cut_to, session_of
-from switches.ebpf.plan.replication import COPIES, COPY, HEADER, SESSION, replication_map
-from switches.v1model.expressions import NOWHERE, FieldRef
+from mrclab.linux.bpf_types import MapSpec, MapType
+from mrclab.switches.ebpf.codegen.analysis.scratch_layout import Layout
+from mrclab.switches.ebpf.codegen.backend.asm import I32, Asm, Helper, MapPool, Value, const
+from mrclab.switches.ebpf.codegen.codegen_context import STANDARD, CodegenContext
+from mrclab.switches.ebpf.codegen.deparser import valid_bytes
+from mrclab.switches.ebpf.codegen.expressions import Machine
+from mrclab.switches.ebpf.codegen.recirculation import cut_to, session_of
+from mrclab.switches.ebpf.plan.replication import COPIES, COPY, HEADER, SESSION, replication_map
+from mrclab.switches.v1model.expressions import NOWHERE, FieldRef
 
 _AT_A_TIME = COPIES // 32
 _REPLICATION = 5  # PKT_INSTANCE_TYPE_REPLICATION

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from linux.bpf_types import NO_PREALLOC, MapSpec, MapType
-from linux.errors import UnsupportedError
-from switches.ebpf.codegen.action_values import layout_action, value_size_of
-from switches.ebpf.codegen.actions import ActionWriter
-from switches.ebpf.codegen.backend.asm import I64, Helper, MapPool, Value, const
-from switches.ebpf.codegen.codegen_context import CodegenContext
-from switches.ebpf.codegen.expressions import Evaluator
-from switches.ebpf.codegen.externs.meters import execute_meter, layout_meter
-from switches.ebpf.codegen.externs.selectors import SelectorWriter
-from switches.ebpf.codegen.tuple_search import search_tuples
-from switches.ebpf.plan.layouts import (
+from mrclab.linux.bpf_types import NO_PREALLOC, MapSpec, MapType
+from mrclab.linux.errors import UnsupportedError
+from mrclab.switches.ebpf.codegen.action_values import layout_action, value_size_of
+from mrclab.switches.ebpf.codegen.actions import ActionWriter
+from mrclab.switches.ebpf.codegen.backend.asm import I64, Helper, MapPool, Value, const
+from mrclab.switches.ebpf.codegen.codegen_context import CodegenContext
+from mrclab.switches.ebpf.codegen.expressions import Evaluator
+from mrclab.switches.ebpf.codegen.externs.meters import execute_meter, layout_meter
+from mrclab.switches.ebpf.codegen.externs.selectors import SelectorWriter
+from mrclab.switches.ebpf.codegen.tuple_search import search_tuples
+from mrclab.switches.ebpf.plan.layouts import (
     REFERENCE_SIZE,
     SCAN_LIMIT,
     TUPLE_HEADER,
@@ -29,9 +29,9 @@ from switches.ebpf.plan.layouts import (
     round8,
     tuple_size,
 )
-from switches.v1model.expressions import FieldRef
-from switches.v1model.pipeline import KeyField, Table
-from switches.v1model.program import Program
+from mrclab.switches.v1model.expressions import FieldRef
+from mrclab.switches.v1model.pipeline import KeyField, Table
+from mrclab.switches.v1model.program import Program
 
 _PREALLOCATE = 64 << 10  # bytes of entries up to which a table is allocated at once
 

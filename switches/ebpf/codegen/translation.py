@@ -7,23 +7,27 @@ from typing import Any
 
 from llvmlite import ir
 
-from linux.bpf_types import MMAPABLE, NO_PREALLOC, MapSpec, MapType
-from linux.errors import UnsupportedError
-from switches.ebpf.codegen.actions import ActionWriter
-from switches.ebpf.codegen.analysis.features import program_clones, program_multicasts, program_truncates
-from switches.ebpf.codegen.analysis.scratch_layout import Layout, make_layout, slot_size
-from switches.ebpf.codegen.backend.asm import I32, PTR, Asm, Helper, MapPool, Value, const
-from switches.ebpf.codegen.codegen_context import STANDARD, CodegenContext, Recirculation, key_cell
-from switches.ebpf.codegen.deparser import DeparserWriter
-from switches.ebpf.codegen.expressions import Evaluator, Machine
-from switches.ebpf.codegen.externs.checksums import update_checksums, verify_checksums
-from switches.ebpf.codegen.externs.digests import layout_digest, send_digest
-from switches.ebpf.codegen.externs.meters import layout_meter
-from switches.ebpf.codegen.externs.queues import QUEUE_TIMES, join_queue, layout_queues, look_at_queue
-from switches.ebpf.codegen.externs.selectors import layout_profile
-from switches.ebpf.codegen.externs.value_sets import layout_value_set
-from switches.ebpf.codegen.parser import ParserWriter
-from switches.ebpf.codegen.recirculation import (
+from mrclab.linux.bpf_types import MMAPABLE, NO_PREALLOC, MapSpec, MapType
+from mrclab.linux.errors import UnsupportedError
+from mrclab.switches.ebpf.codegen.actions import ActionWriter
+from mrclab.switches.ebpf.codegen.analysis.features import (
+    program_clones,
+    program_multicasts,
+    program_truncates,
+)
+from mrclab.switches.ebpf.codegen.analysis.scratch_layout import Layout, make_layout, slot_size
+from mrclab.switches.ebpf.codegen.backend.asm import I32, PTR, Asm, Helper, MapPool, Value, const
+from mrclab.switches.ebpf.codegen.codegen_context import STANDARD, CodegenContext, Recirculation, key_cell
+from mrclab.switches.ebpf.codegen.deparser import DeparserWriter
+from mrclab.switches.ebpf.codegen.expressions import Evaluator, Machine
+from mrclab.switches.ebpf.codegen.externs.checksums import update_checksums, verify_checksums
+from mrclab.switches.ebpf.codegen.externs.digests import layout_digest, send_digest
+from mrclab.switches.ebpf.codegen.externs.meters import layout_meter
+from mrclab.switches.ebpf.codegen.externs.queues import QUEUE_TIMES, join_queue, layout_queues, look_at_queue
+from mrclab.switches.ebpf.codegen.externs.selectors import layout_profile
+from mrclab.switches.ebpf.codegen.externs.value_sets import layout_value_set
+from mrclab.switches.ebpf.codegen.parser import ParserWriter
+from mrclab.switches.ebpf.codegen.recirculation import (
     MARK,
     EntryReason,
     become_clone,
@@ -41,7 +45,7 @@ from switches.ebpf.codegen.recirculation import (
     take_trailer,
     truncated_length,
 )
-from switches.ebpf.codegen.replication import (
+from mrclab.switches.ebpf.codegen.replication import (
     ReplicationMaps,
     begin_clone_session,
     begin_multicast,
@@ -50,8 +54,8 @@ from switches.ebpf.codegen.replication import (
     resume,
     store_lengths,
 )
-from switches.ebpf.codegen.tables import TableWriter, layout_table
-from switches.ebpf.plan.layouts import (
+from mrclab.switches.ebpf.codegen.tables import TableWriter, layout_table
+from mrclab.switches.ebpf.plan.layouts import (
     DROP_PORT,
     PORTS,
     QDISC_CLASS,
@@ -64,10 +68,10 @@ from switches.ebpf.plan.layouts import (
     counter_map,
     round8,
 )
-from switches.v1model.declarations import RegisterArray
-from switches.v1model.expressions import FieldRef, Source
-from switches.v1model.pipeline import ActionCall, Conditional, Pipeline, Table
-from switches.v1model.program import Program
+from mrclab.switches.v1model.declarations import RegisterArray
+from mrclab.switches.v1model.expressions import FieldRef, Source
+from mrclab.switches.v1model.pipeline import ActionCall, Conditional, Pipeline, Table
+from mrclab.switches.v1model.program import Program
 
 SECTION = "classifier"
 SHOT = 2  # TC_ACT_SHOT

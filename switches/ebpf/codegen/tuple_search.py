@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from switches.ebpf.codegen.backend.asm import I32, I64, PTR, Helper, Value, const
-from switches.ebpf.codegen.codegen_context import CodegenContext
-from switches.ebpf.plan.layouts import TUPLE_HEADER, TUPLES, TableLayout, tuple_size
+from mrclab.switches.ebpf.codegen.backend.asm import I32, I64, PTR, Helper, Value, const
+from mrclab.switches.ebpf.codegen.codegen_context import CodegenContext
+from mrclab.switches.ebpf.plan.layouts import TUPLE_HEADER, TUPLES, TableLayout, tuple_size
 
 
 def search_tuples(gen: CodegenContext, layout: TableLayout, keys: list[Value], miss: object) -> Value:

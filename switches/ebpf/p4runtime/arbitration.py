@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from finsy.proto import p4r
 
-from switches.ebpf.p4runtime.status import Code, P4RuntimeError, number
+from mrclab.switches.ebpf.p4runtime.status import Code, P4RuntimeError, number
 
 ElectionId = tuple[int, int]  # high, low
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 
 from finsy.proto import p4r
 
-from switches.ebpf.p4runtime.entities.protocol import Entities
-from switches.ebpf.p4runtime.running import Running
-from switches.ebpf.p4runtime.status import P4RuntimeError
-from switches.ebpf.runtime.transaction import Transaction
+from mrclab.switches.ebpf.p4runtime.entities.protocol import Entities
+from mrclab.switches.ebpf.p4runtime.running import Running
+from mrclab.switches.ebpf.p4runtime.status import P4RuntimeError
+from mrclab.switches.ebpf.runtime.transaction import Transaction
 
 
 def _wanted() -> Iterator[tuple[p4r.Update.Type.ValueType, p4r.Entity]]:

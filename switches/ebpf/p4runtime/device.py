@@ -12,27 +12,27 @@ from dataclasses import dataclass, field
 
 from finsy.proto import p4r
 
-from linux.scheduling import ABOVE_AGENTS, at_its_moment, before_others, beside_agents
-from linux.traffic_control import TrafficControl, ifindex_of
-from switches.ebpf.p4runtime.carry_over import carry_over
-from switches.ebpf.p4runtime.entities.counters import CounterEntries, DirectCounterEntries
-from switches.ebpf.p4runtime.entities.digests import DigestEntries
-from switches.ebpf.p4runtime.entities.meters import DirectMeterEntries, MeterEntries
-from switches.ebpf.p4runtime.entities.profiles import GroupEntries, MemberEntries
-from switches.ebpf.p4runtime.entities.protocol import Entities
-from switches.ebpf.p4runtime.entities.registers import RegisterEntries
-from switches.ebpf.p4runtime.entities.replication import ReplicationEntries
-from switches.ebpf.p4runtime.entities.tables import TableEntries
-from switches.ebpf.p4runtime.entities.value_sets import ValueSetEntries
-from switches.ebpf.p4runtime.idle import IdleWatch
-from switches.ebpf.p4runtime.running import Running
-from switches.ebpf.p4runtime.schema import Schema
-from switches.ebpf.p4runtime.status import Code, P4RuntimeError
-from switches.ebpf.plan.compiled import Compiled
-from switches.ebpf.plan.queues import Shape
-from switches.ebpf.runtime.datapath import Datapath, SharedMaps
-from switches.ebpf.runtime.transaction import Transaction
-from switches.spec import SwitchSpec
+from mrclab.linux.scheduling import ABOVE_AGENTS, at_its_moment, before_others, beside_agents
+from mrclab.linux.traffic_control import TrafficControl, ifindex_of
+from mrclab.switches.ebpf.p4runtime.carry_over import carry_over
+from mrclab.switches.ebpf.p4runtime.entities.counters import CounterEntries, DirectCounterEntries
+from mrclab.switches.ebpf.p4runtime.entities.digests import DigestEntries
+from mrclab.switches.ebpf.p4runtime.entities.meters import DirectMeterEntries, MeterEntries
+from mrclab.switches.ebpf.p4runtime.entities.profiles import GroupEntries, MemberEntries
+from mrclab.switches.ebpf.p4runtime.entities.protocol import Entities
+from mrclab.switches.ebpf.p4runtime.entities.registers import RegisterEntries
+from mrclab.switches.ebpf.p4runtime.entities.replication import ReplicationEntries
+from mrclab.switches.ebpf.p4runtime.entities.tables import TableEntries
+from mrclab.switches.ebpf.p4runtime.entities.value_sets import ValueSetEntries
+from mrclab.switches.ebpf.p4runtime.idle import IdleWatch
+from mrclab.switches.ebpf.p4runtime.running import Running
+from mrclab.switches.ebpf.p4runtime.schema import Schema
+from mrclab.switches.ebpf.p4runtime.status import Code, P4RuntimeError
+from mrclab.switches.ebpf.plan.compiled import Compiled
+from mrclab.switches.ebpf.plan.queues import Shape
+from mrclab.switches.ebpf.runtime.datapath import Datapath, SharedMaps
+from mrclab.switches.ebpf.runtime.transaction import Transaction
+from mrclab.switches.spec import SwitchSpec
 
 FEW_CHANGES = 16
 MOST_ENTITY_BYTES = 128 << 10

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from linux.errors import BadInputError
+from mrclab.linux.errors import BadInputError
 
 _VARINT_BITS = 70  # protobuf's are ten bytes of seven bits at most
 _DEVICE_DATA = 3  # field of p4.tmp.P4DeviceConfig, as the p4lang tutorials send it

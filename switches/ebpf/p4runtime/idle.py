@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from finsy.proto import p4r
 
-from switches.ebpf.p4runtime.running import Running
-from switches.ebpf.p4runtime.schema import Schema
-from switches.ebpf.runtime.entries import Ident
+from mrclab.switches.ebpf.p4runtime.running import Running
+from mrclab.switches.ebpf.p4runtime.schema import Schema
+from mrclab.switches.ebpf.runtime.entries import Ident
 
 
 class IdleWatch:

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 
 from finsy.proto import p4i, p4r
 
-from switches.ebpf.p4runtime.status import Code, P4RuntimeError
-from switches.ebpf.p4runtime.values import decode, encode
-from switches.ebpf.runtime.entries import Match, full_mask
+from mrclab.switches.ebpf.p4runtime.status import Code, P4RuntimeError
+from mrclab.switches.ebpf.p4runtime.values import decode, encode
+from mrclab.switches.ebpf.runtime.entries import Match, full_mask
 
 KINDS = {
     p4i.MatchField.EXACT: "exact",

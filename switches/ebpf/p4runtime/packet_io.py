@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from finsy.proto import p4i, p4r
 
-from switches.ebpf.p4runtime.status import Code, P4RuntimeError
-from switches.ebpf.p4runtime.values import decode, encode
-from switches.ebpf.runtime.cpu_port import SHORTEST
+from mrclab.switches.ebpf.p4runtime.status import Code, P4RuntimeError
+from mrclab.switches.ebpf.p4runtime.values import decode, encode
+from mrclab.switches.ebpf.runtime.cpu_port import SHORTEST
 
 PACKET_IN, PACKET_OUT = "packet_in", "packet_out"
 

@@ -6,9 +6,9 @@ import asyncio
 import hashlib
 from collections.abc import Collection
 
-from linux.errors import SwitchError
-from switches.ebpf.codegen.compile import compile_json
-from switches.ebpf.plan.compiled import Compiled
+from mrclab.linux.errors import SwitchError
+from mrclab.switches.ebpf.codegen.compile import compile_json
+from mrclab.switches.ebpf.plan.compiled import Compiled
 
 SPARE = 2
 """Programs that no switch has loaded and that are kept in case one is set again."""

@@ -7,21 +7,21 @@ import struct
 import time
 from collections.abc import Callable, Sequence
 
-from linux.bpf import ANY, LOCK
-from linux.ring_buffer import RingReader
-from switches.ebpf.p4runtime.entities.cells import CounterCells
-from switches.ebpf.p4runtime.status import Code, P4RuntimeError
-from switches.ebpf.plan.compiled import Compiled
-from switches.ebpf.plan.layouts import DROP_PORT, RING_SIZE
-from switches.ebpf.plan.replication import SESSION
-from switches.ebpf.runtime.datapath import Datapath
-from switches.ebpf.runtime.digests import DigestQueue, ReadyList
-from switches.ebpf.runtime.meters import MeterState
-from switches.ebpf.runtime.profiles import ProfileState
-from switches.ebpf.runtime.replication import ReplicationState
-from switches.ebpf.runtime.table_state import TableState
-from switches.ebpf.runtime.transaction import Change, Transaction
-from switches.ebpf.runtime.value_sets import ValueSetState
+from mrclab.linux.bpf import ANY, LOCK
+from mrclab.linux.ring_buffer import RingReader
+from mrclab.switches.ebpf.p4runtime.entities.cells import CounterCells
+from mrclab.switches.ebpf.p4runtime.status import Code, P4RuntimeError
+from mrclab.switches.ebpf.plan.compiled import Compiled
+from mrclab.switches.ebpf.plan.layouts import DROP_PORT, RING_SIZE
+from mrclab.switches.ebpf.plan.replication import SESSION
+from mrclab.switches.ebpf.runtime.datapath import Datapath
+from mrclab.switches.ebpf.runtime.digests import DigestQueue, ReadyList
+from mrclab.switches.ebpf.runtime.meters import MeterState
+from mrclab.switches.ebpf.runtime.profiles import ProfileState
+from mrclab.switches.ebpf.runtime.replication import ReplicationState
+from mrclab.switches.ebpf.runtime.table_state import TableState
+from mrclab.switches.ebpf.runtime.transaction import Change, Transaction
+from mrclab.switches.ebpf.runtime.value_sets import ValueSetState
 
 
 class Running:

@@ -16,16 +16,22 @@ import grpc
 import grpc.aio
 from finsy.proto import p4r, p4r_grpc
 
-from linux.errors import BadInputError, MachineError, SwitchError
-from switches.ebpf.p4runtime.device import Config, Device
-from switches.ebpf.p4runtime.device_config import json_of
-from switches.ebpf.p4runtime.programs import Programs
-from switches.ebpf.p4runtime.schema import bind
-from switches.ebpf.p4runtime.session import Session
-from switches.ebpf.p4runtime.status import DETAILS_KEY, MOST_CHARACTERS, Code, P4RuntimeError, batch_status
-from switches.ebpf.p4runtime.switch_group import SwitchGroup
-from switches.ebpf.runtime.power import power_handlers
-from switches.spec import WAIT_KEY, SwitchSpec
+from mrclab.linux.errors import BadInputError, MachineError, SwitchError
+from mrclab.switches.ebpf.p4runtime.device import Config, Device
+from mrclab.switches.ebpf.p4runtime.device_config import json_of
+from mrclab.switches.ebpf.p4runtime.programs import Programs
+from mrclab.switches.ebpf.p4runtime.schema import bind
+from mrclab.switches.ebpf.p4runtime.session import Session
+from mrclab.switches.ebpf.p4runtime.status import (
+    DETAILS_KEY,
+    MOST_CHARACTERS,
+    Code,
+    P4RuntimeError,
+    batch_status,
+)
+from mrclab.switches.ebpf.p4runtime.switch_group import SwitchGroup
+from mrclab.switches.ebpf.runtime.power import power_handlers
+from mrclab.switches.spec import WAIT_KEY, SwitchSpec
 
 log = logging.getLogger(__name__)
 

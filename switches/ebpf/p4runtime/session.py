@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 
 from finsy.proto import p4r
 
-from switches.ebpf.p4runtime.arbitration import Arbiter, Client
-from switches.ebpf.p4runtime.status import Code, P4RuntimeError, number
-from switches.ebpf.p4runtime.switch_group import MESSAGES_WAITING, SwitchGroup
+from mrclab.switches.ebpf.p4runtime.arbitration import Arbiter, Client
+from mrclab.switches.ebpf.p4runtime.status import Code, P4RuntimeError, number
+from mrclab.switches.ebpf.p4runtime.switch_group import MESSAGES_WAITING, SwitchGroup
 
 
 class Session:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from finsy.proto import p4r
 
-from switches.ebpf.p4runtime.status import Code, P4RuntimeError
+from mrclab.switches.ebpf.p4runtime.status import Code, P4RuntimeError
 
 
 def encode(value: int) -> bytes:

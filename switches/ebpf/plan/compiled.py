@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from switches.ebpf.plan.layouts import Plan
-from switches.ebpf.plan.source_map import SourceMap
-from switches.v1model.program import Program
+from mrclab.switches.ebpf.plan.layouts import Plan
+from mrclab.switches.ebpf.plan.source_map import SourceMap
+from mrclab.switches.v1model.program import Program
 
 
 @dataclass(frozen=True, eq=False)  # compared by identity

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from linux.bpf_types import MapSpec, MapType
+from mrclab.linux.bpf_types import MapSpec, MapType
 
 # A per-CPU allocation of the kernel is at most 32 KiB, so counters come in chunks of this many cells.
 COUNTER_CHUNK = 1024

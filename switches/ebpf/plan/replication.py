@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from linux.bpf_types import NO_PREALLOC, MapSpec, MapType
+from mrclab.linux.bpf_types import NO_PREALLOC, MapSpec, MapType
 
 COPIES = 256  # of one group or session
 HEADER, COPY = 16, 8

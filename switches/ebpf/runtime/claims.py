@@ -13,8 +13,8 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
 
-from linux.errors import BadInputError
-from linux.traffic_control import ifindex_of
+from mrclab.linux.errors import BadInputError
+from mrclab.linux.traffic_control import ifindex_of
 
 
 class Claims:

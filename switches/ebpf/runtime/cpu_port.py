@@ -14,7 +14,7 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from linux.errors import MachineError
+from mrclab.linux.errors import MachineError
 
 _DEVICE = Path("/dev/net/tun")
 _TUNSETIFF = 0x400454CA

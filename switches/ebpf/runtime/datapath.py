@@ -7,17 +7,17 @@ import secrets
 import struct
 from collections.abc import Mapping
 
-from linux import bpf
-from linux.bpf import Map
-from linux.bpf_types import MapSpec
-from linux.errors import UnsupportedError
-from linux.traffic_control import TrafficControl, ifindex_of
-from switches.ebpf.plan.compiled import Compiled
-from switches.ebpf.plan.layouts import COUNTER_BYTES, RegisterLayout, counter_chunk
-from switches.ebpf.plan.queues import Shape
-from switches.ebpf.plan.source_map import split_place
-from switches.v1model.jumps import loops
-from switches.v1model.program import Program
+from mrclab.linux import bpf
+from mrclab.linux.bpf import Map
+from mrclab.linux.bpf_types import MapSpec
+from mrclab.linux.errors import UnsupportedError
+from mrclab.linux.traffic_control import TrafficControl, ifindex_of
+from mrclab.switches.ebpf.plan.compiled import Compiled
+from mrclab.switches.ebpf.plan.layouts import COUNTER_BYTES, RegisterLayout, counter_chunk
+from mrclab.switches.ebpf.plan.queues import Shape
+from mrclab.switches.ebpf.plan.source_map import split_place
+from mrclab.switches.v1model.jumps import loops
+from mrclab.switches.v1model.program import Program
 
 # What the verifier says about a loop that is too long or may be endless.
 _TOO_MUCH = ("too large", "too complex")

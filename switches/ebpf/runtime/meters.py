@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from switches.ebpf.plan.layouts import (
+from mrclab.switches.ebpf.plan.layouts import (
     METER_BURST,
     METER_COMMITTED,
     METER_CONFIGURED,
@@ -18,7 +18,7 @@ from switches.ebpf.plan.layouts import (
     METER_TOKENS,
     MeterLayout,
 )
-from switches.ebpf.runtime.transaction import Transaction
+from mrclab.switches.ebpf.runtime.transaction import Transaction
 
 
 @dataclass(frozen=True)

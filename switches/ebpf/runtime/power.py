@@ -15,7 +15,7 @@ from typing import Any
 
 import grpc
 
-from switches.spec import WAIT_KEY
+from mrclab.switches.spec import WAIT_KEY
 
 SERVICE = "mrclab.Power"
 TIMEOUT_S = 10.0

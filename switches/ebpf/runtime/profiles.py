@@ -11,8 +11,8 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from switches.ebpf.plan.layouts import TO_GROUP, TO_MEMBER, ProfileLayout
-from switches.ebpf.runtime.entries import (
+from mrclab.switches.ebpf.plan.layouts import TO_GROUP, TO_MEMBER, ProfileLayout
+from mrclab.switches.ebpf.runtime.entries import (
     Action,
     ExistsError,
     NotThereError,
@@ -20,7 +20,7 @@ from switches.ebpf.runtime.entries import (
     TableFullError,
     encode_action,
 )
-from switches.ebpf.runtime.transaction import Handles, Transaction
+from mrclab.switches.ebpf.runtime.transaction import Handles, Transaction
 
 
 class InUseError(Exception):

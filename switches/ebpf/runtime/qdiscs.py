@@ -12,9 +12,9 @@ import struct
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from linux.errors import BadInputError
-from linux.traffic_control import TrafficControl, attribute, attributes
-from switches.ebpf.plan.queues import Shape
+from mrclab.linux.errors import BadInputError
+from mrclab.linux.traffic_control import TrafficControl, attribute, attributes
+from mrclab.switches.ebpf.plan.queues import Shape
 
 _NEWQDISC, _DELQDISC, _GETQDISC, _NEWCLASS, _DELCLASS, _GETCLASS = 36, 37, 38, 40, 41, 42
 _CREATE, _EXCL = 0x400, 0x200

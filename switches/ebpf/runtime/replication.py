@@ -13,9 +13,9 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from switches.ebpf.plan.replication import COPY, HEADER, VALUE_SIZE
-from switches.ebpf.runtime.entries import ExistsError, NotThereError
-from switches.ebpf.runtime.transaction import Transaction
+from mrclab.switches.ebpf.plan.replication import COPY, HEADER, VALUE_SIZE
+from mrclab.switches.ebpf.runtime.entries import ExistsError, NotThereError
+from mrclab.switches.ebpf.runtime.transaction import Transaction
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from switches.ebpf.plan.layouts import TableLayout
-from switches.ebpf.runtime.entries import (
+from mrclab.switches.ebpf.plan.layouts import TableLayout
+from mrclab.switches.ebpf.runtime.entries import (
     Action,
     Entry,
     ExistsError,
@@ -19,9 +19,9 @@ from switches.ebpf.runtime.entries import (
     encode_scan,
     full_mask,
 )
-from switches.ebpf.runtime.transaction import Transaction
-from switches.ebpf.runtime.tuple_space import TupleSpace
-from switches.v1model.pipeline import ConstEntry, Table
+from mrclab.switches.ebpf.runtime.transaction import Transaction
+from mrclab.switches.ebpf.runtime.tuple_space import TupleSpace
+from mrclab.switches.v1model.pipeline import ConstEntry, Table
 
 
 class TableState:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import product
 
-from switches.ebpf.plan.layouts import TUPLE_HEADER, TUPLES, KeySlot, TableLayout, tuple_size
+from mrclab.switches.ebpf.plan.layouts import TUPLE_HEADER, TUPLES, KeySlot, TableLayout, tuple_size
 
 Match = tuple[int, int]  # value and mask
 Ident = tuple[tuple[Match, ...], int]

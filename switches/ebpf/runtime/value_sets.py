@@ -11,9 +11,9 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from switches.ebpf.plan.layouts import ValueSetLayout
-from switches.ebpf.plan.value_sets import PLACES_PER_FIELD, USED_BYTES
-from switches.ebpf.runtime.transaction import Transaction
+from mrclab.switches.ebpf.plan.layouts import ValueSetLayout
+from mrclab.switches.ebpf.plan.value_sets import PLACES_PER_FIELD, USED_BYTES
+from mrclab.switches.ebpf.runtime.transaction import Transaction
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from testbed.names import Names
+from mrclab.testbed.names import Names
+from mrclab.topologies import load_fabric
 from tests.end_to_end.test_forwarding import ears as ears
 from tests.end_to_end.test_forwarding import (
     test_a_cut_link_drops_and_nothing_is_rerouted,
@@ -16,7 +17,6 @@ from tests.end_to_end.test_forwarding import (
 )
 from tests.support.command import Mrclab, Up
 from tests.support.forwarding import DST, PATIENCE_S, SRC, arrivals, frame, send
-from topologies import load_fabric
 
 __all__ = [
     "test_a_cut_link_drops_and_nothing_is_rerouted",

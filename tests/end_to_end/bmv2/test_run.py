@@ -10,8 +10,8 @@ from typing import Any
 
 import jsonschema
 
-from experiments.report.result import result_schema
-from testbed.names import RUN_VARIABLE
+from mrclab.experiments.report.result import result_schema
+from mrclab.testbed.names import RUN_VARIABLE
 from tests.support.command import Mrclab
 
 PATIENCE_S = 60

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from testbed.names import Names
+from mrclab.testbed.names import Names
 from tests.support.browser import NEAR_LOWER_END, chromium, view_of
 from tests.support.command import Mrclab
 from tests.support.live import LivePage, live_page

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from testbed.names import Names
+from mrclab.testbed.names import Names
+from mrclab.topologies import load_fabric
 from tests.support.browser import NEAR_LOWER_END, chromium, view_of
 from tests.support.command import Mrclab
 from tests.support.live import LivePage, live_page
-from topologies import load_fabric
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

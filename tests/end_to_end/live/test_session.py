@@ -11,10 +11,10 @@ import pytest
 from mrclab.live.kept import KEPT_BYTES
 from mrclab.live.recording import KEPT_BYTES as RECORDED_BYTES
 from mrclab.live.session import CAPTURED_BYTES
-from testbed.names import Names
+from mrclab.testbed.names import Names
+from mrclab.topologies import load_fabric
 from tests.support.command import Mrclab, snapshot
 from tests.support.live import LivePage, live_page
-from topologies import load_fabric
 
 pytestmark = pytest.mark.root
 TINY = load_fabric("tiny")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from hosts.rdma.headers import UDP_PORT
+from mrclab.hosts.rdma.headers import UDP_PORT
+from mrclab.topologies import load_fabric
+from mrclab.topologies.hashed import hashed_ev, hashed_path
+from mrclab.topologies.structured import structured_paths
 from tests.support.made_results import Cases, Result, events, result, trial
-from topologies import load_fabric
-from topologies.hashed import hashed_ev, hashed_path
-from topologies.structured import structured_paths
 
 LAB = load_fabric("lab")
 SRC, DST = LAB.far_ends()

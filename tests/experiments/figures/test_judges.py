@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from experiments.judging.verdict import judge
+from mrclab.experiments.judging.verdict import judge
 from tests.experiments.figures import capacity_cases as capacity
 from tests.experiments.figures import lead_cases as lead
 from tests.experiments.figures import mode_cases as mode
@@ -149,6 +149,8 @@ def test_a_run_that_measured_nothing_shows_nothing(figure: str) -> None:
 
 def test_every_judge_is_tried_here() -> None:
     modules = {
-        f.name.removesuffix(".py") for f in files("experiments.figures").iterdir() if f.name.endswith(".py")
+        f.name.removesuffix(".py")
+        for f in files("mrclab.experiments.figures").iterdir()
+        if f.name.endswith(".py")
     }
     assert modules - {"__init__", "listing"} == set(CASES)

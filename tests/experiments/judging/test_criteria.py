@@ -1,6 +1,6 @@
 """A criterion holds, does not hold, or is not shown, by where its limit lies to the interval."""
 
-from experiments.judging.criteria import (
+from mrclab.experiments.judging.criteria import (
     at_least,
     at_most,
     includes,
@@ -11,8 +11,8 @@ from experiments.judging.criteria import (
     unless_control_fails,
     within,
 )
-from experiments.judging.verdict import Check, Verdict
-from experiments.report.statistics import Interval
+from mrclab.experiments.judging.verdict import Check, Verdict
+from mrclab.experiments.report.statistics import Interval
 
 HALF = Interval(0.5, 0.4, 0.6, 3)
 

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from experiments.judging.expectations import judge_expectations
-from experiments.judging.verdict import judge
-from experiments.report.table import verdict
-from experiments.spec.expectations import STATISTICS, Quantity, parse_expectation
-from experiments.spec.scenario import parse_scenario
-from linux.errors import InputError
+from mrclab.experiments.judging.expectations import judge_expectations
+from mrclab.experiments.judging.verdict import judge
+from mrclab.experiments.report.table import verdict
+from mrclab.experiments.spec.expectations import STATISTICS, Quantity, parse_expectation
+from mrclab.experiments.spec.scenario import parse_scenario
+from mrclab.linux.errors import InputError
 
 NAMES = ("mine", "mrc")
 NAME = st.sampled_from(NAMES)

@@ -2,10 +2,10 @@
 
 import pytest
 
-from experiments.figures.fig20 import expected_collisions
-from experiments.judging.phases import phases_of
-from experiments.judging.readings import Series, by_repetition, failures
-from experiments.judging.scale import (
+from mrclab.experiments.figures.fig20 import expected_collisions
+from mrclab.experiments.judging.phases import phases_of
+from mrclab.experiments.judging.readings import Series, by_repetition, failures
+from mrclab.experiments.judging.scale import (
     PAPER_BYPASS_US,
     bypass_limit_us,
     expected_share,
@@ -13,8 +13,8 @@ from experiments.judging.scale import (
     payload_mbps,
     rtt_us,
 )
+from mrclab.topologies import Fabric, load_fabric
 from tests.support.made_results import flow_of, metrics, over_time, result, series, trial
-from topologies import Fabric, load_fabric
 
 
 @pytest.fixture(scope="module")

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.measure.clock import ClockMap, OffsetSample
-from experiments.measure.pcap import parse_pcap
-from experiments.measure.trace import NEVER, Trace, build_trace, unwrap_flows
+from mrclab.experiments.measure.clock import ClockMap, OffsetSample
+from mrclab.experiments.measure.pcap import parse_pcap
+from mrclab.experiments.measure.trace import NEVER, Trace, build_trace, unwrap_flows
+from mrclab.topologies import Fabric, load_fabric
 from tests.support.synthetic_run import OFFSET_NS, ONE_WAY_NS, PAYLOAD, Wire
-from topologies import Fabric, load_fabric
 
 CLOCK = ClockMap((OffsetSample(0, OFFSET_NS, 25),))
 T = 10_000_000_000

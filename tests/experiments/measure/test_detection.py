@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from experiments.measure.detection import (
+from mrclab.experiments.measure.detection import (
     NO_CHANGE,
     NO_ROUTING,
     NONE_RETIRED,
@@ -14,11 +14,11 @@ from experiments.measure.detection import (
     retirements_of_ranks,
     ways_between,
 )
-from experiments.measure.evidence import RouteChange
-from experiments.measure.faults import FaultRecord
-from experiments.measure.recovery import EVENT_STAMP_NS, Measured, Span
-from experiments.spec.transports import NAMED
-from topologies import load_fabric
+from mrclab.experiments.measure.evidence import RouteChange
+from mrclab.experiments.measure.faults import FaultRecord
+from mrclab.experiments.measure.recovery import EVENT_STAMP_NS, Measured, Span
+from mrclab.experiments.spec.transports import NAMED
+from mrclab.topologies import load_fabric
 
 TINY = load_fabric("tiny")
 LINK = "p0-t0-0:p0-t1-0"

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from experiments.measure.events import Event, load_events
-from hosts.eventlog import LogFile
-from hosts.mrc.events import EvRetired, RetireReason
-from hosts.rdma.events import SendCompleted, Status
-from linux.errors import InputError
+from mrclab.experiments.measure.events import Event, load_events
+from mrclab.hosts.eventlog import LogFile
+from mrclab.hosts.mrc.events import EvRetired, RetireReason
+from mrclab.hosts.rdma.events import SendCompleted, Status
+from mrclab.linux.errors import InputError
 from tests.support.synthetic_run import log_text
 
 HEADER = log_text([]).rstrip("\n")

@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from experiments.measure.faults import (
+from mrclab.experiments.measure.faults import (
     FaultRecord,
     choose_links,
     fabric_links_between,
     load_faults,
     save_faults,
 )
-from linux.errors import InputError
-from topologies import Fabric
+from mrclab.linux.errors import InputError
+from mrclab.topologies import Fabric
 
 
 def test_the_middle_and_half_width_cover_the_interval() -> None:

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from experiments.measure.metrics import (
+from mrclab.experiments.measure.metrics import (
     collective_metrics,
     delivered_series,
     flow_metrics,
@@ -11,9 +11,9 @@ from experiments.measure.metrics import (
     size_text,
     training_metrics,
 )
-from experiments.spec.placement import in_turns, place
-from linux.errors import InputError
-from topologies import Fabric, load_fabric
+from mrclab.experiments.spec.placement import in_turns, place
+from mrclab.linux.errors import InputError
+from mrclab.topologies import Fabric, load_fabric
 
 MS = 1_000_000
 

@@ -7,14 +7,14 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from experiments.measure import events
-from experiments.measure.events import Event, EventLog, path_events
-from experiments.measure.evidence import Evidence, Sample
-from experiments.spec.transports import NAMED
-from hosts.collectives.verbs_channel import VerbsChannel
-from hosts.mrc.events import EvReplaced, EvRetired, EvSkipped, RetireReason
-from hosts.rdma.events import LossReason, PacketLost
-from topologies import Fabric
+from mrclab.experiments.measure import events
+from mrclab.experiments.measure.events import Event, EventLog, path_events
+from mrclab.experiments.measure.evidence import Evidence, Sample
+from mrclab.experiments.spec.transports import NAMED
+from mrclab.hosts.collectives.verbs_channel import VerbsChannel
+from mrclab.hosts.mrc.events import EvReplaced, EvRetired, EvSkipped, RetireReason
+from mrclab.hosts.rdma.events import LossReason, PacketLost
+from mrclab.topologies import Fabric
 
 COLUMNS = {
     "lost": [("ns", [30_000, 20_000]), ("qpn", [7, 8]), ("ev", [1, 2]), ("trimmed", [0, 1])],

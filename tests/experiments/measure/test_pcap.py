@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.measure.pcap import parse_pcap, read_pcap
-from linux.errors import InputError
+from mrclab.experiments.measure.pcap import parse_pcap, read_pcap
+from mrclab.linux.errors import InputError
 from tests.support.synthetic_run import OFFSET_NS, PROBE, SACK, Mrc, Record, pcap
 
 CONTAINER = 0xFCBBBB00_0401_0802_0403_0C01_0000_0000 << 0

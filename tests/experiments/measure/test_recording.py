@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from experiments.measure.clock import OffsetSample
-from experiments.measure.recording import CaptureCounts, Recording, load_recording
-from linux.errors import InputError
+from mrclab.experiments.measure.clock import OffsetSample
+from mrclab.experiments.measure.recording import CaptureCounts, Recording, load_recording
+from mrclab.linux.errors import InputError
 
 WHOLE = Recording({"h0": CaptureCounts(5, 5, 0)}, (OffsetSample(1, 2, 3),), ())
 

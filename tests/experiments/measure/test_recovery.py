@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.measure.clock import ClockMap, OffsetSample
-from experiments.measure.faults import FaultRecord
-from experiments.measure.pcap import parse_pcap
-from experiments.measure.recovery import (
+from mrclab.experiments.measure.clock import ClockMap, OffsetSample
+from mrclab.experiments.measure.faults import FaultRecord
+from mrclab.experiments.measure.pcap import parse_pcap
+from mrclab.experiments.measure.recovery import (
     BY_FLOW,
     BY_SEGMENT_LIST,
     CAPTURE_STAMP_NS,
@@ -27,11 +27,11 @@ from experiments.measure.recovery import (
     times,
     times_of_messages,
 )
-from experiments.measure.tcp_capture import parse_segments
-from experiments.measure.tcp_trace import build_tcp_trace
-from experiments.measure.trace import NEVER, Trace, build_trace
+from mrclab.experiments.measure.tcp_capture import parse_segments
+from mrclab.experiments.measure.tcp_trace import build_tcp_trace
+from mrclab.experiments.measure.trace import NEVER, Trace, build_trace
+from mrclab.topologies import Fabric, load_fabric
 from tests.support.synthetic_run import OFFSET_NS, ONE_WAY_NS, Record, Wire, ends, ipv6, pcap
-from topologies import Fabric, load_fabric
 
 CLOCK = ClockMap((OffsetSample(0, OFFSET_NS, 25),))
 LAB = load_fabric("lab")

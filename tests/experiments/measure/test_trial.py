@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.measure.clock import ClockMap, OffsetSample
-from experiments.measure.detection import NONE_RETIRED, detected, retirements_of_log
-from experiments.measure.events import Event, EventLog
-from experiments.measure.faults import FaultRecord
-from experiments.measure.pcap import parse_pcap, read_pcap
-from experiments.measure.recording import load_recording
-from experiments.measure.recovery import (
+from mrclab.experiments.measure.clock import ClockMap, OffsetSample
+from mrclab.experiments.measure.detection import NONE_RETIRED, detected, retirements_of_log
+from mrclab.experiments.measure.events import Event, EventLog
+from mrclab.experiments.measure.faults import FaultRecord
+from mrclab.experiments.measure.pcap import parse_pcap, read_pcap
+from mrclab.experiments.measure.recording import load_recording
+from mrclab.experiments.measure.recovery import (
     CAPTURE_STAMP_NS,
     EVENT_STAMP_NS,
     IN_FLIGHT_NS,
@@ -25,13 +25,13 @@ from experiments.measure.recovery import (
     spans,
     times,
 )
-from experiments.measure.trace import NEVER, Trace, build_trace, unwrap
-from experiments.measure.trial import Scene as FaultScene
-from experiments.measure.trial import trial_of
-from experiments.spec.transports import NAMED
+from mrclab.experiments.measure.trace import NEVER, Trace, build_trace, unwrap
+from mrclab.experiments.measure.trial import Scene as FaultScene
+from mrclab.experiments.measure.trial import trial_of
+from mrclab.experiments.spec.transports import NAMED
+from mrclab.topologies import Fabric, load_fabric
+from mrclab.topologies import Path as NetworkPath
 from tests.support.synthetic_run import OFFSET_NS, ONE_WAY_NS, RTT_NS, Story, Wire, tell
-from topologies import Fabric, load_fabric
-from topologies import Path as NetworkPath
 
 pytestmark = pytest.mark.slow
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.measure.validity import (
+from mrclab.experiments.measure.validity import (
     MAX_BUSY,
     MAX_WAIT,
     Load,

@@ -6,10 +6,10 @@ import struct
 
 import pytest
 
-from experiments.measure import pcap as reader
-from experiments.measure.pcap import parse_pcap
-from hosts.mrc import wire
-from hosts.rdma import headers
+from mrclab.experiments.measure import pcap as reader
+from mrclab.experiments.measure.pcap import parse_pcap
+from mrclab.hosts.mrc import wire
+from mrclab.hosts.rdma import headers
 from tests.support.synthetic_run import Mrc, Record, ipv6, pcap
 
 

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from experiments.measure.evidence import Evidence
-from experiments.measure.recording import load_recording
-from experiments.measure.repetition import measure
-from experiments.report.build import Run, build
-from experiments.report.result import save_result
-from experiments.spec.transports import NAMED
+from mrclab.experiments.measure.evidence import Evidence
+from mrclab.experiments.measure.recording import load_recording
+from mrclab.experiments.measure.repetition import measure
+from mrclab.experiments.report.build import Run, build
+from mrclab.experiments.report.result import save_result
+from mrclab.experiments.spec.transports import NAMED
+from mrclab.topologies import Fabric
 from tests.support.synthetic_run import Story
-from topologies import Fabric
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 import pytest
 
-from experiments.report.write import write_all
+from mrclab.experiments.report.write import write_all
 from tests.support.browser import chromium
 
 if TYPE_CHECKING:

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from experiments.measure.faults import FaultRecord, save_faults
-from experiments.report.chrome_trace import trace_of
-from hosts.eventlog import write_log
-from hosts.mrc.events import EvRestored, EvRetired, PlaneDown, RetireReason
-from hosts.rdma.events import LossReason, PacketLost
-from linux.errors import InputError
+from mrclab.experiments.measure.faults import FaultRecord, save_faults
+from mrclab.experiments.report.chrome_trace import trace_of
+from mrclab.hosts.eventlog import write_log
+from mrclab.hosts.mrc.events import EvRestored, EvRetired, PlaneDown, RetireReason
+from mrclab.hosts.rdma.events import LossReason, PacketLost
+from mrclab.linux.errors import InputError
 
 EV = 0xC001
 

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from experiments.report.compare import render_compare
-from experiments.report.result import load_result, refused_if_damaged
-from experiments.report.table import render_result
-from linux.errors import InputError
+from mrclab.experiments.report.compare import render_compare
+from mrclab.experiments.report.result import load_result, refused_if_damaged
+from mrclab.experiments.report.table import render_result
+from mrclab.linux.errors import InputError
 
 VALUES = [None, "x", -1, 1e300, [], {}, [[]], {"x": 1}, True]
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from experiments.measure.evidence import Evidence
-from experiments.measure.repetition import measure
-from experiments.measure.validity import Load
-from experiments.report.grouping import grouped
-from experiments.report.numbers import us
-from experiments.report.page.content import result_page
-from experiments.report.table import faults_text, headline
+from mrclab.experiments.measure.evidence import Evidence
+from mrclab.experiments.measure.repetition import measure
+from mrclab.experiments.measure.validity import Load
+from mrclab.experiments.report.grouping import grouped
+from mrclab.experiments.report.numbers import us
+from mrclab.experiments.report.page.content import result_page
+from mrclab.experiments.report.table import faults_text, headline
 
 TWO: dict[str, Any] = {"transports": {"mrc": {}, "frr-bfd": {}}}
 BUSY = "in 1 of 1 trials the CPUs were {}% busy (limit 95%)"

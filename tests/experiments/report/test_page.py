@@ -14,19 +14,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from experiments.measure.evidence import Evidence
-from experiments.measure.pictures import ccdf, delivery_times_ns, reorder_extents
-from experiments.measure.repetition import _traces
-from experiments.report.numbers import us
-from experiments.report.page.fabric_svg import Marks, draw_fabric
-from experiments.report.page.inline import inline_svg
-from experiments.report.page.replay_svg import CYCLE_S, draw_replay
-from experiments.report.page.shared import command_of
-from experiments.report.pictures import draw_all
-from experiments.report.result import save_result
-from experiments.report.write import write_all, write_index
 from mrclab.cli import main
-from topologies import load_fabric
+from mrclab.experiments.measure.evidence import Evidence
+from mrclab.experiments.measure.pictures import ccdf, delivery_times_ns, reorder_extents
+from mrclab.experiments.measure.repetition import _traces
+from mrclab.experiments.report.numbers import us
+from mrclab.experiments.report.page.fabric_svg import Marks, draw_fabric
+from mrclab.experiments.report.page.inline import inline_svg
+from mrclab.experiments.report.page.replay_svg import CYCLE_S, draw_replay
+from mrclab.experiments.report.page.shared import command_of
+from mrclab.experiments.report.pictures import draw_all
+from mrclab.experiments.report.result import save_result
+from mrclab.experiments.report.write import write_all, write_index
+from mrclab.topologies import load_fabric
 
 pytestmark = pytest.mark.slow
 

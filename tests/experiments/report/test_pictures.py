@@ -12,8 +12,8 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.report import packet_pictures
-from experiments.report.pictures import draw_bandwidth, draw_delivered, draw_spread, style_of
+from mrclab.experiments.report import packet_pictures
+from mrclab.experiments.report.pictures import draw_bandwidth, draw_delivered, draw_spread, style_of
 from tests.support.made_results import over_time, result
 
 SPRAYS = ("recovery", "delivered-rate", "ev-activity", "reordering", "delivery-times")

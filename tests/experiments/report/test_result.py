@@ -12,15 +12,15 @@ import jsonschema
 import pytest
 from pydantic import ValidationError
 
-from experiments.measure.evidence import Evidence
-from experiments.measure.recovery import NOT_CAPTURED
-from experiments.measure.repetition import disturbed, in_place_of, measure
-from experiments.measure.validity import Load
-from experiments.report.build import time_summary
-from experiments.report.model import SCHEMA, TIMES, Result, result_schema, schema_text
-from experiments.report.result import load_result, save_result
-from experiments.report.upgrade import OLD_RULE, upgrade
-from linux.errors import InputError
+from mrclab.experiments.measure.evidence import Evidence
+from mrclab.experiments.measure.recovery import NOT_CAPTURED
+from mrclab.experiments.measure.repetition import disturbed, in_place_of, measure
+from mrclab.experiments.measure.validity import Load
+from mrclab.experiments.report.build import time_summary
+from mrclab.experiments.report.model import SCHEMA, TIMES, Result, result_schema, schema_text
+from mrclab.experiments.report.result import load_result, save_result
+from mrclab.experiments.report.upgrade import OLD_RULE, upgrade
+from mrclab.linux.errors import InputError
 from tests.support.synthetic_run import Story
 
 DATA = Path(__file__).parent / "data"

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiments.report.statistics import (
+from mrclab.experiments.report.statistics import (
     bootstrap,
     cliffs_delta,
     difference,

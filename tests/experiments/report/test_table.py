@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from rich.console import Console, RenderableType
 
-from experiments.report.compare import effect, render_compare, values
-from experiments.report.numbers import amount, figure, scaled, us, words_of
-from experiments.report.result import save_result
-from experiments.report.table import render_result
-from experiments.report.upgrade import upgrade
 from mrclab.cli import main
+from mrclab.experiments.report.compare import effect, render_compare, values
+from mrclab.experiments.report.numbers import amount, figure, scaled, us, words_of
+from mrclab.experiments.report.result import save_result
+from mrclab.experiments.report.table import render_result
+from mrclab.experiments.report.upgrade import upgrade
 
 DATA = Path(__file__).parent / "data"
 OLD = sorted(DATA.glob("*-1.json"))

@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from experiments.measure.evidence import Evidence
-from experiments.measure.repetition import REPETITION_FILE, load_repetition, measure, save_repetition
-from experiments.measure.validity import Load
-from experiments.report.build import Run, build
-from experiments.report.model import Result
-from experiments.report.result import load_result
-from experiments.report.run_file import load_repetitions, load_run, rebuild, save_run
-from experiments.run.outcome import Outcome
-from experiments.spec.scenario import load_scenario
-from experiments.spec.transports import NAMED
-from linux.errors import InputError
 from mrclab.cli import main
+from mrclab.experiments.measure.evidence import Evidence
+from mrclab.experiments.measure.repetition import REPETITION_FILE, load_repetition, measure, save_repetition
+from mrclab.experiments.measure.validity import Load
+from mrclab.experiments.report.build import Run, build
+from mrclab.experiments.report.model import Result
+from mrclab.experiments.report.result import load_result
+from mrclab.experiments.report.run_file import load_repetitions, load_run, rebuild, save_run
+from mrclab.experiments.run.outcome import Outcome
+from mrclab.experiments.spec.scenario import load_scenario
+from mrclab.experiments.spec.transports import NAMED
+from mrclab.linux.errors import InputError
 
 WHY = "the switch server (process 7) was ended by SIGKILL"
 PARAMETERS = {"description": "", "topology": "lab", "workload": {"kind": "spray"}, "repetitions": 2}

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from experiments.measure.clock import ClockMap
-from experiments.measure.pcap import read_pcap
-from experiments.measure.recording import CaptureCounts, load_recording
-from experiments.run.captures.capture import Capture, CaptureError, parse_counts, tcpdump_command
-from experiments.run.captures.recorder import Recorder, TcpdumpSource
+from mrclab.experiments.measure.clock import ClockMap
+from mrclab.experiments.measure.pcap import read_pcap
+from mrclab.experiments.measure.recording import CaptureCounts, load_recording
+from mrclab.experiments.run.captures.capture import Capture, CaptureError, parse_counts, tcpdump_command
+from mrclab.experiments.run.captures.recorder import Recorder, TcpdumpSource
 from tests.support.frame_sender import SENDER
 from tests.support.synthetic_run import Mrc
 

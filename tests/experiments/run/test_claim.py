@@ -12,20 +12,20 @@ from typing import Any
 
 import pytest
 
-from experiments.run import engine
-from experiments.spec.scenario import load_scenario
-from linux.children import environment
-from linux.errors import InputError
-from testbed import network
-from testbed.claim import holders
-from testbed.names import PREFIX_VARIABLE, Names
-from testbed.network import FabricNetwork
-from topologies import load_fabric
+from mrclab.experiments.run import engine
+from mrclab.experiments.spec.scenario import load_scenario
+from mrclab.linux.children import environment
+from mrclab.linux.errors import InputError
+from mrclab.testbed import network
+from mrclab.testbed.claim import holders
+from mrclab.testbed.names import PREFIX_VARIABLE, Names
+from mrclab.testbed.network import FabricNetwork
+from mrclab.topologies import load_fabric
 
 HOLDER = """
 import sys
-from testbed.claim import claimed
-from testbed.names import Names
+from mrclab.testbed.claim import claimed
+from mrclab.testbed.names import Names
 with claimed(Names.of_prefix(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()

@@ -9,13 +9,13 @@ from typing import Any
 import grpc
 import pytest
 
-from controller.fault_kinds import Fault, Moment
-from experiments.measure.validity import Load
-from experiments.run.fault_run import FaultRun, SequenceSource
-from experiments.run.injection import Injector
-from experiments.spec.fault_schedule import PlannedFault
-from linux.errors import SwitchError
-from linux.process_deaths import Death
+from mrclab.controller.fault_kinds import Fault, Moment
+from mrclab.experiments.measure.validity import Load
+from mrclab.experiments.run.fault_run import FaultRun, SequenceSource
+from mrclab.experiments.run.injection import Injector
+from mrclab.experiments.spec.fault_schedule import PlannedFault
+from mrclab.linux.errors import SwitchError
+from mrclab.linux.process_deaths import Death
 
 SWITCH = "p0-t1-0"
 DEATH = Death(f"switch {SWITCH}", 5, 6)

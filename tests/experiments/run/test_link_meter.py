@@ -2,10 +2,10 @@
 
 import pytest
 
-from experiments.run.link_meter import PERIOD_NS, LinkMeter
-from experiments.spec.links import metered
-from linux.errors import InputError
-from topologies import load_fabric
+from mrclab.experiments.run.link_meter import PERIOD_NS, LinkMeter
+from mrclab.experiments.spec.links import metered
+from mrclab.linux.errors import InputError
+from mrclab.topologies import load_fabric
 
 LINK = "p0-t0-0:p0-t1-1"
 

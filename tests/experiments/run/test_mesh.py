@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiments.run.drivers.mesh import GROWTH_BYTES, Memory, Watched
-from experiments.spec.fault_schedule import PlannedFault
-from experiments.spec.faults import RandomFaults
-from experiments.spec.mesh import MeshStream, mesh_streams
-from experiments.spec.model import Scenario
-from experiments.spec.random_faults import CUTTING, KINDS, random_faults
-from experiments.spec.scenario import load_scenario
-from experiments.spec.workloads import Mesh
-from linux.errors import InputError
-from topologies import Fabric, load_fabric
+from mrclab.experiments.run.drivers.mesh import GROWTH_BYTES, Memory, Watched
+from mrclab.experiments.spec.fault_schedule import PlannedFault
+from mrclab.experiments.spec.faults import RandomFaults
+from mrclab.experiments.spec.mesh import MeshStream, mesh_streams
+from mrclab.experiments.spec.model import Scenario
+from mrclab.experiments.spec.random_faults import CUTTING, KINDS, random_faults
+from mrclab.experiments.spec.scenario import load_scenario
+from mrclab.experiments.spec.workloads import Mesh
+from mrclab.linux.errors import InputError
+from mrclab.topologies import Fabric, load_fabric
 
 SECOND = 10**9
 (FAULTS,) = load_scenario("random-faults").faults

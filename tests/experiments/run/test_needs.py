@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from experiments.run import needs
-from experiments.spec.scenario import load_scenario
-from linux.errors import MachineError
-from testbed.frr import daemons
+from mrclab.experiments.run import needs
+from mrclab.experiments.spec.scenario import load_scenario
+from mrclab.linux.errors import MachineError
+from mrclab.testbed.frr import daemons
 
 
 def test_a_comparison_is_refused_before_it_starts_where_one_transport_cannot_run(

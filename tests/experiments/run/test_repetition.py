@@ -11,13 +11,13 @@ from typing import Any, ClassVar, Self
 
 import pytest
 
-from experiments.measure.repetition import measure
-from experiments.measure.validity import Validity
-from experiments.run.drivers.driver import Collected, Setting
-from experiments.run.repetition import DRIVERS, RepetitionRunner
-from experiments.spec.scenario import parse_scenario
-from switches.capabilities import CAPABILITIES
-from testbed.lab import Lab
+from mrclab.experiments.measure.repetition import measure
+from mrclab.experiments.measure.validity import Validity
+from mrclab.experiments.run.drivers.driver import Collected, Setting
+from mrclab.experiments.run.repetition import DRIVERS, RepetitionRunner
+from mrclab.experiments.spec.scenario import parse_scenario
+from mrclab.switches.capabilities import CAPABILITIES
+from mrclab.testbed.lab import Lab
 
 SCENARIO = """\
 name: short

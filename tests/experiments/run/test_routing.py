@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from experiments.run.fabrics import require_mptcp
-from experiments.run.late_detection import fabric_links
-from experiments.run.routing import Reaction
-from experiments.spec.fault_schedule import PlannedFault
-from experiments.spec.transports import NAMED
-from hosts.transports import DEPLOYED
-from linux.errors import MachineError
-from testbed.lab import Lab
-from topologies import load_fabric
+from mrclab.experiments.run.fabrics import require_mptcp
+from mrclab.experiments.run.late_detection import fabric_links
+from mrclab.experiments.run.routing import Reaction
+from mrclab.experiments.spec.fault_schedule import PlannedFault
+from mrclab.experiments.spec.transports import NAMED
+from mrclab.hosts.transports import DEPLOYED
+from mrclab.linux.errors import MachineError
+from mrclab.testbed.lab import Lab
+from mrclab.topologies import load_fabric
 
 TINY = load_fabric("tiny")
 LINK = "p0-t0-0:p0-t1-1"
@@ -104,6 +104,6 @@ def test_a_carrier_that_is_gone_is_withdrawn_at_once() -> None:
 
 
 def test_a_kernel_without_mptcp_is_what_the_machine_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hosts.collectives.tcp_channel.IPPROTO_MPTCP", 263)
+    monkeypatch.setattr("mrclab.hosts.collectives.tcp_channel.IPPROTO_MPTCP", 263)
     with pytest.raises(MachineError, match=r"no MPTCP: use one with CONFIG_MPTCP"):
         require_mptcp()

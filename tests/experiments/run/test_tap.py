@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from experiments.measure.clock import measure_offset
-from experiments.measure.pcap import read_pcap
-from experiments.measure.recording import load_recording
-from experiments.run.captures.recorder import Recorder
-from experiments.run.captures.tap import TapSource
+from mrclab.experiments.measure.clock import measure_offset
+from mrclab.experiments.measure.pcap import read_pcap
+from mrclab.experiments.measure.recording import load_recording
+from mrclab.experiments.run.captures.recorder import Recorder
+from mrclab.experiments.run.captures.tap import TapSource
 from tests.support.frame_sender import SENDER
 from tests.support.synthetic_run import Mrc
 
@@ -116,8 +116,8 @@ def test_what_is_not_ipv6_is_left_out_and_a_sack_is_whole(wire: str, tmp_path: P
 def test_what_finds_the_ring_full_is_counted(
     wire: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("experiments.run.captures.tap.RING_BYTES", 4096)
-    monkeypatch.setattr("experiments.run.captures.tap.DRAIN_S", 3600)
+    monkeypatch.setattr("mrclab.experiments.run.captures.tap.RING_BYTES", 4096)
+    monkeypatch.setattr("mrclab.experiments.run.captures.tap.DRAIN_S", 3600)
     tap = TapSource(wire, ("mrcA",), 0).start(tmp_path / "x.pcap")
     send([Mrc(psn=psn, outer=1) for psn in range(50)])
     counts = tap.stop()
@@ -130,7 +130,7 @@ def test_what_finds_the_ring_full_is_counted(
 def test_a_ring_that_went_round_is_read_in_order(
     wire: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("experiments.run.captures.tap.RING_BYTES", 4096)
+    monkeypatch.setattr("mrclab.experiments.run.captures.tap.RING_BYTES", 4096)
     tap = TapSource(wire, ("mrcA",), 0).start(tmp_path / "x.pcap")
     for start in range(0, 60, 15):
         send([Mrc(psn=psn, outer=1) for psn in range(start, start + 15)])
@@ -158,7 +158,7 @@ def test_a_full_disk_is_told_by_stop_and_by_no_thread(
 ) -> None:
     from_threads: list[object] = []
     monkeypatch.setattr("threading.excepthook", from_threads.append)
-    monkeypatch.setattr("experiments.run.captures.tap.DRAIN_S", 0.001)
+    monkeypatch.setattr("mrclab.experiments.run.captures.tap.DRAIN_S", 0.001)
     disk = tmp_path / "disk"
     disk.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k", "none", str(disk)], check=True)

@@ -1,7 +1,7 @@
 """Which link carries the traffic: reading the kernel's table of interfaces."""
 
-from experiments.run.traffic import DEVICES, busiest_link, carried_by_interface
-from topologies import load_fabric
+from mrclab.experiments.run.traffic import DEVICES, busiest_link, carried_by_interface
+from mrclab.topologies import load_fabric
 
 TEXT = """Inter-|   Receive                 |  Transmit
  face |bytes packets errs drop fifo frame compressed multicast|bytes packets errs drop fifo colls carrier

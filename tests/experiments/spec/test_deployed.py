@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from experiments.spec.model import SIMULATED, Scenario
-from experiments.spec.scenario import SCENARIOS, load_scenario
-from hosts.transports import TRANSPORTS
+from mrclab.experiments.spec.model import SIMULATED, Scenario
+from mrclab.experiments.spec.scenario import SCENARIOS, load_scenario
+from mrclab.hosts.transports import TRANSPORTS
 
 TIMERS = {
     "ack_timeout_exponent",

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.fault_kinds import KINDS
-from experiments.spec.fault_schedule import (
+from mrclab.controller.fault_kinds import KINDS
+from mrclab.experiments.spec.fault_schedule import (
     PlannedFault,
     check_places,
     denylists,
@@ -14,11 +14,11 @@ from experiments.spec.fault_schedule import (
     schedule,
     trials_of,
 )
-from experiments.spec.faults import Drain, SequentialFaults, TimedFault
-from experiments.spec.one_plane import faults_met, place_in_one_plane, specs_in_one_plane
-from experiments.spec.transports import NAMED
-from linux.errors import InputError
-from topologies import Fabric, load_fabric, one_plane
+from mrclab.experiments.spec.faults import Drain, SequentialFaults, TimedFault
+from mrclab.experiments.spec.one_plane import faults_met, place_in_one_plane, specs_in_one_plane
+from mrclab.experiments.spec.transports import NAMED
+from mrclab.linux.errors import InputError
+from mrclab.topologies import Fabric, load_fabric, one_plane
 
 
 @pytest.fixture(scope="module")

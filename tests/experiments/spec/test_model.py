@@ -9,19 +9,19 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiments.spec.faults import TimedFault
-from experiments.spec.model import Scenario
-from experiments.spec.overlay import parse_overrides
-from experiments.spec.placement import place
-from experiments.spec.plan import plan_text
-from experiments.spec.published import page_path, scenario_schema, schema_path, with_tables
-from experiments.spec.scenario import SCENARIOS, load_scenario, parse_scenario
-from experiments.spec.transports import NAMED
-from hosts.transports import DEPLOYED
-from linux.errors import InputError
+from mrclab.experiments.spec.faults import TimedFault
+from mrclab.experiments.spec.model import Scenario
+from mrclab.experiments.spec.overlay import parse_overrides
+from mrclab.experiments.spec.placement import place
+from mrclab.experiments.spec.plan import plan_text
+from mrclab.experiments.spec.published import page_path, scenario_schema, schema_path, with_tables
+from mrclab.experiments.spec.scenario import SCENARIOS, load_scenario, parse_scenario
+from mrclab.experiments.spec.transports import NAMED
+from mrclab.hosts.transports import DEPLOYED
+from mrclab.linux.errors import InputError
 from mrclab.run_figures import listed_figures
+from mrclab.topologies import fabric_from_text, fabric_text, one_plane
 from tests.support.paths import ROOT
-from topologies import fabric_from_text, fabric_text, one_plane
 
 SHORT = """\
 name: short

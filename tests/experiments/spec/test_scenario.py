@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from experiments.run.drivers.spray import fitting_rate
-from experiments.spec.faults import SequentialFaults
-from experiments.spec.model import Scenario
-from experiments.spec.scenario import load_scenario, parse_scenario
-from experiments.spec.workloads import Mesh, Spray
-from linux.errors import InputError
-from topologies import load_fabric
-from topologies.shipped import TOPOLOGIES
+from mrclab.experiments.run.drivers.spray import fitting_rate
+from mrclab.experiments.spec.faults import SequentialFaults
+from mrclab.experiments.spec.model import Scenario
+from mrclab.experiments.spec.scenario import load_scenario, parse_scenario
+from mrclab.experiments.spec.workloads import Mesh, Spray
+from mrclab.linux.errors import InputError
+from mrclab.topologies import load_fabric
+from mrclab.topologies.shipped import TOPOLOGIES
 
 BASE = """\
 name: mine

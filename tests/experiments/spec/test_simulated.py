@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from experiments.spec.overlay import parse_overrides
-from experiments.spec.scenario import SCENARIOS, load_scenario, parse_scenario
-from hosts.options import fast_links
-from linux.errors import InputError
+from mrclab.experiments.spec.overlay import parse_overrides
+from mrclab.experiments.spec.scenario import SCENARIOS, load_scenario, parse_scenario
+from mrclab.hosts.options import fast_links
+from mrclab.linux.errors import InputError
 
 TWO = """\
 name: mine

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.training.account import (
+from mrclab.experiments.training.account import (
     Crash,
     Steps,
     account_of,

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from experiments.measure.evidence import Evidence
-from experiments.measure.pcap import read_pcap
-from hosts.roce.wire import Opcode
+from mrclab.experiments.measure.evidence import Evidence
+from mrclab.experiments.measure.pcap import read_pcap
+from mrclab.hosts.roce.wire import Opcode
 from tests.support.other_process import output_of
 from tests.support.simulated_runs import RUNS, carry_out, digest
 

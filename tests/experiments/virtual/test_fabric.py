@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from experiments.spec.transports import NAMED
-from experiments.virtual.fabric import VirtualFabric
-from hosts.options import idle_rtt_ns
-from simulator.pfc import PfcInlet
-from simulator.served import ServedPort
-from topologies import Fabric, build_fabric
+from mrclab.experiments.spec.transports import NAMED
+from mrclab.experiments.virtual.fabric import VirtualFabric
+from mrclab.hosts.options import idle_rtt_ns
+from mrclab.simulator.pfc import PfcInlet
+from mrclab.simulator.served import ServedPort
+from mrclab.topologies import Fabric, build_fabric
 
 LINKS = {
     "host": {"rate": "400 Gbit/s", "delay": "500 ns"},

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from experiments.report.result import load_result
+from mrclab.experiments.report.result import load_result
 from tests.support.paths import ROOT
 from tests.support.privilege import AS_NOBODY
 
@@ -27,7 +27,7 @@ NOT_PACKAGED = shutil.ignore_patterns(".*", "tests", "docs", "results", "build",
 def install(place: Path) -> Path:
     """Build the wheel from a copy of the source, and install it alone; return where."""
     source, built, installed = place / "source", place / "built", place / "installed"
-    shutil.copytree(ROOT, source, ignore=NOT_PACKAGED)
+    shutil.copytree(ROOT, source, symlinks=True, ignore=NOT_PACKAGED)
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
     subprocess.run(
         [*pip, "wheel", "--no-deps", "--no-build-isolation", "--no-index", "-w", built, source], check=True

@@ -11,17 +11,17 @@ import jsonschema
 import pytest
 from rich.console import Console
 
-from experiments.measure.repetition import Repetition
-from experiments.report.build import Run, build
-from experiments.report.flow_control import rows_of, sentences
-from experiments.report.model import result_schema
-from experiments.report.page.content import result_page
-from experiments.report.table import render_result
-from experiments.run.outcome import Outcome
-from experiments.spec.model import Scenario
-from experiments.spec.scenario import parse_scenario
-from experiments.virtual.engine import run_scenario
-from linux.errors import InputError
+from mrclab.experiments.measure.repetition import Repetition
+from mrclab.experiments.report.build import Run, build
+from mrclab.experiments.report.flow_control import rows_of, sentences
+from mrclab.experiments.report.model import result_schema
+from mrclab.experiments.report.page.content import result_page
+from mrclab.experiments.report.table import render_result
+from mrclab.experiments.run.outcome import Outcome
+from mrclab.experiments.spec.model import Scenario
+from mrclab.experiments.spec.scenario import parse_scenario
+from mrclab.experiments.virtual.engine import run_scenario
+from mrclab.linux.errors import InputError
 
 FLAT: dict[str, Any] = {
     "name": "flat",

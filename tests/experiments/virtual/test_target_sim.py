@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from experiments.measure.repetition import Repetition
-from experiments.report.result import load_result
-from experiments.run.outcome import Outcome
-from experiments.spec.model import Scenario
-from experiments.spec.overlay import parse_overrides
-from experiments.spec.scenario import SCENARIOS, parse_scenario
-from experiments.virtual.engine import run_scenario
-from hosts.training.settings import Settings
-from linux.errors import InputError
+from mrclab.experiments.measure.repetition import Repetition
+from mrclab.experiments.report.result import load_result
+from mrclab.experiments.run.outcome import Outcome
+from mrclab.experiments.spec.model import Scenario
+from mrclab.experiments.spec.overlay import parse_overrides
+from mrclab.experiments.spec.scenario import SCENARIOS, parse_scenario
+from mrclab.experiments.virtual.engine import run_scenario
+from mrclab.hosts.training.settings import Settings
+from mrclab.linux.errors import InputError
 from tests.support.paths import ROOT
 from tests.support.training import SMALL as TINY_MODEL
 from tests.support.training import needs_jax, replicas
@@ -228,7 +228,7 @@ def test_a_training_has_the_same_bits_with_and_without_faults(
         "faults": [{"kind": "blackhole", "where": "p0-t0-*:p0-t1-*", "at": "110 us"}],
     }
     with replicas(Settings.of(TINY_MODEL, ranks=2, seed=1)) as ours:
-        monkeypatch.setattr("hosts.training.job.HereCompute", lambda settings, rank: ours[rank])
+        monkeypatch.setattr("mrclab.hosts.training.job.HereCompute", lambda settings, rank: ours[rank])
         found = carry_out(tmp_path, parse_scenario(json.dumps(scenario), "test.yaml"))
     mrc, control = (found[name][0] for name in ("mrc", "control"))
     for repetition in (mrc, control):

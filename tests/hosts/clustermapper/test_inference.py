@@ -6,9 +6,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from hosts.clustermapper.inference import Deaf, Verdict, poisson_tail
+from mrclab.hosts.clustermapper.inference import Deaf, Verdict, poisson_tail
+from mrclab.topologies import load_fabric
 from tests.support.fabric_sim import MS, ProbedFabric
-from topologies import load_fabric
 
 LAB, TINY = load_fabric("lab"), load_fabric("tiny")
 FABRICS = {"lab": LAB, "tiny": TINY}

@@ -6,8 +6,8 @@ import pytest
 from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import Ether
 
-from hosts.clustermapper.probes import ID_OFFSET, PROBE_UDP_PORT, ProbePlan
-from topologies import load_fabric
+from mrclab.hosts.clustermapper.probes import ID_OFFSET, PROBE_UDP_PORT, ProbePlan
+from mrclab.topologies import load_fabric
 
 TOPOLOGIES = ("tiny", "lab", "wide")
 

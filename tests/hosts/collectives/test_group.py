@@ -7,8 +7,8 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from hosts.collectives.channel import ChannelEvent, Done
-from hosts.collectives.group import Group, GroupError
+from mrclab.hosts.collectives.channel import ChannelEvent, Done
+from mrclab.hosts.collectives.group import Group, GroupError
 from tests.support.memory_network import MemoryChannel, MemoryNetwork
 
 PATIENCE_S = 60

@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from hosts.collectives.algorithms import ring_sum
-from hosts.collectives.group import Group
+from mrclab.hosts.collectives.algorithms import ring_sum
+from mrclab.hosts.collectives.group import Group
 from tests.support.command import Up
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]

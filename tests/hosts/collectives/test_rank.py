@@ -4,7 +4,7 @@ import time
 from types import SimpleNamespace
 from typing import Any, cast
 
-from hosts.collectives.rank import RankProcess
+from mrclab.hosts.collectives.rank import RankProcess
 
 
 def test_links_are_denied_when_they_are_due() -> None:

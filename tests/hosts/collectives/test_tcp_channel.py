@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from hosts.collectives import tcp_channel
-from hosts.collectives.channel import Arrived, Done
-from hosts.collectives.tcp_channel import MptcpMissingError, TcpChannel, _cut, open_socket
+from mrclab.hosts.collectives import tcp_channel
+from mrclab.hosts.collectives.channel import Arrived, Done
+from mrclab.hosts.collectives.tcp_channel import MptcpMissingError, TcpChannel, _cut, open_socket
 
 DEADLINE_S = 120
 LOOPBACK = IPv6Address("::1")

@@ -3,7 +3,7 @@
 import re
 from dataclasses import fields
 
-from hosts.mrc import MrcConfig, SpecReading
+from mrclab.hosts.mrc import MrcConfig, SpecReading
 from tests.support.conformance import nodes, rows
 from tests.support.paths import ROOT
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from hosts.mrc import Endpoint, MrcConfig
-from hosts.mrc.events import EvSkipped
-from hosts.mrc.evs.states import EvInput
-from hosts.mrc.wire import NackReason, Opcode
-from hosts.rdma.events import PacketLost
-from hosts.rdma.headers import BTH_OFFSET
-from hosts.rdma.paths import Path, PlanePaths, RemotePaths
+from mrclab.hosts.mrc import Endpoint, MrcConfig
+from mrclab.hosts.mrc.events import EvSkipped
+from mrclab.hosts.mrc.evs.states import EvInput
+from mrclab.hosts.mrc.wire import NackReason, Opcode
+from mrclab.hosts.rdma.events import PacketLost
+from mrclab.hosts.rdma.headers import BTH_OFFSET
+from mrclab.hosts.rdma.paths import Path, PlanePaths, RemotePaths
 from tests.support.mrc_sim import Network, Sim, is_data, port_addresses, remote_paths, trim
 
 

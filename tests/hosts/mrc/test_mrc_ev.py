@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hosts.mrc.config import MrcConfig, SpecReading
-from hosts.mrc.events import EvReplaced, EvRestored, EvRetired, EvSkipped, RetireReason
-from hosts.mrc.evs.ev_diagram import diagram, renew
-from hosts.mrc.evs.ev_modes import EvField, EvMode, EvProfile, expand, invent, make_paths
-from hosts.mrc.evs.ev_set import EvSet
-from hosts.mrc.evs.states import TRANSITIONS, EvInput
-from hosts.rdma.counters import EvState
+from mrclab.hosts.mrc.config import MrcConfig, SpecReading
+from mrclab.hosts.mrc.events import EvReplaced, EvRestored, EvRetired, EvSkipped, RetireReason
+from mrclab.hosts.mrc.evs.ev_diagram import diagram, renew
+from mrclab.hosts.mrc.evs.ev_modes import EvField, EvMode, EvProfile, expand, invent, make_paths
+from mrclab.hosts.mrc.evs.ev_set import EvSet
+from mrclab.hosts.mrc.evs.states import TRANSITIONS, EvInput
+from mrclab.hosts.rdma.counters import EvState
 from tests.support.mrc_sim import ev_value, remote_paths
 from tests.support.paths import ROOT
 

@@ -4,12 +4,12 @@ import random
 
 import pytest
 
-from hosts.mrc import MrcConfig
-from hosts.mrc.codec.received import read_sack
-from hosts.mrc.events import PlaneDown
-from hosts.mrc.wire import EndpointOp, EndpointRequest, Opcode, Sack
-from hosts.rdma.events import QpError, SendCompleted, Status
-from hosts.rdma.headers import BTH_LEN, BTH_OFFSET, ICRC_LEN
+from mrclab.hosts.mrc import MrcConfig
+from mrclab.hosts.mrc.codec.received import read_sack
+from mrclab.hosts.mrc.events import PlaneDown
+from mrclab.hosts.mrc.wire import EndpointOp, EndpointRequest, Opcode, Sack
+from mrclab.hosts.rdma.events import QpError, SendCompleted, Status
+from mrclab.hosts.rdma.headers import BTH_LEN, BTH_OFFSET, ICRC_LEN
 from tests.support.mrc_pair import T_SENT, Pair, reseal
 from tests.support.mrc_sim import Network, Sim
 

@@ -5,16 +5,16 @@ from dataclasses import replace
 
 import pytest
 
-from hosts.clustermapper.denylist import apply_denylist
-from hosts.mrc import Endpoint, MrcConfig
-from hosts.mrc.events import EvRetired
-from hosts.mrc.frames import with_room_for_outer
-from hosts.nic.routes import nic_addresses, paths_for
-from hosts.rdma.events import ReceiveCompleted, SendCompleted, Status
-from hosts.rdma.headers import UDP_PORT
-from topologies import load_fabric
-from topologies.hashed import hashed_path
-from topologies.structured import structured_paths
+from mrclab.hosts.clustermapper.denylist import apply_denylist
+from mrclab.hosts.mrc import Endpoint, MrcConfig
+from mrclab.hosts.mrc.events import EvRetired
+from mrclab.hosts.mrc.frames import with_room_for_outer
+from mrclab.hosts.nic.routes import nic_addresses, paths_for
+from mrclab.hosts.rdma.events import ReceiveCompleted, SendCompleted, Status
+from mrclab.hosts.rdma.headers import UDP_PORT
+from mrclab.topologies import load_fabric
+from mrclab.topologies.hashed import hashed_path
+from mrclab.topologies.structured import structured_paths
 
 TINY = load_fabric("tiny")
 HOSTS = ("h0", "h2")

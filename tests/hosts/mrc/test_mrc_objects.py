@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hosts.mrc import MrcConfig, SpecReading
-from hosts.mrc.codec.values import ControlPacket, DataPacket, SackPacket
-from hosts.rdma.events import SendCompleted
-from hosts.rdma.headers import BTH_OFFSET
+from mrclab.hosts.mrc import MrcConfig, SpecReading
+from mrclab.hosts.mrc.codec.values import ControlPacket, DataPacket, SackPacket
+from mrclab.hosts.rdma.events import SendCompleted
+from mrclab.hosts.rdma.headers import BTH_OFFSET
 from tests.support.mrc_sim import Network, Sim, ev_value, finish, stream
 from tests.support.object_sim import ObjectSim
 

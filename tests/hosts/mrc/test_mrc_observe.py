@@ -3,11 +3,11 @@
 import json
 from dataclasses import is_dataclass
 
-import hosts.mrc.events
-import hosts.rdma.events
-from hosts.mrc import MrcConfig, qlog
-from hosts.mrc.events import EvRetired
-from hosts.rdma.events import Event, LossReason, PacketLost, SendCompleted
+import mrclab.hosts.mrc.events
+import mrclab.hosts.rdma.events
+from mrclab.hosts.mrc import MrcConfig, qlog
+from mrclab.hosts.mrc.events import EvRetired
+from mrclab.hosts.rdma.events import Event, LossReason, PacketLost, SendCompleted
 from tests.support.mrc_sim import Network, Sim, ev_value
 
 
@@ -55,6 +55,6 @@ def test_qlog_records_are_json_with_time_in_ms():
 
 
 def test_every_kind_of_event_has_a_category():
-    named = [*vars(hosts.mrc.events).values(), *vars(hosts.rdma.events).values()]
+    named = [*vars(mrclab.hosts.mrc.events).values(), *vars(mrclab.hosts.rdma.events).values()]
     kinds = {k for k in named if is_dataclass(k) and issubclass(k, Event)} - {Event}
     assert kinds == set(qlog.CATEGORY)

@@ -5,11 +5,11 @@ import mmap
 
 import pytest
 
-from hosts.mrc import Endpoint, MrcConfig, SpecReading
-from hosts.mrc.events import EvProbed, EvRetired, PlaneDown, PlaneUp, PortStatusUnanswered
-from hosts.mrc.wire import Aeth, EndpointOp, EndpointRequest, Nack, NackReason, Opcode, Sack
-from hosts.rdma.events import LossReason, PacketLost, QpError, ReceiveCompleted, SendCompleted, Status
-from hosts.rdma.headers import BTH_OFFSET
+from mrclab.hosts.mrc import Endpoint, MrcConfig, SpecReading
+from mrclab.hosts.mrc.events import EvProbed, EvRetired, PlaneDown, PlaneUp, PortStatusUnanswered
+from mrclab.hosts.mrc.wire import Aeth, EndpointOp, EndpointRequest, Nack, NackReason, Opcode, Sack
+from mrclab.hosts.rdma.events import LossReason, PacketLost, QpError, ReceiveCompleted, SendCompleted, Status
+from mrclab.hosts.rdma.headers import BTH_OFFSET
 from tests.support.mrc_pair import Pair, with_flags
 from tests.support.mrc_sim import Network, Sim, ev_value, frame_ev, frame_psn, is_data
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hosts.mrc import Endpoint, MrcConfig
-from hosts.mrc.events import (
+from mrclab.hosts.mrc import Endpoint, MrcConfig
+from mrclab.hosts.mrc.events import (
     EvReplaced,
     EvRestored,
     EvRetired,
@@ -20,8 +20,8 @@ from hosts.mrc.events import (
     ProbeSent,
     RetireReason,
 )
-from hosts.rdma.counters import EvState
-from hosts.rdma.events import (
+from mrclab.hosts.rdma.counters import EvState
+from mrclab.hosts.rdma.events import (
     LossReason,
     PacketLost,
     QpError,
@@ -30,8 +30,8 @@ from hosts.rdma.events import (
     SendCompleted,
     Status,
 )
-from hosts.rdma.headers import BTH_OFFSET
-from hosts.rdma.paths import Path, RemotePaths
+from mrclab.hosts.rdma.headers import BTH_OFFSET
+from mrclab.hosts.rdma.paths import Path, RemotePaths
 from tests.support.fault_schedules import NearWrap
 from tests.support.mrc_sim import (
     Network,

@@ -4,12 +4,12 @@ import random
 
 import pytest
 
-from hosts.mrc import MrcConfig
-from hosts.mrc.events import EvSkipped
-from hosts.mrc.wire import Nack, NackReason, Opcode, Sack
-from hosts.rdma.events import QpError, ReceiveCompleted, SendCompleted, Status
-from hosts.rdma.headers import BTH_OFFSET
-from hosts.rdma.memory import Access
+from mrclab.hosts.mrc import MrcConfig
+from mrclab.hosts.mrc.events import EvSkipped
+from mrclab.hosts.mrc.wire import Nack, NackReason, Opcode, Sack
+from mrclab.hosts.rdma.events import QpError, ReceiveCompleted, SendCompleted, Status
+from mrclab.hosts.rdma.headers import BTH_OFFSET
+from mrclab.hosts.rdma.memory import Access
 from tests.support.mrc_pair import Pair, with_flags
 from tests.support.mrc_sim import Network, Sim, frame_psn, mark_ce, trim
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from hosts.mrc.events import EvRetired, SpuriousLoss
-from hosts.mrc.wire import NackReason
-from hosts.rdma.events import LossReason, PacketLost, Retransmitted
-from hosts.rdma.headers import BTH_OFFSET
+from mrclab.hosts.mrc.events import EvRetired, SpuriousLoss
+from mrclab.hosts.mrc.wire import NackReason
+from mrclab.hosts.rdma.events import LossReason, PacketLost, Retransmitted
+from mrclab.hosts.rdma.headers import BTH_OFFSET
 from tests.support.mrc_pair import T_SENT, Pair
 from tests.support.mrc_sim import Network, Sim, frame_psn, is_data, trim
 

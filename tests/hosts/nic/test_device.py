@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 from scapy.layers.l2 import Ether
 
-from hosts.mrc import MrcConfig
-from hosts.nic.device import Device
-from hosts.nic.ports import Receiver
-from hosts.rdma.events import Event, ReceiveCompleted, SendCompleted
-from hosts.rdma.paths import Path, PlanePaths, PortAddress, RemotePaths
-from hosts.scapy_layers import TSETH
-from hosts.streams.stream import StreamPlan, StreamReceiver, StreamSender
-from linux.namespaces import inside
+from mrclab.hosts.mrc import MrcConfig
+from mrclab.hosts.nic.device import Device
+from mrclab.hosts.nic.ports import Receiver
+from mrclab.hosts.rdma.events import Event, ReceiveCompleted, SendCompleted
+from mrclab.hosts.rdma.paths import Path, PlanePaths, PortAddress, RemotePaths
+from mrclab.hosts.scapy_layers import TSETH
+from mrclab.hosts.streams.stream import StreamPlan, StreamReceiver, StreamSender
+from mrclab.linux.namespaces import inside
 
 pytestmark = [pytest.mark.root, pytest.mark.parallel]
 

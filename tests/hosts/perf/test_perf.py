@@ -7,20 +7,20 @@ from typing import Any
 
 import pytest
 
-from hosts.mrc import MrcConfig
-from hosts.perf.client import bandwidth_result, latency_result, percentile
-from hosts.perf.jobs import Bandwidth, PerfError
-from hosts.rdma.events import SendCompleted, Status
-from hosts.schemes.aimd import Aimd
-from hosts.schemes.registry import control_of, policy_of
-from hosts.schemes.reps import Reps
-from hosts.transports import make_config
-from linux.errors import InputError
 from mrclab import cli
+from mrclab.hosts.mrc import MrcConfig
+from mrclab.hosts.perf.client import bandwidth_result, latency_result, percentile
+from mrclab.hosts.perf.jobs import Bandwidth, PerfError
+from mrclab.hosts.rdma.events import SendCompleted, Status
+from mrclab.hosts.schemes.aimd import Aimd
+from mrclab.hosts.schemes.registry import control_of, policy_of
+from mrclab.hosts.schemes.reps import Reps
+from mrclab.hosts.transports import make_config
+from mrclab.linux.errors import InputError
 from mrclab.perf import ALL_SIZES, BW_HEADER, LAT_HEADER
-from testbed.names import Names
+from mrclab.testbed.names import Names
+from mrclab.topologies import load_fabric
 from tests.support.command import Up
-from topologies import load_fabric
 
 MIB = 1 << 20
 
@@ -68,9 +68,14 @@ def test_schemes_of_ones_own_reach_the_endpoints_by_name(monkeypatch: pytest.Mon
     fabric = load_fabric("tiny")
     network = SimpleNamespace(fabric=fabric, names=Names(), target="ebpf", spawn=None)
     monkeypatch.setattr("mrclab.perf.FabricNetwork.attached", lambda: network)
-    monkeypatch.setattr("testbed.names.is_root", lambda: True)
+    monkeypatch.setattr("mrclab.testbed.names.is_root", lambda: True)
     monkeypatch.setattr("mrclab.perf.PerfPair", pair)
-    own = ["--congestion", "hosts.schemes.aimd:Aimd", "--path-policy", "hosts.schemes.reps:Reps"]
+    own = [
+        "--congestion",
+        "mrclab.hosts.schemes.aimd:Aimd",
+        "--path-policy",
+        "mrclab.hosts.schemes.reps:Reps",
+    ]
     assert cli.main(["perf", "write_bw", "--from", "h0", "--to", "h1", *own]) == 2
     config = make_config(asked["transport"], fabric, "h0", asked["config"])
     assert isinstance(config, MrcConfig)
@@ -120,7 +125,7 @@ def test_what_argparse_refuses_is_bad_input(words: str) -> None:
 
 
 def test_a_failed_write_ends_the_measurement() -> None:
-    from hosts.rdma.events import SendCompleted, Status
+    from mrclab.hosts.rdma.events import SendCompleted, Status
 
     job = Bandwidth.__new__(Bandwidth)
     with pytest.raises(PerfError, match="Retry Counter Exceeded"):
@@ -228,7 +233,7 @@ def test_a_long_measurement_tells_of_each_interval(monkeypatch: pytest.MonkeyPat
         def post(self, qpn: int, size: int, imm: int | None = None) -> None:
             pass
 
-    monkeypatch.setattr("hosts.perf.jobs.time.monotonic_ns", lambda: now)
+    monkeypatch.setattr("mrclab.hosts.perf.jobs.time.monotonic_ns", lambda: now)
     job = Bandwidth(Endless(), 1000, 5, 1, duration_s=3.0, report_s=1.0)  # type: ignore[arg-type]
     job.start()
     told = []

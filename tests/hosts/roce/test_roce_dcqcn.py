@@ -2,9 +2,9 @@
 
 import pytest
 
-from hosts.roce.config import DcqcnConfig
-from hosts.roce.notification import NotificationPoint
-from hosts.roce.reaction import ReactionPoint, power
+from mrclab.hosts.roce.config import DcqcnConfig
+from mrclab.hosts.roce.notification import NotificationPoint
+from mrclab.hosts.roce.reaction import ReactionPoint, power
 
 LINE = 40_000_000_000
 US = 1000

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from hosts.mrc import Endpoint as MrcEndpoint
-from hosts.rdma.events import (
+from mrclab.hosts.mrc import Endpoint as MrcEndpoint
+from mrclab.hosts.rdma.events import (
     LossReason,
     PacketLost,
     QpError,
@@ -19,10 +19,10 @@ from hosts.rdma.events import (
     SendCompleted,
     Status,
 )
-from hosts.rdma.paths import RemotePaths
-from hosts.roce import DcqcnConfig, Endpoint, RoceConfig
-from hosts.roce.connection import stripes
-from hosts.roce.routing import choose_path, choose_plane, flow_label, udp_source
+from mrclab.hosts.rdma.paths import RemotePaths
+from mrclab.hosts.roce import DcqcnConfig, Endpoint, RoceConfig
+from mrclab.hosts.roce.connection import stripes
+from mrclab.hosts.roce.routing import choose_path, choose_plane, flow_label, udp_source
 from tests.support.mrc_sim import (
     Network,
     Sim,

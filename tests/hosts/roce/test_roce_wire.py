@@ -11,11 +11,11 @@ from scapy.layers.inet import UDP
 from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import Ether
 
-from hosts.rdma.headers import WireError
-from hosts.rdma.icrc import packet_icrc
-from hosts.roce import Endpoint, RoceConfig
-from hosts.roce.routing import flow_label, udp_source
-from hosts.roce.wire import Bth, NakCode, Opcode, Syndrome, rnr_wait_ns, syndrome
+from mrclab.hosts.rdma.headers import WireError
+from mrclab.hosts.rdma.icrc import packet_icrc
+from mrclab.hosts.roce import Endpoint, RoceConfig
+from mrclab.hosts.roce.routing import flow_label, udp_source
+from mrclab.hosts.roce.wire import Bth, NakCode, Opcode, Syndrome, rnr_wait_ns, syndrome
 from tests.support.mrc_sim import Network, Sim, bth_offset, frame_psn, mark_ce, opcode, stream
 
 

@@ -9,19 +9,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hosts.mrc import Endpoint, MrcConfig
-from hosts.mrc.congestion.control import CongestionControl
-from hosts.mrc.evs.ev import Ev
-from hosts.mrc.evs.policy import PathPolicy
-from hosts.options import mrc_config
-from hosts.rdma.counters import EvState
-from hosts.rdma.events import ReceiveCompleted
-from hosts.schemes.aimd import Aimd
-from hosts.schemes.registry import CONGESTION_CONTROLS, PATH_POLICIES, control_of, policy_of
-from hosts.schemes.reps import Reps
-from hosts.schemes.two_choices import TwoChoices
+from mrclab.hosts.mrc import Endpoint, MrcConfig
+from mrclab.hosts.mrc.congestion.control import CongestionControl
+from mrclab.hosts.mrc.evs.ev import Ev
+from mrclab.hosts.mrc.evs.policy import PathPolicy
+from mrclab.hosts.options import mrc_config
+from mrclab.hosts.rdma.counters import EvState
+from mrclab.hosts.rdma.events import ReceiveCompleted
+from mrclab.hosts.schemes.aimd import Aimd
+from mrclab.hosts.schemes.registry import CONGESTION_CONTROLS, PATH_POLICIES, control_of, policy_of
+from mrclab.hosts.schemes.reps import Reps
+from mrclab.hosts.schemes.two_choices import TwoChoices
+from mrclab.topologies import load_fabric
 from tests.support.mrc_sim import Network, Sim, finish, frame_ev, stream
-from topologies import load_fabric
 
 TINY = load_fabric("tiny")
 POLICIES = [PathPolicy, TwoChoices, Reps]
@@ -139,9 +139,9 @@ def test_names_are_found_in_the_core_in_the_examples_and_by_module(
     assert policy_of(MrcConfig()) is None
     assert control_of(MrcConfig(congestion="nscc")) is None
     assert policy_of(MrcConfig(path_policy="two-choices")) is TwoChoices
-    assert control_of(MrcConfig(congestion="hosts.schemes.aimd:Aimd")) is Aimd
+    assert control_of(MrcConfig(congestion="mrclab.hosts.schemes.aimd:Aimd")) is Aimd
     (tmp_path / "my_scheme_here.py").write_text(
-        "from hosts.mrc.congestion.control import CongestionControl\n"
+        "from mrclab.hosts.mrc.congestion.control import CongestionControl\n"
         "class Mine(CongestionControl):\n    def __init__(self, config): super().__init__(4096)\n"
     )
     monkeypatch.chdir(tmp_path)
@@ -157,8 +157,8 @@ def test_names_are_found_in_the_core_in_the_examples_and_by_module(
         ({"path_policy": "fastest"}, "two-choices"),
         ({"congestion": "bbr"}, "nscc"),
         ({"path_policy": "no_such_module_here:X"}, "no_such_module_here"),
-        ({"path_policy": "hosts.schemes.reps:Nothing"}, "no class Nothing"),
-        ({"path_policy": "hosts.schemes.aimd:Aimd"}, "PathPolicy"),
+        ({"path_policy": "mrclab.hosts.schemes.reps:Nothing"}, "no class Nothing"),
+        ({"path_policy": "mrclab.hosts.schemes.aimd:Aimd"}, "PathPolicy"),
         ({"congestion": ":"}, "module:Class"),
         ({"congestion": ""}, "names of schemes"),
     ],

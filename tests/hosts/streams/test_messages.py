@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hosts.streams.messages import OVERHEAD_BYTES, MessageFactory
-from hosts.streams.stream import StreamPlan
+from mrclab.hosts.streams.messages import OVERHEAD_BYTES, MessageFactory
+from mrclab.hosts.streams.stream import StreamPlan
 
 
 def filled(factory: MessageFactory, number: int) -> bytearray:

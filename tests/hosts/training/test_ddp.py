@@ -25,7 +25,7 @@ class Pair:
 
 
 def called(pair: Pair) -> tuple[Any, Any]:
-    from hosts.training.ddp import all_reduce_hook
+    from mrclab.hosts.training.ddp import all_reduce_hook
 
     gradients = torch.tensor([1.0, 2.0, 3.0])
     hook: Any = all_reduce_hook
@@ -53,7 +53,7 @@ def test_a_sum_that_fails_is_told_to_pytorch() -> None:
 
 def test_pytorch_takes_the_hook() -> None:
     """It compares the annotations with its own types."""
-    from hosts.training.ddp import all_reduce_hook
+    from mrclab.hosts.training.ddp import all_reduce_hook
 
     signature = inspect.signature(all_reduce_hook)
     assert signature.parameters["bucket"].annotation is torch.distributed.GradBucket

@@ -16,15 +16,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from hosts.collectives.algorithms import DATA, all_reduce, ring_sum
-from hosts.collectives.collective_jobs import expose_for_collectives
-from hosts.collectives.job import Times
-from hosts.training.accelerator import Accelerator
-from hosts.training.job import TransformerJob
-from hosts.training.settings import Settings, Text, batch_of
-from hosts.training.xla import require_jax
-from linux.errors import MachineError
 from mrclab.cli import main
+from mrclab.hosts.collectives.algorithms import DATA, all_reduce, ring_sum
+from mrclab.hosts.collectives.collective_jobs import expose_for_collectives
+from mrclab.hosts.collectives.job import Times
+from mrclab.hosts.training.accelerator import Accelerator
+from mrclab.hosts.training.job import TransformerJob
+from mrclab.hosts.training.settings import Settings, Text, batch_of
+from mrclab.hosts.training.xla import require_jax
+from mrclab.linux.errors import MachineError
 from tests.support.memory_network import communicators, drive
 from tests.support.paths import ROOT
 from tests.support.training import SMALL, Patient, needs_jax, replicas
@@ -60,13 +60,13 @@ def three() -> Iterator[list[Patient]]:
 @pytest.fixture(scope="module")
 def alone() -> np.ndarray[Any, Any]:
     """The digests of one process."""
-    argv = [sys.executable, "-m", "hosts.training.alone", json.dumps(asdict(SETTINGS)), str(STEPS)]
+    argv = [sys.executable, "-m", "mrclab.hosts.training.alone", json.dumps(asdict(SETTINGS)), str(STEPS)]
     found = json.loads(subprocess.run(argv, check=True, capture_output=True, cwd=ROOT).stdout)
     return np.frombuffer(bytes.fromhex("".join(found)), np.int64)
 
 
 def train(three: list[Patient], network_seed: int, monkeypatch: pytest.MonkeyPatch) -> list[TransformerJob]:
-    monkeypatch.setattr("hosts.training.job.HereCompute", lambda settings, rank: three[rank])
+    monkeypatch.setattr("mrclab.hosts.training.job.HereCompute", lambda settings, rank: three[rank])
     params = {**SMALL, "steps": STEPS, "compute_ns": 300_000, "in_process": True}
     network, comms = communicators(3, network_seed)
     jobs = [TransformerJob(params, rank, 3, seed=7) for rank in range(3)]
@@ -146,7 +146,7 @@ def test_batches_are_of_the_text_and_differ_by_step_and_rank() -> None:
 
 
 def test_where_jax_is_missing_the_mend_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hosts.training.xla.find_spec", lambda name: None)
+    monkeypatch.setattr("mrclab.hosts.training.xla.find_spec", lambda name: None)
     with pytest.raises(MachineError, match=r"needs Python's 'jax': pip install 'mrclab\[training\]'"):
         require_jax()
 
@@ -154,7 +154,7 @@ def test_where_jax_is_missing_the_mend_is_named(monkeypatch: pytest.MonkeyPatch)
 def test_a_run_without_jax_ends_with_3_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("hosts.training.xla.find_spec", lambda name: None)
+    monkeypatch.setattr("mrclab.hosts.training.xla.find_spec", lambda name: None)
     for target in ("sim", "ebpf"):
         words = ["run", "training", "--target", target, "--out", str(tmp_path / "out")]
         assert main(words) == 3

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from linux.children import environment
-from linux.processes import Process
+from mrclab.linux.children import environment
+from mrclab.linux.processes import Process
 
-WATCH = [sys.executable, "-S", "-m", "linux.life.after_death"]
+WATCH = [sys.executable, "-S", "-m", "mrclab.linux.life.after_death"]
 
 
 def watch(process: Process, file: Path) -> subprocess.Popen[bytes]:

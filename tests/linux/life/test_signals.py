@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from linux.life import signals
+from mrclab.linux.life import signals
 
 ENDING = [signal.SIGTERM, signal.SIGHUP]
 

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 
-from linux.life.stalls import GAP_NS, OWN, StallWatch, state_of
+from mrclab.linux.life.stalls import GAP_NS, OWN, StallWatch, state_of
 
 MS = 1_000_000
 

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.measure.faults import FaultRecord
+from mrclab.experiments.measure.faults import FaultRecord
 from mrclab.live.card import MOST_PACKETS, Card
 from mrclab.live.kept import KEPT_BYTES, KeptPackets
 from mrclab.live.recent_capture import IDLE_NS, MOST_NS, Pieces

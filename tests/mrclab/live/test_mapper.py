@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from hosts.clustermapper.denylist import Denylist
-from hosts.clustermapper.inference import Verdict
+from mrclab.hosts.clustermapper.denylist import Denylist
+from mrclab.hosts.clustermapper.inference import Verdict
 from mrclab.live.mapper import judged, links_at
-from topologies import load_fabric
+from mrclab.topologies import load_fabric
 
 TINY = load_fabric("tiny")
 LINK, OTHER = [link.name for link in TINY.links if link.kind == "fabric"][:2]

@@ -4,12 +4,12 @@ import re
 
 import pytest
 
-from controller.fault_kinds import Fault
-from linux.errors import InputError
+from mrclab.controller.fault_kinds import Fault
+from mrclab.linux.errors import InputError
 from mrclab.live.plan import TrafficPlan, fault_request, traffic_plan, usual_plan
 from mrclab.live.session import describe
+from mrclab.topologies import load_fabric
 from tests.support.paths import ROOT
-from topologies import load_fabric
 
 LAB = load_fabric("lab")
 

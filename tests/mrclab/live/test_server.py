@@ -8,13 +8,13 @@ from typing import Any
 import httpx
 import pytest
 
-from controller.fault_kinds import Fault
-from linux.errors import InputError
+from mrclab.controller.fault_kinds import Fault
+from mrclab.linux.errors import InputError
 from mrclab.live.access import Access
 from mrclab.live.plan import TrafficPlan
 from mrclab.live.recording import Recording
 from mrclab.live.server import MOST_BODY_BYTES, Hub, application
-from topologies import load_fabric
+from mrclab.topologies import load_fabric
 
 HOST = "127.0.0.1:8047"
 OWNER, WATCHER = {"Authorization": "Bearer own"}, {"Authorization": "Bearer watch"}

@@ -8,9 +8,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from experiments.spec.fault_schedule import PlannedFault
-from experiments.training.progress import COURSE, STEPS, CourseLog, progress_of
-from linux.errors import InputError
+from mrclab.experiments.spec.fault_schedule import PlannedFault
+from mrclab.experiments.training.progress import COURSE, STEPS, CourseLog, progress_of
+from mrclab.linux.errors import InputError
 from mrclab.live.access import Access
 from mrclab.live.command import live
 from mrclab.live.training.follow import Follower

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from linux.errors import MachineError
 from mrclab.cli import main
+from mrclab.linux.errors import MachineError
 from mrclab.sweep.executors import DaskCluster, LocalProcesses
 from mrclab.sweep.spec import parse_sweep, points_of
 from mrclab.sweep.store import Store

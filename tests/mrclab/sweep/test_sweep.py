@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from linux.errors import InputError
 from mrclab.cli import main
+from mrclab.linux.errors import InputError
 from mrclab.sweep.command import SWEEPS, check
 from mrclab.sweep.executors import LocalProcesses
 from mrclab.sweep.models import DEFAULTS, run_model

@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from controller.fault_kinds import Fault
-from hosts.path_probe import PathProber, probed_paths
-from linux import namespaces
-from linux.errors import BadInputError, SwitchError
-from linux.namespaces import in_thread
-from linux.process_deaths import DeathWatch
-from switches.bmv2.target import PCAP_VARIABLE, Bmv2Target
-from switches.spec import SwitchSpec
-from testbed.lab import Lab
-from testbed.names import Names
+from mrclab.controller.fault_kinds import Fault
+from mrclab.hosts.path_probe import PathProber, probed_paths
+from mrclab.linux import namespaces
+from mrclab.linux.errors import BadInputError, SwitchError
+from mrclab.linux.namespaces import in_thread
+from mrclab.linux.process_deaths import DeathWatch
+from mrclab.switches.bmv2.target import PCAP_VARIABLE, Bmv2Target
+from mrclab.switches.spec import SwitchSpec
+from mrclab.testbed.lab import Lab
+from mrclab.testbed.names import Names
+from mrclab.topologies import load_fabric
 from tests.support.switch_kit import Namespace
-from topologies import load_fabric
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import grpc
 import pytest
 from hypothesis import HealthCheck, settings
 
-from switches.p4_model import Interpreter
-from switches.v1model.bmv2_json import read_program
+from mrclab.switches.p4_model import Interpreter
+from mrclab.switches.v1model.bmv2_json import read_program
 from tests.support.handmade import assign, field, if_, named, number, op
 from tests.support.switch_bench import Bench, bench_of
 

@@ -7,9 +7,9 @@ from itertools import product
 
 import pytest
 
-from switches.ebpf.runtime.replication import Replica, Replication
-from switches.p4_model import Interpreter
-from switches.v1model.bmv2_json import read_program
+from mrclab.switches.ebpf.runtime.replication import Replica, Replication
+from mrclab.switches.p4_model import Interpreter
+from mrclab.switches.v1model.bmv2_json import read_program
 from tests.support.switch_bench import Bench, bench_of
 from tests.support.switch_kit import DATA, receive
 

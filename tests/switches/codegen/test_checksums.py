@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switches.hashes import HASHES
-from switches.p4_model import Interpreter
-from switches.v1model.bmv2_json import read_program
+from mrclab.switches.hashes import HASHES
+from mrclab.switches.p4_model import Interpreter
+from mrclab.switches.v1model.bmv2_json import read_program
 from tests.support.switch_bench import EXAMPLES, Bench, bench_of
 from tests.support.switch_fixtures import TARGETS
 from tests.support.switch_kit import (

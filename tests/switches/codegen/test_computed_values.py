@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switches.ebpf.codegen.compile import compile_json
-from switches.ebpf.runtime.datapath import Datapath, SharedMaps
-from switches.p4_model import Exact, Masked, Prefix, Rule
+from mrclab.switches.ebpf.codegen.compile import compile_json
+from mrclab.switches.ebpf.runtime.datapath import Datapath, SharedMaps
+from mrclab.switches.p4_model import Exact, Masked, Prefix, Rule
 from tests.support.handmade import assign, do, extract, field, if_, named, number, op, program, state
 from tests.support.switch_bench import Bench, bench_of, words
 from tests.support.switch_kit import DATA

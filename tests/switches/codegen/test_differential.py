@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from linux import bpf
-from switches.p4_model import Between, Exact, Masked, Prefix, Rule
+from mrclab.linux import bpf
+from mrclab.switches.p4_model import Between, Exact, Masked, Prefix, Rule
 from tests.support.switch_bench import EXAMPLES, Bench, bench_of, words
 from tests.support.switch_kit import DATA, JSON, ipv6_frame, sid
 

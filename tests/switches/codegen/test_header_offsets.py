@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from switches.ebpf.codegen.analysis.header_offsets import find_header_offsets
-from switches.v1model.bmv2_json import read_program
+from mrclab.switches.ebpf.codegen.analysis.header_offsets import find_header_offsets
+from mrclab.switches.v1model.bmv2_json import read_program
 from tests.support.switch_kit import JSON
 
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from linux.errors import UnsupportedError
-from switches.ebpf.codegen.analysis.header_offsets import endless, follow_parser
-from switches.ebpf.codegen.translation import translate
-from switches.v1model.bmv2_json import read_program
+from mrclab.linux.errors import UnsupportedError
+from mrclab.switches.ebpf.codegen.analysis.header_offsets import endless, follow_parser
+from mrclab.switches.ebpf.codegen.translation import translate
+from mrclab.switches.v1model.bmv2_json import read_program
 from tests.support.handmade import assign, do, extract, field, if_, named, number, op, program, state
 from tests.support.switch_bench import Bench
 from tests.switches.codegen.language import (

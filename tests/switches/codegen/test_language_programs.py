@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from finsy.proto import p4r
 
-from switches.ebpf.runtime.value_sets import Ends
-from switches.hashes import HASHES
-from switches.p4_model import Exact, Interpreter, Rule
-from switches.v1model.bmv2_json import read_program
+from mrclab.switches.ebpf.runtime.value_sets import Ends
+from mrclab.switches.hashes import HASHES
+from mrclab.switches.p4_model import Exact, Interpreter, Rule
+from mrclab.switches.v1model.bmv2_json import read_program
 from tests.support.switch_bench import Bench, bench_of
 from tests.support.switch_fixtures import TARGETS
 from tests.support.switch_kit import DATA, Namespace, compare_frames, read_p4info, three_ports

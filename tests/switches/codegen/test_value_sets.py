@@ -12,11 +12,11 @@ from google.protobuf import text_format
 from hypothesis import given
 from hypothesis import strategies as st
 
-from linux.errors import UnsupportedError
-from switches.ebpf.codegen.translation import translate
-from switches.ebpf.runtime.value_sets import Ends, ValueSetState, encode_members
-from switches.p4_model import Between, Exact, Key, Masked
-from switches.v1model.bmv2_json import read_program
+from mrclab.linux.errors import UnsupportedError
+from mrclab.switches.ebpf.codegen.translation import translate
+from mrclab.switches.ebpf.runtime.value_sets import Ends, ValueSetState, encode_members
+from mrclab.switches.p4_model import Between, Exact, Key, Masked
+from mrclab.switches.v1model.bmv2_json import read_program
 from tests.support.handmade import assign, extract, field, if_, number, op, program, state
 from tests.support.switch_bench import Bench
 from tests.support.switch_kit import Namespace, error_codes, receive, three_ports

@@ -15,27 +15,27 @@ from finsy.proto import p4r, rpc_status
 from hypothesis import given
 from hypothesis import strategies as st
 
-from linux.errors import BadInputError, SwitchError
-from switches.ebpf.codegen.compile import compile_json
-from switches.ebpf.codegen.translation import translate
-from switches.ebpf.main import loopback
-from switches.ebpf.p4runtime import programs
-from switches.ebpf.p4runtime.device import MOST_ENTITY_BYTES, Device
-from switches.ebpf.p4runtime.device_config import json_of
-from switches.ebpf.p4runtime.programs import SPARE, Programs
-from switches.ebpf.p4runtime.schema import bind
-from switches.ebpf.p4runtime.server import P4RuntimeServer
-from switches.ebpf.p4runtime.status import (
+from mrclab.linux.errors import BadInputError, SwitchError
+from mrclab.switches.ebpf.codegen.compile import compile_json
+from mrclab.switches.ebpf.codegen.translation import translate
+from mrclab.switches.ebpf.main import loopback
+from mrclab.switches.ebpf.p4runtime import programs
+from mrclab.switches.ebpf.p4runtime.device import MOST_ENTITY_BYTES, Device
+from mrclab.switches.ebpf.p4runtime.device_config import json_of
+from mrclab.switches.ebpf.p4runtime.programs import SPARE, Programs
+from mrclab.switches.ebpf.p4runtime.schema import bind
+from mrclab.switches.ebpf.p4runtime.server import P4RuntimeServer
+from mrclab.switches.ebpf.p4runtime.status import (
     MOST_CHARACTERS,
     MOST_DETAILS_BYTES,
     Code,
     P4RuntimeError,
     batch_status,
 )
-from switches.ebpf.plan.compiled import Compiled
-from switches.ebpf.plan.source_map import SourceMap
-from switches.spec import SwitchSpec
-from switches.v1model.bmv2_json import read_program
+from mrclab.switches.ebpf.plan.compiled import Compiled
+from mrclab.switches.ebpf.plan.source_map import SourceMap
+from mrclab.switches.spec import SwitchSpec
+from mrclab.switches.v1model.bmv2_json import read_program
 from tests.support.switch_kit import DATA, read_p4info
 
 REASON = P4RuntimeError(Code.INVALID_ARGUMENT, "x" * 900)

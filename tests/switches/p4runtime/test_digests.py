@@ -9,9 +9,9 @@ import grpc
 import pytest
 from finsy.proto import p4r
 
-from switches.ebpf.runtime.digests import DigestConfig, DigestQueue
-from switches.p4_model import Interpreter
-from switches.v1model.bmv2_json import read_program
+from mrclab.switches.ebpf.runtime.digests import DigestConfig, DigestQueue
+from mrclab.switches.p4_model import Interpreter
+from mrclab.switches.v1model.bmv2_json import read_program
 from tests.support.switch_fixtures import TARGETS
 from tests.support.switch_kit import (
     DATA,

@@ -9,10 +9,15 @@ import grpc
 import pytest
 from finsy.proto import p4r
 
-from switches.ebpf.runtime.replication import Replica, Replication, ReplicationState, encode_replication
-from switches.ebpf.runtime.transaction import Transaction
-from switches.ebpf.target import EbpfTarget
-from switches.spec import SwitchSpec
+from mrclab.switches.ebpf.runtime.replication import (
+    Replica,
+    Replication,
+    ReplicationState,
+    encode_replication,
+)
+from mrclab.switches.ebpf.runtime.transaction import Transaction
+from mrclab.switches.ebpf.target import EbpfTarget
+from mrclab.switches.spec import SwitchSpec
 from tests.support.switch_kit import (
     DATA,
     Client,

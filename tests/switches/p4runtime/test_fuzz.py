@@ -22,10 +22,10 @@ import pytest
 from finsy.proto import p4i, p4r
 from google.protobuf.descriptor import FieldDescriptor
 
-from linux import bpf
-from switches.ebpf.target import EbpfTarget
-from switches.p4_model import CloneSession
-from switches.spec import SwitchSpec
+from mrclab.linux import bpf
+from mrclab.switches.ebpf.target import EbpfTarget
+from mrclab.switches.p4_model import CloneSession
+from mrclab.switches.spec import SwitchSpec
 from tests.support.again_program import frame as frame_again
 from tests.support.again_program import session_update
 from tests.support.kernel_watch import KernelLog, locked_memory, programs, taint

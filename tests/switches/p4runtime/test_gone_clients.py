@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from linux.children import environment
+from mrclab.linux.children import environment
 from tests.support.switch_process import free_port
 
 CLIENT = """
@@ -30,7 +30,7 @@ for number, _ in enumerate(stub.StreamChannel(requests())):
 @pytest.mark.slow
 def test_a_client_that_goes_away_during_a_stream_leaves_no_traceback(tmp_path: Path) -> None:
     address = f"127.0.0.1:{free_port()}"
-    command = [sys.executable, "-m", "switches.ebpf.main", "--no-p4", "--device-id", "1", "--"]
+    command = [sys.executable, "-m", "mrclab.switches.ebpf.main", "--no-p4", "--device-id", "1", "--"]
     log = tmp_path / "log"
     with (
         log.open("w") as said,

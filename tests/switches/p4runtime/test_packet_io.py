@@ -15,10 +15,10 @@ from finsy.proto import p4i, p4r
 from google.protobuf import text_format
 
 from mrclab.shell_environment import ShellEnvironmentError, shell_python
-from switches.ebpf.p4runtime.packet_io import ControllerHeader, controller_headers
-from switches.ebpf.p4runtime.status import P4RuntimeError
-from switches.p4_model import Interpreter
-from switches.v1model.bmv2_json import read_program
+from mrclab.switches.ebpf.p4runtime.packet_io import ControllerHeader, controller_headers
+from mrclab.switches.ebpf.p4runtime.status import P4RuntimeError
+from mrclab.switches.p4_model import Interpreter
+from mrclab.switches.v1model.bmv2_json import read_program
 from tests.support.multicast_program import FIELDS, KEY, frame, p4info
 from tests.support.switch_fixtures import TARGETS
 from tests.support.switch_kit import DATA, Client, Namespace, receive, three_ports

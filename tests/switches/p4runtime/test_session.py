@@ -7,10 +7,10 @@ from typing import Any
 
 from finsy.proto import p4r
 
-from switches.ebpf.p4runtime.arbitration import Arbiter
-from switches.ebpf.p4runtime.session import Session
-from switches.ebpf.p4runtime.status import Code, P4RuntimeError
-from switches.ebpf.p4runtime.switch_group import MESSAGES_WAITING
+from mrclab.switches.ebpf.p4runtime.arbitration import Arbiter
+from mrclab.switches.ebpf.p4runtime.session import Session
+from mrclab.switches.ebpf.p4runtime.status import Code, P4RuntimeError
+from mrclab.switches.ebpf.p4runtime.switch_group import MESSAGES_WAITING
 
 
 def _refuse(*_: object) -> None:

@@ -7,19 +7,19 @@ from finsy.proto import p4i, p4r
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switches.ebpf.codegen.translation import translate
-from switches.ebpf.p4runtime.arbitration import Arbiter, Client
-from switches.ebpf.p4runtime.schema import Schema, TableSchema, bind
-from switches.ebpf.p4runtime.server import wait_of
-from switches.ebpf.p4runtime.status import Code, P4RuntimeError, batch_status
-from switches.ebpf.p4runtime.values import decode, encode
-from switches.ebpf.plan.compiled import Compiled
-from switches.ebpf.plan.source_map import SourceMap
-from switches.ebpf.runtime.entries import Entry, ExistsError, NotThereError, TableFullError
-from switches.ebpf.runtime.table_state import TableState
-from switches.ebpf.runtime.transaction import Transaction
-from switches.spec import WAIT_KEY
-from switches.v1model.bmv2_json import read_program
+from mrclab.switches.ebpf.codegen.translation import translate
+from mrclab.switches.ebpf.p4runtime.arbitration import Arbiter, Client
+from mrclab.switches.ebpf.p4runtime.schema import Schema, TableSchema, bind
+from mrclab.switches.ebpf.p4runtime.server import wait_of
+from mrclab.switches.ebpf.p4runtime.status import Code, P4RuntimeError, batch_status
+from mrclab.switches.ebpf.p4runtime.values import decode, encode
+from mrclab.switches.ebpf.plan.compiled import Compiled
+from mrclab.switches.ebpf.plan.source_map import SourceMap
+from mrclab.switches.ebpf.runtime.entries import Entry, ExistsError, NotThereError, TableFullError
+from mrclab.switches.ebpf.runtime.table_state import TableState
+from mrclab.switches.ebpf.runtime.transaction import Transaction
+from mrclab.switches.spec import WAIT_KEY
+from mrclab.switches.v1model.bmv2_json import read_program
 from tests.support.switch_kit import DATA, JSON, P4INFO, Names, read_p4info
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from linux.errors import BadInputError
-from switches.ebpf.runtime.claims import Claims
+from mrclab.linux.errors import BadInputError
+from mrclab.switches.ebpf.runtime.claims import Claims
 
 
 def test_a_second_claim_is_refused_and_free_again_after_the_first() -> None:

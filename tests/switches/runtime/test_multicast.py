@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from finsy.proto import p4r
 
-from switches.p4_model import Interpreter
-from switches.v1model.bmv2_json import read_program
+from mrclab.switches.p4_model import Interpreter
+from mrclab.switches.v1model.bmv2_json import read_program
 from tests.support.switch_fixtures import TARGETS
 from tests.support.switch_kit import (
     DATA,

@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 from finsy.proto import p4r
 
-from linux.errors import BadInputError
-from linux.traffic_control import TrafficControl, ifindex_of
-from switches.ebpf.main import parse, port_queues
-from switches.ebpf.plan.queues import Shape
-from switches.ebpf.runtime.qdiscs import shapes_of
-from switches.spec import SwitchSpec
+from mrclab.linux.errors import BadInputError
+from mrclab.linux.traffic_control import TrafficControl, ifindex_of
+from mrclab.switches.ebpf.main import parse, port_queues
+from mrclab.switches.ebpf.plan.queues import Shape
+from mrclab.switches.ebpf.runtime.qdiscs import shapes_of
+from mrclab.switches.spec import SwitchSpec
 from tests.support.switch_fixtures import TARGETS
 from tests.support.switch_kit import DATA, ROOT, Client, Namespace, read_p4info, receive, three_ports
 
@@ -225,7 +225,7 @@ def test_the_command_line_gives_ports_what_bmv2s_set_queue_rate_gives_them(
 ) -> None:
     for i in (1, 2, 3):
         namespace.pair(f"s{i}", f"h{i}")
-    command = [sys.executable, "-m", "switches.ebpf.main", "--device-id", "1"]
+    command = [sys.executable, "-m", "mrclab.switches.ebpf.main", "--device-id", "1"]
     command += [w for i in (1, 2, 3) for w in ("-i", f"{i}@s{i}")]
     command += [str(DATA / "queues.json"), "--", "--grpc-server-addr", "127.0.0.1:0"]
     command += ["--queue-rate", "2=50", "--queue-depth", "2=8"]
@@ -257,7 +257,7 @@ def test_the_command_line_gives_ports_what_bmv2s_set_queue_rate_gives_them(
 def test_somebody_elses_qdisc_stays(namespace: Namespace) -> None:
     namespace.pair("s1", "h1")
     tc(namespace, "qdisc", "add", "dev", "s1", "root", *SLOW)
-    command = [sys.executable, "-m", "switches.ebpf.main", "--no-p4", "-i", "1@s1"]
+    command = [sys.executable, "-m", "mrclab.switches.ebpf.main", "--no-p4", "-i", "1@s1"]
     command += ["--", "--grpc-server-addr", "127.0.0.1:0", "--queue-rate", "50"]
     done = subprocess.run(
         ["ip", "netns", "exec", namespace.name, *command],

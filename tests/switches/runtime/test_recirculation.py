@@ -14,10 +14,10 @@ import grpc
 import pytest
 from finsy.proto import p4r
 
-from linux.errors import UnsupportedError
-from switches.ebpf.codegen.translation import translate
-from switches.p4_model import CloneSession, Interpreter
-from switches.v1model.bmv2_json import read_program
+from mrclab.linux.errors import UnsupportedError
+from mrclab.switches.ebpf.codegen.translation import translate
+from mrclab.switches.p4_model import CloneSession, Interpreter
+from mrclab.switches.v1model.bmv2_json import read_program
 from tests.support.again_program import WAY, frame, session_update
 from tests.support.switch_fixtures import TARGETS
 from tests.support.switch_kit import (

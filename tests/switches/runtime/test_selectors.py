@@ -15,12 +15,12 @@ from finsy.proto import p4r
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switches.ebpf.plan.layouts import ActionLayout, ProfileLayout
-from switches.ebpf.runtime.entries import Action, Entry, NotThereError, TableFullError
-from switches.ebpf.runtime.profiles import InUseError, ProfileState, Share
-from switches.ebpf.runtime.transaction import Transaction
-from switches.hashes import HASHES
-from switches.p4_model import Exact, Masked, Prefix, Profile, Rule
+from mrclab.switches.ebpf.plan.layouts import ActionLayout, ProfileLayout
+from mrclab.switches.ebpf.runtime.entries import Action, Entry, NotThereError, TableFullError
+from mrclab.switches.ebpf.runtime.profiles import InUseError, ProfileState, Share
+from mrclab.switches.ebpf.runtime.transaction import Transaction
+from mrclab.switches.hashes import HASHES
+from mrclab.switches.p4_model import Exact, Masked, Prefix, Profile, Rule
 from tests.support.selector_switch import Switch, change, put_in
 from tests.support.switch_bench import EXAMPLES, Bench, bench_of
 from tests.support.switch_fixtures import TARGETS
@@ -73,7 +73,7 @@ def numbers(state: ProfileState, group: int) -> list[int]:
 @pytest.fixture
 def state(monkeypatch: pytest.MonkeyPatch) -> ProfileState:
     monkeypatch.setattr(
-        "switches.ebpf.runtime.profiles.encode_action", lambda size, action, cell: bytes(size)
+        "mrclab.switches.ebpf.runtime.profiles.encode_action", lambda size, action, cell: bytes(size)
     )
     return ProfileState(LAYOUT, lambda port: port not in DOWN)
 

@@ -12,8 +12,8 @@ import grpc
 import pytest
 from finsy.proto import p4i, p4r
 
-from switches.ebpf.target import EbpfTarget
-from switches.spec import SwitchSpec
+from mrclab.switches.ebpf.target import EbpfTarget
+from mrclab.switches.spec import SwitchSpec
 from tests.support.switch_kit import (
     DATA,
     DST,

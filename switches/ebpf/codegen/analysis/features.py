@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from switches.ebpf.codegen.analysis.usage import RESULTS
-from switches.v1model.expressions import (
+from mrclab.switches.ebpf.codegen.analysis.usage import RESULTS
+from mrclab.switches.v1model.expressions import (
     Const,
     FieldRef,
     Primitive,
 )
-from switches.v1model.program import Program
+from mrclab.switches.v1model.program import Program
 
 
 def multicast_writes(program: Program) -> Iterator[Primitive]:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, replace
 
-from linux.errors import UnsupportedError
-from switches.v1model.expressions import Const, Expr, Name, Primitive, UnionStackHeader
-from switches.v1model.program import Program
+from mrclab.linux.errors import UnsupportedError
+from mrclab.switches.v1model.expressions import Const, Expr, Name, Primitive, UnionStackHeader
+from mrclab.switches.v1model.program import Program
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from switches.v1model.expressions import Const, Expr, FieldRef, Lookahead, Op, Param, StackField
+from mrclab.switches.v1model.expressions import Const, Expr, FieldRef, Lookahead, Op, Param, StackField
 
 _HUGE = 1 << 1024
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from switches.ebpf.codegen.analysis.features import program_multicasts, program_reenters
-from switches.ebpf.codegen.analysis.usage import Usage, usage_of
-from switches.ebpf.plan.layouts import WIDEST, round8
-from switches.v1model.expressions import (
+from mrclab.switches.ebpf.codegen.analysis.features import program_multicasts, program_reenters
+from mrclab.switches.ebpf.codegen.analysis.usage import Usage, usage_of
+from mrclab.switches.ebpf.plan.layouts import WIDEST, round8
+from mrclab.switches.v1model.expressions import (
     FieldRef,
 )
-from switches.v1model.program import Program
+from mrclab.switches.v1model.program import Program
 
 COPYING = 32
 TRAILER = 32  # bytes behind a frame that enters again, see `recirculation`

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from switches.v1model.expressions import (
+from mrclab.switches.v1model.expressions import (
     Expr,
     FieldRef,
     Name,
@@ -15,8 +15,8 @@ from switches.v1model.expressions import (
     UnionStackField,
     Vector,
 )
-from switches.v1model.pipeline import ActionCall, Conditional, Table
-from switches.v1model.program import Program
+from mrclab.switches.v1model.pipeline import ActionCall, Conditional, Table
+from mrclab.switches.v1model.program import Program
 
 
 @dataclass

@@ -13,9 +13,9 @@ from typing import Any
 
 from llvmlite import ir
 
-from linux.bpf_types import MAP_MARK, PSEUDO_MAP_FD, PSEUDO_MAP_VALUE, MapSpec
-from switches.ebpf.codegen.backend.debug_info import DebugInfo
-from switches.v1model.expressions import NOWHERE, Source
+from mrclab.linux.bpf_types import MAP_MARK, PSEUDO_MAP_FD, PSEUDO_MAP_VALUE, MapSpec
+from mrclab.switches.ebpf.codegen.backend.debug_info import DebugInfo
+from mrclab.switches.v1model.expressions import NOWHERE, Source
 
 I8, I32, I64 = (ir.IntType(w) for w in (8, 32, 64))
 PTR = ir.PointerType()

@@ -17,8 +17,8 @@ from typing import Any
 
 from llvmlite import ir
 
-from switches.ebpf.plan.source_map import SourceMap
-from switches.v1model.expressions import Source
+from mrclab.switches.ebpf.plan.source_map import SourceMap
+from mrclab.switches.v1model.expressions import Source
 
 SECTION = ".BTF.ext"
 _MAGIC = 0xEB9F

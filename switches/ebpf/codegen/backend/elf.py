@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from linux.errors import SwitchError
+from mrclab.linux.errors import SwitchError
 
 
 def section(data: bytes, name: str) -> bytes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from linux.errors import SwitchError
+from mrclab.linux.errors import SwitchError
 
 CPU = "v3"
 # Without this, unaligned fields of a map value are read byte by byte.
@@ -35,7 +35,7 @@ def compile_ir(text: str) -> bytes:
     """Compile LLVM IR to a BPF object file in a subprocess. Raises CompilerError, TooLargeError."""
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "switches.ebpf.codegen.backend.worker"],
+            [sys.executable, "-m", "mrclab.switches.ebpf.codegen.backend.worker"],
             input=text.encode(),
             capture_output=True,
             timeout=TIMEOUT_S,

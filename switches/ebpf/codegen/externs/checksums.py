@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from switches.ebpf.codegen.backend.asm import Value, const
-from switches.ebpf.codegen.codegen_context import CodegenContext
-from switches.ebpf.codegen.expressions import Evaluator
-from switches.ebpf.codegen.externs.hashes import HashWriter
-from switches.v1model.declarations import Checksum
-from switches.v1model.expressions import FieldRef
+from mrclab.switches.ebpf.codegen.backend.asm import Value, const
+from mrclab.switches.ebpf.codegen.codegen_context import CodegenContext
+from mrclab.switches.ebpf.codegen.expressions import Evaluator
+from mrclab.switches.ebpf.codegen.externs.hashes import HashWriter
+from mrclab.switches.v1model.declarations import Checksum
+from mrclab.switches.v1model.expressions import FieldRef
 
 
 def verify_checksums(gen: CodegenContext) -> None:

@@ -11,16 +11,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from linux.bpf_types import MapSpec, MapType
-from linux.errors import UnsupportedError
-from switches.ebpf.codegen.backend.asm import I64, Value, const
-from switches.ebpf.codegen.codegen_context import CodegenContext
-from switches.ebpf.codegen.expressions import Evaluator
-from switches.ebpf.codegen.payload import payload_sum
-from switches.hashes import CRCS, HASHES, Crc
-from switches.v1model.declarations import Bits, Calculation
-from switches.v1model.expressions import Const, FieldRef, Name, Primitive
-from switches.v1model.program import Program
+from mrclab.linux.bpf_types import MapSpec, MapType
+from mrclab.linux.errors import UnsupportedError
+from mrclab.switches.ebpf.codegen.backend.asm import I64, Value, const
+from mrclab.switches.ebpf.codegen.codegen_context import CodegenContext
+from mrclab.switches.ebpf.codegen.expressions import Evaluator
+from mrclab.switches.ebpf.codegen.payload import payload_sum
+from mrclab.switches.hashes import CRCS, HASHES, Crc
+from mrclab.switches.v1model.declarations import Bits, Calculation
+from mrclab.switches.v1model.expressions import Const, FieldRef, Name, Primitive
+from mrclab.switches.v1model.program import Program
 
 _CHUNK = 48  # bits taken at a time; with up to seven left over they fit a register
 _SLICES = 8  # bytes that one round of a CRC takes in

@@ -7,11 +7,11 @@ the first only. A cell that is not configured lets everything pass as green.
 
 from __future__ import annotations
 
-from linux.bpf_types import MapSpec, MapType
-from linux.errors import UnsupportedError
-from switches.ebpf.codegen.backend.asm import Helper, MapPool, Value, const
-from switches.ebpf.codegen.codegen_context import CodegenContext
-from switches.ebpf.plan.layouts import (
+from mrclab.linux.bpf_types import MapSpec, MapType
+from mrclab.linux.errors import UnsupportedError
+from mrclab.switches.ebpf.codegen.backend.asm import Helper, MapPool, Value, const
+from mrclab.switches.ebpf.codegen.codegen_context import CodegenContext
+from mrclab.switches.ebpf.plan.layouts import (
     METER_BURST,
     METER_COLOURS,
     METER_COMMITTED,
@@ -25,8 +25,8 @@ from switches.ebpf.plan.layouts import (
     MeterLayout,
     counter_map,
 )
-from switches.v1model.declarations import MeterArray
-from switches.v1model.expressions import FieldRef, Source
+from mrclab.switches.v1model.declarations import MeterArray
+from mrclab.switches.v1model.expressions import FieldRef, Source
 
 GREEN, YELLOW, RED = 0, 1, 2
 _SECOND = 10**9

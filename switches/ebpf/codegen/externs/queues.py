@@ -3,17 +3,17 @@
 A program runs before the kernel's queue and cannot look into it. It knows what that queue does, though: a
 token bucket lets frames go at a rate, one after the other. So each frame that is sent notes when it will
 leave, and those of the last 1,023 whose moment has not come are the ones that wait. The times are those of
-the kernel's `tbf` and `htb`, see `switches.ebpf.qdiscs`; what others send over the port is not seen.
+the kernel's `tbf` and `htb`, see `mrclab.switches.ebpf.qdiscs`; what others send over the port is not seen.
 """
 
 from __future__ import annotations
 
-from linux.bpf_types import NO_PREALLOC, MapSpec, MapType
-from switches.ebpf.codegen.analysis.scratch_layout import Layout
-from switches.ebpf.codegen.backend.asm import Helper, MapPool, Value, const
-from switches.ebpf.codegen.codegen_context import STANDARD, CodegenContext
-from switches.ebpf.plan.layouts import PORTS
-from switches.ebpf.plan.queues import (
+from mrclab.linux.bpf_types import NO_PREALLOC, MapSpec, MapType
+from mrclab.switches.ebpf.codegen.analysis.scratch_layout import Layout
+from mrclab.switches.ebpf.codegen.backend.asm import Helper, MapPool, Value, const
+from mrclab.switches.ebpf.codegen.codegen_context import STANDARD, CodegenContext
+from mrclab.switches.ebpf.plan.layouts import PORTS
+from mrclab.switches.ebpf.plan.queues import (
     CELL_BURST,
     CELL_BYTE_COST,
     CELL_COUNT,
@@ -30,8 +30,8 @@ from switches.ebpf.plan.queues import (
     SLOTS,
     SLOTS_LOG,
 )
-from switches.v1model.expressions import FieldRef
-from switches.v1model.program import Program
+from mrclab.switches.v1model.expressions import FieldRef
+from mrclab.switches.v1model.program import Program
 
 QUEUE_TIMES = (*QUEUE_FIELDS, "egress_global_timestamp")
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from switches.ebpf.codegen.backend.asm import Helper, Value, const
-from switches.ebpf.codegen.codegen_context import CodegenContext
-from switches.ebpf.codegen.expressions import Evaluator
-from switches.v1model.expressions import Const, FieldRef, Primitive
+from mrclab.switches.ebpf.codegen.backend.asm import Helper, Value, const
+from mrclab.switches.ebpf.codegen.codegen_context import CodegenContext
+from mrclab.switches.ebpf.codegen.expressions import Evaluator
+from mrclab.switches.v1model.expressions import Const, FieldRef, Primitive
 
 
 class RandomStatements:

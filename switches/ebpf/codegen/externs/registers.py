@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from switches.ebpf.codegen.backend.asm import Value, const
-from switches.ebpf.codegen.codegen_context import CodegenContext
-from switches.ebpf.codegen.expressions import Evaluator
-from switches.v1model.declarations import Action
-from switches.v1model.expressions import Expr, FieldRef, Name, Primitive
+from mrclab.switches.ebpf.codegen.backend.asm import Value, const
+from mrclab.switches.ebpf.codegen.codegen_context import CodegenContext
+from mrclab.switches.ebpf.codegen.expressions import Evaluator
+from mrclab.switches.v1model.declarations import Action
+from mrclab.switches.v1model.expressions import Expr, FieldRef, Name, Primitive
 
 # Register primitives, and which argument names the array.
 _REGISTER = {"register_read": 1, "register_write": 0}

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from linux.bpf_types import NO_PREALLOC, MapSpec, MapType
-from linux.errors import UnsupportedError
-from switches.ebpf.codegen.action_values import layout_action, value_size_of
-from switches.ebpf.codegen.backend.asm import I32, Helper, MapPool, Value, const
-from switches.ebpf.codegen.codegen_context import CodegenContext
-from switches.ebpf.codegen.externs.hashes import HashWriter
-from switches.ebpf.plan.layouts import GROUP_LIMIT, TO_GROUP, VALUE_HEADER, ProfileLayout, round8
-from switches.v1model.declarations import Action, ActionProfile
-from switches.v1model.program import Program
+from mrclab.linux.bpf_types import NO_PREALLOC, MapSpec, MapType
+from mrclab.linux.errors import UnsupportedError
+from mrclab.switches.ebpf.codegen.action_values import layout_action, value_size_of
+from mrclab.switches.ebpf.codegen.backend.asm import I32, Helper, MapPool, Value, const
+from mrclab.switches.ebpf.codegen.codegen_context import CodegenContext
+from mrclab.switches.ebpf.codegen.externs.hashes import HashWriter
+from mrclab.switches.ebpf.plan.layouts import GROUP_LIMIT, TO_GROUP, VALUE_HEADER, ProfileLayout, round8
+from mrclab.switches.v1model.declarations import Action, ActionProfile
+from mrclab.switches.v1model.program import Program
 
 _DEFAULT_SIZE = 1024  # if the program gives none
 

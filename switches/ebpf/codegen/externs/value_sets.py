@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from linux.bpf_types import NO_PREALLOC, MapSpec, MapType
-from linux.errors import UnsupportedError
-from switches.ebpf.codegen.backend.asm import I64, Helper, MapPool, Value, const
-from switches.ebpf.codegen.codegen_context import CodegenContext
-from switches.ebpf.plan.layouts import SCAN_LIMIT, KeySlot, ValueSetLayout, round8
-from switches.ebpf.plan.value_sets import PLACES_PER_FIELD, USED_BYTES
-from switches.v1model.declarations import ValueSet
-from switches.v1model.expressions import Expr, FieldRef, Lookahead, StackField, UnionStackField
-from switches.v1model.program import Program
+from mrclab.linux.bpf_types import NO_PREALLOC, MapSpec, MapType
+from mrclab.linux.errors import UnsupportedError
+from mrclab.switches.ebpf.codegen.backend.asm import I64, Helper, MapPool, Value, const
+from mrclab.switches.ebpf.codegen.codegen_context import CodegenContext
+from mrclab.switches.ebpf.plan.layouts import SCAN_LIMIT, KeySlot, ValueSetLayout, round8
+from mrclab.switches.ebpf.plan.value_sets import PLACES_PER_FIELD, USED_BYTES
+from mrclab.switches.v1model.declarations import ValueSet
+from mrclab.switches.v1model.expressions import Expr, FieldRef, Lookahead, StackField, UnionStackField
+from mrclab.switches.v1model.program import Program
 
 
 def key_width(program: Program, key: Expr) -> int:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from finsy.proto import p4r
 
-from switches.ebpf.plan.layouts import METER_COLOURS, MeterLayout
-from switches.ebpf.runtime.datapath import Datapath
-from switches.ebpf.runtime.transaction import Transaction
+from mrclab.switches.ebpf.plan.layouts import METER_COLOURS, MeterLayout
+from mrclab.switches.ebpf.runtime.datapath import Datapath
+from mrclab.switches.ebpf.runtime.transaction import Transaction
 
 Counts = tuple[int, int]  # packets, bytes
 _COLOURS = ("green", "yellow", "red")

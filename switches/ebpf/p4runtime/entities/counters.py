@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from finsy.proto import p4r
 
-from switches.ebpf.p4runtime.entities.tables import TableEntries
-from switches.ebpf.p4runtime.running import Running
-from switches.ebpf.p4runtime.schema import Schema
-from switches.ebpf.p4runtime.status import Code, P4RuntimeError
-from switches.ebpf.p4runtime.values import need_modify
-from switches.ebpf.runtime.transaction import Transaction
+from mrclab.switches.ebpf.p4runtime.entities.tables import TableEntries
+from mrclab.switches.ebpf.p4runtime.running import Running
+from mrclab.switches.ebpf.p4runtime.schema import Schema
+from mrclab.switches.ebpf.p4runtime.status import Code, P4RuntimeError
+from mrclab.switches.ebpf.p4runtime.values import need_modify
+from mrclab.switches.ebpf.runtime.transaction import Transaction
 
 
 class CounterEntries:

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from finsy.proto import p4d, p4r, p4t
 
-from switches.ebpf.p4runtime.running import Running
-from switches.ebpf.p4runtime.schema import Schema
-from switches.ebpf.p4runtime.status import Code, P4RuntimeError
-from switches.ebpf.p4runtime.values import encode
-from switches.ebpf.runtime.digests import DigestConfig, ReadyList
-from switches.ebpf.runtime.transaction import Transaction
+from mrclab.switches.ebpf.p4runtime.running import Running
+from mrclab.switches.ebpf.p4runtime.schema import Schema
+from mrclab.switches.ebpf.p4runtime.status import Code, P4RuntimeError
+from mrclab.switches.ebpf.p4runtime.values import encode
+from mrclab.switches.ebpf.runtime.digests import DigestConfig, ReadyList
+from mrclab.switches.ebpf.runtime.transaction import Transaction
 
 
 class DigestEntries:

@@ -6,11 +6,11 @@ from collections.abc import Container, Sequence
 
 from finsy.proto import p4r
 
-from switches.ebpf.p4runtime.schema import ProfileSchema, TableSchema
-from switches.ebpf.p4runtime.status import Code, P4RuntimeError
-from switches.ebpf.p4runtime.values import decode
-from switches.ebpf.runtime.entries import Action
-from switches.ebpf.runtime.profiles import Share
+from mrclab.switches.ebpf.p4runtime.schema import ProfileSchema, TableSchema
+from mrclab.switches.ebpf.p4runtime.status import Code, P4RuntimeError
+from mrclab.switches.ebpf.p4runtime.values import decode
+from mrclab.switches.ebpf.runtime.entries import Action
+from mrclab.switches.ebpf.runtime.profiles import Share
 
 _PORT_BITS = 32
 

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 from finsy.proto import p4r
 
-from switches.ebpf.p4runtime.entities.one_shots import check_size, read_share, write_share
-from switches.ebpf.p4runtime.running import Running
-from switches.ebpf.p4runtime.schema import ProfileSchema, Schema, TableSchema
-from switches.ebpf.p4runtime.status import Code, P4RuntimeError
-from switches.ebpf.runtime.entries import Action, ExistsError, NotThereError, TableFullError
-from switches.ebpf.runtime.profiles import InUseError, ProfileState, Share
-from switches.ebpf.runtime.transaction import Transaction
+from mrclab.switches.ebpf.p4runtime.entities.one_shots import check_size, read_share, write_share
+from mrclab.switches.ebpf.p4runtime.running import Running
+from mrclab.switches.ebpf.p4runtime.schema import ProfileSchema, Schema, TableSchema
+from mrclab.switches.ebpf.p4runtime.status import Code, P4RuntimeError
+from mrclab.switches.ebpf.runtime.entries import Action, ExistsError, NotThereError, TableFullError
+from mrclab.switches.ebpf.runtime.profiles import InUseError, ProfileState, Share
+from mrclab.switches.ebpf.runtime.transaction import Transaction
 
 
 class _Entries:

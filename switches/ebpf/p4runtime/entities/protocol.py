@@ -7,7 +7,7 @@ from typing import Protocol
 
 from finsy.proto import p4r
 
-from switches.ebpf.runtime.transaction import Transaction
+from mrclab.switches.ebpf.runtime.transaction import Transaction
 
 
 class Entities(Protocol):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from finsy.proto import p4r
 
-from switches.ebpf.p4runtime.status import Code, P4RuntimeError
-from switches.ebpf.runtime.meters import Rates
+from mrclab.switches.ebpf.p4runtime.status import Code, P4RuntimeError
+from mrclab.switches.ebpf.runtime.meters import Rates
 
 
 def read_rates(config: p4r.MeterConfig) -> Rates:

@@ -6,14 +6,14 @@ from collections.abc import Container, Iterator, Sequence
 
 from finsy.proto import p4r
 
-from switches.ebpf.p4runtime.running import Running
-from switches.ebpf.p4runtime.schema import Schema
-from switches.ebpf.p4runtime.status import Code, P4RuntimeError
-from switches.ebpf.p4runtime.values import decode
-from switches.ebpf.plan.replication import CLASSES, COPIES, GROUPS
-from switches.ebpf.runtime.entries import ExistsError, NotThereError
-from switches.ebpf.runtime.replication import Replica, Replication
-from switches.ebpf.runtime.transaction import Transaction
+from mrclab.switches.ebpf.p4runtime.running import Running
+from mrclab.switches.ebpf.p4runtime.schema import Schema
+from mrclab.switches.ebpf.p4runtime.status import Code, P4RuntimeError
+from mrclab.switches.ebpf.p4runtime.values import decode
+from mrclab.switches.ebpf.plan.replication import CLASSES, COPIES, GROUPS
+from mrclab.switches.ebpf.runtime.entries import ExistsError, NotThereError
+from mrclab.switches.ebpf.runtime.replication import Replica, Replication
+from mrclab.switches.ebpf.runtime.transaction import Transaction
 
 _INSTANCES = 1 << 16  # egress_rid is a bit<16>
 _PORT_BITS = 32

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from finsy.proto import p4r
 
-from switches.ebpf.p4runtime.entities.one_shots import read_one_shot
-from switches.ebpf.p4runtime.entities.rates import read_rates, write_rates
-from switches.ebpf.p4runtime.running import Running
-from switches.ebpf.p4runtime.schema import Schema, TableSchema
-from switches.ebpf.p4runtime.status import Code, P4RuntimeError
-from switches.ebpf.runtime.entries import (
+from mrclab.switches.ebpf.p4runtime.entities.one_shots import read_one_shot
+from mrclab.switches.ebpf.p4runtime.entities.rates import read_rates, write_rates
+from mrclab.switches.ebpf.p4runtime.running import Running
+from mrclab.switches.ebpf.p4runtime.schema import Schema, TableSchema
+from mrclab.switches.ebpf.p4runtime.status import Code, P4RuntimeError
+from mrclab.switches.ebpf.runtime.entries import (
     Action,
     Entry,
     ExistsError,
@@ -20,8 +20,8 @@ from switches.ebpf.runtime.entries import (
     Reference,
     TableFullError,
 )
-from switches.ebpf.runtime.meters import MeterState
-from switches.ebpf.runtime.transaction import Transaction
+from mrclab.switches.ebpf.runtime.meters import MeterState
+from mrclab.switches.ebpf.runtime.transaction import Transaction
 
 
 class TableEntries:

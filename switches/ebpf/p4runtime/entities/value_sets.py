@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 from finsy.proto import p4r
 
-from switches.ebpf.p4runtime.matches import KINDS, read_match, write_match
-from switches.ebpf.p4runtime.running import Running
-from switches.ebpf.p4runtime.schema import Schema, ValueSetSchema
-from switches.ebpf.p4runtime.status import Code, P4RuntimeError
-from switches.ebpf.p4runtime.values import need_modify
-from switches.ebpf.runtime.entries import Match, full_mask
-from switches.ebpf.runtime.transaction import Transaction
-from switches.ebpf.runtime.value_sets import Ends
+from mrclab.switches.ebpf.p4runtime.matches import KINDS, read_match, write_match
+from mrclab.switches.ebpf.p4runtime.running import Running
+from mrclab.switches.ebpf.p4runtime.schema import Schema, ValueSetSchema
+from mrclab.switches.ebpf.p4runtime.status import Code, P4RuntimeError
+from mrclab.switches.ebpf.p4runtime.values import need_modify
+from mrclab.switches.ebpf.runtime.entries import Match, full_mask
+from mrclab.switches.ebpf.runtime.transaction import Transaction
+from mrclab.switches.ebpf.runtime.value_sets import Ends
 
 
 class ValueSetEntries:

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.queues import queue_setting
-from hosts.mrc import MrcConfig
-from hosts.mrc.congestion.choice import make_controller
-from hosts.mrc.congestion.nscc import NEVER_NS, Nscc, NsccConfig
-from p4src.contract import TICKS_PER_US
-from topologies import LinkProfile
+from mrclab.controller.queues import queue_setting
+from mrclab.hosts.mrc import MrcConfig
+from mrclab.hosts.mrc.congestion.choice import make_controller
+from mrclab.hosts.mrc.congestion.nscc import NEVER_NS, Nscc, NsccConfig
+from mrclab.p4src.contract import TICKS_PER_US
+from mrclab.topologies import LinkProfile
 
 MTU = 1000
 KNOBS = {

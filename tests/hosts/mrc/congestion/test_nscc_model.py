@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hosts.mrc.congestion.nscc import Nscc, NsccConfig
+from mrclab.hosts.mrc.congestion.nscc import Nscc, NsccConfig
 from tests.support.nscc_model import NsccModel
 
 MTU = 4096

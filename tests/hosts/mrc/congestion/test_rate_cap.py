@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-from hosts.mrc import MrcConfig
-from hosts.mrc.congestion.choice import make_controller
-from hosts.mrc.congestion.control import FixedWindow
-from hosts.mrc.congestion.rate_cap import RateCap
-from hosts.rdma.events import SendCompleted
-from hosts.rdma.headers import BTH_OFFSET
+from mrclab.hosts.mrc import MrcConfig
+from mrclab.hosts.mrc.congestion.choice import make_controller
+from mrclab.hosts.mrc.congestion.control import FixedWindow
+from mrclab.hosts.mrc.congestion.rate_cap import RateCap
+from mrclab.hosts.rdma.events import SendCompleted
+from mrclab.hosts.rdma.headers import BTH_OFFSET
 from tests.support.mrc_sim import Network, Sim, is_data
 
 

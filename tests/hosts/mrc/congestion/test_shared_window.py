@@ -4,12 +4,12 @@ import itertools
 
 import pytest
 
-from hosts.mrc import MrcConfig
-from hosts.mrc.congestion.choice import NsccControl
-from hosts.mrc.congestion.nscc import NsccConfig
-from hosts.mrc.events import WindowChanged
-from hosts.rdma.events import SendCompleted, Status
-from hosts.rdma.paths import RemotePaths
+from mrclab.hosts.mrc import MrcConfig
+from mrclab.hosts.mrc.congestion.choice import NsccControl
+from mrclab.hosts.mrc.congestion.nscc import NsccConfig
+from mrclab.hosts.mrc.events import WindowChanged
+from mrclab.hosts.rdma.events import SendCompleted, Status
+from mrclab.hosts.rdma.paths import RemotePaths
 from tests.support.mrc_sim import Network, Sim, is_data, remote_paths
 
 

@@ -2,14 +2,14 @@
 
 import pytest
 
-from hosts.mrc import Endpoint, MrcConfig
-from hosts.mrc.congestion.control import CongestionControl
-from hosts.mrc.congestion.nscc import NsccConfig
-from hosts.mrc.sending.rtt_sample import by_entropy, by_stamp
-from hosts.mrc.sending.scoreboard import SentPacket
-from hosts.mrc.sending.send_queue import WorkRequest
-from hosts.mrc.wire import NackReason, Sack, timestamp
-from hosts.rdma.headers import BTH_OFFSET
+from mrclab.hosts.mrc import Endpoint, MrcConfig
+from mrclab.hosts.mrc.congestion.control import CongestionControl
+from mrclab.hosts.mrc.congestion.nscc import NsccConfig
+from mrclab.hosts.mrc.sending.rtt_sample import by_entropy, by_stamp
+from mrclab.hosts.mrc.sending.scoreboard import SentPacket
+from mrclab.hosts.mrc.sending.send_queue import WorkRequest
+from mrclab.hosts.mrc.wire import NackReason, Sack, timestamp
+from mrclab.hosts.rdma.headers import BTH_OFFSET
 from tests.support.mrc_pair import Pair
 from tests.support.mrc_sim import Network, Sim, mark_ce, trim
 

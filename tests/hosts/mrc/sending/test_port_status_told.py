@@ -2,10 +2,10 @@
 
 import pytest
 
-from hosts.mrc.events import PortStatusUnanswered
-from hosts.mrc.wire import Opcode
-from hosts.rdma.events import PacketLost, SendCompleted
-from hosts.rdma.headers import BTH_OFFSET
+from mrclab.hosts.mrc.events import PortStatusUnanswered
+from mrclab.hosts.mrc.wire import Opcode
+from mrclab.hosts.rdma.events import PacketLost, SendCompleted
+from mrclab.hosts.rdma.headers import BTH_OFFSET
 from tests.support.mrc_sim import Network, Sim, is_data, remote_paths
 
 PLANES, PATHS = 4, 4

@@ -2,9 +2,9 @@
 
 import pytest
 
-from hosts.mrc import MrcConfig
-from hosts.mrc.sending.reordering import ReorderingWindow
-from hosts.rdma.rtt import RttEstimator
+from mrclab.hosts.mrc import MrcConfig
+from mrclab.hosts.mrc.sending.reordering import ReorderingWindow
+from mrclab.hosts.rdma.rtt import RttEstimator
 
 
 def test_memory_and_quiet_scale_with_the_fabric():

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from hosts.mrc import MrcConfig
-from hosts.mrc.events import EvRetired
-from hosts.rdma.events import LossReason, PacketLost, Retransmitted
+from mrclab.hosts.mrc import MrcConfig
+from mrclab.hosts.mrc.events import EvRetired
+from mrclab.hosts.rdma.events import LossReason, PacketLost, Retransmitted
 from tests.support.mrc_sim import Network, Sim, ev_value, finish, frame_psn, is_data, stream
 
 WINDOW = 64

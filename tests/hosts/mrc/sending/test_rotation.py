@@ -2,8 +2,8 @@
 
 import random
 
-from hosts.mrc.config import MrcConfig
-from hosts.mrc.evs.ev_set import EvSet
+from mrclab.hosts.mrc.config import MrcConfig
+from mrclab.hosts.mrc.evs.ev_set import EvSet
 from tests.support.mrc_sim import remote_paths
 
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hosts.mrc import wire
-from hosts.rdma import headers
+from mrclab.hosts.mrc import wire
+from mrclab.hosts.rdma import headers
 
 
 def test_bth_bytes():
