@@ -11,8 +11,9 @@ import os
 import random
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from mrclab.linux.system import is_linux
@@ -132,6 +133,41 @@ def beside_agents() -> int | None:
 def chosen_wait_ns(rng: random.Random) -> int:
     """Draw how long `at_its_moment` is to wait, in nanoseconds."""
     return rng.randrange(LEAST_WAIT_NS, MOST_WAIT_NS)
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """When calls were made (CLOCK_MONOTONIC, ns), and whether all of them returned 0 or more."""
+
+    before_ns: int
+    after_ns: int
+    complete: bool
+
+
+def make_at_a_moment(wait_ns: int, cpu: int | None, calls: Sequence[Callable[[], int]]) -> Made:
+    """Wait as `at_its_moment` does, make calls until one returns less than 0, and stand back at once.
+
+    The CPU is held for these calls only: nothing here is looked up or made after the wait.
+    """
+    usable = os.sched_getaffinity(0)
+    clock, set_scheduler, complete = time.monotonic_ns, os.sched_setscheduler, True
+    first, back = os.sched_param(ABOVE_AGENTS), os.sched_param(0)
+    try:
+        if cpu is not None:
+            os.sched_setaffinity(0, {cpu})
+        with contextlib.suppress(PermissionError):
+            set_scheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, first)
+        time.sleep(wait_ns / 1e9)
+        before_ns = clock()
+        for call in calls:
+            if call() < 0:
+                complete = False
+                break
+        after_ns = clock()
+        set_scheduler(0, os.SCHED_OTHER, back)
+    finally:
+        os.sched_setaffinity(0, usable)
+    return Made(before_ns, after_ns, complete)
 
 
 @contextmanager

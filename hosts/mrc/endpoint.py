@@ -110,7 +110,8 @@ class Endpoint(BaseEndpoint):
         """Create a queue pair and return its number."""
         qpn = self.draw_qpn(self.qps)
         psn = self.rng.getrandbits(24)
-        requester = Requester(qpn, psn, self.config, self._builder, self._emit)
+        note = self.reports.add_later
+        requester = Requester(qpn, psn, self.config, self._builder, self._emit, note)
         responder = Responder(
             qpn,
             self.config,
@@ -138,7 +139,8 @@ class Endpoint(BaseEndpoint):
             raise ValueError("EVs have 16 bits where the flow label carries none of them")
         peers = frozenset(port.address for port in remote.ports)
         policy = None if self._path_policy is None else self._path_policy(self.rng)
-        evs = EvSet(qpn, paths, self.config, self.rng, self._emit, self._heads, policy)
+        note = self.reports.add_later
+        evs = EvSet(qpn, paths, self.config, self.rng, self._emit, self._heads, policy, note)
         connection = Connection.agree(self.config, remote)
         controller, sharing = self._window(peers)
         qp.connect(remote, peers, connection, evs, controller, sharing)
@@ -348,7 +350,10 @@ class Endpoint(BaseEndpoint):
         now_ns = self.now_ns
         requester = qp.requester
         requester.recovery.heard_ns = now_ns
+        lost = requester.packets_lost
         requester.on_sack(now_ns, sack)
+        if requester.packets_lost != lost:
+            self.repairs_wait = True
         self.scheduler.wake(now_ns, qp)
 
     def _on_control(

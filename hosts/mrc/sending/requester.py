@@ -14,7 +14,7 @@ from mrclab.hosts.mrc.codec.values import SackPacket
 from mrclab.hosts.mrc.config import MrcConfig
 from mrclab.hosts.mrc.congestion.control import CongestionControl, FixedWindow
 from mrclab.hosts.mrc.connection import Connection
-from mrclab.hosts.mrc.events import RETIRE_FOR, SpuriousLoss
+from mrclab.hosts.mrc.events import SpuriousLoss, retires
 from mrclab.hosts.mrc.evs.ev import Ev
 from mrclab.hosts.mrc.evs.ev_set import EvSet
 from mrclab.hosts.mrc.evs.states import EvInput
@@ -39,6 +39,7 @@ from mrclab.hosts.rdma.events import (
 from mrclab.hosts.rdma.frames import Outgoing, traffic_class
 from mrclab.hosts.rdma.headers import BTH_ACK_REQUEST
 from mrclab.hosts.rdma.psn import PSN_BITS, PSN_MASK, expand
+from mrclab.hosts.rdma.reports import Note
 
 _MARK_SKIP: Final = int(EvMark.SKIP_ONCE)
 _MARK_ALWAYS: Final = int(EvMark.ALWAYS_SKIP)
@@ -52,11 +53,11 @@ class Requester:
     """The sending half of one QP."""
 
     __slots__ = (
-        *("_builder", "_config", "_dynamic_mpr", "_emit", "_in_memory", "_mpr", "_mtu", "_overhead"),
-        *("_rcvd_units", "_remote_qpn", "_report", "_service_time", "_tc_data", "_tc_probe", "_tc_retx"),
-        *("_timestamps", "_transport_ack", "board", "bogus_received", "bytes_acked", "congestion", "error"),
-        *("evs", "nacks_received", "packets_lost", "packets_retransmitted", "packets_sent"),
-        *("packets_spurious", "probes", "qpn", "queue", "recovery", "sacks_received"),
+        *("_builder", "_config", "_dynamic_mpr", "_emit", "_in_memory", "_mpr", "_mtu", "_note"),
+        *("_overhead", "_rcvd_units", "_remote_qpn", "_report", "_service_time", "_tc_data", "_tc_probe"),
+        *("_tc_retx", "_timestamps", "_transport_ack", "board", "bogus_received", "bytes_acked"),
+        *("congestion", "error", "evs", "nacks_received", "packets_lost", "packets_retransmitted"),
+        *("packets_sent", "packets_spurious", "probes", "qpn", "queue", "recovery", "sacks_received"),
     )
 
     def __init__(
@@ -66,16 +67,17 @@ class Requester:
         config: MrcConfig,
         builder: PacketBuilder,
         emit: Callable[[Event], None],
+        note: Note,
     ) -> None:
         self.qpn = qpn
         self._config = config
         self._builder = builder
-        self._emit = emit
+        self._emit, self._note = emit, note
         self.congestion: CongestionControl = FixedWindow(config.cwnd_bytes)
         self._overhead = 0
         self._timestamps = config.timestamps
         self._service_time = config.reading.service_time and config.timestamps
-        self._report = WindowReport(qpn, config.window_event_interval_ns, emit)
+        self._report = WindowReport(qpn, config.window_event_interval_ns, note)
         self._rcvd_units = 0
         # One turn of the wire space ahead, so that no PSN near the first is ever negative.
         self.board = Scoreboard(first_psn + (1 << PSN_BITS), config.mpr)
@@ -84,14 +86,13 @@ class Requester:
         self._tc_data = traffic_class(dscp.trimmable if config.trim else dscp.no_trim, ecn_capable=True)
         self._tc_retx = traffic_class(dscp.trimmable_retx if config.trim else dscp.no_trim, ecn_capable=True)
         self._tc_probe = traffic_class(dscp.no_trim, ecn_capable=True)
-        self.probes = Probes(qpn, builder, self._tc_probe, config.reading.service_time, self.recovery, emit)
+        self.probes = Probes(qpn, builder, self._tc_probe, config.reading.service_time, self.recovery, note)
         self.queue = SendQueue(config.max_wimm)
         self.error: Status | None = None
         # Set by connect().
         self.evs: EvSet
         self._remote_qpn = 0
-        self._mtu = config.mtu_bytes
-        self._mpr = config.mpr
+        self._mtu, self._mpr = config.mtu_bytes, config.mpr
         self._dynamic_mpr = self._transport_ack = False
         self._in_memory = self.board.una
         """Below this PSN everything is known to be in the peer's memory, by transport ACKs."""
@@ -169,8 +170,7 @@ class Requester:
         """Append up to `limit` frames to `out`; return how many. Probes first, then lost packets, then new
         ones.
         """
-        start = len(out)
-        evs = self.evs
+        start, evs = len(out), self.evs
         self.emit_probes(now_ns, out, limit, free_ports)
         board = self.board
         overhead = self._overhead
@@ -241,7 +241,7 @@ class Requester:
         packet = SentPacket(psn, now_ns, ev, lost.request, lost.offset, lost.length, lost.tries + 1, lost)
         self._send(now_ns, packet, _RTX_BIT | _ACK_BIT, self._tc_retx, out)
         self.packets_retransmitted += 1
-        self._emit(Retransmitted(now_ns, self.qpn, psn & PSN_MASK, old.value, ev.value))
+        self._note(Retransmitted, (now_ns, self.qpn, psn & PSN_MASK, old.value, ev.value))
 
     # What arrives
 
@@ -417,8 +417,8 @@ class Requester:
         packet.lost_with_ev = reason is LossReason.RETIRED or reason is LossReason.PORT_DOWN
         self.packets_lost += 1
         ev, psn = packet.ev, packet.psn & PSN_MASK
-        self._emit(PacketLost(now_ns, self.qpn, psn, ev.value, ev.port, reason, packet.sent_ns))
-        retire = RETIRE_FOR.get(reason)
+        self._note(PacketLost, (now_ns, self.qpn, psn, ev.value, ev.port, reason, packet.sent_ns))
+        retire = retires(reason)
         if retire is not None:
             self.evs.on_lost(now_ns, ev, psn, retire)
             self.recovery.on_retired(now_ns)

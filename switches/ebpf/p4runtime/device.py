@@ -12,7 +12,13 @@ from dataclasses import dataclass, field
 
 from finsy.proto import p4r
 
-from mrclab.linux.scheduling import ABOVE_AGENTS, at_its_moment, before_others, beside_agents
+from mrclab.linux.scheduling import (
+    ABOVE_AGENTS,
+    at_its_moment,
+    before_others,
+    beside_agents,
+    make_at_a_moment,
+)
 from mrclab.linux.traffic_control import TrafficControl, ifindex_of
 from mrclab.switches.ebpf.p4runtime.carry_over import carry_over
 from mrclab.switches.ebpf.p4runtime.entities.counters import CounterEntries, DirectCounterEntries
@@ -95,7 +101,7 @@ def _kinds(config: Config, running: Running) -> dict[str, Entities]:
     return {name: kind(config.schema, running) for name, kind in _KINDS.items()}
 
 
-def precedence(changes: int, wait_ns: int | None) -> AbstractContextManager[None]:
+def precedence(changes: int, wait_ns: int | None = None) -> AbstractContextManager[None]:
     """Return the context in which so many map updates are made."""
     if wait_ns is not None:
         return at_its_moment(wait_ns, beside_agents())
@@ -325,8 +331,14 @@ class Device:
         if changes:
             # The first call after a pause fills caches and is slower; it is not measured.
             running.touch(changes[0])
+        if wait_ns is not None and not any(p.error for p in plans):
+            calls = [running.prepared(c) for c in changes]
+            made = make_at_a_moment(wait_ns, beside_agents(), [call.make for call in calls])
+            if made.complete:
+                return WriteResult([None] * len(plans), made.before_ns, made.after_ns)
+            # The kernel refused one: make them again to find out which, and undo them.
         done: list[_Plan] = []
-        with precedence(len(changes), wait_ns):
+        with precedence(len(changes)):
             before = time.monotonic_ns()
             for i, plan in enumerate(plans):
                 if plan.error is not None:
