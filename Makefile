@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup compile run-experiment live test slow-test unit-test lint format p4 bench clean distclean
+.PHONY: help setup compile run-experiment live test slow-test unit-test lint docs format p4 bench clean distclean
 .PHONY: docker-build docker-run-experiment as-root
 
 # MRCLAB_VENV names another environment: the dev container's is the image's.
@@ -50,6 +50,9 @@ unit-test: compile ## Run the quick tests that need no root, on all CPUs (ARGS= 
 
 lint: $(VENV)/.ready ## Check style and types
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
+
+docs: $(VENV)/.with-docs ## Build the documentation as a site in site/ (a dead link is an error)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 
 format: $(VENV)/.ready ## Format the code
 	@$(BIN)/ruff check --fix . ; $(BIN)/ruff format .

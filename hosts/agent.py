@@ -12,6 +12,8 @@ It runs in the host's namespace (`mrclab.hosts.worker`) and takes these requests
     pace      set the rate cap, in bit/s
     start     start the streams
     status    report progress and counters
+    beat      report how many packets were sent, and the gaps since the last `beat`: times in which the
+              process stood still. From the first `beat` on it makes a turn every millisecond at least
     watch     keep the newest events of paths in memory, for `news`
     news      report the progress of all queue pairs, the events since the last `news`, and the paths of
               the queue pairs in ``paths``
@@ -44,7 +46,7 @@ from mrclab.hosts.nic.routes import paths_for
 from mrclab.hosts.observation import RecentEvents, flow_state, path_states
 from mrclab.hosts.rdma.counters import EvState
 from mrclab.hosts.rdma.events import Event, SendCompleted
-from mrclab.hosts.streams.rounds import Connection, Rounds
+from mrclab.hosts.streams.rounds import Beat, Connection, Rounds
 from mrclab.hosts.streams.stream import RemoteRegion, StreamPlan, StreamReceiver, StreamSender
 from mrclab.hosts.transports import DEFAULT, make_config, random_of
 from mrclab.hosts.worker import Answer, Operation, freeze_heap, resident_bytes, run
@@ -92,6 +94,7 @@ class Agent:
             "pace": self._pace,
             "start": self._start,
             "status": self._status,
+            "beat": self._beat,
             "watch": self._watch,
             "news": self._news,
             "stop": self._stop,
@@ -192,8 +195,9 @@ class Agent:
             self._rounds.log = log
 
     def _receive(self, request: Request) -> dict[str, Any]:
-        receiver = StreamReceiver(self.device, StreamPlan(**request["plan"]))
-        self._connection(request).receiver = receiver
+        connection = self._connection(request)
+        receiver = StreamReceiver(self.device, StreamPlan(**request["plan"]), connection.qpn)
+        connection.receiver = receiver
         return asdict(receiver.remote)
 
     def _send(self, request: Request) -> dict[str, Any]:
@@ -277,6 +281,13 @@ class Agent:
             answer["bytes_delivered"] = receiver.bytes_delivered
             answer["problem"] = receiver.problem
         return answer
+
+    def _beat(self, _request: Request) -> dict[str, Any]:
+        if self._rounds is None:
+            raise RuntimeError("'open' comes first")
+        self._rounds.beat = beat = self._rounds.beat or Beat()
+        sent = sum(self.device.endpoint.qp_counters(c.qpn).sent for c in self._connections)
+        return {"sent": sent, "gaps": beat.take()}
 
     def _watch(self, _request: Request) -> dict[str, Any]:
         if self._rounds is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mrclab.experiments.judging.criteria import none_of, present, within
-from mrclab.experiments.judging.phases import LEVEL_MARGIN, LEVEL_SOURCE, judge_lowest, phases_of
+from mrclab.experiments.judging.phases import LEVEL_MARGIN, LEVEL_SOURCE, judge_full, judge_lowest, phases_of
 from mrclab.experiments.judging.readings import Result, events_complete, mean_of, path_events, series_of
 from mrclab.experiments.judging.scale import expected_share, fabric_of, placement_of
 from mrclab.experiments.judging.verdict import Verdict, all_hold
@@ -46,6 +46,7 @@ def judge(result: Result) -> Verdict:
             present("packets lost to a T1 that was not drained", other, CONTROL_SOURCE),
             none_of("packets lost while the drained T1 was away", drained if known else None, NONE_SOURCE),
             within(asked, mean_of(levels), share, LEVEL_MARGIN, LEVEL_SOURCE),
+            judge_full(result, "mrc", 1533, 1600),
             judge_lowest(result, "mrc", LEAST, LEAST_SOURCE),
         ]
     )

@@ -65,6 +65,8 @@ def _judge_mode(result: Result, name: str) -> list[Check]:
     checks.append(none_of(f"{name}: faults after which data went on over the link", went_on, LEFT_SOURCE))
     never = sum(t["detected_us"] is None or t["recovered_us"] is None for t in felt)
     checks.append(none_of(f"{name}: faults not detected, or not recovered from", never, DELIVERED_SOURCE))
+    used = sum(t["rerouted_us"] is None for t in felt)
+    checks.append(none_of(f"{name}: faults whose path was used until its repair", used, LEFT_SOURCE))
     return checks
 
 

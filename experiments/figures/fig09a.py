@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mrclab.experiments.judging.phases import judge_levels
+from mrclab.experiments.judging.phases import judge_full, judge_levels
 from mrclab.experiments.judging.readings import Result
 from mrclab.experiments.judging.verdict import Verdict, all_hold
 
@@ -15,4 +15,4 @@ DIP_SOURCE = "paper: dips of less than 1 s, with 14 s from one change to the nex
 
 def judge(result: Result) -> Verdict:
     """Every phase carries its share of the fault-free rate, and little is missing at its beginning."""
-    return all_hold(judge_levels(result, "mrc", DIP, DIP_SOURCE))
+    return all_hold([judge_full(result, "mrc", 1548, 1600), *judge_levels(result, "mrc", DIP, DIP_SOURCE)])

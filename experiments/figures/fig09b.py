@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mrclab.experiments.judging.phases import judge_levels
+from mrclab.experiments.judging.phases import judge_full, judge_levels
 from mrclab.experiments.judging.readings import Result
 from mrclab.experiments.judging.verdict import Verdict, all_hold
 
@@ -13,4 +13,4 @@ DIP_SOURCE = "paper: dips of less than 1 s (figure 9a), with 12 s from one chang
 
 def judge(result: Result) -> Verdict:
     """Half in the middle, all of it behind, and little is missing at the changes."""
-    return all_hold(judge_levels(result, "mrc", DIP, DIP_SOURCE))
+    return all_hold([judge_full(result, "mrc", 1535, 1600), *judge_levels(result, "mrc", DIP, DIP_SOURCE)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mrclab.experiments.judging.criteria import at_most
-from mrclab.experiments.judging.phases import judge_levels, phases_of, sample_us
+from mrclab.experiments.judging.phases import judge_full, judge_levels, phases_of, sample_us
 from mrclab.experiments.judging.readings import Result, mean_of, series_of
 from mrclab.experiments.judging.verdict import Verdict, all_hold
 
@@ -24,4 +24,4 @@ def judge(result: Result) -> Verdict:
             low.append(float((series.rates_mbps(dead, step) < usual / 2).sum()) * step / 1e3)
     asked = "time at less than half of the rate that is left"
     dip = at_most(asked, mean_of(low), width / 1e3, SOURCE, " ms")
-    return all_hold([*judge_levels(result, "mrc"), dip])
+    return all_hold([judge_full(result, "mrc", 1533, 1600), *judge_levels(result, "mrc"), dip])

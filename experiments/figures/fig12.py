@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mrclab.experiments.judging.criteria import at_most, none_of, present
-from mrclab.experiments.judging.phases import judge_lowest
+from mrclab.experiments.judging.phases import judge_full, judge_lowest
 from mrclab.experiments.judging.readings import (
     Result,
     duration_us,
@@ -23,6 +23,7 @@ PAPER = "20 % loss on a path: its EV inactive at once, one of its plane takes ov
 LEAST = 1515 / 1532
 LEAST_SOURCE = "paper: 1515 of 1532 in its lowest 200 ms"
 REPLACED_SOURCE = "paper, figure 13: EV-B of the same plane takes over when EV-A is retired"
+FELT_SOURCE = "without a fault that took packets there is nothing to show"
 LASTING = 0.01
 LASTING_SOURCE = "paper, figure 13: EV-A carries nothing from then on, to the width of a line, 1 %"
 AT_ONCE_US = 1.0
@@ -30,8 +31,11 @@ AT_ONCE_US = 1.0
 
 def judge(result: Result) -> Verdict:
     """Check throughput, the time until the EV is retired, its replacement, and what is lost from then on."""
+    felt = sum(trial["felt"] is True for trial in trials_of(result, "mrc"))
     return all_hold(
         [
+            present("paths that took packets", felt, FELT_SOURCE),
+            judge_full(result, "mrc", 1532, 1600),
             judge_lowest(result, "mrc", LEAST, LEAST_SOURCE),
             _retired_in_time(result),
             *_replaced(result),

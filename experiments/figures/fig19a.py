@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mrclab.experiments.judging.phases import judge_levels, judge_lowest
+from mrclab.experiments.judging.phases import judge_full, judge_levels, judge_lowest
 from mrclab.experiments.judging.readings import Result
 from mrclab.experiments.judging.verdict import Verdict, all_hold
 
@@ -13,4 +13,10 @@ FLAT_SOURCE = "paper: flat, to the width of a line, 1 %"
 
 def judge(result: Result) -> Verdict:
     """One link carries the whole flow: no phase and no bin is below the rate with all four."""
-    return all_hold([*judge_levels(result, "mrc"), judge_lowest(result, "mrc", FLAT, FLAT_SOURCE)])
+    return all_hold(
+        [
+            judge_full(result, "mrc", 383, 400),
+            *judge_levels(result, "mrc"),
+            judge_lowest(result, "mrc", FLAT, FLAT_SOURCE),
+        ]
+    )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from mrclab.experiments.judging.criteria import leads, within
+from mrclab.experiments.judging.criteria import at_least, leads, within
 from mrclab.experiments.judging.phases import LEVEL_MARGIN
-from mrclab.experiments.judging.readings import Result, by_repetition, transport_of
+from mrclab.experiments.judging.readings import Result, by_repetition, mean_of, transport_of
+from mrclab.experiments.judging.scale import full_mbps
 from mrclab.experiments.judging.verdict import Check, Verdict, all_hold
 from mrclab.experiments.report.statistics import ratio_interval
 
@@ -13,18 +14,26 @@ PAPER = (
     "with 1 QP; PFC at 245 on average with 1 QP and at 323 with 8 (figure 20)"
 )
 SAME_SOURCE = "paper: 389 Gbit/s with 1 and with 8 queue pairs, to the 1 % of its figures"
+FULL = 390 / 392
+FULL_SOURCE = "paper, figure 20: about 390 of 392 Gbit/s for each flow of a permutation"
 LEAD_SOURCE = "paper, figure 20: 390 against 245 Gbit/s a flow with 1 queue pair"
 MORE_SOURCE = "paper, figure 20: 323 against 245 Gbit/s a flow; theory: more hashes share more evenly"
 
 
 def judge(result: Result) -> Verdict:
-    """MRC has the same goodput with any number; RoCEv2 gains by more of them, and MRC leads it with one."""
+    """MRC fills its NIC with one queue pair and has the same goodput with any number.
+
+    RoCEv2 gains by more of them, and MRC leads it with one.
+    """
     names = result["transports"]
     mrc, roce = ({qps_of(result, n): n for n in names if kind_of(result, n) == kind} for kind in KINDS)
     if len(mrc) < 2 or len(roce) < 2:
         return all_hold([Check("numbers of queue pairs", "fewer than two", None, SAME_SOURCE)])
     one = goodput(result, mrc[min(mrc)])
-    checks = [
+    whole = full_mbps(result, mrc[min(mrc)])
+    asked = f"MRC with {min(mrc)} over what its links carry"
+    checks = [at_least(asked, mean_of([rate / whole for rate in one]), FULL, FULL_SOURCE)]
+    checks += [
         within(
             f"MRC with {number} over MRC with {min(mrc)}",
             ratio_interval(goodput(result, mrc[number]), one),

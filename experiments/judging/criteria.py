@@ -1,48 +1,58 @@
 """Criteria: an interval held against a limit that was set beforehand.
 
-A criterion holds where the whole 95 % interval fulfils it, does not hold where no part of it does, and is not
-shown where the limit lies inside the interval or there are too few repetitions for one.
+A criterion holds if the whole 95 % interval fulfils it, and does not hold if no part of it does. If the limit
+lies inside the interval it is undecided, and the check says how many values would decide it; with too few
+values for an interval it is not shown.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 from mrclab.experiments.judging.verdict import Check
-from mrclab.experiments.report.statistics import Interval
+from mrclab.experiments.report.statistics import MIN_FOR_INTERVAL, Interval
 
-TOO_FEW = "no interval: fewer than three repetitions have a value"
+TOO_FEW = f"no interval: fewer than {MIN_FOR_INTERVAL} values"
+MOST_TIMES = 100.0
+"""So many times as many values nobody will measure: the value lies at the limit."""
 
 
 def at_least(asked: str, found: Interval | None, limit: float, source: str, unit: str = "") -> Check:
     """Ask that a value is not below a limit."""
-    holds = None if found is None else _decided(found.low >= limit, found.high < limit)
-    return Check(asked, f"{words(found, unit)} (at least {_number(limit)}{unit})", holds, source)
+    wanted = f"at least {_number(limit)}{unit}"
+    if found is None:
+        return Check(asked, TOO_FEW, None, source)
+    return _check(asked, found, _decided(found.low >= limit, found.high < limit), wanted, source, unit, limit)
 
 
 def at_most(asked: str, found: Interval | None, limit: float, source: str, unit: str = "") -> Check:
     """Ask that a value is not above a limit."""
-    holds = None if found is None else _decided(found.high <= limit, found.low > limit)
-    return Check(asked, f"{words(found, unit)} (at most {_number(limit)}{unit})", holds, source)
+    wanted = f"at most {_number(limit)}{unit}"
+    if found is None:
+        return Check(asked, TOO_FEW, None, source)
+    return _check(asked, found, _decided(found.high <= limit, found.low > limit), wanted, source, unit, limit)
 
 
 def within(asked: str, found: Interval | None, wanted: float, margin: float, source: str) -> Check:
     """Ask that a value is within ``margin`` of one that is wanted."""
+    if found is None:
+        return Check(asked, TOO_FEW, None, source)
     low, high = wanted - margin, wanted + margin
-    holds = None
-    if found is not None:
-        holds = _decided(low <= found.low and found.high <= high, found.high < low or found.low > high)
-    return Check(asked, f"{words(found)} ({_number(wanted)} +- {_number(margin)})", holds, source)
+    holds = _decided(low <= found.low and found.high <= high, found.high < low or found.low > high)
+    return _check(asked, found, holds, f"{_number(wanted)} +- {_number(margin)}", source, "", low, high)
 
 
 def includes(asked: str, found: Interval | None, wanted: float, source: str, width: float) -> Check:
     """Ask that the interval includes a value that theory gives, and that it is no wider than ``width``."""
-    holds = None
-    if found is not None:
-        inside = found.low <= wanted <= found.high
-        holds = _decided(inside and found.high - found.low <= width, not inside)
-    return Check(asked, f"{words(found)} (theory: {_number(wanted)})", holds, source)
+    if found is None:
+        return Check(asked, TOO_FEW, None, source)
+    inside = found.low <= wanted <= found.high
+    wide = found.high - found.low
+    holds = _decided(inside and wide <= width, not inside)
+    more = _times((wide / width) ** 2) if holds is None else None
+    return Check(asked, f"{words(found)}; theory: {_number(wanted)}", holds, source, more)
 
 
 def leads(asked: str, ratio: Interval | None, source: str, times: float = 1.0) -> Check:
@@ -51,11 +61,11 @@ def leads(asked: str, ratio: Interval | None, source: str, times: float = 1.0) -
         return Check(asked, TOO_FEW, None, source)
     holds = _decided(ratio.low > 1 and ratio.low >= times, ratio.high < max(1.0, times))
     wanted = f"at least {_number(times)} times" if times > 1 else "more than 1"
-    return Check(asked, f"{words(ratio)} ({wanted})", holds, source)
+    return _check(asked, ratio, holds, wanted, source, "", max(1.0, times))
 
 
 def present(asked: str, count: int, source: str) -> Check:
-    """Ask that something happened at all; the claim is not shown where it did not."""
+    """Ask that something happened at all; if it did not, the claim is not shown."""
     return Check(asked, f"{count:,}", True if count else None, source)
 
 
@@ -64,12 +74,13 @@ def like_control(asked: str, ratio: Interval | None, limit: float, source: str) 
     else something disturbed the control, and nothing is shown."""
     check = at_most(asked, ratio, limit, source)
     if ratio is not None and ratio.high < 1 / limit:
-        return replace(check, holds=None, found=f"{check.found}; the control was disturbed")
+        disturbed = f"{check.found}; the control was disturbed"
+        return replace(check, holds=None, found=disturbed, decided_by=None)
     return check
 
 
 def none_of(asked: str, count: int | None, source: str) -> Check:
-    """Ask that something never happened; None: it cannot be said."""
+    """Ask that something never happened; a count of None is not known."""
     return Check(
         asked,
         "not recorded" if count is None else f"{count:,}",
@@ -79,18 +90,48 @@ def none_of(asked: str, count: int | None, source: str) -> Check:
 
 
 def unless_control_fails(check: Check, control: Check) -> Check:
-    """Return the check; not shown where it fails and the control, which no fault disturbed, fails as well."""
+    """Return the check; not shown if it fails and the control, which no fault disturbed, fails as well."""
     if check.holds is not False or control.holds is True:
         return check
-    return replace(check, holds=None, found=f"{check.found}; undisturbed: {control.found}")
+    return replace(check, holds=None, found=f"{check.found}; undisturbed: {control.found}", decided_by=None)
 
 
-def words(found: Interval | None, unit: str = "") -> str:
-    """Return an interval in words: ``0.75 [0.74, 0.76], n 3``."""
-    if found is None:
-        return TOO_FEW
+def words(found: Interval, unit: str = "") -> str:
+    """Return an interval in words: ``245 us (95 % CI 216 to 282, n 20)``."""
     low, value, high = (_number(v) for v in (found.low, found.value, found.high))
-    return f"{value}{unit} [{low}, {high}], n {found.n:,}"
+    return f"{value}{unit} (95 % CI {low} to {high}, n {found.n:,})"
+
+
+def _check(
+    asked: str,
+    found: Interval,
+    holds: bool | None,
+    wanted: str,
+    source: str,
+    unit: str,
+    *limits: float,
+) -> Check:
+    """Return the check of an interval, and of one that straddles a limit how many more values decide it."""
+    if holds is not None:
+        return Check(asked, f"{words(found, unit)}; asked: {wanted}", holds, source)
+    straddles = f"{words(found, unit)} straddles the limit, {wanted}"
+    return Check(asked, straddles, None, source, _decided_by(found, limits))
+
+
+def _decided_by(found: Interval, limits: Sequence[float]) -> float:
+    """Return how many times as many values make the interval so narrow that no limit is inside: its width
+    shrinks with the root of their number."""
+    most = 1.0
+    for limit in limits:
+        if found.low <= limit <= found.high:
+            half = found.value - found.low if limit < found.value else found.high - found.value
+            apart = abs(found.value - limit)
+            most = max(most, (half / apart) ** 2 if apart else MOST_TIMES)
+    return _times(most)
+
+
+def _times(factor: float) -> float:
+    return min(MOST_TIMES, math.ceil(10 * factor + 1) / 10)
 
 
 def _decided(yes: bool, no: bool) -> bool | None:

@@ -14,7 +14,7 @@ from mrclab.experiments.judging.readings import (
     series_of,
     transport_of,
 )
-from mrclab.experiments.judging.scale import expected_share, fabric_of, placement_of
+from mrclab.experiments.judging.scale import expected_share, fabric_of, full_mbps, placement_of
 from mrclab.experiments.judging.verdict import Check
 
 SAME_CHANGE = 0.02
@@ -22,6 +22,8 @@ SAME_CHANGE = 0.02
 LEVEL_MARGIN = 0.01
 """Of the fault-free rate: values of the paper were read off its figures to the width of a line, 1 %."""
 LEVEL_SOURCE = "paths left in the topology (paper: its steps are k/n to 1 % of the whole)"
+PAPER_PAYLOAD_SHARE = 392 / 400
+"""The most that a flow of the paper has of its NIC's rate (figure 20)."""
 SAMPLE_US = 200_000.0
 """The paper's bins."""
 FEWEST_SAMPLES = 15
@@ -65,6 +67,23 @@ def phases_of(result: Result, transport: str, repetition: int) -> list[Phase]:
     return [*found, Phase((begin, end_us), tuple(broken))]
 
 
+def judge_full(result: Result, transport: str, gbps: float, of_gbps: float) -> Check:
+    """Check that the fault-free rate fills the links as far as the paper's does: ``gbps`` of ``of_gbps``.
+
+    What is left with links away shows only under a load that needs them.
+    """
+    shares: list[float | None] = []
+    for series in series_of(result, transport):
+        phases = phases_of(result, transport, series.repetition)
+        if len(phases) < 2:
+            continue
+        full = full_mbps(result, transport, series.repetition)
+        shares.append(series.rate_mbps(phases[0].window) / full if full else None)
+    least = gbps / of_gbps / PAPER_PAYLOAD_SHARE
+    source = f"paper: {gbps:g} of {of_gbps:g} Gbit/s, of which 392 of 400 are payload (figure 20)"
+    return at_least("fault-free rate over what the links carry", mean_of(shares), least, source)
+
+
 def judge_levels(
     result: Result, transport: str, dip_share: float | None = None, dip_source: str = ""
 ) -> list[Check]:
@@ -106,7 +125,7 @@ def sample_us(result: Result) -> float:
 def judge_lowest(result: Result, transport: str, limit: float, source: str) -> Check:
     """Check that no bin from the first fault on falls below ``limit`` times the fault-free rate.
 
-    The bins before the first fault are the control: where they fall as low, the machine hides the answer.
+    The bins before the first fault are the control: if they fall as low, the machine hides the answer.
     """
     lowest: list[float | None] = []
     control: list[float | None] = []

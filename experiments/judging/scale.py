@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
 from mrclab.experiments.judging.readings import Result, transport_of, trials_of
 from mrclab.experiments.measure.faults import FaultRecord
+from mrclab.experiments.measure.metrics import BUS_FACTOR
 from mrclab.experiments.spec.model import SIMULATED
 from mrclab.experiments.spec.placement import Placement, place
 from mrclab.hosts.options import estimated_base_rtt_ns, idle_rtt_ns, link_bps
@@ -22,22 +24,31 @@ PAPER_RTT_US = 2 * 6.54
 """Round trip across a T1 on the paper's testbed: twice the latency of a write of 2 bytes (section 5.2.1)."""
 PAPER_BYPASS_US = 50.0
 """The longest that "a few tens of microseconds" (section 2.1) can be taken for."""
+PAPER_TENS_US = 100.0
+"""The longest that "tens of microseconds" can be taken for: what nine of ten faults have to keep to."""
+BMV2_HOP_US = 150.0
+"""What a BMv2 switch adds to a round trip for each hop: 44 us on an idle machine, and its queues."""
+HOPS = 6
+"""Switches on the way across a T1 and back."""
 BYPASS_SOURCE = (
     "paper, section 2.1: a failed path is bypassed within a few tens of us, here 50; as many round trips "
-    "where the round trip is longer than that of section 5.2.1, 13.1 us"
+    "if the round trip is longer than that of section 5.2.1, 13.1 us"
 )
 
 
 def fabric_of(result: Result, transport: str) -> Fabric:
     """Return the fabric that a transport ran on: the scenario's, in one plane where the transport is so."""
     parameters = result["parameters"]
-    asked = parameters["topology"]
+    asked, where = parameters["topology"], parameters.get("topology_where")
     if isinstance(asked, dict):
-        fabric = build_fabric(json.dumps(asked), "topology")
-    else:
-        where = parameters.get("topology_where")
-        fabric = build_fabric(asked, where) if where else load_fabric(asked)
-    return one_plane(fabric) if transport_of(result, transport).get("one_plane") else fabric
+        asked, where = json.dumps(asked), "topology"
+    return _fabric(asked, where, bool(transport_of(result, transport).get("one_plane")))
+
+
+@lru_cache(maxsize=16)
+def _fabric(asked: str, where: str | None, in_one_plane: bool) -> Fabric:
+    fabric = build_fabric(asked, where) if where else load_fabric(asked)
+    return one_plane(fabric) if in_one_plane else fabric
 
 
 def placement_of(result: Result, fabric: Fabric, repetition: int = 0) -> Placement:
@@ -60,25 +71,46 @@ def payload_mbps(result: Result, transport: str) -> float:
     return nic_mbps(fabric_of(result, transport)) * payload_bytes / frame_bytes
 
 
+def full_mbps(result: Result, transport: str, repetition: int = 0) -> float:
+    """Return the payload that the workload can have at most: what its senders' and receivers' links carry, or
+    what its flows ask for."""
+    fabric = fabric_of(result, transport)
+    placement = placement_of(result, fabric, repetition)
+    share = payload_mbps(result, transport) / nic_mbps(fabric)
+    asked = [flow["rate_bps"] for flow in placement.params.get("flows", ())]
+    rates = sum(asked) / 1e6 if asked and all(asked) else float("inf")
+    return min(most_mbps(result, transport, repetition) * share, rates)
+
+
 def packets_a_second(fabric: Fabric, mbps: float) -> float:
     """Return the full packets in a rate of payload."""
     return mbps * 1e6 / 8 / PAYLOAD_BYTES
 
 
 def rtt_us(result: Result, transport: str) -> float:
-    """Return the round trip: measured before the faults, or by the topology where nothing was measured."""
+    """Return the round trip: measured before the faults, but no longer than that of the idle network.
+
+    A queue that the run itself fills makes no limit wider. The idle network's is by the topology, with what
+    software hosts and switches add.
+    """
     found = [t["rtt_us"] for t in trials_of(result, transport) if t.get("rtt_us")]
-    if found:
-        return float(np.median(found))
+    idle_us = idle_network_rtt_us(result, transport)
+    return min(float(np.median(found)), idle_us) if found else idle_us
+
+
+def idle_network_rtt_us(result: Result, transport: str) -> float:
+    """Return the round trip of the idle network by the topology and the target, us."""
     fabric = fabric_of(result, transport)
     propagation_us = 2 * float(result["parameters"].get("propagation_ns", 0)) / 1e3
-    estimate = idle_rtt_ns if result.get("target") == SIMULATED else estimated_base_rtt_ns
-    return estimate(fabric, fabric.hosts[0].name, PAYLOAD_BYTES) / 1e3 + propagation_us
+    target = result.get("target")
+    estimate = idle_rtt_ns if target == SIMULATED else estimated_base_rtt_ns
+    hops_us = BMV2_HOP_US * HOPS if target == "bmv2" else 0.0
+    return estimate(fabric, fabric.hosts[0].name, PAYLOAD_BYTES) / 1e3 + propagation_us + hops_us
 
 
-def bypass_limit_us(round_trip_us: float) -> float:
+def bypass_limit_us(round_trip_us: float, paper_us: float = PAPER_BYPASS_US) -> float:
     """Return how long the paper gives a sender to detect and bypass a failed path, at this round trip."""
-    return PAPER_BYPASS_US * max(1.0, round_trip_us / PAPER_RTT_US)
+    return paper_us * max(1.0, round_trip_us / PAPER_RTT_US)
 
 
 def capacity_mbps(fabric: Fabric, src: str, dst: str, broken: Sequence[str]) -> float:
@@ -110,3 +142,32 @@ def _plane_bps(fabric: Fabric, paths: Sequence[Path]) -> int:
 def expected_share(fabric: Fabric, src: str, dst: str, broken: Sequence[str]) -> float:
     """Return the share of the fault-free capacity that is left."""
     return capacity_mbps(fabric, src, dst, broken) / capacity_mbps(fabric, src, dst, ())
+
+
+def nic_mbps_of(result: Result, transport: str) -> float:
+    """Return what the links of a NIC carry together, Mbit/s; of different NICs, of the fastest."""
+    fabric = fabric_of(result, transport)
+    return max(link_bps(fabric, host.name) for host in fabric.hosts) / 1e6
+
+
+def most_mbps(result: Result, transport: str, repetition: int = 0) -> float:
+    """Return what the links of all senders, or of all receivers, carry at most, Mbit/s.
+
+    Infinite for a workload whose ranks are not known.
+    """
+    if "kind" not in result["parameters"]["workload"]:
+        return float("inf")
+    fabric = fabric_of(result, transport)
+    placement = placement_of(result, fabric, repetition)
+    across = [(placement.hosts[a], placement.hosts[b]) for a, b in placement.pairs]
+    ends = [{pair[end] for pair in across if pair[0] != pair[1]} for end in (0, 1)]
+    return min(sum(link_bps(fabric, host) for host in hosts) for hosts in ends) / 1e6
+
+
+def bus_factor(result: Result) -> float:
+    """Return how many times its buffer each rank of a collective sends; 0 if the workload is none."""
+    factor = BUS_FACTOR.get(str(result["parameters"]["workload"].get("kind")))
+    if factor is None:
+        return 0.0
+    fabric = fabric_of(result, next(iter(result["transports"])))
+    return float(factor(len(placement_of(result, fabric).hosts)))

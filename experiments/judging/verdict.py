@@ -1,16 +1,26 @@
-"""Checks and verdicts: a claim holds, it does not hold, or the run does not show it."""
+"""Checks and verdicts: a claim holds, it does not hold, or the run leaves it undecided."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
 from typing import Any
 
-from mrclab.experiments.figures.listing import require_figure
+HOLDS = "holds"
+FAILS = "does not hold"
+UNDECIDED = "undecided"
+NOT_SHOWN = "not shown"
 
-WORDS = {True: "holds", False: "does not hold", None: "not shown"}
-INVALID = "the machine did not keep up, so the run shows nothing"
+
+def verdict_word(verdict: Mapping[str, Any]) -> str:
+    """Return the word for a check or a verdict in the form of result.json.
+
+    ``undecided``: the interval straddles the limit, and more values decide; ``not shown``: the run lacks the
+    evidence.
+    """
+    if verdict["holds"] is not None:
+        return HOLDS if verdict["holds"] else FAILS
+    return UNDECIDED if verdict.get("decided_by") else NOT_SHOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,42 +34,60 @@ class Check:
     found: str
     holds: bool | None
     source: str = ""
+    decided_by: float | None = None
+    """An estimate of how many times as many values would decide it, if its interval straddles the limit."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as it goes into result.json."""
-        return {"asked": self.asked, "found": self.found, "holds": self.holds, "source": self.source}
+        found: dict[str, Any] = {"asked": self.asked, "found": self.found, "holds": self.holds}
+        if self.decided_by is not None:
+            found["decided_by"] = self.decided_by
+        return found | {"source": self.source}
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """Whether a claim holds: all checks must. One that is not shown leaves the claim open.
 
-    ``notes`` say why a claim may not hold at this scale; the verdict has them where it does not hold.
+    ``notes`` say why a claim may not hold at this scale; the verdict has them if it does not hold.
     """
 
     checks: tuple[Check, ...]
     paper: str = ""
     notes: tuple[str, ...] = field(default=())
-    valid: bool = True
-    """False: the run was not valid. Then nothing is shown, for or against the claim."""
+    invalid: str = ""
+    """Why the run shows nothing, for or against the claim; empty: it is valid."""
 
     @property
     def holds(self) -> bool | None:
-        """The verdict: True, False, or None where it is not shown."""
-        if not self.valid:
+        """The verdict: True, False, or None if it is open."""
+        if self.invalid:
             return None
         if any(check.holds is False for check in self.checks):
             return False
         return None if not self.checks or any(check.holds is None for check in self.checks) else True
 
+    @property
+    def decided_by(self) -> float | None:
+        """How many times as many values would decide the claim; None if it is decided, or lacks evidence of
+        another kind."""
+        open_checks = [check for check in self.checks if check.holds is None]
+        counts = [check.decided_by for check in open_checks if check.decided_by is not None]
+        if self.holds is not None or self.invalid or len(counts) < len(open_checks):
+            return None
+        return max(counts, default=None)
+
     def to_dict(self) -> dict[str, Any]:
         """Return it as it goes into result.json: ``because`` is one line of all that was found."""
         failing = [c for c in self.checks if c.holds is False] or [c for c in self.checks if c.holds is None]
         found = [f"{check.asked}: {check.found}" for check in failing or self.checks]
-        because = [*([] if self.valid else [INVALID]), *found, *(self.notes if self.holds is False else ())]
+        because = [self.invalid] if self.invalid else found
+        if self.holds is False:
+            because = [*because, *self.notes]
         return {
             "holds": self.holds,
             "because": "; ".join(because),
+            "decided_by": self.decided_by,
             "paper": self.paper,
             "checks": [check.to_dict() for check in self.checks],
         }
@@ -68,17 +96,3 @@ class Verdict:
 def all_hold(checks: Sequence[Check], *notes: str) -> Verdict:
     """Return a verdict of these checks."""
     return Verdict(tuple(checks), notes=notes)
-
-
-def judge(figure: str, result: Mapping[str, Any], more: Sequence[Check] = ()) -> dict[str, Any]:
-    """Return the verdict of a figure's judge on a result, with ``more`` checks beside those of the judge.
-
-    Raises InputError where there is no such judge; without a figure the checks stand alone.
-    """
-    valid = bool(result.get("valid", True))
-    if not figure:
-        return Verdict(tuple(more), valid=valid).to_dict()
-    require_figure(figure)
-    module = import_module(f"mrclab.experiments.figures.{figure}")
-    verdict: Verdict = module.judge(result)
-    return Verdict((*verdict.checks, *more), module.PAPER, verdict.notes, valid).to_dict()

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from mrclab.experiments.measure.faults import FaultRecord
+from mrclab.experiments.measure.load import Load
 from mrclab.experiments.measure.recording import Recording
 from mrclab.experiments.measure.recovery import IN_FLIGHT_NS
-from mrclab.experiments.measure.validity import Load
 from mrclab.experiments.spec.transports import Transport
 from mrclab.topologies import Fabric
 
@@ -70,6 +70,8 @@ class Evidence:
     wanted: int | None = None
     """How many faults in sequence were asked for. More were made where the machine did not keep up: those are
     set aside, and the others count."""
+    rehearsals: int = 0
+    """The first so many faults were made to settle the rate, and do not count."""
     links: Mapping[str, Any] = field(default_factory=dict)
     """Of the link meter: ``start_us``, ``bin_us``, and ``bytes`` by link."""
     flow_control: Mapping[str, Any] = field(default_factory=dict)

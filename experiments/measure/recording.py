@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mrclab.experiments.measure.clock import ClockMap, OffsetSample
-from mrclab.experiments.measure.validity import Load
+from mrclab.experiments.measure.load import Load
 from mrclab.linux.errors import DAMAGE, InputError
 
 
@@ -57,7 +57,7 @@ class Recording:
         return cls(
             counts={name: CaptureCounts(**entry) for name, entry in data["captures"].items()},
             offsets=tuple(OffsetSample.from_dict(entry) for entry in data["clock_offsets"]),
-            loads=tuple(Load(**entry) for entry in data["loads"]),
+            loads=tuple(Load.from_dict(entry) for entry in data["loads"]),
         )
 
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from mrclab.experiments.measure.detection import (
 from mrclab.experiments.measure.events import EventLog, load_events, path_events
 from mrclab.experiments.measure.evidence import Evidence, Sample
 from mrclab.experiments.measure.faults import FaultRecord
+from mrclab.experiments.measure.load import Load, in_trial
 from mrclab.experiments.measure.metrics import (
     BUS_FACTOR,
     Metrics,
@@ -52,7 +54,7 @@ from mrclab.experiments.measure.tcp_capture import read_segments
 from mrclab.experiments.measure.tcp_trace import build_tcp_trace
 from mrclab.experiments.measure.trace import Trace, build_trace, ways_by_ev
 from mrclab.experiments.measure.trial import Scene, trial_of
-from mrclab.experiments.measure.validity import Load, Validity, judge, kept_up, overloads, taken_away
+from mrclab.experiments.measure.validity import Validity, judge, kept_up, overloads, taken_away
 from mrclab.experiments.spec.json_files import read_form, write_whole
 from mrclab.experiments.training.account import (
     Course,
@@ -118,11 +120,19 @@ def measure(evidence: Evidence) -> Repetition:
     logs = {host: load_events(path) for host, path in e.event_logs.items()}
     scenes = _scenes(e, traces, logs) if _timed(e) else []
     loads = e.loads or (e.recording.loads if e.recording is not None else ())
+    if len(loads) == len(scenes):
+        loads = tuple(
+            in_trial(load, scene.fault, scene.times.recovered.ns)
+            for load, scene in zip(loads, scenes, strict=True)
+        )
     aside = _aside(e, loads)
     trials = [
         {**trial_of(scene, e.problem or OK), **_place(e, number, scene)}
         for number, scene in enumerate(scenes)
     ]
+    if len(loads) == len(trials):
+        for trial, load in zip(trials, loads, strict=True):
+            trial["packets_per_s"] = load.packets_per_s
     training = _training(e)
     metrics = _metrics(e, training) | flow_control_metrics(e.flow_control)
     for trial, gap in zip(trials, metrics.get("gap_us", ()), strict=False):
@@ -141,14 +151,14 @@ def measure(evidence: Evidence) -> Repetition:
         links=e.links or {"start_us": 0.0, "bin_us": 0.0, "bytes": {}},
         faults=e.faults,
         trials=tuple(trial for n, trial in enumerate(trials) if n not in aside),
-        trials_aside=tuple(trials[n] for n in aside),
+        trials_aside=tuple(trials[n] for n in aside if n >= e.rehearsals),
         validity=_validity(e, loads, aside, trials, broken_captures),
         problem=e.problem,
         failure=e.failure,
         counters=e.counters,
         bytes_delivered=e.bytes_delivered,
         data=e.data,
-        details=_details(e, training),
+        details=_details(e, training, trials[: e.rehearsals]),
         pictures=pictures,
         path_events=path_events(e, logs),
         flow_control=e.flow_control,
@@ -242,19 +252,20 @@ def _by_messages(e: Evidence, fault: FaultRecord, span: Span, seen: Measured, ru
 
 
 def _aside(e: Evidence, loads: Sequence[Load]) -> list[int]:
-    """Return the faults in which the machine did not keep up; none where fewer than wanted would be left.
+    """Return the faults that do not count: rehearsals, and those in which the machine did not keep up.
 
-    Of a repetition that was interrupted also the last one, which was not over.
+    If fewer than wanted would be left, the latter count. Of a repetition that was interrupted the last one,
+    which was not over, does not count either.
     """
     if e.wanted is None or not e.faults:
         return []
-    last = len(e.faults) - 1
+    rehearsed, last = list(range(e.rehearsals)), len(e.faults) - 1
     if len(loads) != len(e.faults):
-        return [] if e.interrupted is None else [last]
-    over = [i for i, load in enumerate(loads) if not kept_up(load)]
+        return rehearsed if e.interrupted is None else sorted({*rehearsed, last})
+    over = sorted({*rehearsed, *(i for i, load in enumerate(loads) if not kept_up(load))})
     if e.interrupted is not None:
         return over if last in over else [*over, last]
-    return over if len(loads) - len(over) >= e.wanted else []
+    return over if len(loads) - len(over) >= e.wanted else rehearsed
 
 
 def _place(e: Evidence, number: int, scene: Scene) -> dict[str, Any]:
@@ -307,10 +318,12 @@ def _training(e: Evidence) -> tuple[Steps, Course] | None:
     )
 
 
-def _details(e: Evidence, training: tuple[Steps, Course] | None) -> Mapping[str, Any]:
-    """Return what the driver left, and of a training its steps."""
+def _details(
+    e: Evidence, training: tuple[Steps, Course] | None, rehearsals: Sequence[Mapping[str, Any]]
+) -> Mapping[str, Any]:
+    """Return what the driver left, of a training its steps, and the trials that only settled the rate."""
     if training is None:
-        return e.details
+        return {**e.details, "rehearsals": list(rehearsals)} if rehearsals else e.details
     alone = e.details.get("digests_alone", ())
     rest = {name: value for name, value in e.details.items() if name != "digests_alone"}
     return {**rest, "training": account_of(*training, e.samples, alone, e.workload)}
@@ -362,10 +375,13 @@ def _validity(
     if e.interrupted is not None:
         of_how_many = f" after {len(trials) - len(aside)} of {e.wanted} trials" if e.wanted else ""
         also.insert(0, f"the run was ended{of_how_many}: {e.interrupted}")
-    overloaded = [i for i in aside if i < len(loads) and not kept_up(loads[i])]
+    overloaded = [i for i in aside if e.rehearsals <= i < len(loads) and not kept_up(loads[i])]
     if overloaded:
         why = "; ".join(overloads([loads[i] for i in overloaded]))
-        notes.append(f"{len(overloaded)} of {len(trials)} trials were set aside and made again: {why}")
+        made = len(trials) - e.rehearsals
+        again = [rate for load in loads[-len(overloaded) :] if (rate := load.packets_per_s) is not None]
+        at = f" at {median(again):,.0f} packets/s" if again else ""
+        notes.append(f"{len(overloaded)} of {made} trials were set aside and made again{at}: {why}")
     if e.failure:
         notes.append(f"repetition {e.number} did not end: {e.failure}")
     kept = [load for i, load in enumerate(loads) if i not in aside]

@@ -49,7 +49,7 @@ METHOD = {
     "head-of-line blocking",
     "percentiles": "linear interpolation between order statistics",
     "intervals": f"percentile bootstrap of the pooled values, {RESAMPLES} resamples, {CONFIDENCE:.0%}; none "
-    "below three values",
+    "below six values",
     "capture_stamp_ns": recovery.CAPTURE_STAMP_NS,
     "event_stamp_ns": recovery.EVENT_STAMP_NS,
     "baseline_ns": recovery.BASELINE_NS,
@@ -126,7 +126,7 @@ def build(
     if unfinished is None and (run.figure or run.parameters.get("expect")):
         # These take modules of their own, which few results need.
         from mrclab.experiments.judging.expectations import judge_expectations
-        from mrclab.experiments.judging.verdict import judge
+        from mrclab.experiments.judging.judge import judge
 
         result["verdict"] = judge(run.figure or "", result, judge_expectations(result))
     return result

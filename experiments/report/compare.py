@@ -16,15 +16,17 @@ from mrclab.experiments.report.statistics import Difference, difference
 from mrclab.experiments.report.table import LEFT_OUT, narrow_table
 from mrclab.linux.errors import InputError
 
+OF_TRIALS = ("rtt_us", "packets_per_s")
+"""Compared besides the times: what these depend on, which each trial has."""
 LEGEND = (
     "delta: Cliff's, the chance that a value of B is above one of A less the chance that it is below; "
-    "intervals by bootstrap"
+    "intervals by bootstrap, none of fewer than six values"
 )
 
 
 def values(result: Mapping[str, Any], transport: str, metric: str) -> list[float]:
     """Return what a time or a metric of a transport was, in all repetitions together."""
-    if metric in (*TIMES, "rtt_us"):
+    if metric in (*TIMES, *OF_TRIALS):
         return [
             float(trial[metric])
             for trial in result["trials"]
@@ -85,7 +87,7 @@ def render_compare(a: Mapping[str, Any], b: Mapping[str, Any], letter: str = "B"
     """
     table = narrow_table()
     table.add_column("", no_wrap=True)
-    for name in ("A p50", f"{letter} p50", f"{letter}/A", "(95 %)", "delta"):
+    for name in ("n", "A p50", f"{letter} p50", f"{letter}/A", "(95 %)", "delta"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("effect")
     for transport, rows in groupby(compared(a, b), key=lambda row: row.transport):
@@ -135,8 +137,7 @@ def document(runs: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 def _metrics(a: Mapping[str, Any], b: Mapping[str, Any], transport: str) -> list[str]:
     first, second = (result["transports"][transport]["summary"] for result in (a, b))
     shared = [name for name in first if name in second and first[name]["n"] and second[name]["n"]]
-    if values(a, transport, "rtt_us") and values(b, transport, "rtt_us"):
-        shared.append("rtt_us")
+    shared += [name for name in OF_TRIALS if values(a, transport, name) and values(b, transport, name)]
     return [name for name in shared if name.partition("@")[0] not in LEFT_OUT]
 
 
@@ -145,7 +146,8 @@ def _cells(row: Row) -> list[str]:
     shown = [figure(None if m is None else m / scale) for m in (row.a, row.b)]
     found = row.found
     ratio = [figure(found.ratio), interval(found.ci95_ratio), figure(found.cliffs_delta), found.size]
-    return [f"  {label}", *shown, *ratio]
+    n = str(row.n_a) if row.n_a == row.n_b else f"{row.n_a}, {row.n_b}"
+    return [f"  {label}", n, *shown, *ratio]
 
 
 def _median(result: Mapping[str, Any], transport: str, metric: str) -> float | None:

@@ -89,6 +89,8 @@ class Trial(Model):
     rtt_samples: int | None = None
     in_flight_us: float | None = None
     """The longest that a packet was taken to be on its way."""
+    packets_per_s: int | None = None
+    """The rate at which data packets were sent, on which the wait for the first loss depends."""
     packets_sent: int | None = None
     lost_packets: int | None
     lost_in_flight: int | None = None
@@ -274,6 +276,8 @@ class ClaimCheck(Model):
     asked: str
     found: str
     holds: bool | None
+    decided_by: float | None = None
+    """An estimate of how many times as many values would decide it, if its interval straddles the limit."""
     source: str = ""
 
 
@@ -282,6 +286,8 @@ class Verdict(Model):
 
     holds: bool | None
     because: str
+    decided_by: float | None = None
+    """How many times as many repetitions or trials would decide a claim that is open: an estimate."""
     paper: str
     checks: list[ClaimCheck]
 

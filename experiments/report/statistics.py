@@ -1,7 +1,7 @@
 """Summaries of samples, 95 % intervals of means, ratios, shares and counts, and the size of a difference.
 
 Two kinds of samples need two kinds of intervals. Values of one repetition (messages, steps) are many: theirs
-come from the bootstrap. Repetitions are few, and the bootstrap of three values is too narrow: theirs come
+come from the bootstrap. Repetitions are few, and the bootstrap of few values is too narrow: theirs come
 from Student's t. Everything random is seeded: equal samples give equal intervals.
 """
 
@@ -19,7 +19,9 @@ from scipy.stats import t as student_t
 
 CONFIDENCE = 0.95
 RESAMPLES = 2000
-MIN_FOR_INTERVAL = 3
+MIN_FOR_INTERVAL = 6
+"""The smallest and the largest of six values enclose the median in 97 % of samples; of five, in 94 %."""
+
 MAX_FOR_EFFECT = 2000
 LARGEST_BATCH = 4_000_000  # numbers drawn at once
 
@@ -28,7 +30,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The summary of one metric. Intervals are of the median and the mean, 95 %, None below three values."""
+    """The summary of one metric. Intervals are of the median and the mean, 95 %, None below six values."""
 
     n: int
     mean: float | None = None
@@ -69,7 +71,7 @@ def summarise(values: Sequence[float] | Floats, seed: int = 1) -> Summary:
 def bootstrap(
     values: Sequence[float] | Floats, of: str = "median", seed: int = 1
 ) -> tuple[float, float] | None:
-    """Return the 95 % interval of the median or the mean. None below three values.
+    """Return the 95 % interval of the median or the mean. None below six values.
 
     The percentile bootstrap: Efron, Tibshirani: An Introduction to the Bootstrap, 1993, chapter 13.
     """
@@ -103,9 +105,10 @@ class Difference:
     ci95_ratio: tuple[float, float] | None
     cliffs_delta: float | None
     """From -1 (every b below every a) over 0 to 1 (every b above): an effect size without assumptions on
-    distributions (Cliff, Psychological Bulletin 114, 1993)."""
+    distributions (Cliff, Psychological Bulletin 114, 1993). None of fewer than six values."""
     size: str
-    """`negligible`, `small`, `medium`, `large`, by the usual bounds 0.147, 0.33, 0.474."""
+    """`negligible`, `small`, `medium`, `large`, by the usual bounds 0.147, 0.33, 0.474; `unknown` of fewer
+    than six values."""
 
 
 def difference(a: Sequence[float] | Floats, b: Sequence[float] | Floats, seed: int = 1) -> Difference:
@@ -115,6 +118,8 @@ def difference(a: Sequence[float] | Floats, b: Sequence[float] | Floats, seed: i
         return Difference(None, None, None, "unknown")
     median = float(np.median(first))
     ratio = _rounded(float(np.median(second)) / median) if median else None
+    if min(len(first), len(second)) < MIN_FOR_INTERVAL:
+        return Difference(ratio, None, None, "unknown")
     delta = cliffs_delta(first, second)
     return Difference(ratio, _ratio_interval(first, second, seed), round(delta, 3), _size(delta))
 
@@ -136,7 +141,7 @@ class Interval:
 
 
 def mean_interval(values: Sequence[float] | Floats) -> Interval | None:
-    """Return the mean of a few independent values with Student's t interval. None below three values."""
+    """Return the mean of a few independent values with Student's t interval. None below six values."""
     data = np.asarray(values, dtype=np.float64)
     if len(data) < MIN_FOR_INTERVAL:
         return None
@@ -145,7 +150,7 @@ def mean_interval(values: Sequence[float] | Floats) -> Interval | None:
 
 
 def median_interval(values: Sequence[float] | Floats, seed: int = 1) -> Interval | None:
-    """Return the median of many independent values with its bootstrap interval. None below three values."""
+    """Return the median of many independent values with its bootstrap interval. None below six values."""
     found = bootstrap(values, "median", seed)
     return None if found is None else Interval(float(np.median(values)), *found, len(values))
 
@@ -154,7 +159,7 @@ def ratio_interval(above: Sequence[float] | Floats, below: Sequence[float] | Flo
     """Return the mean of ``above`` over that of ``below``, two independent samples of positive values.
 
     The interval is Welch's (Biometrika 34, 1947) of the logarithm, whose variance is by the delta method.
-    None below three values in either sample, or where one has a value that is not positive.
+    None below six values in either sample, or where one has a value that is not positive.
     """
     a, b = np.asarray(above, dtype=np.float64), np.asarray(below, dtype=np.float64)
     if min(len(a), len(b)) < MIN_FOR_INTERVAL or not ((a > 0).all() and (b > 0).all()):
@@ -198,13 +203,13 @@ def quantile_ratio_interval(
 ) -> Interval | None:
     """Return the ratio of a quantile of two samples with its percentile bootstrap interval.
 
-    ``q`` is from 0 to 1. None below three values, or where one of ``below`` is not positive.
+    ``q`` is from 0 to 1. None below six values, or where one of ``below`` is not positive.
     """
     return _ratio_of(above, below, _quantile(q), seed)
 
 
 def interval_of(values: Sequence[float] | Floats, statistic: str, seed: int = 1) -> Interval | None:
-    """Return ``p50``, ``p90``, ``p99`` or ``mean``, with its bootstrap interval. None below three values."""
+    """Return ``p50``, ``p90``, ``p99`` or ``mean``, with its bootstrap interval. None below six values."""
     data = np.asarray(values, dtype=np.float64)
     if len(data) < MIN_FOR_INTERVAL:
         return None
@@ -217,7 +222,7 @@ def interval_of_ratio(
 ) -> Interval | None:
     """Return the ratio of a statistic of two samples with its bootstrap interval.
 
-    None below three values in either, or where one of ``below`` is not positive.
+    None below six values in either, or where one of ``below`` is not positive.
     """
     return _ratio_of(above, below, _STATISTICS[statistic], seed)
 

@@ -13,8 +13,10 @@ from rich.text import Text
 
 from mrclab.experiments.report.flow_control import sentences
 from mrclab.experiments.report.grouping import grouped
-from mrclab.experiments.report.model import EXPECTED, TIMES
+from mrclab.experiments.report.judged import expected, judged
+from mrclab.experiments.report.model import TIMES
 from mrclab.experiments.report.numbers import figure, interval, scaled, us
+from mrclab.experiments.spec.model import SIMULATED
 from mrclab.experiments.training.summary import cells_of, has_training, rows_of, sentence
 
 LEFT_OUT = ("flow_mbps", "algbw_gbps", "time_us", "busy_share")
@@ -185,9 +187,12 @@ def rules(result: Mapping[str, Any]) -> list[Text]:
 
 
 def headline(result: Mapping[str, Any]) -> str:
-    """Return the median recovery of a result of one transport in a sentence; empty where it timed none."""
+    """Return the median recovery of a result of one transport in a sentence; empty if it timed none.
+
+    Empty if it is not valid, too: such figures are not to be quoted.
+    """
     row, trials = result["summary"]["recovered_us"], result["trials"]
-    if len(result["transports"]) > 1 or not trials:
+    if len(result["transports"]) > 1 or not trials or not result["valid"]:
         return ""
     not_felt = f"; {row['not_felt']} not felt" if row.get("not_felt") else ""
     if not row["n"]:
@@ -207,23 +212,20 @@ def verdict(result: Mapping[str, Any]) -> Text:
     """Return the recovery, the claim, whether to believe the figures, and what went wrong."""
     text = Text()
     if line := sentence(result) or headline(result):
-        text.append(f"{line}\n", style="bold")
+        text.append(f"{line}\n", style="bold" if result["valid"] else "dim")
     if result["claim"]:
         text.append(f"Claim: {result['claim']}\n")
-    if judged := result.get("verdict"):
-        word = {True: "holds", False: "does not hold", None: "is not shown"}[judged["holds"]]
-        text.append(f"{'The claim' if result['claim'] else 'What was expected'} {word}", style="bold")
-        text.append(f": {judged['because']}\n")
-        for check in judged["checks"]:
-            if check.get("source") == EXPECTED:
-                told = {True: "holds", False: "does not hold", None: "not shown"}[check["holds"]]
-                text.append(f"  expected {check['asked']}: {told}, {check['found']}\n")
+    if found := judged(result):
+        text.append(found.word[0].upper() + found.word[1:], style="bold")
+        text.append(f": {found.because}\n")
+        for line in expected(result):
+            text.append(f"  {line}\n")
     if result["integrity"] == "ok":
         text.append("Every byte was delivered as it was sent. ", style="green")
     else:
         text.append(f"DATA DAMAGED: {result['integrity']}. ", style="bold red")
     if result["valid"]:
-        text.append("Valid: the machine kept up, and the evidence is complete.", style="green")
+        text.append(f"Valid: {why_valid(result)}.", style="green")
     else:
         text.append("NOT VALID, do not quote these figures:", style="bold red")
     for lines, sign in (
@@ -237,6 +239,13 @@ def verdict(result: Mapping[str, Any]) -> Text:
     return text
 
 
+def why_valid(result: Mapping[str, Any]) -> str:
+    """Return why a run is valid: in virtual time no machine has to keep up."""
+    if result["target"] == SIMULATED:
+        return "all evidence is there; virtual time does not depend on the machine"
+    return "the machine kept up, and all evidence is there"
+
+
 def failed(result: Mapping[str, Any]) -> Sequence[str]:
     """Return a line for each check of endpoints against captures that failed."""
     found: dict[str, list[str]] = {}
@@ -244,4 +253,7 @@ def failed(result: Mapping[str, Any]) -> Sequence[str]:
         for check in trial.get("checks", ()):
             if check["ok"] is False and trial["felt"]:
                 found.setdefault(check["name"], []).append(check["detail"])
-    return [f"check {name} failed in {len(said)} trials, such as: {said[0]}" for name, said in found.items()]
+    return [
+        f"check {name} failed in {len(said)} {'trial' if len(said) == 1 else 'trials'}, such as: {said[0]}"
+        for name, said in found.items()
+    ]

@@ -8,56 +8,21 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
-from typing import TYPE_CHECKING, Protocol
-
-import grpc
+from typing import TYPE_CHECKING
 
 from mrclab.experiments.measure.faults import FaultRecord
-from mrclab.experiments.measure.validity import Load, kept_up
 from mrclab.experiments.run.injection import Injector
+from mrclab.experiments.run.sequence import SequenceSource
 from mrclab.experiments.spec.fault_schedule import PlannedFault
 from mrclab.linux.process_deaths import Death
 
 if TYPE_CHECKING:
     from mrclab.experiments.run.switch_deaths import SwitchDeaths
 
-RESTORE_TIMEOUT_S = 5.0
 REVIVE_AFTER_NS = 100_000_000
 """How long a switch that ended by itself stays away."""
 
 Clock = Callable[[], int]
-
-
-class Paths(Protocol):
-    """Who knows whether all paths are in use again after a fault."""
-
-    def ask_restored(self, timeout_s: float) -> None:
-        """Begin to wait until no path is taken for broken, at most ``timeout_s``."""
-
-    @property
-    def restored(self) -> bool | None:
-        """Return the answer: None while there is none yet."""
-
-
-class Marks(Protocol):
-    """Who notes the boundaries between trials: `mrclab.experiments.run.captures.recorder.Recorder`."""
-
-    def mark(self) -> None:
-        """Mark a boundary."""
-
-    def last_load(self) -> Load:
-        """Return the load between the last two marks."""
-
-
-class Deaths(Protocol):
-    """Who knows of switches that ended by themselves: `mrclab.experiments.run.switch_deaths.SwitchDeaths`."""
-
-    @property
-    def reviving(self) -> bool:
-        """Return True while a switch is being started again."""
-
-    def require_death(self) -> None:
-        """Raise where no switch has ended."""
 
 
 class TimedSource:
@@ -114,130 +79,6 @@ class TimedSource:
                 heapq.heappush(self._undoing, (fault.until_ns, next(self._order), number))
         if self._coming is not None:
             self._injector.prepare(self._coming)
-
-
-class SequenceSource:
-    """Makes faults one after another: hold, undo, wait for all paths, settle, next.
-
-    A trial in which the machine did not keep up is made again after all others, as many times in all as there
-    are trials: a shared machine has such moments, and whether one falls into a trial does not depend on how
-    the trial goes. At once it would often meet the same moment, and one place would get most of the trials.
-    ``say`` gets a line at the first of them. ``marks`` is called at each boundary between trials.
-    """
-
-    def __init__(
-        self,
-        injector: Injector,
-        trials: Sequence[PlannedFault],
-        settle_ns: int,
-        paths: Paths,
-        recorder: Marks,
-        deaths: Deaths,
-        step: Callable[[], None],
-        say: Callable[[str], None] = lambda line: None,
-    ) -> None:
-        self._injector = injector
-        self._trials = list(trials)
-        self._settle_ns = settle_ns
-        self._paths = paths
-        self._recorder = recorder
-        self._deaths = deaths
-        self._step = step
-        self._say = say
-        self._number = 0
-        self._again = len(trials)
-        self._state = "ready"
-        self._made = 0
-        self.marks = 0
-        self.next_ns: int | None = 0
-        self.notes: list[str] = []
-
-    @property
-    def over(self) -> bool:
-        """Return True if all trials are done."""
-        return self._number >= len(self._trials)
-
-    @property
-    def done(self) -> int:
-        """Return how many trials are done."""
-        return self._number
-
-    @property
-    def wanted(self) -> int:
-        """Return how many trials were asked for."""
-        return len(self._trials)
-
-    def act(self, clock: Clock) -> None:
-        """Take the next step where it is due."""
-        if self._state == "waiting":
-            self._look_for_paths(clock)
-        while not self.over and self.next_ns is not None and self.next_ns <= clock():
-            if self._state == "ready":
-                self._begin(clock)
-            elif self._state == "held":
-                self.release()
-            else:
-                self._end()
-
-    def _begin(self, clock: Clock) -> None:
-        if not self.marks:
-            self.mark()
-        fault = self._trials[self._number]
-        self._injector.prepare(fault)
-        self._injector.wait_prepared(fault)
-        self._made = self._injector.make(fault)
-        assert fault.until_ns is not None
-        self._state, self.next_ns = "held", clock() + fault.until_ns
-
-    def release(self) -> None:
-        """Undo the fault that is held. Raises grpc.RpcError where the switch lost it by ending."""
-        if self._state != "held":
-            return
-        try:
-            self._injector.undo(self._made)
-        except grpc.RpcError:
-            # The switch died with its fault entries: there is nothing to undo in it any more.
-            if not self._deaths.reviving:
-                self._deaths.require_death()
-            self._injector.forget(self._made)
-        self._wait_for_paths()
-
-    def _wait_for_paths(self) -> None:
-        self._state, self.next_ns = "waiting", None
-        if not self._deaths.reviving:
-            self._paths.ask_restored(RESTORE_TIMEOUT_S)
-
-    def revived(self) -> None:
-        """Go on after a switch that ended by itself is back."""
-        if self._state in ("waiting", "settling"):
-            self._wait_for_paths()
-
-    def _look_for_paths(self, clock: Clock) -> None:
-        restored = self._paths.restored
-        if restored is None or self._deaths.reviving:
-            return
-        if not restored:
-            self.notes.append(
-                f"trial {self._number}: not every path came back within {RESTORE_TIMEOUT_S:g} s"
-            )
-        self._state, self.next_ns = "settling", clock() + self._settle_ns
-
-    def _end(self) -> None:
-        self.mark()
-        self._state, self.next_ns = "ready", 0
-        if not kept_up(self._recorder.last_load()) and self._again:
-            if self._again == len(self._trials):
-                self._say("the machine did not keep up in a trial, which is made again after the others")
-            self._again -= 1
-            self._trials.append(self._trials.pop(self._number))
-            return
-        self._number += 1
-        self._step()
-
-    def mark(self) -> None:
-        """Mark a boundary between trials."""
-        self._recorder.mark()
-        self.marks += 1
 
 
 class FaultRun:

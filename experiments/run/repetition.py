@@ -11,21 +11,21 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from mrclab.controller.fault_kinds import KINDS, Fault, Place
 from mrclab.experiments.measure.clock import measure_offset
 from mrclab.experiments.measure.evidence import Evidence
 from mrclab.experiments.measure.faults import save_faults
-from mrclab.experiments.measure.validity import Load
+from mrclab.experiments.measure.load import Load
 from mrclab.experiments.run.captures.recorder import CaptureSource, Recorder, tcpdump_at
 from mrclab.experiments.run.captures.tap import TapSource
 from mrclab.experiments.run.drivers.driver import Collected, Driver, Setting
 from mrclab.experiments.run.drivers.mesh import MeshDriver
 from mrclab.experiments.run.drivers.ranks import RankDriver
 from mrclab.experiments.run.drivers.spray import SprayDriver
-from mrclab.experiments.run.fault_run import FaultRun, SequenceSource, TimedSource
+from mrclab.experiments.run.fault_run import FaultRun, TimedSource
 from mrclab.experiments.run.injection import Injector
 from mrclab.experiments.run.link_meter import LinkMeter
 from mrclab.experiments.run.routing import Reaction
+from mrclab.experiments.run.sequence import SequenceSource
 from mrclab.experiments.run.switch_deaths import SwitchDeaths, by_switch
 from mrclab.experiments.run.traffic import busiest_link, bytes_sent
 from mrclab.experiments.run.waiting import sleep_until
@@ -39,6 +39,8 @@ from mrclab.experiments.spec.transports import Transport
 from mrclab.experiments.spec.workloads import AGENT_KINDS
 from mrclab.experiments.training.alone import TRANSFORMER
 from mrclab.experiments.training.progress import COURSE, CourseLog
+from mrclab.faults.kinds import KINDS
+from mrclab.faults.model import Fault, Place
 from mrclab.hosts.remote import RemoteAgent
 from mrclab.linux.errors import SwitchError, reason
 from mrclab.linux.life.signals import Ended
@@ -110,8 +112,13 @@ class RepetitionRunner:
             driver: Driver = DRIVERS.get(scenario.workload.kind, RankDriver)(setting)
             stack.enter_context(driver)
             stack.enter_context(self._lossy_links())
-            stalls = {**driver.pids, **by_switch(self._running)}
-            recorder = Recorder(directory, self._sources(setting), self._watched(driver), stalls)
+            recorder = Recorder(
+                directory,
+                self._sources(setting),
+                self._watched(driver),
+                self._looked_at(driver),
+                driver.beats,
+            )
             with recorder, SwitchDeaths(self._running, recorder) as deaths:
                 with driver.priority():
                     parts, measure_ns, end_ns = self._carry_out(setting, driver, recorder, deaths)
@@ -170,6 +177,17 @@ class RepetitionRunner:
         if self._scenario.workload.kind in AGENT_KINDS and forwards:
             pids |= by_switch(self._running)  # else the target's process only programs: the kernel forwards
         return pids
+
+    def _looked_at(self, driver: Driver) -> dict[str, int]:
+        """Return the processes that stand still for nobody else to see.
+
+        An endpoint that beats reports it itself. A process that only programs switches stamps its writes,
+        and nothing else of it is measured.
+        """
+        pids = {} if driver.rehearses else dict(driver.pids)
+        if capabilities_of(self._running.target_name).forwards_in_kernel:
+            return pids
+        return {**pids, **by_switch(self._running)}
 
     @contextlib.contextmanager
     def _lossy_links(self) -> Iterator[None]:
@@ -257,7 +275,7 @@ class RepetitionRunner:
     ) -> FaultRun:
         fabric, seed = self._running.fabric, setting.seed
         timed = [planned]
-        sequences = []
+        sequences: list[SequenceSource] = []
         for number, spec in enumerate(self._specs):
             if isinstance(spec, RandomFaults):
                 length_ns = setting.placement.length_ns or self._scenario.limit_ns
@@ -267,7 +285,15 @@ class RepetitionRunner:
                 trials = trials_of(spec, number, fabric, seed, self._used(setting))
                 sequences.append(
                     SequenceSource(
-                        injector, trials, spec.settle_ns, driver, recorder, deaths, self._step, self._say
+                        injector,
+                        trials,
+                        spec.settle_ns,
+                        driver,
+                        recorder,
+                        deaths,
+                        self._step,
+                        self._say,
+                        driver if self._only_sequences and not sequences else None,
                     )
                 )
         return FaultRun(injector, timed, sequences, deaths)
@@ -360,6 +386,7 @@ class RepetitionRunner:
             route_changes=tuple(parts.reaction.changes()),
             loads=loads,
             wanted=wanted,
+            rehearsals=sum(sequence.rehearsals for sequence in parts.faults.sequences),
             links=parts.meter.series(measure_ns),
             counters=collected.counters,
             bytes_delivered=collected.bytes_delivered,

@@ -136,7 +136,7 @@ class Scenario(YamlModel):
         default_factory=lambda: Measure.model_validate({}), description="what is measured; see below"
     )
     repetitions: Annotated[int, WholeNumber(1, 10_000)] = Field(
-        3, description="runs of each transport, one after another, each on a fabric of its own"
+        6, description="runs of each transport, one after another, each on a fabric of its own"
     )
     warmup_ns: Annotated[int, Time()] = Field(
         500_000_000,

@@ -82,6 +82,8 @@ def parse_scenario(
             if name in chosen[variants]:
                 for piece in (part, *(of for place, of in inner if place in chosen["topologies"])):
                     whole = merge(whole, piece)
+                unused = [of for place, of in inner if place not in chosen["topologies"]]
+                others += [merge(merge(base, part), of) for of in unused]
                 if given:  # by who wins over the part
                     whole = whole.with_value(("topology",), topology, variants)
             else:

@@ -263,7 +263,8 @@ class Spray(_Workload):
     )
     busy: Annotated[float, Number(0, 1)] = Field(
         0.0,
-        description="the warm-up lowers the rate until no endpoint uses a larger share of its CPU; 0: never",
+        description="lower the rate, in the warm-up and after each trial, until no endpoint uses a larger "
+        "share of its CPU; 0: never",
     )
     duration_ns: Annotated[int, Time(high=WEEK_NS)] = Field(
         0, alias="duration", description="how long it sends, after the warm-up; 0: until the faults are over"

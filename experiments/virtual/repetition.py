@@ -6,15 +6,15 @@ import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from mrclab.controller.fault_kinds import Fault
 from mrclab.experiments.measure.evidence import Evidence, RouteChange
 from mrclab.experiments.measure.faults import FaultRecord, save_faults
-from mrclab.experiments.measure.validity import Load
+from mrclab.experiments.measure.load import Load
 from mrclab.experiments.run.drivers.driver import Collected
-from mrclab.experiments.run.fault_run import SequenceSource, TimedSource
+from mrclab.experiments.run.fault_run import TimedSource
 from mrclab.experiments.run.injection import Injector
 from mrclab.experiments.run.late_detection import LateDetection
 from mrclab.experiments.run.link_meter import PERIOD_NS, LinkMeter
+from mrclab.experiments.run.sequence import SequenceSource
 from mrclab.experiments.run.traffic import busiest_link
 from mrclab.experiments.spec.fault_schedule import PlannedFault, schedule, trials_of
 from mrclab.experiments.spec.faults import BUSIEST, FaultSpec, RandomFaults, SequentialFaults
@@ -30,6 +30,7 @@ from mrclab.experiments.virtual.flow_meter import FlowMeter
 from mrclab.experiments.virtual.ranks import VirtualRanks
 from mrclab.experiments.virtual.spray import VirtualSpray
 from mrclab.experiments.virtual.workload import MakeWorkload, VirtualSetting, VirtualWorkload
+from mrclab.faults.model import Fault
 from mrclab.simulator.clock import PS_PER_NS
 from mrclab.simulator.network import Network
 from mrclab.topologies import Fabric
@@ -53,6 +54,9 @@ class NoLoad:
     def last_load(self) -> Load:
         """Return no load."""
         return UNLOADED
+
+    def take_as_usual(self) -> None:
+        """Do nothing."""
 
 
 class NoDeaths:

@@ -26,6 +26,7 @@ from mrclab.hosts.mrc.frames import FrameOptions, MrcFlowCache, with_room_for_ou
 from mrclab.hosts.mrc.operations import Operations
 from mrclab.hosts.mrc.port_status import PortStatus
 from mrclab.hosts.mrc.queue_pair import MrcQueuePair
+from mrclab.hosts.mrc.receive_queue import ReceiveQueue
 from mrclab.hosts.mrc.responder import Responder
 from mrclab.hosts.mrc.sending.requester import Requester
 from mrclab.hosts.mrc.wire import (
@@ -51,6 +52,8 @@ from mrclab.hosts.rdma.psn import PSN_MASK
 from mrclab.hosts.rdma.queue_pair import SharedWindow
 from mrclab.hosts.rdma.reports import message_view
 
+LONGEST_MESSAGE: Final = (1 << 32) - 1
+"""Bytes [SPEC §5.1]."""
 _EXTENSION: Final = BTH_OFFSET + BTH_LEN
 _SACK: Final = int(Opcode.SACK)
 _NACK: Final = int(Opcode.NACK)
@@ -106,12 +109,14 @@ class Endpoint(BaseEndpoint):
 
     # Queue pairs
 
-    def create_qp(self) -> int:
-        """Create a queue pair and return its number."""
+    def create_qp(self, receives: bool | None = None) -> int:
+        """Create a queue pair and return its number.
+
+        With `receives` a WRITE with immediate needs one that `post_recv` posted; None: as the option says.
+        """
         qpn = self.draw_qpn(self.qps)
         psn = self.rng.getrandbits(24)
-        note = self.reports.add_later
-        requester = Requester(qpn, psn, self.config, self._builder, self._emit, note)
+        requester = Requester(qpn, psn, self.config, self._builder, self._emit, self.reports.add_later)
         responder = Responder(
             qpn,
             self.config,
@@ -120,6 +125,7 @@ class Endpoint(BaseEndpoint):
             self._emit,
             lambda: self.scheduler.answer(qp),
             self._clock,
+            ReceiveQueue(required=self.config.posted_receives if receives is None else receives),
         )
         qp = MrcQueuePair(qpn, psn, requester, responder)
         self.qps[qpn] = qp
@@ -139,8 +145,8 @@ class Endpoint(BaseEndpoint):
             raise ValueError("EVs have 16 bits where the flow label carries none of them")
         peers = frozenset(port.address for port in remote.ports)
         policy = None if self._path_policy is None else self._path_policy(self.rng)
-        note = self.reports.add_later
-        evs = EvSet(qpn, paths, self.config, self.rng, self._emit, self._heads, policy, note)
+        emit, note = self._emit, self.reports.add_later
+        evs = EvSet(qpn, paths, self.config, self.rng, emit, self._heads, policy, note)
         connection = Connection.agree(self.config, remote)
         controller, sharing = self._window(peers)
         qp.connect(remote, peers, connection, evs, controller, sharing)
@@ -183,9 +189,22 @@ class Endpoint(BaseEndpoint):
         qp = self.qps[qpn]
         if not qp.connected:
             raise ValueError(f"QP {qpn:#x} is not connected")
-        view = message_view(data, imm)
+        least = 0 if self.config.reading.zero_length_messages else 1
+        view = message_view(data, imm, least, LONGEST_MESSAGE)
         qp.requester.post(self.now_ns if now_ns is None else now_ns, wr_id, view, remote_va, rkey, imm)
         self.scheduler.wake(self.now_ns, qp)
+
+    def post_recv(self, qpn: int, wr_id: int, now_ns: int | None = None) -> None:
+        """Post a receive, for one WRITE with immediate. It is flushed at once on a queue pair in error.
+
+        Raises ValueError where the queue pair needs none.
+        """
+        responder = self.qps[qpn].responder
+        if not responder.receives.required:
+            raise ValueError(f"QP {qpn:#x} was created without receives")
+        responder.receives.post(wr_id)
+        if responder.error:
+            responder.flush_receives(self.now_ns if now_ns is None else now_ns)
 
     # Administration
 
@@ -350,9 +369,9 @@ class Endpoint(BaseEndpoint):
         now_ns = self.now_ns
         requester = qp.requester
         requester.recovery.heard_ns = now_ns
-        lost = requester.packets_lost
+        lost = requester.losses.lost
         requester.on_sack(now_ns, sack)
-        if requester.packets_lost != lost:
+        if requester.losses.lost != lost:
             self.repairs_wait = True
         self.scheduler.wake(now_ns, qp)
 
@@ -455,6 +474,7 @@ class Endpoint(BaseEndpoint):
                 # One half's error is the whole QP's.
                 qp.responder.error = True
                 qp.requester.flush(event.t_ns, Status.FLUSHED)
+                qp.responder.flush_receives(event.t_ns)
                 self._release(qp)
 
     # Observation

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
 
 from mrclab.hosts.rdma.events import Event, LossReason
 
@@ -21,14 +22,13 @@ class RetireReason(Enum):
     DENIED = "denied"
 
 
-def retires(reason: LossReason) -> RetireReason | None:
-    """Return why a loss retires its EV; None if it does not.
-
-    Comparisons, because the hash of an enumeration's member takes an interpreted function.
-    """
-    if reason is LossReason.GAP or reason is LossReason.RETIRED or reason is LossReason.PROBE:
-        return RetireReason.LOSS
-    return RetireReason.TIMEOUT if reason is LossReason.TIMEOUT else None
+RETIRE_FOR: Final = {
+    LossReason.GAP: RetireReason.LOSS,
+    LossReason.RETIRED: RetireReason.LOSS,
+    LossReason.PROBE: RetireReason.LOSS,
+    LossReason.TIMEOUT: RetireReason.TIMEOUT,
+}
+"""The losses that retire an EV."""
 
 
 @dataclass(frozen=True, slots=True)

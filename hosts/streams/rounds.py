@@ -11,6 +11,37 @@ from mrclab.hosts.streams.stream import StreamReceiver, StreamSender
 
 ROUNDS = 256
 """How many turns of the NIC to make before returning to the caller."""
+BEAT_NS = 1_000_000
+"""The longest wait of a turn, so that a longer time between two turns shows that the process stood still."""
+GAP_NS = 1_250_000
+"""A longer time between two turns is recorded."""
+MOST_GAPS = 64
+"""Gaps kept until they are taken; of more, the longest."""
+
+
+class Beat:
+    """The longest times between two turns of a process that makes one every `BEAT_NS` at least.
+
+    Whatever stops the process shows: a signal, the cgroup freezer, a debugger, a page fault, a request that
+    takes long, a pause of the whole machine.
+    """
+
+    def __init__(self) -> None:
+        self.last_ns = 0
+        """The end of the last turn, CLOCK_MONOTONIC; 0 before the first."""
+        self._gaps: list[tuple[int, int]] = []
+
+    def note(self, now_ns: int) -> None:
+        """Record the gap from the last turn until now."""
+        if self.last_ns:
+            self._gaps.append((self.last_ns, now_ns))
+            if len(self._gaps) > MOST_GAPS:
+                self._gaps.remove(min(self._gaps, key=lambda gap: gap[1] - gap[0]))
+
+    def take(self) -> list[tuple[int, int]]:
+        """Return the gaps since the last call: start and end, in order."""
+        gaps, self._gaps = self._gaps, []
+        return gaps
 
 
 class Connection:
@@ -44,6 +75,8 @@ class Rounds:
         self.connections: dict[int, Connection] = {}
         """By queue pair number."""
         self.log: Log | None = None
+        self.beat: Beat | None = None
+        """None: wait as long as there is nothing to do."""
 
     def run(
         self, until_ns: int | None, others: Collection[int], deciding: tuple[type, ...]
@@ -53,10 +86,14 @@ class Rounds:
 
         Return which descriptors are readable, and True if there was such an event.
         """
-        device, log, connections = self.device, self.log, self.connections
+        device, log, connections, beat = self.device, self.log, self.connections, self.beat
         senders = [c.sender for c in connections.values() if c.sender is not None]
         for _ in range(ROUNDS):
-            due = until_ns
+            due = at = until_ns
+            if beat is not None:
+                at = device.now() + BEAT_NS
+                if due is None or at < due:
+                    due = at
             for sender in senders:
                 sender.tick()
                 at = sender.next_due()
@@ -68,6 +105,10 @@ class Rounds:
                     due = at
             readable = device.turn(due, others)
             now_ns = device.now()
+            if beat is not None:
+                if now_ns - beat.last_ns > GAP_NS:
+                    beat.note(now_ns)
+                beat.last_ns = now_ns
             decided = False
             for event in device.events():
                 if log is not None:

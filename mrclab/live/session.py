@@ -18,10 +18,11 @@ from typing import Any
 import numpy as np
 
 from mrclab.control import call
-from mrclab.controller.fault_kinds import Fault, checked
 from mrclab.experiments.measure.faults import FaultRecord
 from mrclab.experiments.measure.recovery import Retirements
 from mrclab.experiments.run.traffic import bytes_carried
+from mrclab.faults.kinds import checked, describe
+from mrclab.faults.model import Fault
 from mrclab.hosts.remote import AgentError
 from mrclab.linux.errors import InputError, MrclabError
 from mrclab.live.card import BEFORE_NS, Card, Look, Watched, work_out
@@ -405,22 +406,3 @@ class Session:
                 retired[host] = Retirements(columns[:, 0], columns[:, 1])
             found.append(Watched(name, flows, retired))
         return found
-
-
-def describe(fault: Fault) -> str:
-    """Return a fault in a few words."""
-    words = {
-        "blackhole": "silent cut",
-        "loss": f"loses {fault.ratio:.2%}",
-        "corruption": f"corrupts {fault.ratio:.2%}",
-        "rate": f"{fault.ratio:.0%} of its rate left",
-        "carrier": "unplugged",
-        "port-down": "NIC port down",
-        "delay": f"{fault.delay_ns / 1e6:g} ms longer",
-        "flap": "flaps",
-        "switch-death": "switch dead",
-        "switch-reboot": "switch reboots",
-        "plane-death": "plane dead",
-    }
-    way = "" if fault.direction == "both" else f", {fault.direction} only"
-    return words.get(fault.kind, fault.kind) + way

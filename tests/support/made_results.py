@@ -7,10 +7,23 @@ from dataclasses import dataclass
 from typing import Any
 
 BIN_US = 10_000
-STEADY = (0.999, 1.0, 1.001)
+OTHERS = ("bfd", "bgp-hold", "frr", "default", "aggressive", "most-aggressive")
+"""Transports that are not MRC."""
+STEADY = (0.999, 0.9995, 0.9998, 1.0002, 1.0005, 1.001)
 """How the repetitions of a run differ."""
-WIDE = (0.7, 1.0, 1.3)
+EVEN = (0.9999, 0.99995, 0.99998, 1.00002, 1.00005, 1.0001)
+"""Repetitions that differ by less than the margin of any limit."""
+WIDE = (0.5, 0.6, 0.95, 1.05, 1.4, 1.5)
 """Repetitions so different that hardly a limit is outside their interval."""
+
+
+def like_thin(rate: str) -> dict[str, Any]:
+    """The topology ``thin`` at another rate of its links, of which a NIC has four."""
+    links = {"host": {"rate": rate}, "fabric": {"rate": rate}}
+    return {"name": "like-thin", "planes": 4, "t0": 4, "t1": 4, "hosts": 8, "links": links}
+
+
+FAST = like_thin("100 Gbit/s")
 Rate = Callable[[float], float]
 Result = dict[str, Any]
 
@@ -49,6 +62,7 @@ def over_time(
     """A transport whose repetitions differ by the factors of ``spread``; faults are places and times."""
     made = list(faults)
     return {
+        "samples": [sample(number, {}) for number in range(len(spread))],
         "series": [
             series(lambda t, f=factor: f * rate(t), seconds, lost, number)  # type: ignore[misc]
             for number, factor in enumerate(spread)
@@ -75,14 +89,16 @@ def fault(where: str, at_s: float, until_s: float | None, repetition: int) -> di
 def metrics(spread: Sequence[float] = STEADY, **values: float | Sequence[float]) -> dict[str, Any]:
     """A transport with these metrics; the repetitions differ by the factors of ``spread``."""
     rows = {name: [v] if isinstance(v, int | float) else list(v) for name, v in values.items()}
-    samples = [
-        {"failure": None, "integrity": "ok", "metrics": {n: [f * v for v in row] for n, row in rows.items()}}
-        for f in spread
-    ]
-    return {"samples": samples}
+    factors = enumerate(spread)
+    return {"samples": [sample(i, {n: [f * v for v in row] for n, row in rows.items()}) for i, f in factors]}
 
 
-def events(repetitions: int = 3, left_out: int = 0, **rows: list[list[float]]) -> dict[str, Any]:
+def sample(repetition: int, values: Mapping[str, list[float]]) -> dict[str, Any]:
+    """A repetition that ended with sound data."""
+    return {"repetition": repetition, "failure": None, "integrity": "ok", "metrics": dict(values)}
+
+
+def events(repetitions: int = len(STEADY), left_out: int = 0, **rows: list[list[float]]) -> dict[str, Any]:
     """The same events of paths in each repetition."""
     kinds = {kind: rows.get(kind, []) for kind in ("lost", "retired", "replaced", "restored")}
     entry = {**kinds, "skipped": rows.get("skipped", {}), "left_out": left_out}
@@ -92,7 +108,8 @@ def events(repetitions: int = 3, left_out: int = 0, **rows: list[list[float]]) -
 def trial(transport: str, repetition: int = 0, **times: Any) -> dict[str, Any]:
     """A fault with its times; one that took packets unless it says otherwise."""
     empty = dict.fromkeys(("first_loss_us", "detected_us", "rerouted_us", "recovered_us"))
-    return {"transport": transport, "repetition": repetition, "felt": True, "rtt_us": None, **empty, **times}
+    sound = {"felt": True, "rtt_us": None, "integrity": "ok", "checks": []}
+    return {"transport": transport, "repetition": repetition, **sound, **empty, **times}
 
 
 def result(
@@ -103,11 +120,18 @@ def result(
     **more: Any,
 ) -> dict[str, Any]:
     """The parts of a result that judges look at."""
-    empty: dict[str, Any] = {"samples": [], "series": [], "faults": [], "options": {}}
+    empty: dict[str, Any] = {"samples": [], "series": [], "faults": [], "options": {}, "integrity": "ok"}
+    where = "p0-t0-0:p0-t1-0"
     return {
         "parameters": {"topology": topology, "workload": dict(workload)},
-        "transports": {name: empty | dict(found) for name, found in transports.items()},
-        "trials": list(trials),
+        "transports": {
+            name: empty | {"kind": "rocev2" if name in OTHERS or "roce" in name else "mrc"} | dict(found)
+            for name, found in transports.items()
+        },
+        "trials": [
+            {"fault": {"kind": "blackhole", "where": where, "t_before_ns": number * 10**9}} | dict(trial)
+            for number, trial in enumerate(trials)
+        ],
         "seed": 1,
         "valid": True,
         **more,
@@ -123,7 +147,11 @@ def flow_of(kind: str, seconds: float, **more: Any) -> dict[str, Any]:
         "depth": 16,
         "duration_ns": round(seconds * 1e9),
     }
-    ends = {"src": "auto", "dst": "auto"} if kind in ("stream", "bidirectional", "join") else {}
+    ends: dict[str, Any] = {"src": "auto", "dst": "auto"}
+    if kind == "permutation":
+        ends = {"ranks": 4}
+    if kind == "incast":
+        ends = {"dst": "auto", "senders": 2, "victim": True}
     return given | ends | more
 
 

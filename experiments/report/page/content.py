@@ -10,6 +10,7 @@ from typing import Any
 
 from mrclab.experiments.report.flow_control import rows_of as flow_rows_of
 from mrclab.experiments.report.flow_control import sentences
+from mrclab.experiments.report.judged import check_word
 from mrclab.experiments.report.model import TIMES
 from mrclab.experiments.report.numbers import amount, figure, unit_of, us, words_of
 from mrclab.experiments.report.page.fabric_svg import Marks, draw_fabric
@@ -205,7 +206,6 @@ def _account(found: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _checks(result: Mapping[str, Any]) -> list[dict[str, str]]:
-    words = {True: ("holds", "good"), False: ("does not hold", "bad"), None: ("not shown", "unknown")}
     return [
         {
             "asked": micro(check["asked"]),
@@ -215,7 +215,7 @@ def _checks(result: Mapping[str, Any]) -> list[dict[str, str]]:
             "colour": colour,
         }
         for check in (result.get("verdict") or {}).get("checks", ())
-        for word, colour in (words[check["holds"]],)
+        for word, colour in (check_word(check, result["valid"]),)
     ]
 
 

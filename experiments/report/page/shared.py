@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mrclab.experiments.report.grouping import grouped
+from mrclab.experiments.report.judged import judged
 from mrclab.experiments.report.table import failed
 
 
@@ -84,9 +85,6 @@ class Judgement:
     paper: str = ""
 
 
-_WORDS = {True: ("the claim holds", "good"), False: ("the claim does not hold", "bad")}
-
-
 _MICRO = re.compile(r"(?<=[\d\]] )us\b|(?<=tens of )us\b")
 
 
@@ -96,9 +94,9 @@ def micro(text: str) -> str:
 
 
 def judgement(result: Mapping[str, Any]) -> Judgement:
-    """Return the verdict of a result, empty where nothing judged it."""
-    verdict = result.get("verdict")
-    if not verdict:
+    """Return the verdict of a result, empty if nothing judged it."""
+    found = judged(result)
+    if found is None:
         return Judgement()
-    words, colour = _WORDS.get(verdict["holds"], ("the claim is not shown", "unknown"))
-    return Judgement(words, colour, micro(verdict.get("because", "")), micro(verdict.get("paper", "") or ""))
+    paper = result["verdict"].get("paper") or ""
+    return Judgement(found.word, found.colour, micro(found.because), micro(paper))

@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
 from mrclab.experiments.measure.clock import OffsetSample, measure_offset
+from mrclab.experiments.measure.load import Load, load_between
+from mrclab.experiments.measure.machine import Beats, Snapshot, take_snapshot
 from mrclab.experiments.measure.recording import CaptureCounts, Recording
-from mrclab.experiments.measure.validity import Load, Snapshot, load_between, take_snapshot
 from mrclab.experiments.run.captures.capture import Capture, Spawn
 from mrclab.linux.life.stalls import StallWatch
 from mrclab.testbed.network import FabricNetwork
@@ -73,9 +73,10 @@ class Recorder:
     """Records a repetition. A context manager: inside it everything is being captured.
 
     ``pids`` names the processes whose waiting for a CPU is watched, ``stalls`` those that must not stand
-    still (by default the same). Call ``mark`` before each trial and once after the last; the load of trial i
-    is from mark i to mark i + 1. Leaving by an exception ends the captures at once. Packets go to
-    ``captures/<host>.pcap`` of the directory, the rest to ``recording.json``.
+    still (by default the same), ``beats`` returns the endpoints' own reports. Call ``mark`` before each trial
+    and once after the last; the load of trial i is from mark i to mark i + 1. Leaving by an exception ends
+    the captures at once. Packets go to ``captures/<host>.pcap`` of the directory, the rest to
+    ``recording.json``.
 
     Raises CaptureError where a capture cannot be started or did not end in order.
     """
@@ -86,6 +87,7 @@ class Recorder:
         sources: Mapping[str, CaptureSource],
         pids: Mapping[str, int] | None = None,
         stalls: Mapping[str, int] | None = None,
+        beats: Callable[[], Beats | None] = lambda: None,
     ) -> None:
         self._directory = directory
         self._stalls = StallWatch(pids or {} if stalls is None else stalls)
@@ -93,7 +95,10 @@ class Recorder:
         self._pids = dict(pids or {})
         self._captures: dict[str, RunningCapture] = {}
         self._offsets: list[OffsetSample] = []
-        self._snapshots: list[Snapshot] = []
+        self._beats = beats
+        self._last: Snapshot | None = None
+        self._loads: list[Load] = []
+        self._usual_ns: Mapping[str, int] = {}
         self._recording: Recording | None = None
 
     def __enter__(self) -> Self:
@@ -135,11 +140,18 @@ class Recorder:
     def mark(self) -> None:
         """Mark a boundary between trials: read the machine's counters and a clock offset (some 0.2 ms)."""
         self._note_offset(reads=200)
-        self._snapshots.append(take_snapshot(self._pids, stopped_ns=self._stalls.stopped_ns()))
+        now = take_snapshot(self._pids, stopped_ns=self._stalls.stopped_ns(), beats=self._beats())
+        if self._last is not None:
+            self._loads.append(load_between(self._last, now, self._usual_ns))
+        self._last = now
 
     def last_load(self) -> Load:
         """Return the load between the last two marks. Raises IndexError before the second."""
-        return load_between(self._snapshots[-2], self._snapshots[-1])
+        return self._loads[-1]
+
+    def take_as_usual(self) -> None:
+        """Take the CPU time per packet between the last two marks for the usual one, from now on."""
+        self._usual_ns = self.last_load().cost_ns
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -154,7 +166,7 @@ class Recorder:
         except BaseException:
             self._kill()
             raise
-        self._recording = Recording(counts, tuple(self._offsets), tuple(_loads(self._snapshots)))
+        self._recording = Recording(counts, tuple(self._offsets), tuple(self._loads))
         text = json.dumps(self._recording.to_dict(), indent=2)
         (self._directory / "recording.json").write_text(text + "\n", encoding="utf-8", newline="\n")
 
@@ -168,7 +180,3 @@ class Recorder:
         if self._recording is None:
             raise RuntimeError("the recording is not over")
         return self._recording
-
-
-def _loads(snapshots: Sequence[Snapshot]) -> list[Load]:
-    return [load_between(a, b) for a, b in pairwise(snapshots)]

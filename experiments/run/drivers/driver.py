@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 from mrclab.experiments.measure.evidence import Sample
+from mrclab.experiments.measure.load import Load
+from mrclab.experiments.measure.machine import Beats
 from mrclab.experiments.spec.model import Scenario
 from mrclab.experiments.spec.placement import Placement
 from mrclab.experiments.spec.transports import Transport
@@ -46,6 +48,20 @@ class Collected:
     failures: tuple[str, ...] = ()
     event_logs: Mapping[str, Path] = field(default_factory=dict)
     details: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Steady:
+    """The part of a driver whose workload keeps its rate, and whose processes do not beat."""
+
+    rehearses = False
+
+    def beats(self) -> Beats | None:
+        """Return None: the processes do not report about themselves."""
+        return None
+
+    def adapt(self, load: Load) -> bool:
+        """Return True: there is nothing to adapt."""
+        return True
 
 
 class Driver(Protocol):
@@ -87,6 +103,16 @@ class Driver(Protocol):
 
     def act(self, clock: Callable[[], int]) -> None:
         """Do what is due."""
+
+    @property
+    def rehearses(self) -> bool:
+        """Return True if a trial that does not count is to come before the others, to settle the rate."""
+
+    def beats(self) -> Beats | None:
+        """Return the processes' reports about themselves; None if there are none now."""
+
+    def adapt(self, load: Load) -> bool:
+        """Adapt the rate after a trial of this load; return True if that trial's rate was right."""
 
     def ask_restored(self, timeout_s: float) -> None:
         """Begin to wait until no path is taken for broken, at most ``timeout_s``."""

@@ -18,7 +18,7 @@ from typing import Any, Self
 import psutil
 
 from mrclab.experiments.run.drivers.agents import ANSWER_S, Agents, transport_config
-from mrclab.experiments.run.drivers.driver import Collected, Setting
+from mrclab.experiments.run.drivers.driver import Collected, Setting, Steady
 from mrclab.experiments.run.switch_deaths import by_switch
 from mrclab.experiments.spec.mesh import MeshStream, mesh_streams
 from mrclab.experiments.spec.workloads import Mesh
@@ -117,7 +117,7 @@ class Watched:
         }
 
 
-class MeshDriver:
+class MeshDriver(Steady):
     """An agent on each host, and all streams between them."""
 
     def __init__(self, setting: Setting) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 
 from mrclab.experiments.measure.evidence import Sample
-from mrclab.experiments.run.drivers.driver import Collected, Setting
+from mrclab.experiments.run.drivers.driver import Collected, Setting, Steady
 from mrclab.experiments.spec.fault_schedule import denylists
 from mrclab.experiments.spec.one_plane import faults_met
 from mrclab.experiments.training.alone import TRANSFORMER, training_alone
@@ -25,7 +25,7 @@ LEAD_NS = 200_000_000  # from the command to begin to the beginning: all ranks m
 OPEN_TIMEOUT_S = 60.0
 
 
-class RankDriver:
+class RankDriver(Steady):
     """A process for the ranks of each host."""
 
     next_ns: int | None = None

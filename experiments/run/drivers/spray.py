@@ -7,21 +7,24 @@ import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
+from statistics import median
 from typing import Any, Self
 
-from mrclab.experiments.measure.validity import busiest_share, take_snapshot
+from mrclab.experiments.measure.load import Load, load_between
+from mrclab.experiments.measure.machine import Beats, Gap, Snapshot, take_snapshot
 from mrclab.experiments.run.drivers.agents import Agents, transport_config
 from mrclab.experiments.run.drivers.driver import Collected, Setting
+from mrclab.experiments.run.drivers.pace import Pace
 from mrclab.experiments.run.waiting import sleep
 from mrclab.experiments.spec.workloads import Spray
 from mrclab.hosts.remote import RemoteAgent
 from mrclab.hosts.streams.stream import StreamPlan
+from mrclab.switches.capabilities import capabilities_of
 from mrclab.topologies import fabric_text
 
 DRAIN_TIMEOUT_S = 10.0
-# The rate is settled on by so many looks at so much of the stream, each time from what the last one found.
+# The warm-up looks at so much of the stream until the rate is right, but no more often than this.
 LOOKS, LOOK_NS = 3, 150_000_000
-LEAST_SHARE = 0.1  # of the scenario's rate: less is not worth running, and validity will say so
 
 
 class SprayDriver:
@@ -36,7 +39,9 @@ class SprayDriver:
         self._setting = setting
         self._workload = setting.scenario.workload
         self._agents = Agents(setting)
-        self._rate_bps = self._workload.rate_bps
+        self._pace = Pace(self._workload.rate_bps, self._workload.busy)
+        self._looks: list[Mapping[str, Any]] = []
+        self._rates_bps: list[int] = []
         self._refused: list[str] = []
         self._states: tuple[Mapping[str, Any], Mapping[str, Any]] | None = None
         self.pids: dict[str, int] = {}
@@ -96,25 +101,65 @@ class SprayDriver:
     def start(self) -> int:
         """Begin, warm up, and settle on a rate; return the time then."""
         self._sender.call("start")
+        self.beats()  # from now on the agents beat
         sleep(self._setting.scenario.live_warmup_ns)
-        self._settle_on_a_rate()
+        for _ in range(LOOKS if self._workload.busy else 0):
+            before = self._snapshot()
+            sleep(LOOK_NS)
+            load = load_between(before, self._snapshot())
+            made_bps = (load.packets_per_s or 0) * self._workload.payload_bytes * 8
+            self._note(load, "warm-up")
+            if self._pace.look(made_bps, load.share or 0.0):
+                break
+            self._sender.call("pace", rate_bps=self._pace.bps)
         return time.monotonic_ns()
 
-    def _settle_on_a_rate(self) -> None:
-        """Lower the rate until no endpoint is busier than the scenario wants."""
-        if not self._workload.busy:
-            return
-        for _ in range(LOOKS):
-            sent, before = self._sent(), take_snapshot(self.pids)
-            sleep(LOOK_NS)
-            packets, after = self._sent() - sent, take_snapshot(self.pids)
-            took_ns = after.t_ns - before.t_ns
-            made_bps = packets * self._workload.payload_bytes * 8 * 10**9 // took_ns
-            self._rate_bps = fitting_rate(made_bps, busiest_share(before, after), self._workload)
-            self._sender.call("pace", rate_bps=self._rate_bps)
+    def _snapshot(self) -> Snapshot:
+        return take_snapshot(self.pids, beats=self.beats())
 
-    def _sent(self) -> int:
-        return int(self._sender.call("status")["counters"]["sent"])
+    def _note(self, load: Load, part: str) -> None:
+        """Keep what was seen of the endpoints at a rate."""
+        self._looks.append(
+            {
+                "part": part,
+                "asked_packets_per_s": round(self._pace.bps / 8 / self._workload.payload_bytes),
+                "packets_per_s": load.packets_per_s,
+                "share": load.share,
+                "busiest": load.busiest,
+                "cost_ns": dict(load.cost_ns),
+            }
+        )
+
+    @property
+    def rehearses(self) -> bool:
+        """Return True if the rate is adapted."""
+        return bool(self._workload.busy)
+
+    def beats(self) -> Beats | None:
+        """Return the agents' reports; None while one of them has a question to answer first."""
+        if self._agents.waiting:
+            return None
+        both = {"sender": self._sender, "receiver": self._receiver}
+        answers = {name: agent.call("beat") for name, agent in both.items()}
+        gaps = tuple(Gap(name, a, b) for name, answer in answers.items() for a, b in answer["gaps"])
+        return Beats(int(answers["sender"]["sent"]), gaps, self._first)
+
+    @property
+    def _first(self) -> bool:
+        """Return True if other programs cannot take a CPU from the endpoints, nor from what forwards."""
+        return not self._refused and capabilities_of(self._setting.running.target_name).forwards_in_kernel
+
+    def adapt(self, load: Load) -> bool:
+        """Adapt the rate after a trial; return True if that trial's rate was not too high."""
+        self._rates_bps.append(self._pace.bps)
+        if not self._workload.busy:
+            return True
+        self._note(load, "trial")
+        before = self._pace.bps
+        right = self._pace.after(load)
+        if self._pace.bps != before:
+            self._sender.call("pace", rate_bps=self._pace.bps)
+        return right
 
     def descriptors(self) -> Collection[RemoteAgent]:
         """Return both agents: each is heard also where it ends."""
@@ -142,6 +187,11 @@ class SprayDriver:
         self._sender.call("wait", what="drained", timeout_s=DRAIN_TIMEOUT_S)
         self._states = self._sender.call("status"), self._receiver.call("status")
 
+    @property
+    def _usual_bps(self) -> int:
+        """Return the median rate of the trials; without trials the rate that was settled on."""
+        return round(median(self._rates_bps or [self._pace.bps]))
+
     def collect(self) -> Collected:
         """Return what came out."""
         assert self._states is not None, "stop comes first"
@@ -160,7 +210,7 @@ class SprayDriver:
             event_logs=dict(self._agents.event_logs),
             details={
                 "endpoints": {"sender": sender, "receiver": receiver},
-                "stream": stream_details(self._workload, self._rate_bps),
+                "stream": {**stream_details(self._workload, self._usual_bps), "looks": self._looks},
             },
         )
 
@@ -189,16 +239,6 @@ def verdict(sender: Mapping[str, Any], receiver: Mapping[str, Any]) -> tuple[str
     return None, None
 
 
-def fitting_rate(made_bps: int, busy: float, workload: Spray) -> int:
-    """Return the rate at which endpoints are as busy as wanted.
-
-    The busier one is ``busy`` (0 to 1) with sending ``made_bps``: what was really sent, since a saturated
-    sender falls short of what it is asked for.
-    """
-    wanted = round(made_bps * workload.busy / max(busy, 0.01))
-    return min(workload.rate_bps, max(wanted, round(LEAST_SHARE * workload.rate_bps)))
-
-
 def stream_details(workload: Spray, rate_bps: int) -> dict[str, Any]:
     """Return what was sent, for the result: ``rate_bps`` is of payload."""
     return {
@@ -207,4 +247,5 @@ def stream_details(workload: Spray, rate_bps: int) -> dict[str, Any]:
         "payload_bytes": workload.payload_bytes,
         "burst_packets": workload.burst,
         "adapted": bool(workload.busy) and rate_bps < workload.rate_bps,
+        "wanted_share": workload.busy,
     }

@@ -77,10 +77,11 @@ class EvSet:
         self._probe_stale = False
         share, extra = divmod(config.active_evs(), len(self.planes))
         for number, plane in enumerate(rng.sample(self.planes, len(self.planes))):
-            plane.quota = min(len(plane.paths.paths), max(1, share + (number < extra)))
-            chosen = min(len(plane.paths.paths), plane.quota + config.spare_evs_per_plane)
-            for index in sorted(rng.sample(range(len(plane.paths.paths)), chosen)):
-                path = plane.paths.paths[index]
+            paths = plane.distinct_paths()
+            plane.quota = min(len(paths), max(1, share + (number < extra)))
+            chosen = min(len(paths), plane.quota + config.spare_evs_per_plane)
+            for index in sorted(rng.sample(range(len(paths)), chosen)):
+                path = paths[index]
                 ev = Ev(plane, path, cache.get(plane.paths, path))
                 plane.evs.append(ev)
                 self.by_value[ev.value] = ev

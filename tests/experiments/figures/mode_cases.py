@@ -51,6 +51,7 @@ def part(mode: str, what: str = "", n: int = len(LINKS)) -> tuple[dict[str, Any]
         stamps = {"t_before_ns": at_ns, "t_after_ns": at_ns, "restore_before_ns": end_ns, "at_us": at_s * 1e6}
         silent = {"name": "silent_after_rerouting", "ok": what != "not silent", "detail": ""}
         times = {"detected_us": 200.0, "recovered_us": None if what == "lost" else 300.0}
+        times["rerouted_us"] = None if what == "not rerouted" else 210.0
         fault = {"kind": "blackhole", "where": link, **stamps}
         felt = what != "not felt"
         trials.append(trial(mode, fault=fault, checks=[silent], felt=felt, **times))
@@ -82,6 +83,9 @@ def ev_modes() -> Cases:
             "data goes on over a segment list's link": run(srv6="not silent"),
             "data goes on over a hashed EV's link": run(ecmp="not silent"),
             "a packet by a hashed EV never came": run(ecmp="lost"),
+            "a hashed EV's link is used until its repair": run(ecmp="not rerouted"),
+            "a segment list's link is used until its repair": run(srv6="not rerouted"),
+            "a structured EV's link is used until its repair": run(structured="not rerouted"),
             "a packet by a segment list never came": run(srv6="lost"),
             "a packet by a structured EV never came": run(structured="lost"),
         },

@@ -10,6 +10,7 @@ from tests.support.made_results import (
     Result,
     events,
     flow_of,
+    like_thin,
     metrics,
     over_time,
     result,
@@ -120,7 +121,7 @@ def fig08() -> Cases:
         made = over_time(rates, 4, lost, [("p2-t1-1", 1, 2.5)], spread) | metrics(spread, flow_mbps=[30] * 4)
         made |= {"options": {"qps": 16, "max_active_evs": 8}}
         made |= events(len(spread), left_out, lost=[[1.0, 0, number, 1] for number in range(hit)])
-        return result(flow_of("permutation", 4, ranks=4), {"mrc": made})
+        return result(flow_of("permutation", 4, ranks=4), {"mrc": made}, like_thin("100 Mbit/s"))
 
     return Cases(
         run(),
@@ -146,8 +147,10 @@ def fig12() -> Cases:
         spread: tuple[float, ...] = STEADY,
         left_out: int = 0,
         retired: bool = True,
+        felt: bool = True,
+        load: float = 1.0,
     ) -> Result:
-        rate = lambda t: low if 1 <= t < 1.2 else 100  # noqa: E731
+        rate = lambda t: load * (low if 1 <= t < 1.2 else 100)  # noqa: E731
         faults = [("p0-t0-0:p0-t1-1", 1.0, None)]
         replaced = [] if new is None else [[1_005_000.0, 0, 17, ev, new]]
         gone = [[1_005_000.0, 0, 17, ev]] if retired else []
@@ -155,6 +158,7 @@ def fig12() -> Cases:
         mrc |= events(len(spread), left_out, retired=gone, replaced=replaced)
         blind = over_time(lambda t: 100, 3, lambda t: 2 if t > 1 else 0, faults)
         times = {"first_loss_us": 100.0, "detected_us": 100.0 + waits_us, "rtt_us": 2600.0}
+        times |= {"felt": felt}
         trials = [trial("mrc", number, **times) for number in range(len(spread))]
         return result(flow_of("stream", 3), {"mrc": mrc, "oblivious": blind}, trials=trials)
 
@@ -163,6 +167,7 @@ def fig12() -> Cases:
         {
             "2 % less": run(low=98),
             "retired late": run(waits_us=50_000),
+            "a tenth of the load": run(load=0.1),
             "not replaced": run(new=None),
             "replaced in another plane": run(new=other),
             "a tenth of the losses lasts": run(lasting=1),
@@ -171,6 +176,7 @@ def fig12() -> Cases:
             "two repetitions": run(spread=(1, 1)),
             "events cut": run(left_out=1),
             "no EV was retired": run(retired=False),
+            "no packet was taken": run(felt=False),
         },
     )
 
@@ -231,7 +237,7 @@ def t1_reboot() -> Cases:
     ) -> Result:
         conventional = metrics(step_us=calm, stalled_us=[0.0, stall])
         if failed:
-            conventional = {"samples": [{"failure": "a queue pair failed", "metrics": {}}] * 3}
+            conventional = {"samples": [{"failure": "a queue pair failed", "metrics": {}}] * 6}
         mrc = metrics(step_us=[*calm, worst])
         if ours:
             mrc["samples"][1]["failure"] = "a queue pair failed"
@@ -255,7 +261,7 @@ def t1_reboot() -> Cases:
 
 def transformer() -> Cases:
     """Four ranks with an ACK timer of 33.6 ms: a step may stall for 134 ms."""
-    calm = [0.0] * 30
+    calm = [float(i) for i in range(30)]
 
     def run(
         worst_us: float = 130_000,
@@ -273,9 +279,11 @@ def transformer() -> Cases:
                 "alone_sha256": alone,
                 "parameters_differ_at": differ_at,
             }
-            return {"details": [{"repetition": n, "training": account} for n in range(3)]}
+            return {"details": [{"repetition": n, "training": account} for n in range(6)]}
 
-        mrc = metrics(stalled_us=[*calm, worst_us], spread=(0.99, 1, 1.01)) | trained(ours)
+        mrc = metrics(stalled_us=[*calm, worst_us], spread=(0.99, 0.995, 0.998, 1, 1.005, 1.01)) | trained(
+            ours
+        )
         if not ended:
             mrc["samples"][1]["failure"] = "a queue pair failed"
         parts = {
@@ -313,15 +321,17 @@ def drain() -> Cases:
         level: float = 100,
         spread: tuple[float, ...] = STEADY,
         left_out: int = 0,
+        load: float = 1.0,
     ) -> Result:
-        made = over_time(lambda t: level if 1 <= t < 2 else 100, 5, faults=faults, spread=spread)
+        rate = lambda t: load * (level if 1 <= t < 2 else 100)  # noqa: E731
+        made = over_time(rate, 5, faults=faults, spread=spread)
         lost = [[1_100_000.0, 0, 1, 1]] * drained + [[3_600_000.0, 0, 1, 1]] * other
         made |= events(len(spread), left_out, lost=lost)
         return result(flow_of("stream", 5), {"mrc": made})
 
     return Cases(
         run(),
-        {"a packet lost": run(drained=1), "2 % less": run(level=98)},
+        {"a packet lost": run(drained=1), "2 % less": run(level=98), "a tenth of the load": run(load=0.1)},
         {
             "the other lost none": run(other=0),
             "two repetitions": run(spread=(1, 1)),

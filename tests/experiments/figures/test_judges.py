@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mrclab.experiments.judging.verdict import judge
+from mrclab.experiments.judging.judge import judge
 from tests.experiments.figures import capacity_cases as capacity
 from tests.experiments.figures import lead_cases as lead
 from tests.experiments.figures import mode_cases as mode
@@ -58,7 +58,7 @@ ONLY_NOT_SHOWN: dict[str, tuple[str, ...]] = {
     "fig04": ("losses without EV health, in the last third",),
     "fig05": ("flaps that took packets",),
     "fig06": ("packets lost while it was down",),
-    "fig12": ("EVs retired",),
+    "fig12": ("paths that took packets", "EVs retired"),
     "fig14": ("EVs skipped for a mark",),
     "ev_modes": tuple(f"{mode}: faults that took packets" for mode in ("mrc", "mrc-structured", "mrc-ecmp")),
     "drain": ("packets lost to a T1 that was not drained",),

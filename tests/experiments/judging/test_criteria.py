@@ -23,7 +23,24 @@ def test_limits_outside_and_inside_the_interval() -> None:
     assert [within("a", HALF, 0.5, m, "").holds for m in (0.1, 0.05)] == [True, None]
     assert within("a", HALF, 0.9, 0.1, "").holds is False
     assert at_least("a", None, 0.1, "").holds is None
-    assert at_least("a", HALF, 0.5, "", " s").found == "0.5 s [0.4, 0.6], n 3 (at least 0.5 s)"
+    open_ = at_least("a", HALF, 0.45, "", " s")
+    assert open_.found == "0.5 s (95 % CI 0.4 to 0.6, n 3) straddles the limit, at least 0.45 s"
+    assert at_least("a", HALF, 0.4, "").found == "0.5 (95 % CI 0.4 to 0.6, n 3); asked: at least 0.4"
+
+
+def test_an_open_check_estimates_how_many_more_values_decide_it() -> None:
+    # Half the interval's width is 0.1. Twice the distance to the limit needs four times as many values.
+    assert at_least("a", HALF, 0.45, "").decided_by == 4.1
+    assert at_most("a", HALF, 0.55, "").decided_by == 4.1
+    assert within("a", HALF, 0.5, 0.05, "").decided_by == 4.1
+    assert leads("a", Interval(1.2, 0.9, 1.5, 6), "").decided_by == 2.4
+    assert includes("a", HALF, 0.5, "", 0.1).decided_by == 4.1
+    assert at_least("a", HALF, 0.5, "").decided_by == 100
+    assert [at_least("a", HALF, 0.4, "").decided_by, at_least("a", None, 0.1, "").decided_by] == [None, None]
+    known, lacking = Check("a", "1", None, decided_by=3.0), Check("b", "2", None)
+    assert Verdict((known,)).decided_by == 3.0
+    assert Verdict((known, lacking)).decided_by is None
+    assert Verdict((known, Check("c", "3", False))).decided_by is None
 
 
 def test_a_lead_excludes_equal() -> None:
@@ -62,6 +79,7 @@ def test_a_verdict_says_what_failed_or_what_is_not_shown() -> None:
     assert Verdict((good, bad, unknown), "the paper", ("a note",)).to_dict() == {
         "holds": False,
         "because": "b: 2; a note",
+        "decided_by": None,
         "paper": "the paper",
         "checks": [
             {"asked": "a", "found": "1", "holds": True, "source": "s"},
@@ -72,4 +90,5 @@ def test_a_verdict_says_what_failed_or_what_is_not_shown() -> None:
     assert Verdict((good, unknown)).to_dict()["because"] == "c: 3"
     assert Verdict((good,)).holds is True
     assert Verdict(()).holds is None
-    assert Verdict((good, bad), valid=False).holds is None
+    assert Verdict((good, bad), invalid="it is not valid").holds is None
+    assert Verdict((good, bad), invalid="it is not valid").to_dict()["because"] == "it is not valid"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from mrclab.experiments.judging.expectations import judge_expectations
-from mrclab.experiments.judging.verdict import judge
+from mrclab.experiments.judging.judge import judge
 from mrclab.experiments.report.table import verdict
 from mrclab.experiments.spec.expectations import STATISTICS, Quantity, parse_expectation
 from mrclab.experiments.spec.scenario import parse_scenario
@@ -85,10 +85,16 @@ def result(*expect: str, mine: list[float], mrc: list[float], valid: bool = True
         "claim": "",
         "integrity": "ok",
         "summary": {"recovered_us": {"n": 0, "p50": None}},
-        "parameters": {"expect": list(expect)},
+        "target": "sim",
+        "parameters": {"expect": list(expect), "topology": "tiny", "workload": {}},
         "validity": {"reasons": [], "notes": []},
         "transports": {
-            name: {"samples": [{"failure": None, "metrics": {"gap_us": found}}], "details": [], "summary": {}}
+            name: {
+                "kind": "mrc",
+                "samples": [{"failure": None, "metrics": {"gap_us": found}}],
+                "details": [],
+                "summary": {},
+            }
             for name, found in values.items()
         },
         "trials": [
@@ -117,7 +123,7 @@ def test_a_clear_difference_is_shown_either_way(metric: str, statistic: str) -> 
 
 
 def test_what_the_run_cannot_tell_is_not_shown() -> None:
-    wide = [1.0, 20.0, 3.0, 40.0, 9.0]
+    wide = [1.0, 20.0, 3.0, 40.0, 9.0, 15.0]
     (open_,) = judge_expectations(result("gap_us.p50[mine] < [mrc]", mine=wide, mrc=wide[::-1]))
     (few,) = judge_expectations(result("gap_us.p50[mine] < [mrc]", mine=[1.0, 1.0], mrc=LOW))
     (absent,) = judge_expectations(result("gone_us.p50[mine] < 5", mine=LOW, mrc=LOW))
@@ -137,5 +143,6 @@ def test_the_verdict_is_shown_with_its_interval_and_an_invalid_run_shows_nothing
         console = Console(width=120, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
         console.print(verdict(found))
         text = console.export_text()
-        assert "expected gap_us.p50[mine] < [mrc]: holds, 0.5 [0." in text
+        word = "holds" if valid else "not valid"
+        assert f"expected gap_us.p50[mine] < [mrc]: {word}, 0.5 (95 % CI 0." in text
         assert ("What was expected holds" in text) == valid

@@ -7,17 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from mrclab.experiments.measure.validity import (
-    MAX_BUSY,
-    MAX_WAIT,
-    Load,
-    Snapshot,
-    ThreadTimes,
-    judge,
-    kept_up,
-    load_between,
-    take_snapshot,
-)
+from mrclab.experiments.measure.load import Load, load_between
+from mrclab.experiments.measure.machine import Snapshot, ThreadTimes, take_snapshot
+from mrclab.experiments.measure.validity import MAX_BUSY, MAX_WAIT, judge, kept_up
 
 QUIET = Load(10**8, 0.4, 0.0, 0.01, 10**6, "sender", 0, 0.1)
 
@@ -129,4 +121,4 @@ def test_a_process_that_stood_still_spoils_the_trial_and_is_named() -> None:
     assert not kept_up(stopped)
     assert kept_up(quiet)
     (reason,) = judge([quiet, stopped]).reasons
-    assert reason == "in 1 of 2 trials receiver stood still for 300 ms, as if stopped by a signal"
+    assert reason == "in 1 of 2 trials receiver stood still for 300.0 ms, when it should have worked"

@@ -45,7 +45,15 @@ def evidence(story: Story, told: Path, lab: Fabric) -> Evidence:
 PARAMETERS = {
     "description": "a spray with cuts",
     "topology": "lab",
-    "workload": {"kind": "spray", "message_bytes": 4096, "payload_bytes": 256, "rate_bps": 10**7},
+    "workload": {
+        "kind": "spray",
+        "src": "auto",
+        "dst": "auto",
+        "message_bytes": 4096,
+        "payload_bytes": 256,
+        "rate_bps": 10**7,
+        "duration_ns": 0,
+    },
     "repetitions": 1,
 }
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from mrclab.experiments.measure.evidence import Evidence
+from mrclab.experiments.measure.load import Load
 from mrclab.experiments.measure.repetition import measure
-from mrclab.experiments.measure.validity import Load
 from mrclab.experiments.report.grouping import grouped
 from mrclab.experiments.report.numbers import us
 from mrclab.experiments.report.page.content import result_page

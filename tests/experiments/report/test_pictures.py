@@ -162,9 +162,9 @@ def test_delivered_has_a_panel_for_each_transport_and_red_only_for_faults(faults
     assert mrc.get_title() + mrc.get_title(loc="left") == title + red
     assert control.get_xlabel() == "time since the measurement's start (ms)"
     assert [len(axes.patches) for axes in figure.axes] == [len(faults), 0]
-    assert len(mrc.get_lines()) == 3 + 1 + len(faults)  # repetitions, their mean, the faults' begins
-    assert len(control.get_lines()) == 3 + 1
-    t_ms, mean = (np.asarray(values, float) for values in mrc.get_lines()[3].get_data())
+    assert len(mrc.get_lines()) == 6 + 1 + len(faults)  # repetitions, their mean, the faults' begins
+    assert len(control.get_lines()) == 6 + 1
+    t_ms, mean = (np.asarray(values, float) for values in mrc.get_lines()[6].get_data())
     assert mean[t_ms < 500] == pytest.approx(80, rel=0.01)
     assert mean[t_ms > 510] == pytest.approx(40, rel=0.01)
     assert mrc.get_ylim()[0] == 0

@@ -13,9 +13,9 @@ import pytest
 from pydantic import ValidationError
 
 from mrclab.experiments.measure.evidence import Evidence
+from mrclab.experiments.measure.load import Load
 from mrclab.experiments.measure.recovery import NOT_CAPTURED
 from mrclab.experiments.measure.repetition import disturbed, in_place_of, measure
-from mrclab.experiments.measure.validity import Load
 from mrclab.experiments.report.build import time_summary
 from mrclab.experiments.report.model import SCHEMA, TIMES, Result, result_schema, schema_text
 from mrclab.experiments.report.result import load_result, save_result

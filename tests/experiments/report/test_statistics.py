@@ -30,14 +30,14 @@ def test_a_summary_is_in_order(values: list[float]) -> None:
     assert found.max is not None
     chain = [found.min, found.p50, found.p90, found.p99, found.p999, found.max]
     assert all(a <= b * (1 + 1e-5) for a, b in pairwise(chain))  # type: ignore[operator]
-    if len(values) >= 3:
-        assert found.ci95_p50 is not None
+    assert (found.ci95_p50 is None) == (len(values) < 6)
+    if found.ci95_p50 is not None:
         assert found.min * (1 - 1e-5) <= found.ci95_p50[0] <= found.ci95_p50[1] <= found.max * (1 + 1e-5)
 
 
 def test_nothing_has_no_summary() -> None:
     assert summarise([]).to_dict()["p50"] is None
-    assert bootstrap([1.0, 2.0]) is None
+    assert bootstrap([1.0, 2.0, 3.0, 4.0, 5.0]) is None
 
 
 def test_an_interval_covers_the_truth_as_often_as_it_says() -> None:
@@ -50,7 +50,7 @@ def test_an_interval_covers_the_truth_as_often_as_it_says() -> None:
 
 
 def test_equal_samples_give_equal_intervals() -> None:
-    assert bootstrap([1.0, 5.0, 9.0, 2.0]) == bootstrap([1.0, 5.0, 9.0, 2.0])
+    assert bootstrap([1.0, 5.0, 9.0, 2.0, 3.0, 7.0]) == bootstrap([1.0, 5.0, 9.0, 2.0, 3.0, 7.0])
 
 
 @given(numbers, numbers)
@@ -60,12 +60,15 @@ def test_cliffs_delta_counts_pairs(a: list[float], b: list[float]) -> None:
 
 
 def test_a_difference_has_a_ratio_and_a_size() -> None:
-    found = difference([1.0, 2.0, 3.0], [10.0, 20.0, 30.0])
+    few = [1.0, 2.0, 3.0, 1.0, 2.0, 3.0]
+    found = difference(few, [10.0 * value for value in few])
     assert found.ratio == 10
     assert found.ci95_ratio is not None
     assert found.ci95_ratio[0] <= 10 <= found.ci95_ratio[1]
     assert (found.cliffs_delta, found.size) == (1.0, "large")
-    assert difference([1.0, 2.0], [1.0, 2.0]).size == "negligible"
+    assert difference(few, few).size == "negligible"
+    five = difference(few[:5], few)
+    assert (five.ratio, five.ci95_ratio, five.cliffs_delta, five.size) == (1.0, None, None, "unknown")
     assert difference([], [1.0]).ratio is None
 
 
@@ -73,8 +76,8 @@ def test_intervals_of_few_repetitions_cover_the_truth_as_often_as_they_say() -> 
     rng = np.random.default_rng(5)
     means = ratios = 0
     for _ in range(500):
-        mean = mean_interval(rng.normal(10, 1, 3))
-        ratio = ratio_interval(rng.normal(20, 1, 4), rng.normal(10, 0.5, 4))
+        mean = mean_interval(rng.normal(10, 1, 6))
+        ratio = ratio_interval(rng.normal(20, 1, 6), rng.normal(10, 0.5, 6))
         assert mean is not None
         assert ratio is not None
         means += mean.low <= 10 <= mean.high
@@ -84,9 +87,9 @@ def test_intervals_of_few_repetitions_cover_the_truth_as_often_as_they_say() -> 
 
 
 def test_intervals_by_hand() -> None:
-    mean = mean_interval([1.0, 2.0, 3.0])
+    mean = mean_interval([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
     assert mean is not None
-    assert (mean.value, mean.high) == (2, pytest.approx(2 + 4.30265 / 3**0.5))  # t of two degrees of freedom
+    assert (mean.value, mean.high) == (3.5, pytest.approx(3.5 + 2.570582 * (3.5 / 6) ** 0.5))  # t of five
     share = share_interval(0, 10)
     assert share is not None
     assert share.high == pytest.approx(1 - 0.025**0.1)
@@ -100,12 +103,14 @@ def test_intervals_by_hand() -> None:
 
 
 def test_no_interval_without_values() -> None:
-    assert mean_interval([1.0, 2.0]) is None
-    assert median_interval([1.0, 2.0]) is None
-    assert ratio_interval([1.0, 2.0, 3.0], [1.0, 0.0, 1.0]) is None
+    five = [1.0, 2.0, 3.0, 4.0, 5.0]
+    assert mean_interval(five) is None
+    assert median_interval(five) is None
+    assert ratio_interval([1.0, *five], five) is None
+    assert ratio_interval([1.0, *five], [0.0, *five]) is None
     assert share_interval(0, 0) is None
     assert rate_ratio_interval(0, 0) is None
-    assert quantile_ratio_interval([1.0, 2.0, 3.0], [1.0, 2.0], 0.5) is None
+    assert quantile_ratio_interval([1.0, *five], five, 0.5) is None
 
 
 def test_a_ratio_of_quantiles() -> None:

@@ -11,8 +11,8 @@ import pytest
 
 from mrclab.cli import main
 from mrclab.experiments.measure.evidence import Evidence
+from mrclab.experiments.measure.load import Load
 from mrclab.experiments.measure.repetition import REPETITION_FILE, load_repetition, measure, save_repetition
-from mrclab.experiments.measure.validity import Load
 from mrclab.experiments.report.build import Run, build
 from mrclab.experiments.report.model import Result
 from mrclab.experiments.report.result import load_result

@@ -9,11 +9,12 @@ from typing import Any
 import grpc
 import pytest
 
-from mrclab.controller.fault_kinds import Fault, Moment
-from mrclab.experiments.measure.validity import Load
-from mrclab.experiments.run.fault_run import FaultRun, SequenceSource
+from mrclab.experiments.measure.load import Load
+from mrclab.experiments.run.fault_run import FaultRun
 from mrclab.experiments.run.injection import Injector
+from mrclab.experiments.run.sequence import SequenceSource
 from mrclab.experiments.spec.fault_schedule import PlannedFault
+from mrclab.faults.model import Fault, Moment
 from mrclab.linux.errors import SwitchError
 from mrclab.linux.process_deaths import Death
 
@@ -93,6 +94,8 @@ class Recorder:
     def __init__(self, loads: Iterator[Load]) -> None:
         self.marks = 0
         self._loads = loads
+        self.usual: list[int] = []
+        """At which marks the usual cost was taken."""
 
     def mark(self) -> None:
         self.marks += 1
@@ -100,11 +103,27 @@ class Recorder:
     def last_load(self) -> Load:
         return next(self._loads)
 
+    def take_as_usual(self) -> None:
+        self.usual.append(self.marks)
+
+
+class Pace:
+    """A rate that is right from the ``right``-th trial on."""
+
+    rehearses = True
+
+    def __init__(self, right: int) -> None:
+        self.trials, self._right = 0, right
+
+    def adapt(self, load: Load) -> bool:
+        self.trials += 1
+        return self.trials >= self._right
+
 
 class Bench:
     """A fault run of three trials on paper, and a clock that jumps to whatever is due."""
 
-    def __init__(self, loads: list[Load]) -> None:
+    def __init__(self, loads: list[Load], pace: Pace | None = None) -> None:
         self.faults, self.deaths, self.steps = Faults(), Deaths(), 0
         self.recorder = Recorder(iter(loads))
         self.injector = Injector(self.faults)
@@ -114,7 +133,7 @@ class Bench:
         deaths: Any = self.deaths
         self.said: list[str] = []
         self.sequence = SequenceSource(
-            self.injector, trials, 150 * MS, paths, recorder, deaths, self._step, self.said.append
+            self.injector, trials, 150 * MS, paths, recorder, deaths, self._step, self.said.append, pace
         )
         self.run = FaultRun(self.injector, [], [self.sequence], deaths)
         self.now_ns = 0
@@ -185,3 +204,23 @@ def test_a_target_that_cannot_start_a_switch_again_ends_the_run() -> None:
     bench.deaths.coming.append(DEATH)
     with pytest.raises(SwitchError):
         bench.run.act(lambda: bench.now_ns)
+
+
+@pytest.mark.parametrize(
+    ("right", "loads", "rehearsals"),
+    [
+        (1, [QUIET] * 4, 1),
+        (2, [QUIET] * 5, 2),
+        (1, [STOLEN, *[QUIET] * 4], 2),  # the machine did not keep up in the first
+        (9, [QUIET] * 6, 3),  # no more than three
+    ],
+)
+def test_rehearsals_come_first_until_the_rate_is_right(
+    right: int, loads: list[Load], rehearsals: int
+) -> None:
+    pace = Pace(right)
+    bench = Bench(loads, pace)
+    assert bench.finish() == "a" * rehearsals + "abc"
+    assert bench.sequence.rehearsals == rehearsals
+    assert bench.recorder.usual == [number + 2 for number in range(rehearsals)]
+    assert (bench.steps, pace.trials) == (3, rehearsals + 3)

@@ -13,7 +13,7 @@ import pytest
 
 from mrclab.experiments.measure.repetition import measure
 from mrclab.experiments.measure.validity import Validity
-from mrclab.experiments.run.drivers.driver import Collected, Setting
+from mrclab.experiments.run.drivers.driver import Collected, Setting, Steady
 from mrclab.experiments.run.repetition import DRIVERS, RepetitionRunner
 from mrclab.experiments.spec.scenario import parse_scenario
 from mrclab.switches.capabilities import CAPABILITIES
@@ -63,7 +63,7 @@ class NoFaults:
         pass
 
 
-class Workload:
+class Workload(Steady):
     """Stands in for a driver: a workload that is over at once, unless a death is to end it."""
 
     during: ClassVar[Mapping[str, Callable[[], None]]] = {}

@@ -120,7 +120,7 @@ def stream(
     pair: Pair, rate_bps: int = 100_000_000, *, mixed: bool = False
 ) -> tuple[StreamSender, StreamReceiver]:
     plan = StreamPlan(message_bytes=20_000, rate_bps=rate_bps, seed=3, mixed=mixed)
-    receiver = StreamReceiver(pair.receiver, plan)
+    receiver = StreamReceiver(pair.receiver, plan, pair.qpn)
     return StreamSender(pair.sender, pair.qpn, receiver.remote, plan), receiver
 
 
@@ -156,6 +156,18 @@ def test_each_frame_is_stamped_when_it_is_read(pair: Pair) -> None:
     listener.hand_over(64, lambda plane, _, now_ns: read.append((plane, now_ns)), itertools.count(5).__next__)
     assert read == [(0, 5), (1, 6), (0, 7)]
     assert not listener.waiting()
+    listener.close()
+
+
+def test_reading_ends_when_something_is_to_be_sent_first(pair: Pair) -> None:
+    with inside(pair.namespaces[1]):
+        listener = Receiver({address(1, plane).mac: plane for plane in range(PLANES)})
+    for plane in (0, 1, 0):
+        assert pair.sender.ports[plane].send(address(1, plane).mac + bytes(6) + b"\x86\xdd" + bytes(46))
+    read: list[int] = []
+    listener.hand_over(64, lambda plane, *_: read.append(plane), lambda: 0, lambda: len(read) == 2)
+    assert read == [0, 1]
+    assert listener.waiting()
     listener.close()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from mrclab.controller.fault_kinds import Fault
+from mrclab.faults.model import Fault
 from mrclab.linux.errors import InputError
 from mrclab.live.access import Access
 from mrclab.live.plan import TrafficPlan

@@ -1,0 +1,196 @@
+"""What every claim rests on: a result that contradicts itself shows nothing, whatever a figure's judge finds.
+
+Each rule returns checks only if it is broken. Data that is wrong, and a repetition of MRC that failed, refute
+a claim about MRC. All else leaves the claim open: times out of order, a repetition that is there twice, more
+bytes than the links carry.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from mrclab.experiments.judging.readings import Result, samples, series_of, transport_of, trials_of
+from mrclab.experiments.judging.scale import bus_factor, most_mbps, nic_mbps_of
+from mrclab.experiments.judging.verdict import Check
+from mrclab.experiments.report.statistics import MIN_FOR_INTERVAL
+from mrclab.experiments.spec.model import SIMULATED
+from mrclab.topologies.units import size_bytes
+
+OK = "ok"
+DELIVERED_SOURCE = "theory: a reliable transport delivers all, as it was sent"
+ORDER_SOURCE = (
+    "theory: a loss is noticed after it, and what was lost arrives after it was lost and after the detection"
+)
+TWICE_SOURCE = (
+    "theory: repetitions of different seeds differ; one that counts twice makes an interval too narrow"
+)
+WIRE_SOURCE = "theory: links carry no more than their rate, and nothing takes no time"
+FEW_SOURCE = f"an interval of 95 % takes {MIN_FOR_INTERVAL} values"
+
+TIME_METRICS = ("latency_us", "step_us", "time_us")
+RATE_METRICS = ("goodput_mbps", "flow_mbps", "busbw_gbps", "algbw_gbps")
+MARGIN = 1.05
+"""Over the links' rate: a message counts as a whole when its last byte arrives, so a few begin before."""
+STAMP_ERROR_US = 1.0
+"""Of two stamps, if a trial does not say how large their error is."""
+BROKEN_FULLY = ("blackhole", "plane-death", "switch-death", "switch-reboot", "flap")
+"""Kinds of faults that take every packet, so that the last one sent onto the path is lost as well."""
+
+
+def broken_evidence(result: Result) -> list[Check]:
+    """Return a check that is not fulfilled for each rule that a result breaks, by transport."""
+    return [check for name in result["transports"] for rule in _RULES for check in rule(result, name)]
+
+
+def too_few(result: Result) -> list[Check]:
+    """Return a check if the transport with the fewest repetitions, or faults that were felt, has too few."""
+    counts = {
+        name: max(len(samples(result, name)), sum(bool(t["felt"]) for t in trials_of(result, name)))
+        for name in result["transports"]
+        if is_mrc(result, name)
+    }
+    name = min(counts, key=lambda key: counts[key], default="")
+    if not name or counts[name] >= MIN_FOR_INTERVAL:
+        return []
+    found = f"{counts[name]} (at least {MIN_FOR_INTERVAL})"
+    return [Check(f"repetitions, or faults that took packets, of {name}", found, None, FEW_SOURCE)]
+
+
+def is_mrc(result: Result, name: str) -> bool:
+    """Return whether a transport is MRC: claims are about it, and others may fail."""
+    return str(transport_of(result, name).get("kind", name)).startswith("mrc")
+
+
+def _data(result: Result, name: str) -> Iterator[Check]:
+    """Ask that every byte arrived as it was sent, in all repetitions and trials."""
+    found = transport_of(result, name)
+    parts = [found, *found.get("samples", ()), *trials_of(result, name)]
+    wrong = [part["integrity"] for part in parts if part.get("integrity", OK) != OK]
+    if wrong:
+        asked = f"data of {name} that is not as it was sent"
+        yield Check(asked, wrong[0], False if is_mrc(result, name) else None, DELIVERED_SOURCE)
+
+
+def _ended(result: Result, name: str) -> Iterator[Check]:
+    """Ask that every repetition of MRC came to its end."""
+    ran = transport_of(result, name).get("samples", ())
+    failed = [sample["failure"] for sample in ran if sample.get("failure") is not None]
+    if failed and is_mrc(result, name):
+        found = f"{len(failed)} of {len(ran)}, such as: {failed[0]}"
+        yield Check(f"repetitions of {name} that failed", found, False, DELIVERED_SOURCE)
+
+
+def _order(result: Result, name: str) -> Iterator[Check]:
+    """Ask that the times of each fault are in the order that theory gives them."""
+    trials = trials_of(result, name)
+    wrong = [why for trial in trials for why in (_out_of_order(trial),) if why]
+    if wrong:
+        found = f"{len(wrong)} of {len(trials)}, such as {wrong[0]}"
+        yield Check(f"faults of {name} with times out of order", found, None, ORDER_SOURCE)
+
+
+def _out_of_order(trial: Mapping[str, Any]) -> str:
+    """Return which two times of a trial are out of order, by more than their errors; "" if none are."""
+    pairs = [
+        ("first_loss", "detected"),
+        ("first_loss", "rerouted"),
+        ("first_loss", "recovered"),
+        ("detected", "recovered"),
+    ]
+    if trial.get("fault", {}).get("kind", BROKEN_FULLY[0]) in BROKEN_FULLY:
+        pairs.append(("rerouted", "recovered"))
+    for early, late in pairs:
+        first, second = trial.get(f"{early}_us"), trial.get(f"{late}_us")
+        if first is None or second is None:
+            continue
+        error = sum(trial.get(f"{part}_error_us") or STAMP_ERROR_US for part in (early, late))
+        if second < first - error:
+            return f"{late} {second:g} us before {early} {first:g} us"
+        if min(first, second) < 0 or not math.isfinite(first + second):
+            return f"{early} {first:g} us, {late} {second:g} us"
+    return ""
+
+
+def _twice(result: Result, name: str) -> Iterator[Check]:
+    """Ask that no repetition and no fault is there twice: by its number, its moment, or its data.
+
+    In virtual time a transport that draws nothing, as RoCEv2 on one path, does the same with any seed.
+    """
+    found = transport_of(result, name)
+    numbers = [sample.get("repetition") for sample in found.get("samples", ())]
+    faults = [
+        (trial["repetition"], trial["fault"].get("t_before_ns"), trial["fault"]["where"])
+        for trial in trials_of(result, name)
+        if "fault" in trial
+    ]
+    draws = is_mrc(result, name) or result.get("target") != SIMULATED
+    again = max(_repeated(numbers), _repeated(faults), _repeated(_fingerprints(found)) if draws else 0)
+    if again:
+        asked = f"repetitions or faults of {name} that are there more than once"
+        yield Check(asked, f"{again:,}", None, TWICE_SOURCE)
+
+
+def _repeated(keys: list[Any]) -> int:
+    known = [key for key in keys if key is not None]
+    return len(known) - len(set(known))
+
+
+def _fingerprints(found: Mapping[str, Any]) -> list[str | None]:
+    """Return all that was measured in each repetition as text; None if nothing was."""
+    rows: dict[Any, list[Any]] = {}
+    for sample in found.get("samples", ()):
+        values = {key: value for key, value in sample["metrics"].items() if value}
+        ends = {key: sample.get(key) for key in ("counters", "measure_ns", "end_ns")}
+        rows.setdefault(sample.get("repetition"), []).append((values, ends) if values else None)
+    for key in ("bytes", "lost"):
+        for series in found.get("series", ()):
+            rows.setdefault(series.get("repetition"), []).append(series[key] if any(series[key]) else None)
+    return [json.dumps(parts) if any(part is not None for part in parts) else None for parts in rows.values()]
+
+
+def _carried(result: Result, name: str) -> Iterator[Check]:
+    """Ask that no rate is above that of the links, and no time below that of the bytes on the wire."""
+    wrong = list(_impossible(result, name))
+    if wrong:
+        found = f"{len(wrong)}, such as {wrong[0]}"
+        yield Check(f"values of {name} that no link can carry", found, None, WIRE_SOURCE)
+
+
+def _impossible(result: Result, name: str) -> Iterator[str]:
+    nic = MARGIN * nic_mbps_of(result, name)
+    each = bus_factor(result)
+    for sample in samples(result, name):
+        whole = MARGIN * most_mbps(result, name, int(sample.get("repetition", 0)))
+        for metric, values in sample["metrics"].items():
+            base, _, size = metric.partition("@")
+            if not values or base not in (*TIME_METRICS, *RATE_METRICS):
+                continue
+            low, high = min(values), max(values)
+            if not math.isfinite(low + high) or low < 0 or (base in TIME_METRICS and low == 0):
+                yield f"{metric} of {low:g}"
+            if base == "goodput_mbps" and high > whole:
+                yield f"{metric} of {high:g} over {whole:g} Mbit/s"
+            if base == "flow_mbps" and high > nic:
+                yield f"{metric} of {high:g} over {nic:g} Mbit/s"
+            if base == "busbw_gbps" and high * 1e3 > nic * _seats(result):
+                yield f"{metric} of {high:g} over {nic * _seats(result) / 1e3:g} Gbit/s"
+            if base == "time_us" and size and low > 0:
+                mbps = size_bytes(size) * each * 8 / low
+                if mbps > nic * _seats(result):
+                    yield f"{metric} of {low:g} us is {mbps:g} over {nic:g} Mbit/s"
+    for series in series_of(result, name):
+        whole = MARGIN * most_mbps(result, name, series.repetition)
+        rate = series.rate_mbps((0.0, series.end_us))
+        if rate > whole or rate < 0:
+            yield f"{rate:g} Mbit/s over time, over {whole:g}"
+
+
+def _seats(result: Result) -> int:
+    """Return how many ranks share a NIC: what they tell one another does not cross it."""
+    return int(result["parameters"]["workload"].get("ranks_per_host", 1))
+
+
+_RULES: tuple[Callable[[Result, str], Iterator[Check]], ...] = (_data, _ended, _order, _twice, _carried)

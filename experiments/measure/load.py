@@ -1,0 +1,196 @@
+"""The load of a trial: what the machine's counters and the endpoints' beats show between two snapshots."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from mrclab.experiments.measure.faults import FaultRecord
+from mrclab.experiments.measure.machine import Gap, Snapshot
+
+SWITCH_PREFIX = "switch "  # of the names of switch processes
+MIN_WANTED = 0.01  # a thread that wanted less than this of the time says nothing about waiting
+MIN_TICKS = 10  # fewer scheduler ticks than this say nothing about a share
+MIN_PACKETS = 100  # fewer packets than this say nothing about the cost of one
+KEPT_GAPS = 8  # of a trial, the longest
+# A shorter gap between two turns of an endpoint is usual (docs/measuring.md, "Errors").
+LEAST_GAP_NS = 2_000_000
+GAP_SHARE = 0.1  # of the recovery time: a longer gap within it is part of what was measured
+# After a fault, what counts in any case: most recoveries are over by then.
+AFTER_FAULT_NS = 20_000_000
+INJECTOR = "the process that makes faults"
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """The load between two snapshots, as shares from 0 to 1 (None if unknown).
+
+    ``wait`` is of the worst watched thread: of the time in which it wanted to run, the share that it waited;
+    ``worst_thread`` is its process. ``wait_ns`` is that thread's waiting. ``pressure`` is the share of the
+    time in which some task of the machine waited for a CPU. ``demand`` is the share of the time in which
+    the busiest thread of a switch process ran or waited for a CPU; ``busiest_switch`` is its process.
+    ``stopped_ns`` is the longest time that a process, ``stopped``, stood still when it mattered.
+
+    Of endpoints that beat: ``share`` is the share of the time in which the busiest thread of an endpoint,
+    ``busiest``, ran or waited for a CPU; ``packets`` the number of data packets sent; ``cost_ns`` the CPU
+    time per packet, by endpoint, and ``cost`` the largest ratio of one to the calibration's, of ``dearest``.
+    ``gaps`` are the longest times between two turns of an endpoint; ``first`` is as in `Beats`.
+    """
+
+    duration_ns: int
+    busy: float | None
+    steal: float | None
+    wait: float | None
+    wait_ns: int | None
+    worst_thread: str | None
+    throttled_us: int | None
+    pressure: float | None
+    demand: float | None = None
+    busiest_switch: str | None = None
+    stopped_ns: int = 0
+    stopped: str | None = None
+    share: float | None = None
+    busiest: str | None = None
+    packets: int | None = None
+    cost_ns: Mapping[str, int] = field(default_factory=dict)
+    cost: float | None = None
+    dearest: str | None = None
+    gaps: tuple[Gap, ...] = ()
+    first: bool = False
+
+    @property
+    def packets_per_s(self) -> int | None:
+        """Return the rate at which data packets were sent; None if it is not known."""
+        if self.packets is None or self.duration_ns <= 0:
+            return None
+        return round(self.packets * 10**9 / self.duration_ns)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the entry of result.json."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, entry: Mapping[str, Any]) -> Load:
+        """Return the load that ``to_dict`` described."""
+        return cls(**{**entry, "gaps": tuple(Gap(**gap) for gap in entry.get("gaps", ()))})
+
+
+def load_between(before: Snapshot, after: Snapshot, usual_ns: Mapping[str, int] | None = None) -> Load:
+    """Return the load from one snapshot to a later one.
+
+    ``usual_ns`` is the CPU time per packet in the calibration, by endpoint.
+    """
+    total = after.total - before.total
+    known = total >= MIN_TICKS
+    duration = after.t_ns - before.t_ns
+    wait: float | None = None
+    wait_ns: int | None = None
+    worst: str | None = None
+    spent = [
+        (key[0], now.run_ns - then.run_ns, now.wait_ns - then.wait_ns)
+        for key, now in after.threads.items()
+        if (then := before.threads.get(key)) is not None
+    ]
+    demand, busiest_switch = _busiest([s for s in spent if s[0].startswith(SWITCH_PREFIX)], duration)
+    spent = [s for s in spent if not s[0].startswith(SWITCH_PREFIX)]
+    for name, ran, waited in spent:
+        if ran + waited <= duration * MIN_WANTED:
+            continue
+        share = waited / (ran + waited)
+        if wait is None or share > wait:
+            wait, wait_ns, worst = share, waited, name
+    throttled = None
+    if before.throttled_us is not None and after.throttled_us is not None:
+        throttled = after.throttled_us - before.throttled_us
+    pressure = None
+    if before.pressure_us is not None and after.pressure_us is not None and duration > 0:
+        pressure = (after.pressure_us - before.pressure_us) * 1000 / duration
+    stood = {name: ns - before.stopped_ns.get(name, 0) for name, ns in after.stopped_ns.items()}
+    stopped = max(stood, key=lambda name: stood[name], default=None)
+    load = Load(
+        stopped_ns=0 if stopped is None else stood[stopped],
+        stopped=stopped if stopped is not None and stood[stopped] else None,
+        duration_ns=duration,
+        busy=(after.busy - before.busy) / total if known else None,
+        steal=(after.steal - before.steal) / total if known else None,
+        wait=wait,
+        wait_ns=wait_ns,
+        worst_thread=worst,
+        throttled_us=throttled,
+        pressure=pressure,
+        demand=demand,
+        busiest_switch=busiest_switch,
+    )
+    if before.beats is None or after.beats is None:
+        return load
+    share_most, busiest = _busiest(spent, duration)
+    packets = after.beats.packets - before.beats.packets
+    cost_ns = _cost_ns(spent, packets)
+    usual_ns = usual_ns or {}
+    ratios = {name: cost_ns[name] / usual_ns[name] for name in cost_ns if usual_ns.get(name)}
+    dearest = max(ratios, key=lambda name: ratios[name], default=None)
+    longest = sorted(after.beats.gaps, key=lambda gap: gap.length_ns, reverse=True)[:KEPT_GAPS]
+    return replace(
+        load,
+        share=share_most,
+        busiest=busiest,
+        packets=packets,
+        cost_ns=cost_ns,
+        cost=None if dearest is None else ratios[dearest],
+        dearest=dearest,
+        gaps=tuple(longest),
+        first=after.beats.first,
+    )
+
+
+_Spent = tuple[str, int, int]
+"""Of a thread: its process, ns on a CPU, ns waiting for one."""
+
+
+def _busiest(spent: Sequence[_Spent], duration_ns: int) -> tuple[float | None, str | None]:
+    """Return the largest share of the time in which a thread ran or waited, and its process."""
+    most: float | None = None
+    busiest: str | None = None
+    for name, ran, waited in spent:
+        share = (ran + waited) / max(duration_ns, 1)
+        if share > MIN_WANTED and (most is None or share > most):
+            most, busiest = share, name
+    return most, busiest
+
+
+def _cost_ns(spent: Sequence[_Spent], packets: int) -> dict[str, int]:
+    """Return the CPU time per packet of each process; nothing if there were too few packets."""
+    if packets < MIN_PACKETS:
+        return {}
+    ran: dict[str, int] = {}
+    for name, ns, _ in spent:
+        ran[name] = ran.get(name, 0) + ns
+    return {name: ns // packets for name, ns in ran.items()}
+
+
+def in_trial(load: Load, fault: FaultRecord, recovered_ns: int | None = None) -> Load:
+    """Return the load of a trial with the longest gap that may have moved its times.
+
+    ``recovered_ns`` is how long the recovery took after the fault, once that is known. If the switches stamp
+    the fault themselves, its two stamps are such a gap, too: nothing knows its moment better than that.
+    """
+    gaps = [*load.gaps]
+    if load.first:
+        gaps.append(Gap(INJECTOR, fault.t_before_ns, fault.t_after_ns))
+    return with_gaps(load, gaps, fault.t_before_ns, fault.middle_ns + (recovered_ns or 0))
+
+
+def with_gaps(load: Load, gaps: Sequence[Gap], start_ns: int, end_ns: int) -> Load:
+    """Return the load with the longest gap that overlaps the recovery from ``start_ns`` to ``end_ns``.
+
+    A gap counts if it is longer than `LEAST_GAP_NS` and than `GAP_SHARE` of the recovery. What lies within
+    `AFTER_FAULT_NS` of the start counts in any case: a trial without a recovery time is judged by that.
+    """
+    least_ns = max(LEAST_GAP_NS, round(GAP_SHARE * (end_ns - start_ns)))
+    until_ns = max(end_ns, start_ns + AFTER_FAULT_NS)
+    hit = [g for g in gaps if g.length_ns > least_ns and g.start_ns < until_ns and g.end_ns > start_ns]
+    longest = max(hit, key=lambda gap: gap.length_ns, default=None)
+    if longest is None or longest.length_ns <= load.stopped_ns:
+        return load
+    return replace(load, stopped_ns=longest.length_ns, stopped=longest.process)

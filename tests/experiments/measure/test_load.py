@@ -1,0 +1,93 @@
+"""The load of endpoints that beat, and the gaps that count in a trial."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from mrclab.experiments.measure.faults import FaultRecord
+from mrclab.experiments.measure.load import (
+    AFTER_FAULT_NS,
+    INJECTOR,
+    LEAST_GAP_NS,
+    Load,
+    in_trial,
+    load_between,
+)
+from mrclab.experiments.measure.machine import Beats, Gap, Snapshot, ThreadTimes
+from mrclab.experiments.measure.validity import judge, kept_up, too_fast
+
+MS = 1_000_000
+BEFORE = Snapshot(
+    0, 0, 0, 0, {("sender", 1): ThreadTimes(0, 0), ("receiver", 2): ThreadTimes(0, 0)}, beats=Beats(500)
+)
+FAULT = FaultRecord("blackhole", "p0-t0-0:p0-t1-0", 50 * MS, 50 * MS + 10_000)
+
+
+def after(run_ns: int, wait_ns: int, *gaps: Gap, first: bool = True) -> Snapshot:
+    threads = {("sender", 1): ThreadTimes(run_ns, wait_ns), ("receiver", 2): ThreadTimes(20 * MS, 0)}
+    return Snapshot(100 * MS, 99, 0, 100, threads, beats=Beats(2500, gaps, first))
+
+
+def test_endpoints_are_judged_by_their_share_and_by_their_cost() -> None:
+    load = load_between(BEFORE, after(60 * MS, 10 * MS), {"sender": 20_000, "receiver": 10_000})
+    assert (load.share, load.busiest) == (0.7, "sender")
+    assert (load.packets, load.packets_per_s) == (2000, 20_000)
+    assert load.cost_ns == {"sender": 30_000, "receiver": 10_000}
+    assert (load.cost, load.dearest) == (1.5, "sender")
+    assert too_fast(load)
+    (reason,) = judge([load]).reasons
+    assert reason == "in 1 of 1 trials a packet cost sender 1.50 times the CPU time of the calibration"
+    full = load_between(BEFORE, after(80 * MS, 15 * MS))
+    assert (full.share, full.cost) == (0.95, None)
+    assert judge([full]).reasons == (
+        "in 1 of 1 trials sender ran or waited for a CPU 95% of the time (limit 92%)",
+    )
+
+
+def test_other_programs_are_a_rule_only_if_they_can_take_a_cpu_from_endpoints() -> None:
+    crowded = load_between(BEFORE, after(40 * MS, 0))
+    assert crowded.busy == 0.99
+    judged = judge([crowded])
+    assert judged.valid
+    assert "up to 99% busy, with other programs too" in judged.notes[0]
+    (reason,) = judge([load_between(BEFORE, after(40 * MS, 0, first=False))]).reasons
+    assert "the CPUs were 99% busy" in reason
+
+
+def test_a_load_survives_its_file() -> None:
+    load = load_between(BEFORE, after(60 * MS, 0, Gap("sender", 5, 6 * MS)), {"sender": 1})
+    assert Load.from_dict(load.to_dict()) == load
+
+
+@pytest.mark.parametrize(
+    ("start_ms", "length_ms", "recovered_ms", "counts"),
+    [
+        (-10, 5, 1, False),  # over before the fault
+        (-3, 5, 1, True),
+        (0.5, LEAST_GAP_NS / MS + 0.01, 1, True),
+        (0.5, LEAST_GAP_NS / MS - 0.01, 1, False),
+        (40, 9, 100, False),  # less than a tenth of the recovery
+        (40, 11, 100, True),
+        (AFTER_FAULT_NS / MS + 1, 50, 1, False),  # long after the recovery
+        (AFTER_FAULT_NS / MS - 1, 50, None, True),
+    ],
+)
+def test_a_gap_counts_if_it_may_have_moved_the_recovery(
+    start_ms: float, length_ms: float, recovered_ms: float | None, counts: bool
+) -> None:
+    start = FAULT.t_before_ns + round(start_ms * MS)
+    gap = Gap("receiver", start, start + round(length_ms * MS))
+    load = load_between(BEFORE, after(40 * MS, 0, gap))
+    assert kept_up(load)  # nobody has said yet when it was
+    judged = in_trial(load, FAULT, None if recovered_ms is None else round(recovered_ms * MS))
+    assert kept_up(judged) is not counts
+    assert (judged.stopped, judged.stopped_ns) == (("receiver", gap.length_ns) if counts else (None, 0))
+
+
+def test_a_fault_whose_moment_is_not_known_well_does_not_count() -> None:
+    load = replace(load_between(BEFORE, after(40 * MS, 0)), busy=0.5)
+    wide = replace(FAULT, t_after_ns=FAULT.t_before_ns + LEAST_GAP_NS + 1)
+    assert in_trial(load, wide).stopped == INJECTOR
+    assert kept_up(in_trial(replace(load, first=False), wide))  # stamped from outside: part of its error
