@@ -45,7 +45,7 @@ class _Place:
 
 
 class FaultTables:
-    """Writes fault-table entries over a channel of its own, as the primary controller.
+    """Writes fault-table entries over a separate channel, as the primary controller.
 
     ``election_ids`` has the election id of each switch's primary: P4Runtime takes writes from it alone. What
     is written where is the caller's to remember. Its faults are of ``TABLE_KINDS`` and checked.
@@ -79,17 +79,17 @@ class FaultTables:
         grpc.channel_ready_future(channel).cancel()  # begins to connect; whether it does shows later
 
     def wait_connected(self, fault: Fault) -> None:
-        """Wait until the switch of a fault answers. Raise grpc.RpcError where it does not within 10 s."""
+        """Wait until the switch of a fault answers. Raise grpc.RpcError if it does not within 10 s."""
         switch = self._switches[self.switch_of(fault)]
         self._stub(switch).Capabilities(p4r.CapabilitiesRequest(), timeout=10)
 
     def insert(self, fault: Fault) -> Moment:
-        """Break a link. Raise grpc.RpcError where the switch does not take the entries; none is left then."""
+        """Break a link. Raise grpc.RpcError if the switch refuses the entries; it then holds none of them."""
         place = self._place(fault)
         return self._write(place.switch, [+entry for entry in self._entries(fault, place)])
 
     def delete(self, fault: Fault) -> Moment:
-        """Restore a link. Raise grpc.RpcError where the switch does not hold the entries."""
+        """Restore a link. Raise grpc.RpcError if the switch does not hold the entries."""
         place = self._place(fault)
         return self._write(place.switch, [-entry for entry in self._entries(fault, place)])
 
@@ -139,7 +139,7 @@ class FaultTables:
     def _take_back(
         self, stub: p4r_grpc.P4RuntimeStub, request: p4r.WriteRequest, error: grpc.RpcError
     ) -> None:
-        """Delete what a failed write inserted before it failed: no half of a fault is left."""
+        """Delete the entries that a failed write inserted: no half of a fault remains."""
         inserted = [
             p4r.Update(type=p4r.Update.DELETE, entity=update.entity)
             for update, done in zip(request.updates, _outcomes(error), strict=False)

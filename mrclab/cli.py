@@ -13,14 +13,15 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from mrclab.extras import missing_extra
 from mrclab.faults.model import DIRECTIONS, PARAMETERS
 from mrclab.lab_arguments import lab_arguments
-from mrclab.linux.errors import InputError, MachineError, MrclabError
+from mrclab.linux.errors import InputError, MrclabError
 from mrclab.linux.life import signals
 from mrclab.logs import set_up_logging
 from mrclab.on_linux import require_system
+from mrclab.p4src.targets import TARGETS
 from mrclab.scaling.arguments import scale_arguments
-from mrclab.switches.target import TARGETS
 from mrclab.version import version
 
 FAILED, INTERRUPTED = 1, 130
@@ -317,12 +318,8 @@ def _status(args: argparse.Namespace) -> int:
 
 
 def _live(args: argparse.Namespace) -> int:
-    try:
-        from mrclab.live.command import live
-    except ModuleNotFoundError as error:
-        raise MachineError(
-            f"the live page needs Python's '{error.name}'", "pip install 'mrclab[live]', or make live"
-        ) from None
+    from mrclab.live.command import live
+
     return live(args)
 
 
@@ -481,6 +478,8 @@ def _main(argv: Sequence[str] | None) -> int:
     except Exception as error:
         if args.verbose:
             raise
+        if (lacking := missing_extra(args.command, error)) is not None:
+            return _fail(lacking, lacking.exit_code)
         return _fail(f"{type(error).__name__}: {error} (--verbose shows where)", FAILED)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from mrclab.faults.registry import Faults
-from mrclab.switches.capabilities import Capabilities
+from mrclab.p4src.targets import Capabilities
 from mrclab.topologies import Fabric
 
 if TYPE_CHECKING:

@@ -45,7 +45,7 @@ from mrclab.hosts.remote import RemoteAgent
 from mrclab.linux.errors import SwitchError, reason
 from mrclab.linux.life.signals import Ended
 from mrclab.linux.scheduling import usable_cpus
-from mrclab.switches.capabilities import capabilities_of
+from mrclab.p4src.targets import capabilities_of
 from mrclab.testbed.running import RunningFabric, Say
 
 FIRST_FAULTS_NS = 100_000_000  # before the measurement: when faults that are due at its start are made

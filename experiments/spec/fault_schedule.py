@@ -26,7 +26,7 @@ from mrclab.experiments.spec.transports import Transport
 from mrclab.faults.kinds import ALL_KINDS, phase_fault
 from mrclab.faults.model import Fault, Place, all_places
 from mrclab.linux.errors import InputError
-from mrclab.switches.capabilities import PORT_DOWN_HALTS, capabilities_of
+from mrclab.p4src.targets import PORT_DOWN_HALTS, capabilities_of
 from mrclab.topologies import Fabric
 
 Placed = TimedFault | SequentialFaults

@@ -15,7 +15,7 @@ from typing import Any
 from mrclab.experiments.spec.model import TARGETS, Scenario
 from mrclab.experiments.spec.overlay import merge, nest, parse_overrides, part_of, without
 from mrclab.experiments.spec.workloads import AUTO
-from mrclab.switches.target import target_name
+from mrclab.p4src.targets import target_name
 from mrclab.topologies import Fabric
 from mrclab.topologies.shipped import Shipped
 from mrclab.topologies.yaml_lines import YamlDocument, read_yaml

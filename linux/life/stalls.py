@@ -77,7 +77,7 @@ class StallWatch:
 
 
 def state_of(pid: int) -> str:
-    """Return the state letter of a process, empty where it is gone."""
+    """Return the state letter of a process, empty if it is gone."""
     try:
         return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2][:1].decode()
     except OSError:

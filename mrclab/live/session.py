@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from mrclab.faults.kinds import checked, describe
 from mrclab.faults.model import Fault
 from mrclab.hosts.remote import AgentError
 from mrclab.linux.errors import InputError, MrclabError
+from mrclab.live.alive import SwitchCheck
 from mrclab.live.card import BEFORE_NS, Card, Look, Watched, work_out
 from mrclab.live.kept import KeptPackets
 from mrclab.live.mapper import LiveClustermapper
@@ -62,6 +64,7 @@ class Session:
         self._listener = listener
         self._kernel = KernelStack(network)
         self._mapper = LiveClustermapper(network)
+        self._switches = SwitchCheck(network.fabric, partial(call, network.names))
         self._beside = False
         """True while an experiment runs on this machine."""
         self._requests: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
@@ -301,6 +304,7 @@ class Session:
             self._read_links()
         if turn % BESIDE_EVERY == 1:
             self._beside = bool(holders())
+            self._switches.check(self._active)
         if due is not None:
             self._begin_look(due, now_ns)
         self._listener(

@@ -8,7 +8,7 @@ from mrclab.controller.fault_tables import FaultTables
 from mrclab.faults.mechanism import SimpleMechanism
 from mrclab.faults.model import Fault, Moment
 from mrclab.linux.errors import InputError
-from mrclab.switches.capabilities import PORT_DOWN_HALTS, Capabilities
+from mrclab.p4src.targets import PORT_DOWN_HALTS, Capabilities
 from mrclab.testbed import links
 from mrclab.testbed.delays.lengthen import wire_ends
 from mrclab.testbed.delays.long_wire import LongWires
