@@ -31,14 +31,14 @@ COMPILED: Mapping[str, tuple[str, ...]] = {
     ),
     "mrclab.hosts.mrc": (
         *("bitmap", "config", "connection", "counters", "endpoint", "events", "frames", "messages"),
-        *("operations", "port_status", "queue_pair", "responder", "wire"),
+        *("operations", "port_status", "queue_pair", "receive_queue", "responder", "wire"),
     ),
     "mrclab.hosts.mrc.codec": ("objects", "packets", "received", "values"),
-    "mrclab.hosts.mrc.congestion": ("choice", "control", "nscc", "rate_cap"),
+    "mrclab.hosts.mrc.congestion": ("choice", "control", "nscc", "rate_cap", "windows"),
     "mrclab.hosts.mrc.evs": ("ev", "ev_set", "policy", "states"),
     "mrclab.hosts.mrc.sending": (
-        *("probes", "recovery", "reordering", "requester", "rtt_sample", "scoreboard", "send_order"),
-        *("send_queue", "timers", "transport_nak", "window_report"),
+        *("losses", "probes", "recovery", "reordering", "requester", "rtt_sample", "scoreboard"),
+        *("send_order", "send_queue", "timers", "transport_nak", "window_report"),
     ),
     "mrclab.hosts.nic": ("delay_line", "device", "ports"),
     "mrclab.hosts.streams": ("rounds", "stream"),

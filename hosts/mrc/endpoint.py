@@ -15,8 +15,8 @@ from mrclab.hosts.mrc.codec.packets import PacketBuilder
 from mrclab.hosts.mrc.codec.received import read_data, read_sack, read_stamp
 from mrclab.hosts.mrc.codec.values import ControlPacket, DataPacket, Packet, SackPacket
 from mrclab.hosts.mrc.config import MrcConfig
-from mrclab.hosts.mrc.congestion.choice import make_controller
 from mrclab.hosts.mrc.congestion.control import CongestionControl
+from mrclab.hosts.mrc.congestion.windows import Windows
 from mrclab.hosts.mrc.connection import Connection, QpAttributes
 from mrclab.hosts.mrc.counters import PlaneCounters, QpCounters
 from mrclab.hosts.mrc.evs.ev import Ev, HeadCache
@@ -49,7 +49,6 @@ from mrclab.hosts.rdma.frames import Flow, Outgoing
 from mrclab.hosts.rdma.headers import BTH_LEN, BTH_OFFSET, BTH_STRUCT, ICRC_LEN, Buffer, WireError
 from mrclab.hosts.rdma.paths import PortAddress, RemotePaths
 from mrclab.hosts.rdma.psn import PSN_MASK
-from mrclab.hosts.rdma.queue_pair import SharedWindow
 from mrclab.hosts.rdma.reports import message_view
 
 LONGEST_MESSAGE: Final = (1 << 32) - 1
@@ -95,10 +94,8 @@ class Endpoint(BaseEndpoint):
         trimmed = dscp.trimmed, dscp.trimmed_lasthop
         flows = MrcFlowCache(options, reading.udp_ports(), trimmed, needs_outer=srv6)
         super().__init__(ports, rng or random.Random(), flows, self.config.mtu_bytes)
-        self._congestion = congestion
         self._path_policy = path_policy
-        self._windows: dict[frozenset[bytes], tuple[CongestionControl, SharedWindow]] = {}
-        """The controllers that all QPs to a destination share, and who waits for them."""
+        self._windows = Windows(congestion)
         self._builder = (ObjectBuilder if objects else PacketBuilder)(self.config, options)
         self.qps: dict[int, MrcQueuePair] = {}
         self._heads = HeadCache()
@@ -135,8 +132,14 @@ class Endpoint(BaseEndpoint):
         """Return what the peer needs to know of this QP to connect to it."""
         return QpAttributes.of(self.config, qpn, self.qps[qpn].psn, self.ports)
 
-    def connect(self, qpn: int, remote: QpAttributes, paths: RemotePaths) -> None:
-        """Connect a QP to the peer's one, over these paths. Both ends must do so before data flows."""
+    def connect(
+        self, qpn: int, remote: QpAttributes, paths: RemotePaths, config: MrcConfig | None = None
+    ) -> None:
+        """Connect a QP to the peer's one, over these paths. Both ends must do so before data flows.
+
+        `config` has options of its EVs and congestion control that differ from the endpoint's.
+        """
+        config = config or self.config
         qp = self.qps[qpn]
         if qp.connected:
             raise ValueError(f"QP {qpn:#x} is connected already")
@@ -146,30 +149,23 @@ class Endpoint(BaseEndpoint):
         peers = frozenset(port.address for port in remote.ports)
         policy = None if self._path_policy is None else self._path_policy(self.rng)
         emit, note = self._emit, self.reports.add_later
-        evs = EvSet(qpn, paths, self.config, self.rng, emit, self._heads, policy, note)
+        evs = EvSet(qpn, paths, config, self.rng, emit, self._heads, policy, note)
         connection = Connection.agree(self.config, remote)
-        controller, sharing = self._window(peers)
+        controller, sharing = self._windows.of(peers, config)
         qp.connect(remote, peers, connection, evs, controller, sharing)
         self._port_status.apply(self.now_ns, qp)
 
-    def _window(self, peers: frozenset[bytes]) -> tuple[CongestionControl, SharedWindow | None]:
-        """Return the controller of the way to a peer, and who waits for it if it is shared."""
-        found = self._windows.get(peers)
-        if found is not None:
-            return found
-        controller = make_controller(self.config, self._congestion)
-        if not controller.shared:
-            return controller, None
-        made = controller, SharedWindow()
-        self._windows[peers] = made
-        return made
+    def fail_qp(self, qpn: int, status: Status, detail: str, now_ns: int) -> None:
+        """Put a connected QP into its error state: its requests complete as flushed."""
+        self._emit(QpError(now_ns, qpn, status, detail))
 
     def destroy_qp(self, qpn: int) -> None:
         """Forget a QP; frames for it are dropped from now on."""
         qp = self.qps.pop(qpn)
         self.scheduler.forget(qp)
         self._port_status.forget(qp, self.qps.values())
-        qp.requester.withdraw()
+        if qp.connected:
+            qp.requester.withdraw()
         self._release(qp)
 
     def post_write(

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mrclab.hosts.endpoint import Host
-from mrclab.hosts.mrc import Endpoint as MrcEndpoint
+from mrclab.hosts.mrc.endpoint import Endpoint as MrcEndpoint
 from mrclab.hosts.rdma.events import Event, ReceiveCompleted, SendCompleted, Status
 from mrclab.hosts.rdma.memory import Access, MemoryRegion
 from mrclab.hosts.streams.messages import MessageFactory

@@ -186,7 +186,7 @@ class _Run:
             assert statuses == [Status.SUCCESS] * (posted - len(failed)) + failed
             assert all(status is Status.FLUSHED for status in failed[1:])
         for end in [] if self.endless and self.gone else self.sim.ends:
-            for controller, sharing in end._windows.values():
+            for controller, sharing in end._windows.shared.values():
                 assert controller.inflight_bytes == 0, "nothing keeps a share of the window"
                 assert not sharing.waiting
 

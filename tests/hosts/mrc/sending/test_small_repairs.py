@@ -2,17 +2,20 @@
 
 from mrclab.hosts.mrc import MrcConfig
 from mrclab.hosts.mrc.codec.values import DataPacket
+from mrclab.hosts.mrc.evs.ev import Ev, Plane
 from mrclab.hosts.mrc.messages import Messages
 from mrclab.hosts.mrc.sending.scoreboard import Scoreboard, SentPacket
 from mrclab.hosts.mrc.sending.send_queue import WorkRequest
 from mrclab.hosts.mrc.wire import Opcode
-from tests.support.mrc_sim import Sim, ev_value, opcode, stream
+from tests.support.mrc_sim import Sim, ev_value, opcode, remote_paths, stream
 
 
 def test_a_lost_packet_that_a_bitmap_acknowledges_is_not_sent_again():
     board = Scoreboard(1 << 24, 128)
     request = WorkRequest(1, memoryview(b"abc"), 0, 0, None, 0, 0)
-    packets = [SentPacket((1 << 24) + n, 10 * n, None, request, n, 1, 0, None) for n in range(3)]
+    plane = Plane(remote_paths(0, 1, 1, 1).planes[0])
+    ev = Ev(plane, plane.paths.paths[0], {})
+    packets = [SentPacket((1 << 24) + n, 10 * n, ev, request, n, 1, 0, None) for n in range(3)]
     for packet in packets:
         board.on_sent(packet)
     board.on_lost(packets[1])
@@ -42,9 +45,7 @@ def test_an_ev_of_a_plane_that_went_down_meanwhile_is_not_probed():
 
 def test_immediates_are_delivered_though_their_numbers_wrap():
     messages = Messages()
-    packet = DataPacket.__new__(DataPacket)
-    packet.length = packet.message_length = 1
     for n in range(0x10000 + 3):
-        packet.msn = packet.rqmsn = n & 0xFFFF
-        packet.imm = n
+        number = n & 0xFFFF
+        packet = DataPacket(1, 100, Opcode.WRITE_ONLY_IMM, 0, number, number, 0, 0, 0, 1, n, None, 1)
         assert messages.add(packet, True) == [(n, 1, n & 0xFFFF)]
