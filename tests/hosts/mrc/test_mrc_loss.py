@@ -178,21 +178,6 @@ def test_lost_only_when_something_sent_more_than_the_reordering_window_later_was
     assert (lost.t_ns, lost.sent_ns, lost.reason) == (1_200_000, 1_000_000, LossReason.GAP)
 
 
-def test_a_loss_says_that_its_repair_should_go_before_the_next_frame_is_read():
-    hand = Hand(min_reorder_ns=50_000, initial_rtt_ns=1000)
-    hand.post(3)
-    hand.send(1_000_000)
-    second = hand.send(1_000_010)
-    third = hand.send(2_000_000)
-    hand.answer(second, 2_010_000)
-    assert not hand.a.repairs_wait
-    hand.answer(third, 2_100_000)
-    assert hand.a.repairs_wait
-    ((_, repair),) = hand.send(2_100_001)
-    assert frame_psn(repair) == hand.events(Retransmitted)[0].psn
-    assert not hand.a.repairs_wait
-
-
 def test_a_stall_of_the_receiver_is_no_loss():
     hand = Hand()
     hand.post(3)
