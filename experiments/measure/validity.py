@@ -51,8 +51,8 @@ class Validity:
             "max_demand": MAX_DEMAND,
             "max_throttled_us": MAX_THROTTLED,
             "max_stopped_ns": MAX_STOPPED,
-            "least_gap_ns": LEAST_GAP_NS,
-            "gap_share": GAP_SHARE,
+            "longest_unnoticed_gap_ns": LEAST_GAP_NS,
+            "longest_unnoticed_gap_share": GAP_SHARE,
         }
         loads = [load.to_dict() for load in self.loads]
         return {"reasons": list(self.reasons), "notes": list(self.notes), "rules": rules, "loads": loads}

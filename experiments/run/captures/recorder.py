@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -98,7 +99,7 @@ class Recorder:
         self._beats = beats
         self._last: Snapshot | None = None
         self._loads: list[Load] = []
-        self._usual_ns: Mapping[str, int] = {}
+        self._costs_ns: dict[str, list[int]] = {}
         self._recording: Recording | None = None
 
     def __enter__(self) -> Self:
@@ -149,9 +150,18 @@ class Recorder:
         """Return the load between the last two marks. Raises IndexError before the second."""
         return self._loads[-1]
 
+    @property
+    def _usual_ns(self) -> dict[str, int]:
+        return {name: round(median(costs)) for name, costs in self._costs_ns.items()}
+
+    def amend(self, load: Load) -> None:
+        """Replace the load between the last two marks by what else is known of it."""
+        self._loads[-1] = load
+
     def take_as_usual(self) -> None:
-        """Take the CPU time per packet between the last two marks for the usual one, from now on."""
-        self._usual_ns = self.last_load().cost_ns
+        """Count the CPU time per packet between the last two marks among those whose median is the usual."""
+        for name, cost_ns in self.last_load().cost_ns.items():
+            self._costs_ns.setdefault(name, []).append(cost_ns)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
