@@ -56,7 +56,7 @@ class Marks(Protocol):
         """Replace the load between the last two marks by what else is known of it."""
 
     def take_as_usual(self) -> None:
-        """Count the CPU time per packet between the last two marks among those whose median is the usual."""
+        """Compare later loads with the one between the last two marks."""
 
 
 class Deaths(Protocol):

@@ -13,6 +13,7 @@ from mrclab.experiments.measure.load import (
     INJECTOR,
     LEAST_GAP_NS,
     Load,
+    compared,
     in_trial,
     load_between,
 )
@@ -34,16 +35,22 @@ def after(
 
 
 def test_endpoints_are_judged_by_their_share_and_by_their_cost() -> None:
-    load = load_between(BEFORE, after(60 * MS, 10 * MS), {"sender": 20_000, "receiver": 10_000})
+    usual = load_between(BEFORE, after(40 * MS, 0))
+    load = load_between(BEFORE, after(60 * MS, 10 * MS))
     assert (load.share, load.busiest) == (0.7, "sender")
     assert (load.packets, load.packets_per_s) == (2000, 20_000)
     assert load.cost_ns == {"sender": 30_000, "receiver": 10_000}
-    assert (load.cost, load.dearest) == (1.5, "sender")
-    assert too_fast(load)
-    (reason,) = judge([load]).reasons
-    assert reason == "in 1 of 1 trials a packet cost sender 1.50 times the CPU time of the calibration"
+    dear = compared(load, [usual, usual])
+    assert (dear.cost, dear.dearest) == (1.5, "sender")
+    (reason,) = judge([dear]).reasons
+    assert reason == "in 1 of 1 trials a packet cost sender 1.50 times the CPU time of other trials"
+    assert not too_fast(dear)  # at a lower rate a packet costs more
+    slower = replace(usual, duration_ns=round(usual.duration_ns * 1.2))
+    assert compared(load, [slower]).cost is None
+    assert compared(load, []) == load
     full = load_between(BEFORE, after(80 * MS, 15 * MS))
     assert (full.share, full.cost) == (0.95, None)
+    assert too_fast(full)
     assert judge([full]).reasons == (
         "in 1 of 1 trials sender ran or waited for a CPU 95% of the time (limit 92%)",
     )
@@ -60,7 +67,7 @@ def test_other_programs_are_a_rule_only_if_they_can_take_a_cpu_from_endpoints() 
 
 
 def test_a_load_survives_its_file() -> None:
-    load = load_between(BEFORE, after(60 * MS, 0, Gap("sender", 5, 6 * MS)), {"sender": 1})
+    load = load_between(BEFORE, after(60 * MS, 0, Gap("sender", 5, 6 * MS)))
     assert Load.from_dict(load.to_dict()) == load
 
 
@@ -71,7 +78,8 @@ RETIRED_MS, LEAST_MS, LATER_MS = 1, LEAST_GAP_NS / MS, AFTER_RETIREMENT_NS / MS
 @pytest.mark.parametrize(
     ("start_ms", "length_ms", "recovered_ms", "counts"),
     [
-        (-10, 5, 1, False),  # over before the fault
+        (-16, 5, 1, False),  # over before the fault, and its aftermath too
+        (-14, 5, 1, True),
         (-3, 5, 1, True),
         (0.5, LEAST_MS + 0.01, 1, True),
         (0.5, LEAST_MS - 0.01, 1, False),
