@@ -53,17 +53,16 @@ RUN .venv/bin/python -m mrclab.hosts.compile || { [ $? = 3 ] && mkdir -p .venv/m
 
 FROM ${BASE_IMAGE} AS ebpf
 ENV DEBIAN_FRONTEND=noninteractive PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONDONTWRITEBYTECODE=1
-# Mininet for its mnexec; its Python part comes from PyPI with the rest.
 RUN apt-get update -qq \
     && apt-get install -y -qq --no-install-recommends \
-       ethtool iproute2 iputils-ping make mininet procps python3 python3-venv tcpdump \
+       ethtool iproute2 iputils-ping make procps python3 python3-venv tcpdump \
     && rm -rf /var/lib/apt/lists/*
 WORKDIR /mrclab
 # What mrclab depends on, before mrclab itself: editing Python then rebuilds in seconds.
 COPY pyproject.toml ./
 RUN python3 -m venv .venv \
     && python3 -c 'import tomllib; p = tomllib.load(open("pyproject.toml", "rb")); \
-       print(*p["build-system"]["requires"], *p["project"]["dependencies"], *(need for extra in ("live", "labs") for need in p["project"]["optional-dependencies"][extra]), sep="\n")' > /tmp/needs \
+       print(*p["build-system"]["requires"], *p["project"]["dependencies"], *(need for extra in ("testbed", "live", "labs") for need in p["project"]["optional-dependencies"][extra] if not need.startswith("mrclab[")), sep="\n")' > /tmp/needs \
     && .venv/bin/pip install --no-cache-dir --quiet -r /tmp/needs && rm /tmp/needs
 ENV PATH=/mrclab/.venv/bin:$PATH
 # p4runtime-shell's own environment: a container without a network cannot make it later.

@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup compile run-experiment live test slow-test unit-test lint format p4 bench clean distclean
+.PHONY: help setup compile run-experiment live test slow-test unit-test lint docs format p4 bench clean distclean
 .PHONY: docker-build docker-run-experiment as-root
 
 # MRCLAB_VENV names another environment: the dev container's is the image's.
@@ -20,7 +20,7 @@ setup: $(VENV)/.ready ## Install what Debian/Ubuntu and PyPI must provide (as ro
 $(VENV)/.ready: pyproject.toml tools/setup.sh
 	@tools/setup.sh $(VENV)
 
-# What one scenario alone needs, and is large: JAX and FRRouting for `training`.
+# What is large and few need: JAX and FRRouting for the scenario `training`, and `dev` for the tests.
 $(VENV)/.with-%: $(VENV)/.ready
 	@tools/setup.sh $(VENV) $*
 
@@ -39,19 +39,22 @@ run-experiment: as-root $(if $(filter training,$(SCENARIO)),$(VENV)/.with-traini
 live: $(if $(filter --run --run=%,$(ARGS)),,as-root) compile ## A page on which one cuts links of a running fabric and watches MRC go on (ARGS='--topology tiny')
 	@$(BIN)/mrclab live $(ARGS)
 
-test: compile ## Run the tests that this machine can run, but for the slow ones (as root; ARGS= for pytest)
+test: $(VENV)/.with-dev compile ## Run the tests that this machine can run, but for the slow ones (as root; ARGS= for pytest)
 	@tools/test.sh $(BIN)/python -m "not slow" $(ARGS)
 
-slow-test: compile ## Run the slow tests: whole experiments, long searches, breaks that tests must find (ARGS= for pytest)
+slow-test: $(VENV)/.with-dev compile ## Run the slow tests: whole experiments, long searches, breaks that tests must find (ARGS= for pytest)
 	@tools/test.sh $(BIN)/python -m slow $(ARGS)
 
-unit-test: compile ## Run the quick tests that need no root, on all CPUs (ARGS= for pytest)
+unit-test: $(VENV)/.with-dev compile ## Run the quick tests that need no root, on all CPUs (ARGS= for pytest)
 	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest --kernel without -n logical --dist worksteal -m "not slow and not root" $(ARGS)
 
-lint: $(VENV)/.ready ## Check style and types
+lint: $(VENV)/.with-dev ## Check style and types
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 
-format: $(VENV)/.ready ## Format the code
+docs: $(VENV)/.with-docs ## Build the documentation as a site in site/ (a dead link is an error)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+
+format: $(VENV)/.with-dev ## Format the code
 	@$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
 
 # The compiler's image, as the Dockerfile pins it.
@@ -62,7 +65,7 @@ p4: ## Compile p4src with the p4c-bm2-ss on PATH, or else with that of p4lang's 
 		docker run --rm --network none --user "$$(id -u):$$(id -g)" -v "$$PWD:/src" -w /src $(P4C_IMAGE) python3 -m mrclab.p4src.compile; \
 	else echo "make p4: no p4c-bm2-ss on PATH and no docker: install one of them" >&2; exit 3; fi
 
-bench: as-root compile ## Run the benchmarks, shortened to some ten minutes, and print their tables (ARGS='--full', ARGS=NAME)
+bench: as-root $(VENV)/.with-dev compile ## Run the benchmarks, shortened to some ten minutes, and print their tables (ARGS='--full', ARGS=NAME)
 	@$(BIN)/python -m benchmarks $(ARGS)
 
 COMPOSE ?= docker compose

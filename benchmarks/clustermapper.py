@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from mrclab.controller.fault_kinds import Direction, Fault
+from mrclab.faults.model import Direction, Fault
 from mrclab.testbed.clustermapper import ClustermapperProcess
 from mrclab.testbed.lab import Lab
 from mrclab.testbed.names import Names

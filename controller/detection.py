@@ -5,8 +5,8 @@ hold time. That is how BFD does it (RFC 5880: interval times detection multiplie
 time, with keepalives every third of it), and what makes both slow is that time. A cut falls somewhere
 between two hellos, so it takes from one interval less than the hold time up to all of it until it is noticed.
 
-The baseline `ecmp+controller` is this schedule and a controller that takes a link out of its groups when it
-says so. What a real fabric adds, the spreading of news from router to router, is left out: its recovery is
+The baseline `ecmp+controller` is this schedule and a controller that takes a link out of its groups at that
+time. What a real fabric adds, the spreading of news from router to router, is left out: its recovery is
 the best that such a protocol could do.
 """
 
@@ -104,7 +104,7 @@ class DetectionSchedule:
         return min((at for at in found if at is not None), default=None)
 
     def due(self, now_ns: int) -> list[Change]:
-        """Return what was noticed by now and not yet returned, in order of time."""
+        """Return the changes noticed by now and not yet returned, in order of time."""
         self._advance(now_ns)
         changes, self._noticed = self._noticed, []
         return changes

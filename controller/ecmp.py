@@ -1,6 +1,6 @@
 """Routes for plain IPv6 between NIC ports: T0s choose uplinks by a hash of the flow, or by bits of the EV.
 
-A plane is a network of its own. A T0 sends what is for its own hosts to their ports, and what is for
+Each plane is a separate network. A T0 sends what is for its own hosts to their ports, and what is for
 another rack to the group of uplinks that lead there; a T1 has one way to each rack. A link that is
 withdrawn is taken out of every group that would send over it: those of the T0 at its one end, and, since
 the T1 at the other cannot reach that rack any more, those of all other T0s for that rack. That is what a
@@ -51,7 +51,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Reader:
-    """The bits of an EV that a tier reads: what is left after ``shift`` bits, under ``mask``."""
+    """The bits of an EV that a tier reads: the value shifted right by ``shift``, under ``mask``."""
 
     shift: int
     mask: int
@@ -91,7 +91,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Route:
-    """Where an address is: behind a port, or behind those of a group."""
+    """The location of an address: behind a port, or behind the ports of a group."""
 
     prefix: str
     port: int | None = None
@@ -105,7 +105,7 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """All that one switch holds for plain IPv6."""
+    """The entries of one switch for plain IPv6."""
 
     members: tuple[Member, ...] = ()
     groups: tuple[Group, ...] = ()
@@ -123,7 +123,7 @@ def routing_of(
     *,
     structured: bool = False,
 ) -> Routing:
-    """Return what a switch holds, with some links withdrawn.
+    """Return the entries of a switch, with some links withdrawn.
 
     ``weights`` gives links a share other than 1 in the groups of the T0 that they are an uplink of. With
     ``structured`` a T0 reads its uplink from the EV, and neither counts.
@@ -139,7 +139,7 @@ def routing_of(
     if not structured:
         for rack in racks:
             ports = _uplinks(fabric, switch, rack, withdrawn, weights or {})
-            if ports:  # BMv2 ends its ingress where a group is empty, so none ever is
+            if ports:  # BMv2 ends its ingress at an empty group, so no group is ever empty
                 groups.append(Group(rack + 1, ports))
     for host in fabric.hosts:
         prefix = str(IPv6Network(host.ports[switch.plane].address))
@@ -237,17 +237,17 @@ class EcmpRoutes:
         return self._withdrawn
 
     def wanted(self, switch: str) -> Routing:
-        """Return what a switch should hold now."""
+        """Return the entries that a switch should hold now."""
         plan = self._fabric.switch(switch)
         return routing_of(self._fabric, plan, self._withdrawn, self._weights, structured=self._structured)
 
     async def install(self, *, structured: bool = False) -> None:
-        """Bring every switch to what it should hold; with ``structured`` T0s read uplinks from EVs."""
+        """Bring every switch to its due entries; with ``structured`` T0s read uplinks from EVs."""
         self._installed, self._structured = True, structured
         await asyncio.gather(*(self.install_at(switch) for switch in self._switches.values()))
 
     async def install_at(self, switch: fy.Switch) -> None:
-        """Bring one switch to what it should hold; write nothing where it holds that already."""
+        """Bring one switch to its due entries; write nothing if it holds them already."""
         changes = updates(await read_routing(switch), self.wanted(switch.name))
         if changes:
             await switch.write(changes)
@@ -255,7 +255,7 @@ class EcmpRoutes:
     async def withdraw(self, a: str, b: str) -> None:
         """Take a link between T0 and T1 out of every group, with one write per switch that had it.
 
-        Where it was the last way to a rack, the routes to it go too.
+        If it was the last way to a rack, the routes to it go too.
         Raise InputError on a link that has no alternative (a NIC's) or does not exist, and where EVs name
         their uplinks; a link that is withdrawn already stays so.
         """
@@ -289,7 +289,7 @@ class EcmpRoutes:
 
 
 async def read_routing(switch: fy.Switch) -> Routing:
-    """Return what a switch holds for ECMP."""
+    """Return the entries that a switch holds for ECMP."""
     members, groups, routes = [], [], []
     readers, uplinks = [], []
     wanted: Sequence[Any] = (

@@ -1,8 +1,8 @@
-"""Compiles a fabric into the static table entries of its switches. Pure: no switch is talked to.
+"""Compiles a fabric into the static table entries of its switches. Pure: it contacts no switch.
 
-A T0 knows its own SID, one /48 for every T1 above it and one for every NIC port below it; a T1 knows its
-own SID and one /48 for every T0 below it (arXiv:2605.04333 section 2.2, Fig. 2). No switch ever knows more of
-the way. Beside that, every port gets the rate of its link and the depths of its queue.
+A T0 has its own SID, one /48 for every T1 above it and one for every NIC port below it; a T1 has its own SID
+and one /48 for every T0 below it (arXiv:2605.04333 section 2.2, Fig. 2). No switch has more of the path. In
+addition, every port gets the rate of its link and the depths of its queue.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ KEY_FIELDS = {
 
 @dataclass(frozen=True, slots=True, order=True)
 class Entry:
-    """One static entry: a table, what it matches (a prefix or a number), an action and its parameters."""
+    """One static entry: a table, a match (a prefix or a number), an action and its parameters."""
 
     table: str
     match: str
@@ -107,7 +107,7 @@ def _queue_entries(fabric: Fabric, switch: Switch, port: SwitchPort) -> list[Ent
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """How a switch differs from what it should hold."""
+    """The differences between a switch and its due entries."""
 
     switch: str
     missing: tuple[Entry, ...] = ()
@@ -127,7 +127,7 @@ class Drift:
 
 
 def find_drift(switch: str, wanted: tuple[Entry, ...], found: tuple[Entry, ...]) -> Drift:
-    """Compare what a switch should hold with what was read from it."""
+    """Compare the entries that a switch should hold with those read from it."""
     want = {entry.key: entry for entry in wanted}
     have = {entry.key: entry for entry in found}
     return Drift(

@@ -30,7 +30,7 @@ were asked at once, a busy machine would not answer the last one in that time.""
 
 
 class ProgrammingError(MrclabError):
-    """A switch could not be programmed, or does not hold what was written to it."""
+    """A switch could not be programmed, or does not hold its entries."""
 
 
 class FabricController:
@@ -109,9 +109,9 @@ class FabricController:
             raise ProgrammingError(f"{name}: {error}") from error
 
     async def verify(self) -> tuple[Drift, ...]:
-        """Read every switch back and return those that do not hold what they should.
+        """Read every switch back and return the switches with wrong or missing entries.
 
-        One that does not answer is taken to hold nothing.
+        A switch that does not answer counts as empty.
         """
         drifts = await asyncio.gather(*(self._drift_if_up(switch) for switch in self._controller))
         return tuple(drift for drift in drifts if drift)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -19,15 +19,13 @@ from finsy.p4entity import encode_updates
 from finsy.p4schema import P4Schema
 from finsy.proto import p4r, p4r_grpc, rpc_status
 
-from mrclab.controller.fault_kinds import Direction, Fault, Moment
 from mrclab.controller.pipeline import Pipeline, shipped_pipeline
 from mrclab.controller.queues import byte_time
+from mrclab.faults.model import Direction, Fault, Moment
 from mrclab.p4src.contract import BYTE_TIME_ONE, FAULT_TABLE, RATIO_ONE, TICKS_PER_US
 from mrclab.switches.spec import RunningSwitch
 from mrclab.topologies import Fabric, LinkProfile
 
-TABLE_KINDS = ("blackhole", "loss", "corruption", "rate")
-"""The kinds of fault that are entries of a fault table."""
 BURST_TICKS = TICKS_PER_US * 1000  # by which frames may be ahead of a rate that was cut
 MIN_BURST_FRAMES = 16
 
@@ -45,7 +43,7 @@ class _Place:
 
 
 class FaultTables:
-    """Writes fault-table entries over a channel of its own, as the primary controller.
+    """Writes fault-table entries over a separate channel, as the primary controller.
 
     ``election_ids`` has the election id of each switch's primary: P4Runtime takes writes from it alone. What
     is written where is the caller's to remember. Its faults are of ``TABLE_KINDS`` and checked.
@@ -76,17 +74,17 @@ class FaultTables:
         grpc.channel_ready_future(channel).cancel()  # begins to connect; whether it does shows later
 
     def wait_connected(self, fault: Fault) -> None:
-        """Wait until the switch of a fault answers. Raise grpc.RpcError where it does not within 10 s."""
+        """Wait until the switch of a fault answers. Raise grpc.RpcError if it does not within 10 s."""
         switch = self._switches[self.switch_of(fault)]
         self._stub(switch).Capabilities(p4r.CapabilitiesRequest(), timeout=10)
 
     def insert(self, fault: Fault) -> Moment:
-        """Break a link. Raise grpc.RpcError where the switch does not take the entries; none is left then."""
+        """Break a link. Raise grpc.RpcError if the switch refuses the entries; it then holds none of them."""
         place = self._place(fault)
         return self._write(place.switch, [+entry for entry in self._entries(fault, place)])
 
     def delete(self, fault: Fault) -> Moment:
-        """Restore a link. Raise grpc.RpcError where the switch does not hold the entries."""
+        """Restore a link. Raise grpc.RpcError if the switch does not hold the entries."""
         place = self._place(fault)
         return self._write(place.switch, [-entry for entry in self._entries(fault, place)])
 
@@ -135,7 +133,7 @@ class FaultTables:
     def _take_back(
         self, stub: p4r_grpc.P4RuntimeStub, request: p4r.WriteRequest, error: grpc.RpcError
     ) -> None:
-        """Delete what a failed write inserted before it failed: no half of a fault is left."""
+        """Delete the entries that a failed write inserted: no half of a fault remains."""
         inserted = [
             p4r.Update(type=p4r.Update.DELETE, entity=update.entity)
             for update, done in zip(request.updates, _outcomes(error), strict=False)
@@ -172,7 +170,7 @@ def fault_entries(
         controls.append("egress_fault")
     if fault.direction != egress_way:
         controls.append("ingress_fault")
-    action, params = _action(fault, profile)
+    action, params = _ACTIONS[fault.kind](fault, profile)
     return [
         fy.P4TableEntry(
             f"{control}.{FAULT_TABLE}",
@@ -183,16 +181,33 @@ def fault_entries(
     ]
 
 
-def _action(fault: Fault, profile: LinkProfile) -> tuple[str, dict[str, int]]:
-    # 2^32 does not fit the parameter: at a ratio of 1 one frame in 2^32 is not corrupted.
+def _blackhole(fault: Fault, profile: LinkProfile) -> tuple[str, dict[str, int]]:
+    return "blackhole", {}
+
+
+def _lose(fault: Fault, profile: LinkProfile) -> tuple[str, dict[str, int]]:
     ratio = max(round(fault.ratio * RATIO_ONE), 1)
-    if fault.kind == "corruption":
-        return "corrupt", {"ratio": min(ratio, RATIO_ONE - 1)}
-    if fault.kind == "rate":
-        rate_bps = max(round(fault.ratio * profile.rate_bps), 1)
-        frames = MIN_BURST_FRAMES * profile.mtu_bytes * byte_time(rate_bps) // BYTE_TIME_ONE
-        burst = min(max(BURST_TICKS, frames), RATIO_ONE - 1)
-        return "limit_rate", {"byte_time": byte_time(rate_bps), "burst": burst}
-    if fault.kind == "blackhole" or ratio >= RATIO_ONE:
-        return "blackhole", {}
-    return "lose", {"ratio": ratio}
+    return ("blackhole", {}) if ratio >= RATIO_ONE else ("lose", {"ratio": ratio})
+
+
+def _corrupt(fault: Fault, profile: LinkProfile) -> tuple[str, dict[str, int]]:
+    # 2^32 does not fit the parameter: at a ratio of 1 one frame in 2^32 is not corrupted.
+    return "corrupt", {"ratio": min(max(round(fault.ratio * RATIO_ONE), 1), RATIO_ONE - 1)}
+
+
+def _limit_rate(fault: Fault, profile: LinkProfile) -> tuple[str, dict[str, int]]:
+    rate_bps = max(round(fault.ratio * profile.rate_bps), 1)
+    frames = MIN_BURST_FRAMES * profile.mtu_bytes * byte_time(rate_bps) // BYTE_TIME_ONE
+    burst = min(max(BURST_TICKS, frames), RATIO_ONE - 1)
+    return "limit_rate", {"byte_time": byte_time(rate_bps), "burst": burst}
+
+
+_ACTIONS: Mapping[str, Callable[[Fault, LinkProfile], tuple[str, dict[str, int]]]] = {
+    "blackhole": _blackhole,
+    "loss": _lose,
+    "corruption": _corrupt,
+    "rate": _limit_rate,
+}
+"""The action of the fault table that makes a kind of fault, with its parameters (p4src/fault.p4)."""
+TABLE_KINDS = tuple(_ACTIONS)
+"""The kinds of fault that are entries of a fault table."""

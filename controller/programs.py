@@ -1,8 +1,8 @@
-"""Switch programs of one's own: compiled where they are P4, and checked for all that the controller uses.
+"""A user's switch programs: compiled if they are P4, and checked for everything that the controller uses.
 
 What a program must have is read off the shipped P4Info: the tables, match fields, actions and parameters that
-the controller writes, the action profile of routes, and the counters that `mrclab status` reads. All else a
-program may change, add or leave out.
+the controller writes, the action profile of routes, and the counters that `mrclab status` reads. Everything
+else a program may change, add or leave out.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ MEND = "install p4lang's p4c, or give what it made: FILE.json with FILE.p4info.t
 
 
 def load_program(program: Path, into: Path) -> Pipeline:
-    """Return a program as targets load it; what is compiled goes ``into`` this directory.
+    """Return a program as targets load it; the compiler writes ``into`` this directory.
 
     ``program`` is P4, which p4c-bm2-ss compiles with the shipped sources on its include path, or BMv2 JSON
-    with its P4Info beside it. Raises InputError where it cannot be read or compiled, or lacks what the
-    controller uses, MachineError where there is no compiler.
+    with its P4Info beside it. Raise InputError if it cannot be read or compiled, or lacks what the
+    controller uses, MachineError if there is no compiler.
     """
     if not program.is_file():
         raise InputError("no such file", where=str(program))
@@ -60,13 +60,13 @@ def pipeline_of(program: str, into: Path) -> Pipeline:
 
 
 def require_compiler(program: Path) -> None:
-    """Raise MachineError where a program is P4 and there is no p4c-bm2-ss on PATH."""
+    """Raise MachineError if a program is P4 and no p4c-bm2-ss is on PATH."""
     if program.suffix == ".p4" and shutil.which("p4c-bm2-ss") is None:
         raise MachineError("no p4c-bm2-ss on PATH", MEND)
 
 
 def missing(program: p4i.P4Info, shipped: p4i.P4Info) -> Iterator[str]:
-    """Yield what a program lacks of what the controller uses of the shipped one."""
+    """Yield each part of the shipped program that the controller uses and this program lacks."""
     tables = {table.preamble.alias: table for table in program.tables}
     actions = {action.preamble.alias: action for action in program.actions}
     aliases = {action.preamble.id: action.preamble.alias for action in program.actions}

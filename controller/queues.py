@@ -1,4 +1,4 @@
-"""How deep a port's queue may be, what happens at which depth, and how live targets keep a link's rate.
+"""The depths of a port's queue, their effects, and how live targets keep a link's rate.
 
 Pure arithmetic on a link's profile.
 
@@ -38,13 +38,12 @@ class Shape:
 
 
 def shape_of(profile: LinkProfile) -> Shape:
-    """Return how a link's rate is kept at each of its ends.
+    """Return the token bucket that keeps a link's rate at each of its ends.
 
-    The burst is what the link carries in 100 us, and at least two frames. It has to cover the time by which
-    the kernel's timer can wake late, or the link would fall short of its rate; and the smaller it is, the
-    closer the spacing of frames is to that of a wire. A link that was idle has a full bucket, so a lone
-    frame is not delayed. The queue holds 2 ms at the link's rate and at least 32 frames; what comes then is
-    dropped.
+    The burst holds 100 us at the link's rate, and at least two frames. It covers the kernel's late wake-ups:
+    with less, the link would fall short of its rate. The smaller it is, the closer the spacing of frames is
+    to that of a wire. An idle link has a full bucket, so a lone frame is not delayed. The queue holds 2 ms at
+    the link's rate and at least 32 frames; it drops any excess.
     """
     frame = profile.mtu_bytes + ETHERNET_HEADER
     per_second = profile.rate_bps // 8
@@ -75,7 +74,7 @@ class QueuePolicy:
 
     @classmethod
     def of_rtt(cls, rtt_ns: int) -> QueuePolicy:
-        """Return the depths that suit a fabric whose whole round trip is known."""
+        """Return the depths that suit a fabric with this round trip."""
         return cls(base_rtt_us=rtt_ns / 1000, whole=True)
 
 

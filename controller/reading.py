@@ -18,7 +18,7 @@ E = TypeVar(
 
 
 async def read_all(switch: fy.Switch, wanted: Iterable[E]) -> list[E]:
-    """Everything that the switch holds of what is wanted. Raises finsy.P4ClientError."""
+    """Return the switch's entries of the wanted tables. Raise finsy.P4ClientError."""
     # finsy declares the overloads of read() as coroutines; it is an asynchronous generator.
     answers = cast(AsyncIterator[E], switch.read(wanted))
     return [entity async for entity in answers]

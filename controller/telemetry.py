@@ -42,8 +42,8 @@ class QueueCounters:
 class SwitchCounters:
     """All counters of a switch: by port number, drops by reason, and the hits of each SID (a /48).
 
-    ``rx_high`` is what came in of the high class; ``port_drops`` says what came in by a port and went no
-    further, less what was dropped on its way out by a fault.
+    ``rx_high`` counts arrivals of the high class; ``port_drops`` counts frames that came in by a port and
+    went no further, less what was dropped on its way out by a fault.
     """
 
     switch: str

@@ -1,4 +1,4 @@
-"""The fabric's controller for synchronous callers: its event loop in a thread of its own."""
+"""The fabric's controller for synchronous callers: its event loop runs in a separate thread."""
 
 from __future__ import annotations
 

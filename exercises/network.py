@@ -19,7 +19,7 @@ from mrclab.linux.children import Child, environment, inside, python, stop_all
 from mrclab.linux.errors import MachineError, SwitchError
 from mrclab.linux.life import signals
 from mrclab.linux.processes import Process
-from mrclab.switches.bmv2 import BMV2_PROGRAM
+from mrclab.p4src.targets import BMV2_PROGRAM
 from mrclab.testbed import state
 from mrclab.testbed.clean import remove
 from mrclab.testbed.names import RUN_VARIABLE, Names

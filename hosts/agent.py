@@ -196,8 +196,9 @@ class Agent:
             self._rounds.log = log
 
     def _receive(self, request: Request) -> dict[str, Any]:
-        receiver = StreamReceiver(self.device, StreamPlan(**request["plan"]))
-        self._connection(request).receiver = receiver
+        connection = self._connection(request)
+        receiver = StreamReceiver(self.device, StreamPlan(**request["plan"]), connection.qpn)
+        connection.receiver = receiver
         return asdict(receiver.remote)
 
     def _send(self, request: Request) -> dict[str, Any]:

@@ -31,14 +31,14 @@ COMPILED: Mapping[str, tuple[str, ...]] = {
     ),
     "mrclab.hosts.mrc": (
         *("bitmap", "config", "connection", "counters", "endpoint", "events", "frames", "messages"),
-        *("operations", "port_status", "queue_pair", "responder", "wire"),
+        *("operations", "port_status", "queue_pair", "receive_queue", "responder", "wire"),
     ),
     "mrclab.hosts.mrc.codec": ("objects", "packets", "received", "values"),
-    "mrclab.hosts.mrc.congestion": ("choice", "control", "nscc", "rate_cap"),
+    "mrclab.hosts.mrc.congestion": ("choice", "control", "nscc", "rate_cap", "windows"),
     "mrclab.hosts.mrc.evs": ("ev", "ev_set", "policy", "states"),
     "mrclab.hosts.mrc.sending": (
-        *("probes", "recovery", "reordering", "requester", "rtt_sample", "scoreboard", "send_order"),
-        *("send_queue", "timers", "transport_nak", "window_report"),
+        *("losses", "probes", "recovery", "reordering", "requester", "rtt_sample", "scoreboard"),
+        *("send_order", "send_queue", "timers", "transport_nak", "window_report"),
     ),
     "mrclab.hosts.nic": ("delay_line", "device", "ports"),
     "mrclab.hosts.streams": ("rounds", "stream"),
@@ -54,9 +54,18 @@ KEPT = 4
 _SOURCE = Path(__file__).parents[2]
 """The folder that holds the package mrclab."""
 _RECIPE = """\
+import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from mypyc.build import mypycify
 from setuptools import setup
+from distutils.ccompiler import CCompiler
+one_by_one = CCompiler.compile
+def compile(self, sources, *args, **options):
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        made = pool.map(lambda source: one_by_one(self, [source], *args, **options), sources)
+        return [file for files in made for file in files]
+CCompiler.compile = compile  # most sources are of one extension, which setuptools compiles one after another
 sources = ["--strict", "--ignore-missing-imports", *sys.argv[2:]]
 extensions = mypycify(sources, group_name="mrclab_core", multi_file=True)
 build = ["build_ext", "--build-lib", sys.argv[1], "--parallel", "2"]

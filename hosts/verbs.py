@@ -1,8 +1,9 @@
 """The verbs API: a NIC as context, memory regions, queue pairs and completion queues.
 
-Names are those of libibverbs. Three things differ, because MRC differs [SPEC §6, §10]: the only operations
-are RDMA WRITE and WRITE with immediate; a WRITE with immediate consumes no posted receive; queue pairs are
-connected by attributes that the two programs exchange themselves, as JSON.
+Names are those of libibverbs. Two things differ, because MRC differs [SPEC §6, §10]: the only operations
+are RDMA WRITE and WRITE with immediate; queue pairs are connected by attributes that the two programs
+exchange themselves, as JSON. Receives are posted on queue pairs that are created with them (``receives``);
+others have a place for every immediate.
 
 The API has no thread of its own. The NIC works while a program waits: inside ``CompletionQueue.poll``, or in
 the event loop of a program that calls ``await cq.wait()``. See docs/api.md.
@@ -21,6 +22,7 @@ from typing import Any
 
 from mrclab.hosts.attributes import attributes_from_dict, attributes_to_dict
 from mrclab.hosts.endpoint import NicDevice
+from mrclab.hosts.mrc import Endpoint as MrcEndpoint
 from mrclab.hosts.mrc import MrcConfig
 from mrclab.hosts.nic.device import Device
 from mrclab.hosts.nic.routes import paths_for
@@ -67,7 +69,8 @@ class WorkCompletion:
     t_ns: int
     """When the operation completed, CLOCK_MONOTONIC."""
     wr_id: int | None = None
-    """The number given to ``post_write``; None on the receiving side and for an awaited ``write``."""
+    """The number given to ``post_write`` or ``post_recv``; None for an awaited ``write``, and for a message
+    that consumed no receive."""
     imm_data: int | None = None
     """The peer's immediate, 32 bits; None on the sending side."""
 
@@ -149,11 +152,22 @@ class Context:
         """Create a completion queue, for any number of queue pairs."""
         return CompletionQueue(self)
 
-    def create_qp(self, send_cq: CompletionQueue, recv_cq: CompletionQueue | None = None) -> QueuePair:
-        """Create a queue pair whose completions go to these queues. ``recv_cq`` defaults to ``send_cq``."""
-        qp = QueuePair(
-            self, self.device.endpoint.create_qp(), send_cq, send_cq if recv_cq is None else recv_cq
-        )
+    def create_qp(
+        self, send_cq: CompletionQueue, recv_cq: CompletionQueue | None = None, *, receives: bool = False
+    ) -> QueuePair:
+        """Create a queue pair whose completions go to these queues. ``recv_cq`` defaults to ``send_cq``.
+
+        With ``receives`` each WRITE with immediate of the peer needs a receive that ``post_recv`` posted; if
+        none is posted, both ends of the queue pair fail. Raise ValueError for a transport other than MRC.
+        """
+        endpoint = self.device.endpoint
+        if not receives:
+            number = endpoint.create_qp()
+        elif isinstance(endpoint, MrcEndpoint):
+            number = endpoint.create_qp(receives=True)
+        else:
+            raise ValueError("only MRC has queue pairs with receives")
+        qp = QueuePair(self, number, send_cq, send_cq if recv_cq is None else recv_cq)
         self._qps[qp.qp_num] = qp
         return qp
 
@@ -330,6 +344,19 @@ class QueuePair:
         """Start an RDMA WRITE that also completes at the peer, with 32 bits of immediate data."""
         self._post(wr_id, data, remote_addr, rkey, imm_data)
 
+    def post_recv(self, wr_id: int) -> None:
+        """Post a receive: the peer's next WRITE with immediate completes with this ``wr_id``.
+
+        It may be posted before the queue pair is connected. Raise ValueError if the queue pair was created
+        without ``receives``.
+        """
+        endpoint = self._context.device.endpoint
+        if not isinstance(endpoint, MrcEndpoint):
+            raise ValueError("only MRC has queue pairs with receives")
+        endpoint.post_recv(self.qp_num, wr_id, self._context.device.now())
+        if self.state is QpState.ERR:
+            self._context.hand_out(self._context.device.events())
+
     async def write(
         self, data: Buffer, remote_addr: int, rkey: int, imm_data: int | None = None
     ) -> WorkCompletion:
@@ -379,10 +406,11 @@ class QueuePair:
             self.recv_cq.push(
                 WorkCompletion(
                     Opcode.RECV_RDMA_WITH_IMM,
-                    Status.SUCCESS,
+                    event.status,
                     self.qp_num,
                     event.length_bytes,
                     event.t_ns,
-                    imm_data=event.imm,
+                    wr_id=event.wr_id,
+                    imm_data=event.imm if event.status is Status.SUCCESS else None,
                 )
             )

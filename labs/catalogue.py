@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from mrclab.labs.model import Lab, LabSpec
 from mrclab.linux.errors import InputError
 
 ROOT = Path(__file__).parent
+INSTRUCTORS = "MRCLAB_LABS"
 _FOLDER = re.compile(r"(\d\d)-([a-z0-9-]+)")
 
 
@@ -40,6 +42,21 @@ def find(word: str, labs: tuple[Lab, ...] | None = None) -> Lab:
             return lab
     known = ", ".join(f"{lab.number} ({lab.name})" for lab in labs)
     raise InputError(f"no lab '{word}': there are {known}")
+
+
+def part_of(lab: Lab, part: str, root: Path = ROOT) -> Path:
+    """Return a folder of a lab that only instructors have, such as ``solution``.
+
+    It lies beside the lab in a copy of the source, or in the folder ``labs`` that MRCLAB_LABS names. Raise
+    InputError if it is in neither.
+    """
+    for labs in (os.environ.get(INSTRUCTORS), root):
+        if labs and (Path(labs) / lab.folder / part).is_dir():
+            return Path(labs) / lab.folder / part
+    raise InputError(
+        f"there is no {part} of lab {lab.number} here: only instructors have it. {INSTRUCTORS} names "
+        "the folder labs/ of a copy of the source"
+    )
 
 
 def folder_of(lab: Lab) -> Path:

@@ -6,30 +6,35 @@ A lab's ``check.py`` has a module-level ``CHECKS``:
 
     @CHECKS.add("every EV is used")
     def every_ev(student: Student) -> None:
-        policy = student.load("spray.py").RoundRobin(random.Random(1))
-        require(len(used) == 16, "Some EVs were never chosen. What do you do with the first one?")
+        found = student.load("measures.py").evenness([3, 1])
+        require(found == 1.5, "Paths without packets count in the mean, too.")
 
 A check that returns has passed. `Hint` ends it and is shown to the student: it names the idea that is
-missing, and not the line to write. Anything else that is raised is an error in the student's code.
+missing, and not the line to write.
+
+The checks run outside the student's process. Functions are called over a pipe (`mrclab.labs.sandbox`) with
+plain data and return plain data, so nothing in a submission can change a check, its values or its outcome.
 """
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-import traceback
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import yaml
 
 from mrclab.labs.model import Outcome
+from mrclab.labs.sandbox import files
+from mrclab.labs.sandbox.remote import Gone, RemoteCode, RemoteObject, StudentError
+from mrclab.linux.errors import InputError
 
 GAP = "(your answer)"
 """What stands in a skeleton's page of answers until the student has written one."""
+_LEAST_WORDS = 4
+_LONGEST_HINT = 4000
+_LIMIT_S = 120.0
 
 
 class Hint(Exception):  # noqa: N818
@@ -42,45 +47,63 @@ def require(condition: object, hint: str) -> None:
         raise Hint(hint)
 
 
-@dataclass
+class RemoteModule:
+    """A Python file of a student's folder: its functions, called in a process without rights."""
+
+    def __init__(self, code: RemoteCode, file: str) -> None:
+        self._code = code
+        self._file = file
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        """Return a function of the file; arguments and value are plain data."""
+        return lambda *args: self._code.function(self._file, name, args)
+
+    def with_arrays(self, name: str, *args: Any) -> Any:
+        """Call a function whose arguments that are lists become arrays of numpy."""
+        return self._code.function(self._file, name, args, arrays=True)
+
+    def value(self, name: str) -> Any:
+        """Return what the file calls ``name``, as plain data."""
+        return self._code.value(self._file, name)
+
+    def make(self, name: str, adapter: str, *args: Any) -> RemoteObject:
+        """Make an object of a class of the file, behind an adapter of `mrclab.labs.sandbox.adapters`."""
+        return self._code.make(self._file, name, adapter, args)
+
+
 class Student:
-    """A student's folder."""
+    """A student's folder. Nothing in it is run in this process, and no link is followed."""
 
-    folder: Path
-    _loaded: dict[str, ModuleType] = field(default_factory=dict)
+    def __init__(self, folder: Path, report: Callable[[str], None] = lambda missing: None) -> None:
+        self.folder = folder
+        self.code = RemoteCode(folder, report)
 
-    def path(self, name: str) -> Path:
-        """Return a file of the folder. Raise a hint where it is missing."""
-        found = self.folder / name
-        require(
-            found.is_file(), f"{name} is missing from {self.folder}: 'mrclab lab solution' has an example."
-        )
-        return found
+    def bytes_of(self, name: str) -> bytes:
+        """Return the content of a file of the folder. Raise a hint if it is missing, a link or too large."""
+        try:
+            return files.read(self.folder / name)
+        except InputError as error:
+            raise Hint(f"{error}.") from None
+        except OSError:
+            raise Hint(f"{name} is missing from {self.folder}, or cannot be read.") from None
 
     def text(self, name: str) -> str:
         """Return the text of a file."""
-        return self.path(name).read_text(encoding="utf-8", errors="replace")
+        return self.bytes_of(name).decode("utf-8", errors="replace")
 
-    def load(self, name: str) -> Any:
-        """Import a Python file of the folder, once, and return the module; its neighbours can be imported."""
-        if name not in self._loaded:
-            path = self.path(name)
-            if str(self.folder) not in sys.path:
-                sys.path.insert(0, str(self.folder))
-            spec = importlib.util.spec_from_file_location(path.stem, path)
-            assert spec is not None
-            assert spec.loader is not None
-            module = importlib.util.module_from_spec(spec)
-            sys.modules[path.stem] = module
-            spec.loader.exec_module(module)
-            self._loaded[name] = module
-        return self._loaded[name]
+    def load(self, name: str) -> RemoteModule:
+        """Return a Python file of the folder; its neighbours can be imported in it."""
+        self.bytes_of(name)
+        return RemoteModule(self.code, name)
 
     def values(self, name: str) -> dict[str, Any]:
         """Return the mapping in a YAML file of the folder. Raise a hint where it cannot be read."""
+        text = self.text(name)
         try:
-            found = yaml.safe_load(self.text(name))
-        except yaml.YAMLError as error:
+            if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.SafeLoader)):
+                raise Hint(f"{name} has an alias (*name): write the value itself.")
+            found = yaml.safe_load(text)
+        except (yaml.YAMLError, RecursionError, ValueError) as error:
             first = " ".join(str(error).split())
             raise Hint(f"{name} is no YAML that can be read: {first}") from None
         require(isinstance(found, dict), f"{name} should have lines of the form 'name: value'.")
@@ -92,20 +115,30 @@ class Student:
 
         A question is a heading ``## 1. ...``; what follows it is the answer.
         """
-        missing = unanswered(self.text(name))
+        text = self.text(name)
+        missing = unanswered(text)
         questions = ", ".join(missing)
         require(not missing, f"{name}: no answer yet to {questions}. A sentence or two each will do.")
+        given = [" ".join(answer.lower().split()) for answer in answers_of(text).values()]
+        require(len(set(given)) == len(given), f"{name}: two questions have the same answer.")
+
+
+def answers_of(text: str) -> dict[str, str]:
+    """Return the answers of a page by the numbers of its questions, "" for one that has none."""
+    found = {}
+    for part in text.split("\n## ")[1:]:
+        heading, _, body = part.partition("\n")
+        found[heading.split(".")[0]] = body.replace(GAP, "").strip()
+    return found
 
 
 def unanswered(text: str) -> list[str]:
-    """Return the numbers of a page's questions that have no answer."""
-    missing = []
-    for part in text.split("\n## ")[1:]:
-        heading, _, body = part.partition("\n")
-        answer = body.replace(GAP, "").strip()
-        if len(answer) < 10:
-            missing.append(heading.split(".")[0])
-    return missing
+    """Return the numbers of a page's questions whose answer has fewer than four different words."""
+    return [
+        number
+        for number, answer in answers_of(text).items()
+        if len(set(answer.lower().split())) < _LEAST_WORDS
+    ]
 
 
 Check = Callable[[Student], None]
@@ -142,20 +175,26 @@ class Checks:
         return len(self._checks)
 
 
-def run_one(check: Named, student: Student) -> Outcome:
-    """Run a check and say what became of it. No exception of the student's code gets out, but Ctrl-C."""
+def run_one(check: Named, student: Student, limit_s: float = _LIMIT_S) -> Outcome:
+    """Run a check and return its outcome; the student's code has ``limit_s`` seconds in all."""
+    student.code.begin(limit_s)
     try:
         check.run(student)
-    except Hint as hint:
-        return Outcome(check.title, False, str(hint).strip())
+    except (Hint, StudentError, Gone) as hint:
+        return Outcome(check.title, False, str(hint).strip()[:_LONGEST_HINT])
     except KeyboardInterrupt:
         raise
-    except BaseException as error:
-        return Outcome(check.title, False, _explained(error, student.folder))
+    except Exception as error:
+        words = " ".join(f"{type(error).__name__}: {error}".split())[:_LONGEST_HINT]
+        return Outcome(check.title, False, f"the check could not use what your code returned: {words}")
+    finally:
+        student.code.end_check()
     return Outcome(check.title, True)
 
 
-def run_all(checks: Iterable[Named], student: Student, first: int = 0) -> Iterator[Outcome]:
+def run_all(
+    checks: Iterable[Named], student: Student, first: int = 0, limit_s: float = _LIMIT_S
+) -> Iterator[Outcome]:
     """Run checks from number ``first`` on; what comes after a gate that failed is not tried."""
     closed = ""
     for number, check in enumerate(checks):
@@ -164,7 +203,7 @@ def run_all(checks: Iterable[Named], student: Student, first: int = 0) -> Iterat
         if closed:
             yield not_tried(check.title, closed)
             continue
-        outcome = run_one(check, student)
+        outcome = run_one(check, student, limit_s)
         if check.gate and not outcome.passed:
             closed = check.title
         yield outcome
@@ -173,21 +212,3 @@ def run_all(checks: Iterable[Named], student: Student, first: int = 0) -> Iterat
 def not_tried(title: str, before: str) -> Outcome:
     """Return the outcome of a check whose turn has not come."""
     return Outcome(title, False, f"not tried: first '{before}'", tried=False)
-
-
-def _explained(error: BaseException, folder: Path) -> str:
-    """Say where in the student's own files an error came up."""
-    if isinstance(error, SyntaxError):
-        return f"{Path(error.filename or '').name}, line {error.lineno}: Python cannot read this: {error.msg}"
-    own = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if Path(frame.filename).is_relative_to(folder)
-    ]
-    text = " ".join(str(error).split())
-    what = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    if isinstance(error, NotImplementedError):
-        what = f"nothing is written here yet{': ' + text if text else ''}"
-    if own:
-        return f"{Path(own[-1].filename).name}, line {own[-1].lineno}, in {own[-1].name}: {what}"
-    return f"the check could not use your code: {what}"

@@ -1,4 +1,4 @@
-"""Run a lab's checks on a folder, in a process that is ended where it takes too long."""
+"""Run a lab's checks on a folder, in a process that is ended if it takes too long."""
 
 from __future__ import annotations
 
@@ -16,25 +16,27 @@ from mrclab.labs.model import Outcome
 from mrclab.linux.errors import MrclabError
 
 _START_LIMIT_S = 60.0
+_GRACE_S = 5.0
+"""The student's process is ended first, so that the hint is about it."""
 
 
-def judge(check: Path, folder: Path, limit_s: float) -> Iterator[Outcome]:
-    """Yield what each check of a file says about a folder, as soon as it is known.
+def judge(check: Path, folder: Path, limit_s: float, *, quiet: bool = False) -> Iterator[Outcome]:
+    """Yield the outcome of each check of a file on a folder, as soon as it is known.
 
-    A check that takes longer than ``limit_s`` has failed; those after it are run all the same. Raise
-    MrclabError where the checks themselves cannot be run.
+    A check that takes longer than ``limit_s`` has failed; those after it are run all the same. ``quiet``
+    drops what the student's code prints. Raise MrclabError if the checks themselves cannot be run.
     """
     done: list[Outcome] = []
     titles: Sequence[str] = ()
     while not titles or len(done) < len(titles):
-        lines = _Lines(check.resolve(), folder.resolve(), len(done))
+        lines = _Lines(check.resolve(), folder.resolve(), len(done), limit_s, quiet)
         try:
             titles = json.loads(lines.next(_START_LIMIT_S + limit_s) or "{}").get("titles", ())
             if not titles:
                 raise MrclabError(f"the checks in {check} cannot be run")
             while len(done) < len(titles):
                 try:
-                    line = lines.next(limit_s)
+                    line = lines.next(limit_s + _GRACE_S)
                 except TimeoutError:
                     hint = f"This did not end within {limit_s:g} s. Is there a loop that never ends?"
                     outcome = Outcome(titles[len(done)], False, hint)
@@ -50,20 +52,30 @@ def judge(check: Path, folder: Path, limit_s: float) -> Iterator[Outcome]:
 
 def _outcome(line: str, title: str) -> Outcome:
     if not line:
-        return Outcome(title, False, "Your code ended the program. Did you call exit()?")
+        return Outcome(title, False, "The check ended before it was done: is one of your files very large?")
     return Outcome(**json.loads(line))
 
 
 class _Lines:
     """A worker and the lines that it writes, read in a thread: pipes have no timeout on every system."""
 
-    def __init__(self, check: Path, folder: Path, first: int) -> None:
+    def __init__(self, check: Path, folder: Path, first: int, limit_s: float, quiet: bool) -> None:
         here = str(Path(__file__).parents[2])
         path = os.pathsep.join(part for part in (here, os.environ.get("PYTHONPATH", "")) if part)
         self._worker = subprocess.Popen(
-            [sys.executable, "-m", "mrclab.labs.worker", str(check), str(folder), str(first)],
+            [
+                sys.executable,
+                "-P",
+                "-m",
+                "mrclab.labs.worker",
+                str(check),
+                str(folder),
+                str(first),
+                str(limit_s),
+            ],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL if quiet else None,
             env={**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"},
             text=True,
             encoding="utf-8",

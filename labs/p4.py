@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from mrclab.labs.checks import Hint
+from mrclab.labs.sandbox import files
 from mrclab.linux.errors import MrclabError
 from mrclab.p4src.compile import run_p4c
 from mrclab.switches.p4_model import Interpreter, Rule
@@ -21,6 +22,8 @@ from mrclab.switches.v1model.bmv2_json import read_program
 from mrclab.switches.v1model.program import Program
 
 SOURCE, COMPILED = "switch.p4", "switch.json"
+_INCLUDE = re.compile(r"^\s*(?:#|%:|\?\?=)\s*include.*$", re.MULTILINE)
+_KNOWN_INCLUDE = re.compile(r"\s*#\s*include\s*<(?:core|v1model)\.p4>")
 WITHOUT_P4C = (
     f"There is no p4c-bm2-ss here: {SOURCE} cannot be compiled, and {COMPILED} is what is checked. "
     f"Copy one of variants/ over it: cp variants/skeleton.json {COMPILED}"
@@ -40,20 +43,29 @@ def program_of(folder: Path) -> Program:
 def read_compiled(path: Path) -> Program:
     """Return a program that p4c compiled. Raise a hint where it cannot be read."""
     try:
-        return read_program(path.read_bytes())
+        return read_program(files.read(path))
     except OSError:
         raise Hint(f"There is no {path.name}. {WITHOUT_P4C}") from None
-    except (ValueError, MrclabError) as error:
+    except (ValueError, RecursionError, MrclabError) as error:
         raise Hint(f"{path.name} cannot be read: {error}. {WITHOUT_P4C}") from None
 
 
 @cache
 def _compiled(folder: Path) -> Program:
-    if not (folder / SOURCE).is_file():
-        raise Hint(f"{SOURCE} is missing.")
+    try:
+        text = files.read(folder / SOURCE).decode("utf-8", errors="replace")
+    except OSError:
+        raise Hint(f"{SOURCE} is missing.") from None
+    except MrclabError as error:
+        raise Hint(f"{error}.") from None
+    foreign = [line.strip() for line in _INCLUDE.findall(text) if not _KNOWN_INCLUDE.match(line)]
+    if foreign:
+        raise Hint(f"{SOURCE}: {foreign[0]}: only <core.p4> and <v1model.p4> can be included.")
     with tempfile.TemporaryDirectory() as made:
         json_file, p4info = Path(made) / "out.json", Path(made) / "out.p4info.txtpb"
-        done = run_p4c(Path(SOURCE), json_file, p4info, cwd=folder)
+        source = Path(made) / SOURCE
+        source.write_text(text, encoding="utf-8")
+        done = run_p4c(Path(SOURCE), json_file, p4info, cwd=Path(made))
         if done.returncode != 0:
             errors = [line for line in done.stderr.splitlines() if "error" in line] or [done.stderr]
             raise Hint(f"{SOURCE} does not compile: {errors[0].strip()}")

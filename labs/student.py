@@ -11,15 +11,15 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from mrclab.labs.catalogue import folder_of
+from mrclab.labs.catalogue import folder_of, part_of
 from mrclab.labs.model import Lab, Outcome, document
+from mrclab.labs.sandbox import files
 from mrclab.linux.errors import InputError
 from mrclab.linux.system import is_root
 
 MARKER = ".mrclab-lab"
 """The file that says which lab a folder belongs to."""
 _IGNORED = shutil.ignore_patterns("__pycache__", "*.pyc")
-_LARGEST_BYTES = 5_000_000
 
 
 def start(lab: Lab, folder: Path) -> list[str]:
@@ -31,7 +31,10 @@ def start(lab: Lab, folder: Path) -> list[str]:
 
 
 def solution(lab: Lab, folder: Path) -> list[str]:
-    """Copy a lab's solution into a new folder; return the names of the files. Raise InputError as `start`."""
+    """Copy a lab's solution into a new folder; return the names of the files.
+
+    Raise InputError as `start`, and if there are no solutions here: students install none.
+    """
     return _copied(lab, "solution", folder)
 
 
@@ -39,11 +42,12 @@ def _copied(lab: Lab, part: str, folder: Path) -> list[str]:
     if folder.exists():
         raise InputError(f"{folder} is there already: remove it, or name another folder")
     source = folder_of(lab)
+    extra = None if part == "start" else part_of(lab, part)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         shutil.copytree(source / "start", folder, ignore=_IGNORED)
-        if part != "start":
-            shutil.copytree(source / part, folder, ignore=_IGNORED, dirs_exist_ok=True)
+        if extra is not None:
+            shutil.copytree(extra, folder, ignore=_IGNORED, dirs_exist_ok=True)
         shutil.copy(source / "README.md", folder / "README.md")
         (folder / MARKER).write_text(f"{lab.folder}\n", encoding="utf-8", newline="\n")
     except OSError as error:
@@ -64,7 +68,12 @@ def work_folder(lab: Lab, given: str | None, here: Path) -> Path:
     if not folder.is_dir():
         raise InputError(f"no folder {folder}: 'mrclab lab start {lab.number}' makes it")
     marker = folder / MARKER
-    belongs = marker.read_text(encoding="utf-8").strip() if marker.is_file() else lab.folder
+    try:
+        belongs = files.read(marker, 100).decode("utf-8", errors="replace").strip()
+    except FileNotFoundError:
+        belongs = lab.folder
+    except OSError as error:
+        raise InputError(f"cannot read {marker}: {error.strerror or error}") from None
     if belongs != lab.folder:
         raise InputError(f"{folder} is the folder of lab {belongs}, not of {lab.folder}")
     return folder
@@ -76,14 +85,20 @@ def pack(
     """Write a hand-in: a zip file with the student's files and ``result.json``; return the latter's content.
 
     Packed are the lab's files and whatever else of up to 5 MB lies in the folder itself. Raise InputError
-    where one of the lab's files is missing.
+    if one of the lab's files is missing, or a link is among the files: with root's rights it could lead to
+    any file of the machine.
     """
-    missing = [name for name in lab.spec.files if not (folder / name).is_file()]
+    missing = [name for name in lab.spec.files if not os.path.lexists(folder / name)]
     if missing:
         raise InputError(f"{folder} has no {missing[0]}, which is to be handed in")
+    if out.is_symlink():
+        raise InputError(f"{out} is a link: remove it, or name another file")
     own = {path.name for path in folder.iterdir() if _is_work(path)}
     names = sorted({*lab.spec.files, *own})
-    contents = {name: (folder / name).read_bytes() for name in names}
+    try:
+        contents = {name: files.read(folder / name) for name in names}
+    except OSError as error:
+        raise InputError(f"cannot read {error.filename}: {error.strerror or error}") from None
     sums = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
     result = document(lab, outcomes, sums, when, version)
     try:
@@ -113,8 +128,8 @@ def _hand_over(made: Path) -> None:
 def _is_work(path: Path) -> bool:
     names = ("README.md", "result.json")
     return (
-        path.is_file()
+        (path.is_symlink() or path.is_file())
         and path.suffix not in (".pyc", ".zip")
         and path.name not in names
-        and path.stat().st_size <= _LARGEST_BYTES
+        and path.lstat().st_size <= files.LARGEST_BYTES
     )

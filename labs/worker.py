@@ -1,7 +1,8 @@
-"""``python -m mrclab.labs.worker CHECK FOLDER FIRST``: run a lab's checks in a process of their own.
+"""``python -m mrclab.labs.worker CHECK FOLDER FIRST LIMIT_S``: run a lab's checks in a process of their own.
 
-Each outcome is a line of JSON on standard output; what the student's code prints goes to standard error. A
-process of its own can be ended where the code of a student does not end.
+Each outcome is a line of JSON on standard output; what the student's code prints goes to standard error. The
+student's code itself runs in a further process, without rights (`mrclab.labs.sandbox`). This one reads the
+student's files, which may make it slow or large, so it can be ended as well.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from mrclab.labs.checks import Checks, Student, run_all
+from mrclab.linux.system import end_with_parent, is_linux
 
 
 def load_checks(path: Path) -> Checks:
@@ -29,21 +31,30 @@ def load_checks(path: Path) -> Checks:
     return checks
 
 
-def main(check: str, folder: str, first: str) -> int:
-    """Run the checks from number ``first`` on, in the student's folder."""
+def main(check: str, folder: str, first: str, limit_s: str) -> int:
+    """Run the checks from number ``first`` on; the student's code has ``limit_s`` seconds for each."""
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     sys.dont_write_bytecode = True
+    if is_linux():
+        end_with_parent()
     checks = load_checks(Path(check))
-    os.chdir(folder)
+    student = Student(Path(folder), _report)
     print(json.dumps({"titles": [named.title for named in checks]}), file=out, flush=True)
-    for outcome in run_all(checks, Student(Path(folder)), int(first)):
-        print(json.dumps(asdict(outcome)), file=out, flush=True)
+    try:
+        for outcome in run_all(checks, student, int(first), float(limit_s)):
+            print(json.dumps(asdict(outcome)), file=out, flush=True)
+    finally:
+        student.code.close()
     return 0
+
+
+def _report(missing: str) -> None:
+    print(f"note: your code runs with limits only, as {missing}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":
     code = main(*sys.argv[1:])
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)  # threads that a student's code has started do not keep it
+    os._exit(code)

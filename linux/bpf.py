@@ -75,7 +75,7 @@ def create_map(spec: MapSpec) -> int:
     # The kernel keeps 15 characters of a name, and takes letters, digits, '_' and '.' only.
     name = "".join(c if c.isalnum() else "_" for c in spec.name.split(".", 1)[-1])[:15].encode()
     numbers = (spec.type, spec.key_size, spec.value_size, spec.max_entries, spec.flags, 0, 0)
-    if max(numbers) >= 1 << 32:  # as the kernel says of sizes that it can be told
+    if max(numbers) >= 1 << 32:  # the kernel's answer to a size that fits its fields but is too large
         raise OSError(errno.E2BIG, os.strerror(errno.E2BIG))
     btf = -1
     try:
@@ -106,7 +106,7 @@ def possible_cpus() -> int:
 
 
 class RefusedError(SwitchError):
-    """The verifier refused a program: what it said, and the instruction it had come to."""
+    """The verifier refused a program. Carries its message and the instruction it had reached."""
 
     def __init__(self, error: str, said: str, instruction: int | None, place: str | None = None) -> None:
         where = "" if place is None else f" in {place}"
@@ -231,7 +231,7 @@ def load_program(code: bytes, name: str) -> int:
 
 
 def _last_instruction(lines: Sequence[str]) -> int | None:
-    """Return what the verifier saw last: its log has a line `12: (85) call ...` for each instruction."""
+    """Return the number of the last instruction in the verifier's log (`12: (85) call ...`)."""
     seen = (re.match(r"(\d+): \([0-9a-f]{2}\)", line) for line in reversed(lines))
     return next((int(found[1]) for found in seen if found), None)
 

@@ -11,7 +11,7 @@ INSN_BYTES = 8
 CONTEXT = 1
 """The register that holds the frame at the start."""
 RESULT = 0
-"""The register of what a call and the program return."""
+"""The register of the return value, of a call and of the program."""
 GET_PRANDOM_U32, REDIRECT, SET_HASH_INVALID = 7, 23, 41
 """Helpers, by their numbers in linux/bpf.h."""
 
@@ -56,5 +56,5 @@ def call(helper: int) -> bytes:
 
 
 def leave(value: int | None = None) -> bytes:
-    """End the program, with a value or with what is in `RESULT` already."""
+    """End the program with a value, by default that of `RESULT`."""
     return (b"" if value is None else put(RESULT, value)) + _insn(0x95)

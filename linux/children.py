@@ -1,4 +1,4 @@
-"""Child processes: started in a network namespace and a session of their own, watched, and ended."""
+"""Child processes in a network namespace and a separate session: start, watch, end."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from mrclab.linux.namespaces import NETNS_DIR
 def inside(netns: str | None, command: Sequence[str]) -> list[str]:
     """Return a command that runs in a named network namespace; the process keeps its pid.
 
-    Raise BadInputError where there is no such namespace, MachineError where there is no nsenter.
+    Raise BadInputError if there is no such namespace, MachineError if there is no nsenter.
     """
     if netns is None:
         return list(command)
@@ -58,7 +58,7 @@ def ending(code: int) -> str:
 
 
 class Child:
-    """A child in a session of its own, with its output in a log file."""
+    """A child process in a separate session, with its output in a log file."""
 
     def __init__(self, command: Sequence[str], log: Path, *, pipe_stdout: bool = False) -> None:
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -100,14 +100,14 @@ class Child:
         return line.decode().rstrip("\n")
 
     def last_words(self) -> str:
-        """Return the last line that it wrote into its log, other than what it does when all is well."""
+        """Return the last line of its log, except those of level INFO."""
         with self.log.open("rb") as log:
             log.seek(self._log_begin)
             lines = log.read().decode(errors="replace").strip().splitlines()
         return next((line for line in reversed(lines) if " INFO " not in line), "it said nothing")
 
     def why_ended(self, timeout: float = 5.0) -> str:
-        """Return how it ended, as the end of a sentence; with its last words where no signal ended it."""
+        """Return how it ended, as the end of a sentence; with its last output unless a signal ended it."""
         code = self.exit_code(timeout)
         return ending(code) if code < 0 else f"{ending(code)} ({self.last_words()}; see {self.log})"
 

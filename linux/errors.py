@@ -20,7 +20,7 @@ class MrclabError(Exception):
 
 
 class InputError(MrclabError, ValueError):
-    """Bad input: one line that says where it is and how to mend it."""
+    """Bad input: one line with its place and the mend."""
 
     exit_code = 2
 
@@ -51,7 +51,7 @@ class MachineError(MrclabError):
 
 
 class SwitchError(MrclabError):
-    """A switch did not start, ended, or did not do what it was asked to."""
+    """A switch did not start, ended, or failed to carry out a request."""
 
 
 class BadInputError(SwitchError):
@@ -66,7 +66,7 @@ class BadInputError(SwitchError):
 class UnsupportedError(BadInputError):
     """A construct of the P4 program that the target cannot run as BMv2 would.
 
-    Raised when a program is loaded, never later: a switch runs all of a program or none of it.
+    Raised when a program is loaded, never later: a switch runs a whole program or nothing.
     """
 
     def __init__(self, construct: str, where: str = "") -> None:
@@ -76,7 +76,7 @@ class UnsupportedError(BadInputError):
 
 
 def reason(error: BaseException) -> str:
-    """Return what an exception says, in one line; of those that nobody foresaw with their type."""
+    """Return the text of an exception in one line; with its type if it is an unexpected one."""
     if isinstance(error, KeyboardInterrupt):
         return "interrupted"
     lines = str(error).strip().splitlines()

@@ -56,7 +56,7 @@ class LinkMonitor:
             except OSError as exc:
                 if exc.errno != errno.ENOBUFS:
                     raise
-                self._request_all()  # some were lost: begin anew
+                self._request_all()  # some were lost: start again
                 continue
             yield from _links(data)
 

@@ -1,4 +1,4 @@
-"""Named network namespaces: made, entered and removed without a process of their own.
+"""Named network namespaces: make, enter and remove them without a helper process.
 
 A named namespace outlives its creator, and removing it takes along every interface, qdisc and tc program in
 it. Before a namespace gets its name, a marker with its identity is written to the state directory: only a
@@ -60,7 +60,7 @@ def _identity(path: Path) -> Identity:
 
 
 def identity(name: str) -> Identity | None:
-    """Return the namespace of that name, or None where there is none."""
+    """Return the namespace of that name, or None."""
     try:
         return _identity(NETNS_DIR / name)
     except OSError:
@@ -74,7 +74,7 @@ def exists(name: str) -> bool:
 
 
 def in_thread(work: Callable[[], T]) -> T:
-    """Run something in a thread of its own, which may change namespaces, and return its result."""
+    """Run a function in a new thread, which may change namespaces, and return its result."""
     results: list[T] = []
     errors: list[BaseException] = []
 
@@ -93,7 +93,7 @@ def in_thread(work: Callable[[], T]) -> T:
 
 
 def enter(name: str) -> None:
-    """Move the calling thread, and what it will start, into a namespace.
+    """Move the calling thread and its future children into a namespace.
 
     Raise FileNotFoundError, OSError.
     """
@@ -108,7 +108,7 @@ def enter(name: str) -> None:
 def inside(name: str) -> Iterator[None]:
     """Put the calling thread into a namespace for the length of a ``with``; other threads stay.
 
-    Sockets opened and processes started within belong to that namespace for good.
+    Sockets opened and processes started within keep that namespace.
     """
     back = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -184,7 +184,7 @@ class Markers:
         (self.directory / name).unlink(missing_ok=True)
 
     def ours(self, name: str) -> bool:
-        """Return true if what has that name now is what we made, or what was left of making it."""
+        """Return True if we made the present owner of that name, or left it half made."""
         try:
             marked = (self.directory / name).read_text().strip()
         except OSError:
@@ -211,8 +211,7 @@ class Markers:
 def create(name: str, markers: Markers) -> None:
     """Make a namespace with its loopback up and IPv6 off, and mark it as ours.
 
-    Raise InputError where the name is taken, MachineError where we may not, OSError where the kernel
-    refuses.
+    Raise InputError if the name is taken, MachineError without permission, OSError if the kernel refuses.
     """
     path = NETNS_DIR / name
     if path.exists():

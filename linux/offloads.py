@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager, closing
 
 # The ioctl half of pyroute2's Ethtool, which does features by ioctl anyway. The whole one reads every
-# interface's features anew before it changes them, which takes longer than making the interface.
+# interface's features again before it changes them, which takes longer than making the interface.
 from pyroute2.ethtool.ioctl import EthtoolValue, IoctlEthtool
 
 ETHTOOL_GLINK = 0x0A
@@ -26,8 +26,8 @@ def opened() -> AbstractContextManager[IoctlEthtool]:
 
 
 def switch_off(ethtool: IoctlEthtool, ifnames: Iterable[str]) -> None:
-    """Switch off every offload that the interfaces can do without. They are of one kind: what the first one
-    can do, all can."""
+    """Switch off every offload that the interfaces can do without. They are of one kind: all have the
+    features of the first."""
     features = None
     for ifname in ifnames:
         ethtool.change_ifname(ifname)
@@ -47,9 +47,9 @@ def switched_on(ethtool: IoctlEthtool, ifname: str) -> tuple[str, ...]:
 
 
 def settle(ethtool: IoctlEthtool, ifname: str) -> bool:
-    """Make the kernel act on a change of carrier now instead of soon; return true if there is carrier.
+    """Make the kernel act on a change of carrier now instead of soon; return True if there is carrier.
 
-    An interface that has just got its carrier drops what it is given until a kernel worker has switched
+    An interface that has just got its carrier drops frames until a kernel worker has switched
     its queue on. Asking for the link state does that worker's work at once.
     """
     ethtool.change_ifname(ifname)

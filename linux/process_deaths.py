@@ -15,7 +15,7 @@ from typing import Self
 
 # While nothing happens, how often a process is seen alive: it bounds the moment of a death from below.
 LOOK_MS = 5
-_PF_EXITING = 0x4  # of the flags in /proc/PID/stat: the task runs no more code of its own
+_PF_EXITING = 0x4  # of the flags in /proc/PID/stat: the task runs no more of its code
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Death:
 
 
 class DeathWatch:
-    """Watches processes from a thread of its own. A context manager: inside it deaths are noticed.
+    """Watches processes from a separate thread. A context manager: inside it deaths are noticed.
 
     A process counts as ended from when it runs no more code, not from when the kernel has closed all it had,
     which for a switch with its packet sockets is some 50 ms later. ``t_before_ns`` is when it was last seen
@@ -83,7 +83,7 @@ class DeathWatch:
 
 
 def exiting(pid: int) -> bool:
-    """Return true if a process has begun to end, and so runs no more code of its own."""
+    """Return True if a process has begun to end, and so runs no more of its code."""
     return all(_task_exiting(task) for task in _tasks(pid))
 
 

@@ -52,7 +52,7 @@ def _stat(pid: int) -> list[str] | None:
 
 
 def start_time(pid: int) -> int | None:
-    """Return when a process began, in clock ticks since boot, or None where there is none."""
+    """Return the start of a process in clock ticks since boot, or None if there is no such process."""
     fields = _stat(pid)
     return int(fields[19]) if fields is not None else None
 

@@ -80,7 +80,7 @@ def refusal(error: Exception) -> dict[str, Any]:
 def accepted(answer: dict[str, Any]) -> dict[str, Any]:
     """Return an answer that is no refusal.
 
-    Raise what a refusal reports: InputError, MachineError, or RequestFailedError for any other error.
+    Raise the error of a refusal: InputError, MachineError, or RequestFailedError for any other error.
     """
     if "error" not in answer:
         return answer

@@ -25,8 +25,9 @@ class RingReader:
         self._mask = size - 1
         self._consumer = mmap.mmap(fd, page, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
         self._producer = mmap.mmap(fd, page + 2 * size, mmap.MAP_SHARED, mmap.PROT_READ, offset=page)
-        # The kernel reads and writes the positions meanwhile, so each is to be loaded and stored whole, as an
-        # item of a view is: struct.pack_into zeroes first, and behind a consumer at 0 the ring looks full.
+        # The kernel reads and writes the positions at the same time, so each is to be loaded and stored
+        # whole, as an item of a view is: struct.pack_into zeroes first, and behind a consumer at 0 the ring
+        # looks full.
         self._taken = memoryview(self._consumer).cast("Q")
         self._come = memoryview(self._producer).cast("Q")
 
@@ -45,8 +46,10 @@ class RingReader:
             self._taken[0] = at
 
     def pieces(self, record_bytes: int) -> Iterator[memoryview]:
-        """Return the records since the last call, where all have one length: many at a time, as they lie
-        in the ring, each with its header. ``record_bytes`` counts that in. A piece is valid until the next.
+        """Return the records since the last call, if all have one length: many at a time.
+
+        A piece holds records as they lie in the ring, each with its header; ``record_bytes`` includes it. A
+        piece is valid until the next.
         """
         at, end = self._taken[0], self._come[0]
         start = mmap.PAGESIZE + (at & self._mask)

@@ -39,7 +39,7 @@ def opened() -> IPRoute:
 
 @contextmanager
 def refusals(what: str) -> Iterator[None]:
-    """Raise the kernel's refusals in the ``with`` as OSError, with what they are about."""
+    """Raise the kernel's refusals in the ``with`` as OSError, with their subject."""
     try:
         yield
     except NetlinkError as error:
@@ -77,7 +77,7 @@ def up(index: int) -> Request:
 
 
 class _TbfMessage(nlmsg):  # type: ignore[misc]
-    """A token bucket as the kernel knows it: struct tc_tbf_qopt and what came later.
+    """A token bucket in the kernel's form: struct tc_tbf_qopt and later attributes.
 
     pyroute2's own lacks two attributes: its rates end at 34 Gbit/s (its issue 715), and it rounds bursts
     down to whole microseconds of the rate, a burst of two frames to less than two. Nor can a subclass add
@@ -191,7 +191,7 @@ def netem(index: int, *, delay_ns: int, limit_packets: int, parent: int = 1) -> 
 
 
 def no_leaf(index: int, *, parent: int = 1) -> Request:
-    """Return the request that removes what is below 1:``parent``; the kernel puts its own queue there."""
+    """Return the request to remove the qdisc below 1:``parent``; the kernel's default queue takes over."""
     handles = {"handle": max(parent, 0x10) << 16, "parent": 1 << 16 | parent}
     return _request(tcmsg(), RTM_DELQDISC, _DO, index=index, attrs=[], **handles)
 

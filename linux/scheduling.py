@@ -26,7 +26,7 @@ WAKE_UP_LIMIT = Path("/dev/cpu_dma_latency")
 
 
 def usable_cpus() -> int:
-    """Return how many CPUs this process may use. Python knows that on Linux; elsewhere all count."""
+    """Return the number of CPUs that this process may use: its affinity on Linux, elsewhere all."""
     return len(os.sched_getaffinity(0)) if is_linux() else os.cpu_count() or 1
 
 
@@ -82,7 +82,7 @@ def take_cpu(cpu: int | None, *, realtime: bool = True, awake: bool = True) -> s
 
 
 def go_before_ordinary() -> bool:
-    """Let this process, and what it will start, run before ordinary processes. Return if that is allowed."""
+    """Let this process and its future children run before ordinary processes. Return if that is allowed."""
     try:
         os.setpriority(os.PRIO_PROCESS, 0, MOST_NICE)
     except PermissionError:
@@ -99,7 +99,7 @@ def stand_back() -> None:
 
 @contextmanager
 def before_others(priority: int = LIKE_AGENTS) -> Iterator[None]:
-    """Run the calling thread before ordinary processes within the ``with``, where that is allowed.
+    """Run the calling thread before ordinary processes within the ``with``, if that is allowed.
 
     For a thread that has little to do, but on time, or (``ABOVE_AGENTS``) must not lose the CPU for a few
     microseconds: others wait. Threads and processes that it starts do not inherit it.

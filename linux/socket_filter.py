@@ -1,4 +1,4 @@
-"""Filters of sockets: what the kernel need not even wake a process for (classic BPF).
+"""Filters of sockets in classic BPF: the kernel wakes no process for a frame that they drop.
 
 Not compiled with what drives the core: compiled code lets go of a buffer after its last mention, before the
 kernel has read it.
@@ -30,7 +30,7 @@ def udp_filter(port: int, size: int) -> Instructions:
 
 
 def attach_filter(to: socket.socket, program: Instructions) -> None:
-    """Make a socket receive only what a classic BPF program accepts."""
+    """Make a socket receive only the frames that a classic BPF program accepts."""
     code = b"".join(struct.pack("=HBBI", *instruction) for instruction in program)
     buffer = ctypes.create_string_buffer(code, len(code))
     head = struct.pack("HL", len(program), ctypes.addressof(buffer))

@@ -20,12 +20,12 @@ def is_linux() -> bool:
 
 
 def is_root() -> bool:
-    """Return whether this process is root's. Where there is no such user it is not."""
+    """Return True if this process runs as root; False on a system without that user."""
     return os.name == "posix" and os.geteuid() == 0
 
 
 def require_linux(what: str) -> None:
-    """Raise MachineError where this is not Linux; ``what`` needs it."""
+    """Raise MachineError, naming ``what`` as in need of Linux, on any other system."""
     if not is_linux():
         raise MachineError(
             f"{what} needs Linux, and this is {_NAMES.get(sys.platform, sys.platform)}",

@@ -65,11 +65,11 @@ class TrafficControl:
         self.close()
 
     def close(self) -> None:
-        """Close the socket; what was attached stays."""
+        """Close the socket; attached filters stay."""
         self._socket.close()
 
     def dump(self, kind: int, body: bytes) -> Iterator[bytes]:
-        """Return what the kernel has of a kind: the bodies of its answers. Raise OSError."""
+        """Return the kernel's objects of a kind: the bodies of its answers. Raise OSError."""
         self._sequence += 1
         head = struct.pack("=IHHII", 16 + len(body), kind, _DUMP | _REQUEST, self._sequence, 0)
         self._socket.send(head + body)

@@ -11,14 +11,17 @@ import io
 import os
 import sys
 from collections.abc import Callable, Sequence
+from typing import Any
 
+from mrclab.extras import missing_extra
+from mrclab.faults.model import DIRECTIONS, PARAMETERS
 from mrclab.lab_arguments import lab_arguments
-from mrclab.linux.errors import InputError, MachineError, MrclabError
+from mrclab.linux.errors import InputError, MrclabError
 from mrclab.linux.life import signals
 from mrclab.logs import set_up_logging
 from mrclab.on_linux import require_system
+from mrclab.p4src.targets import TARGETS
 from mrclab.scaling.arguments import scale_arguments
-from mrclab.switches.target import TARGETS
 from mrclab.version import version
 
 FAILED, INTERRUPTED = 1, 130
@@ -238,14 +241,14 @@ def _fault_arguments(parser: argparse.ArgumentParser) -> None:
         "kind", metavar="KIND", nargs="?", help="what to do; without it, all kinds are listed"
     )
     parser.add_argument("where", metavar="WHERE", nargs="?", help="a link a:b, a NIC port, a switch, a plane")
-    parser.add_argument("--direction", choices=("both", "up", "down"), help="up: away from the hosts (both)")
-    parser.add_argument(
-        "--ratio", type=float, help="share of frames lost or corrupted, or of the rate that is left (1)"
-    )
-    parser.add_argument("--delay", metavar="TIME", help="how much longer, each way (1 ms)")
-    parser.add_argument("--period", metavar="TIME", help="of a flap (1 s)")
-    parser.add_argument("--down", metavar="TIME", help="of a flap's period, or until a switch boots (500 ms)")
-    parser.add_argument("--of", metavar="KIND", help="what a flap does: blackhole or carrier (blackhole)")
+    forms: dict[str, dict[str, Any]] = {
+        "direction": {"choices": DIRECTIONS},
+        "ratio": {"type": float},
+        "time": {"metavar": "TIME"},
+        "kind": {"metavar": "KIND"},
+    }
+    for parameter in PARAMETERS.values():
+        parser.add_argument(parameter.flag, help=parameter.help, **forms[parameter.form])
     parser.add_argument("--json", action="store_true", help="stamps of CLOCK_MONOTONIC, for programs")
 
 
@@ -315,12 +318,8 @@ def _status(args: argparse.Namespace) -> int:
 
 
 def _live(args: argparse.Namespace) -> int:
-    try:
-        from mrclab.live.command import live
-    except ModuleNotFoundError as error:
-        raise MachineError(
-            f"the live page needs Python's '{error.name}'", "pip install 'mrclab[live]', or make live"
-        ) from None
+    from mrclab.live.command import live
+
     return live(args)
 
 
@@ -479,6 +478,8 @@ def _main(argv: Sequence[str] | None) -> int:
     except Exception as error:
         if args.verbose:
             raise
+        if (lacking := missing_extra(args.command, error)) is not None:
+            return _fail(lacking, lacking.exit_code)
         return _fail(f"{type(error).__name__}: {error} (--verbose shows where)", FAILED)
 
 

@@ -22,8 +22,8 @@ from typing import Any
 import finsy as fy
 import grpc
 
-from mrclab.controller.fault_kinds import Fault
 from mrclab.controller.programs import pipeline_of
+from mrclab.faults.model import Fault
 from mrclab.linux import namespaces
 from mrclab.linux.errors import BadInputError, InputError, MachineError, SwitchError
 from mrclab.linux.life import signals

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import tempfile
 from pathlib import Path
 
 from mrclab.exercises.network import Exercise, Plan, running
 from mrclab.exercises.topology import find_topology, read_topology
-from mrclab.linux.errors import MachineError
 from mrclab.switches.target import select_target
 from mrclab.testbed.doctor import require_machine
 
 
 def exercise(directory: Path, topology: Path | None, build: Path | None, target: str) -> int:
     """Bring an exercise up, give Mininet's command line, and take it down at its end."""
-    if shutil.which("mnexec") is None:
-        raise MachineError("mnexec is missing", "install the package mininet (apt install mininet)")
     chosen = select_target(target).name
     plan = Plan.read(directory, read_topology(topology or find_topology(directory)), chosen, build)
     require_machine()

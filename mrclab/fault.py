@@ -11,7 +11,8 @@ from typing import Any
 from rich.table import Table
 
 from mrclab.control import call
-from mrclab.controller.fault_kinds import KINDS, Fault, flag, kind_named
+from mrclab.faults.kinds import KINDS, kind_named
+from mrclab.faults.model import PARAMETERS, Fault
 from mrclab.linux.errors import InputError
 from mrclab.linux.system import require_linux
 from mrclab.terminal import terminal
@@ -19,9 +20,6 @@ from mrclab.testbed.names import Names
 from mrclab.testbed.ownership import require_ours
 from mrclab.topologies.units import option_value, time_ns
 from mrclab.wall_clock import moment, offset_ns
-
-# Options of a fault that are not times are taken as they are: text or numbers.
-_TIMES = ("delay_ns", "period_ns", "down_ns")
 
 
 def fault(args: argparse.Namespace) -> int:
@@ -63,10 +61,11 @@ def restore(args: argparse.Namespace) -> int:
 
 def _options(args: argparse.Namespace) -> dict[str, Any]:
     given: dict[str, Any] = {}
-    for name in ("direction", "ratio", *_TIMES, "of"):
-        text = getattr(args, name.removesuffix("_ns"))
+    for name, parameter in PARAMETERS.items():
+        text = getattr(args, parameter.key)
         if text is not None:
-            given[name] = option_value(time_ns, text, flag(name)) if name in _TIMES else text
+            is_time = parameter.form == "time"
+            given[name] = option_value(time_ns, text, parameter.flag) if is_time else text
     if math.isnan(given.get("ratio", 1.0)):
         raise InputError("a ratio is above 0 and at most 1, not nan")
     return given
@@ -77,7 +76,7 @@ def _kinds() -> Table:
     for heading in ("kind", "where", "options", "what it does"):
         table.add_column(heading)
     for kind in KINDS.values():
-        options = " ".join(flag(name) for name in kind.takes)
+        options = " ".join(PARAMETERS[name].flag for name in kind.takes)
         table.add_row(kind.name, kind.place.value, options, kind.does)
     return table
 

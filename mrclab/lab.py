@@ -15,6 +15,7 @@ from pathlib import Path
 
 from rich.table import Table
 
+from mrclab.lab_grade import grade_command
 from mrclab.labs import student
 from mrclab.labs.catalogue import all_labs, find, folder_of
 from mrclab.labs.judge import judge
@@ -36,6 +37,7 @@ def lab(args: argparse.Namespace) -> int:
         "check": _check,
         "submit": _submit,
         "solution": _solution,
+        "grade": grade_command,
     }
     return verbs[args.what](args)
 
@@ -47,7 +49,7 @@ def _list(args: argparse.Namespace) -> int:
         needs = "Python" if fabric is None else "root helps" if found.spec.optional_fabric else "root"
         table.add_row(str(found.number), found.name, found.spec.title, str(found.spec.minutes), needs)
     terminal().print(table)
-    print("\nmrclab lab start N | check N | submit N | solution N")
+    print("\nmrclab lab start N | check N | submit N | solution N | grade N DIR")
     return 0
 
 

@@ -18,10 +18,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from mrclab.experiments.spec.model import Scenario
 from mrclab.experiments.spec.scenario import SCENARIOS
 from mrclab.linux.errors import InputError, MachineError
-from mrclab.switches.target import target_name
-from mrclab.testbed.running import Say
+from mrclab.p4src.targets import target_name
 from mrclab.topologies.shipped import TOPOLOGIES, Shipped
 
+Say = Callable[[str], None]
 Step = Callable[[int], None]
 LEAST_ROOM_BYTES = 50_000_000
 """A run with less room than this on its disk is not started: its captures alone take more."""

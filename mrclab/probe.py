@@ -16,7 +16,7 @@ from rich.table import Table
 from mrclab.hosts.path_probe import Echo, PathProber, ProbedPath, probed_paths, since_previous_us
 from mrclab.linux import namespaces
 from mrclab.linux.errors import InputError
-from mrclab.switches.capabilities import capabilities_of
+from mrclab.p4src.targets import capabilities_of
 from mrclab.terminal import terminal
 from mrclab.testbed import state
 from mrclab.testbed.names import Names, require_root

@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from mrclab.controller.pipeline import Pipeline
+from mrclab.controller.pipeline import Pipeline, shipped_pipeline
 from mrclab.experiments.spec.model import SIMULATED, Scenario
 from mrclab.experiments.spec.scenario import load_scenario
 from mrclab.linux.errors import InputError, MachineError, reason
@@ -84,13 +84,14 @@ def require(scenario: Scenario) -> None:
 
     Raises MachineError.
     """
-    from mrclab.controller.programs import require_compiler
     from mrclab.experiments.run.needs import require_all, require_workload
-    from mrclab.testbed.doctor import require_machine
 
     require_workload(scenario)
     if scenario.target == SIMULATED:
         return
+    from mrclab.controller.programs import require_compiler
+    from mrclab.testbed.doctor import require_machine
+
     require_machine()
     require_compiler(Path(scenario.program))
     require_all(scenario)
@@ -126,6 +127,8 @@ def run_and_report(
 
 def _pipeline(scenario: Scenario, out: Path, resume: bool) -> Pipeline:
     """Return the scenario's switch program. Where it is refused nothing is left behind."""
+    if not scenario.program:
+        return shipped_pipeline()
     from mrclab.controller.programs import pipeline_of
 
     try:

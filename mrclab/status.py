@@ -14,7 +14,7 @@ from rich.live import Live
 from rich.table import Table
 
 from mrclab.control import call
-from mrclab.controller.fault_kinds import KINDS
+from mrclab.faults.kinds import KINDS
 from mrclab.linux.link_monitor import UP
 from mrclab.terminal import terminal
 from mrclab.testbed import state

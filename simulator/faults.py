@@ -6,7 +6,6 @@ end of a broken link from then on are lost, and its moment has no width.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from mrclab.p4src.contract import QUEUE_MIN_FRAMES
@@ -122,29 +121,3 @@ class NetworkFaults:
         for plan in self._network.fabric.switches:
             if plan.plane == plane:
                 self._end_switch(plan.name, "plane", broken)
-
-    def repeat(self, down_ns: int, period_ns: int, change: Callable[[bool], None]) -> Callable[[], None]:
-        """Break now and in every period for `down_ns`; return what ends that, with the place mended.
-
-        `change` gets True to break and False to mend. A period of 0 breaks once.
-        """
-        clock = self._network.clock
-        going = [True]
-
-        def down() -> None:
-            if going[0]:
-                change(True)
-                clock.call_at(clock.now_ps + down_ns * PS_PER_NS, up)
-                if period_ns:
-                    clock.call_at(clock.now_ps + period_ns * PS_PER_NS, down)
-
-        def up() -> None:
-            if going[0]:
-                change(False)
-
-        def end() -> None:
-            going[0] = False
-            change(False)
-
-        down()
-        return end

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
 from mrclab.linux.errors import BadInputError, MachineError
-from mrclab.switches.bmv2 import BMV2_PROGRAM
-from mrclab.switches.capabilities import Capabilities
+from mrclab.p4src.targets import Capabilities, target_name
 from mrclab.switches.spec import Queue, RunningSwitch, SwitchSpec
-
-TARGETS = ("auto", "ebpf", "bmv2")
-"""What `--target` takes for a fabric that runs; `auto` is one of the others."""
 
 
 class SwitchTarget(Protocol):
@@ -81,13 +76,6 @@ class SwitchTarget(Protocol):
 
     def stop(self) -> None:
         """Stop everything that was started; harmless when nothing is."""
-
-
-def target_name(choice: str) -> str:
-    """Return the target of a choice: `auto` is bmv2 where simple_switch_grpc is on PATH, else ebpf."""
-    if choice != "auto":
-        return choice
-    return "bmv2" if shutil.which(BMV2_PROGRAM) else "ebpf"
 
 
 def select_target(choice: str = "auto") -> SwitchTarget:

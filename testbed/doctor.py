@@ -254,7 +254,6 @@ def _tools() -> Check:
 # name, required, Debian's package, what it is for
 _TOOLS: tuple[tuple[str, bool, str, str], ...] = (
     ("ip", True, "iproute2", ""),
-    ("mnexec", True, "mininet", ""),
     ("tcpdump", False, "tcpdump", "to look at packets"),
     ("ping", False, "iputils-ping", "for exercises"),
     ("ethtool", False, "ethtool", "to look at interfaces"),

@@ -15,7 +15,7 @@ from mrclab.controller.thread import ControllerThread
 from mrclab.linux import namespaces
 from mrclab.linux.life import signals
 from mrclab.linux.life.environment import environment
-from mrclab.switches.capabilities import Capabilities
+from mrclab.p4src.targets import Capabilities
 from mrclab.switches.spec import Queue, RunningSwitch, SwitchSpec
 from mrclab.switches.target import SwitchTarget, select_target
 from mrclab.testbed.faults.lab_mechanisms import lab_faults

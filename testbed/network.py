@@ -12,11 +12,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from mrclab.linux import namespaces
-from mrclab.linux.errors import InputError, MachineError
+from mrclab.linux.errors import InputError
 from mrclab.linux.life import signals
 from mrclab.linux.namespaces import Markers
 from mrclab.linux.processes import Process
-from mrclab.switches.capabilities import capabilities_of
+from mrclab.p4src.targets import capabilities_of
 from mrclab.testbed import ownership, state
 from mrclab.testbed.claim import refuse_claimed
 from mrclab.testbed.clean import Removed, end_keepers, remove, removed_on_error
@@ -249,8 +249,6 @@ class FabricNetwork:
     def mininet(self) -> FabricMininet:
         """The same testbed as a Mininet object. Its shells start when they are used."""
         if self._mininet is None:
-            if shutil.which("mnexec") is None:
-                raise MachineError("mnexec is missing", "install the package mininet (apt install mininet)")
             from mrclab.testbed.nodes import FabricMininet
 
             self._mininet = FabricMininet(self.fabric, self.names, self.run_id, self.target)

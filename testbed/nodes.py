@@ -19,10 +19,16 @@ from mininet.net import Mininet
 from mininet.node import Host, Node, Switch
 from mininet.topo import Topo
 
-from mrclab.switches.capabilities import PORT_DOWN_HALTS, capabilities_of
+from mrclab.p4src.targets import PORT_DOWN_HALTS, capabilities_of
 from mrclab.testbed import links
 from mrclab.testbed.names import RUN_VARIABLE, Names
 from mrclab.topologies import Fabric
+
+_MNEXEC_IN_BASH = {"BASH_FUNC_mnexec%%": r"""() { shift; ( printf '\001%d\n' $BASHPID; exec "$@" ); }"""}
+"""A function of the node's shell, where Mininet writes "mnexec -p COMMAND" to learn a command's pid.
+
+It stands in for the helper program of that name, which Debian has in a package with much else.
+"""
 
 
 class FabricTopo(Topo):  # type: ignore[misc]
@@ -87,12 +93,14 @@ class _NamespaceNode(Node):  # type: ignore[misc]
             self._need_shell()
 
     def _popen(self, cmd: list[str], **params: Any) -> subprocess.Popen[bytes]:
-        # Mininet's mnexec would make a namespace (its option n); ours is there and only has to be entered.
-        if cmd[:1] == ["mnexec"] and cmd[1:2] == ["-cdn"]:
-            cmd = ["ip", "netns", "exec", self.namespace, "mnexec", "-cd", *cmd[2:]]
-        elif cmd[:2] == ["mnexec", "-da"]:
-            cmd = ["ip", "netns", "exec", self.namespace, "mnexec", "-d", *cmd[3:]]
-        environment = {**(params.pop("env", None) or os.environ), RUN_VARIABLE: self.run_id}
+        # Mininet starts a shell with "mnexec -cdn", other programs with "mnexec -da PID": in the node's
+        # namespace, in a session of its own, without our descriptors. `ip` and Popen do the same.
+        own = {RUN_VARIABLE: self.run_id, **_MNEXEC_IN_BASH}
+        environment = {**(params.pop("env", None) or os.environ), **own}
+        if cmd[:1] == ["mnexec"]:
+            program = cmd[3:] if cmd[1:2] == ["-da"] else cmd[2:]
+            cmd = ["ip", "netns", "exec", self.namespace, *program]
+            params |= {"start_new_session": True, "close_fds": True}
         return subprocess.Popen(cmd, env=environment, **params)
 
     def sendCmd(self, *args: Any, **kwargs: Any) -> Any:  # noqa: N802

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from mrclab.switches.capabilities import Capabilities
-from mrclab.testbed.faults.registry import Faults
+from mrclab.faults.registry import Faults
+from mrclab.p4src.targets import Capabilities
 from mrclab.topologies import Fabric
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class RunningFabric(Protocol):
 
     @property
     def faults(self) -> Faults:
-        """The registry of its faults; ``faults.kinds`` are those that it can make."""
+        """The registry of its faults; ``mrclab.faults.kinds`` are those that it can make."""
 
     @property
     def capabilities(self) -> Capabilities:

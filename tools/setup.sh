@@ -1,17 +1,19 @@
 #!/usr/bin/env bash
 # Installs what mrclab needs on Debian 12+ / Ubuntu 22.04+: system packages and a virtual environment.
 #   tools/setup.sh VENV [EXTRA]
-# With EXTRA (training) also what that needs besides: an extra of pyproject.toml, and system packages.
-# Run by `make`; does nothing where everything is in place. One line says what is wrong and how to mend it.
+# Without EXTRA: what a run and the live page need. With EXTRA (dev, training) also that extra of pyproject.toml.
+# Run by `make`; does nothing if everything is in place. One line says what is wrong and how to mend it.
 set -euo pipefail
 venv=${1:?usage: tools/setup.sh VENV [EXTRA]}
 extra=${2:-}
 root=$(cd "$(dirname "$0")/.." && pwd)
+extras=testbed,live,compiler${extra:+,$extra}
 
 fail() { echo "mrclab setup: $*" >&2; exit 3; }
+say() { echo "mrclab setup: $* (after ${SECONDS} s)"; }
 
 # Commands that must be there, and the package each comes from.
-declare -A needs=([mnexec]=mininet [ip]=iproute2 [tc]=iproute2 [tcpdump]=tcpdump [ethtool]=ethtool [ping]=iputils-ping)
+declare -A needs=([ip]=iproute2 [tc]=iproute2 [tcpdump]=tcpdump [ethtool]=ethtool [ping]=iputils-ping)
 packages=()
 for command in "${!needs[@]}"; do
     PATH=$PATH:/usr/sbin:/sbin command -v "$command" >/dev/null || packages+=("${needs[$command]}")
@@ -27,44 +29,71 @@ for candidate in python3 python3.13 python3.12 python3.11; do
         break
     fi
 done
+# The MRC core is compiled if that can be done, and works without: a compiler that cannot be had is no failure.
+compiler=()
+command -v gcc >/dev/null || compiler+=(gcc libc6-dev)
 if [[ -z $python ]]; then
-    if command -v python3 >/dev/null && ! python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
-        packages+=(python3.11 python3.11-venv)
-        python=python3.11
-    else
-        packages+=(python3 python3-venv)
-        python=python3
-    fi
-elif ! "$python" -c 'import ensurepip' 2>/dev/null; then
-    packages+=("$("$python" -c 'import sys; print(f"python{sys.version_info.major}.{sys.version_info.minor}-venv")')")
+    python=python3
+    if command -v python3 >/dev/null; then python=python3.11; fi
+    packages+=("$python" "$python-venv")
+    compiler+=("$python-dev")
+else
+    version=python$("$python" -c 'import sys; print(f"{sys.version_info.major}.{sys.version_info.minor}")')
+    "$python" -c 'import ensurepip' 2>/dev/null || packages+=("$version-venv")
+    "$python" -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' ||
+        compiler+=("$version-dev")
 fi
+mapfile -t packages < <(printf '%s\n' "${packages[@]}" | sort -u | sed '/^$/d')
 
-if ((${#packages[@]})); then
-    mapfile -t packages < <(printf '%s\n' "${packages[@]}" | sort -u)
+# dpkg need not wait for the disk after each file: what a power cut spoils is installed again.
+apt_install() {
+    apt-get install -y -qq --no-install-recommends -o Dpkg::Options::=--force-unsafe-io "$@" >/dev/null
+}
+can_apt=
+if [[ $EUID == 0 ]] && command -v apt-get >/dev/null; then can_apt=yes; fi
+if ((${#packages[@]})) || { ((${#compiler[@]})) && [[ -n $can_apt ]]; }; then
     command -v apt-get >/dev/null || fail "no apt-get here: install ${packages[*]} (or their likes) by hand, then run make again"
-    [[ $EUID == 0 ]] || fail "not root: run 'sudo apt-get install ${packages[*]}' or run make as root"
-    echo "mrclab setup: installing ${packages[*]}"
+    [[ $EUID == 0 ]] || fail "not root: run 'sudo apt-get install ${packages[*]} ${compiler[*]}' or run make as root"
+    say "1 of 3: Debian packages ${packages[*]} ${compiler[*]}"
     export DEBIAN_FRONTEND=noninteractive
-    apt-get update -qq || fail "apt-get update failed: is this machine's package source reachable?"
-    apt-get install -y -qq --no-install-recommends "${packages[@]}" >/dev/null || fail "apt-get could not install ${packages[*]}"
-fi
-
-# The MRC core is compiled where that can be done, and works without: so no failure here is one of the set-up.
-if ! command -v gcc >/dev/null || ! "$python" -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))'; then
-    compiler=(gcc libc6-dev "$("$python" -c 'import sys; print(f"python{sys.version_info.major}.{sys.version_info.minor}-dev")')")
-    if [[ $EUID == 0 ]] && command -v apt-get >/dev/null; then
-        echo "mrclab setup: installing ${compiler[*]}"
-        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${compiler[@]}" >/dev/null 2>&1 ||
-            { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${compiler[@]}" >/dev/null; } ||
-            echo "mrclab setup: no ${compiler[*]} to be had: the MRC core will run in pure Python, slower" >&2
-    else
-        echo "mrclab setup: install ${compiler[*]} to have the MRC core compiled; it works without, slower" >&2
+    apt-get update -qq -o Acquire::Languages=none || fail "apt-get update failed: is this machine's package source reachable?"
+    if ! apt_install "${packages[@]}" "${compiler[@]}"; then
+        ((${#packages[@]} == 0)) || apt_install "${packages[@]}" || fail "apt-get could not install ${packages[*]}"
+        echo "mrclab setup: no ${compiler[*]} to be had: the MRC core will run in pure Python, slower" >&2
     fi
+elif ((${#compiler[@]})); then
+    echo "mrclab setup: install ${compiler[*]} to have the MRC core compiled; it works without, slower" >&2
 fi
 
 [[ -x $venv/bin/python ]] || "$python" -m venv "$venv" || fail "could not make a virtual environment in $venv"
-echo "mrclab setup: installing Python packages into $venv"
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check -e "$root[dev${extra:+,$extra}]" ||
-    fail "pip could not install the packages of pyproject.toml: is this machine's package index reachable?"
+say "2 of 3: Python packages [$extras], some 200 MB"
+pip=("$venv/bin/python" -m pip --quiet --disable-pip-version-check)
+# uv installs in parallel. It does not read pip's configuration, so a machine with an index of its own keeps pip.
+uv=()
+if [[ -z ${MRCLAB_PIP:-}${PIP_INDEX_URL:-} ]] && ! "${pip[@]}" config list | grep -q 'index-url'; then
+    [[ -x $venv/bin/uv ]] || "${pip[@]}" install uv 2>/dev/null || true
+    [[ ! -x $venv/bin/uv ]] || uv=("$venv/bin/uv" --quiet --no-progress --cache-dir "$venv/.uv" pip install --python "$venv/bin/python")
+fi
+install() {
+    if ((${#uv[@]})) && "${uv[@]}" "$@"; then return; fi
+    "${pip[@]}" install "$@" || fail "pip could not install the packages of pyproject.toml: is this machine's package index reachable?"
+}
+# The compiler first: the core compiles while the other packages are fetched.
+mapfile -t early < <("$venv/bin/python" -c '
+import sys, tomllib
+project = tomllib.load(open(sys.argv[1], "rb"))["project"]
+needs = project["optional-dependencies"]["compiler"]
+print(*needs, *(need for need in project["dependencies"] if need.startswith("zlib-ng")), sep="\n")' "$root/pyproject.toml")
+install "${early[@]}"
+compiling=
+if command -v gcc >/dev/null; then
+    say "3 of 3: compiling the MRC core while the other packages are installed"
+    PYTHONPATH=$root "$venv/bin/python" -m mrclab.hosts.compile &
+    compiling=$!
+fi
+install -e "$root[$extras]"
+rm -rf "$venv/.uv"
+[[ -z $compiling ]] || { say "Python packages are installed"; wait "$compiling" || true; }
+say "done"
 touch "$venv/.ready"
 [[ -z $extra ]] || touch "$venv/.with-$extra"

@@ -1,7 +1,7 @@
-"""What a fabric is: planes, T0 and T1 switches, NICs, links, uSIDs and paths.
+"""The model of a fabric: planes, T0 and T1 switches, NICs, links, uSIDs and paths.
 
-A pure model: a short YAML file becomes an immutable :class:`Fabric`, from which all else in the testbed
-follows (table entries, the Mininet network, the paths that a sender may spray over).
+A pure model: a short YAML file becomes an immutable :class:`Fabric`, from which everything else in the
+testbed follows (table entries, the Mininet network, the paths that a sender may spray over).
 """
 
 from mrclab.topologies.build import build_fabric

@@ -49,9 +49,9 @@ def build_fabric(text: str, where: str) -> Fabric:
 
 
 def build(spec: FabricSpec, source: str = "") -> Fabric:
-    """Return the fabric of a definition. Raise SpecError where it makes no sense.
+    """Return the fabric of a definition. Raise SpecError if it makes no sense.
 
-    ``source`` says where it came from, for messages.
+    ``source`` names its origin in messages.
     """
     return _Builder(spec).build(source)
 

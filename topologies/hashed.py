@@ -1,9 +1,9 @@
-"""Which path a frame takes where switches choose it by a hash (ECMP): what p4src/ecmp.p4 computes.
+"""The path of a frame if switches choose it by a hash (ECMP), as p4src/ecmp.p4 computes it.
 
-A T0 hashes the flow of a frame for another rack and takes one of its uplinks; all that follows is one way.
-An EV's low half travels as the UDP source port, its high half in the flow label, and both are of the flow. A
-plane is the NIC's port and never hashed: the top bits of an EV name it, so that the EVs of a host's ports
-differ, and the rest is free.
+A T0 hashes the flow of a frame for another rack and takes one of its uplinks; the rest of the path has no
+choice. An EV's low half travels as the UDP source port, its high half in the flow label, and both are of the
+flow. A plane is the NIC's port and never hashed: the top bits of an EV name it, so that the EVs of a host's
+ports differ, and the rest is free.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def flow_hash(src: bytes, dst: bytes, flow_label: int, protocol: int, src_port: 
 def hashed_path(fabric: Fabric, src: str, dst: str, ev: int, udp_port: int) -> Path:
     """Return the path that frames with this EV take from one host to another while no route is withdrawn.
 
-    Its ``ev`` is the given one. Raise KeyError where there is no such plane.
+    Its ``ev`` is the given one. Raise KeyError if there is no such plane.
     """
     plane = ev >> FREE_EV_BITS
     ways = [path for path in fabric.paths(src, dst) if path.plane == plane]

@@ -30,7 +30,7 @@ class PortRef:
 
 @dataclass(frozen=True, slots=True)
 class NicPort:
-    """A NIC's port to one plane. Each has an address of its own (SPEC section 11.5)."""
+    """A NIC's port to one plane. Each has its own address (SPEC section 11.5)."""
 
     host: str
     plane: int
@@ -86,7 +86,7 @@ class Switch:
     ports: tuple[SwitchPort, ...]
 
     def port_to(self, node: str) -> SwitchPort:
-        """Return the port whose link leads to ``node``. Raise KeyError where there is none."""
+        """Return the port whose link leads to ``node``. Raise KeyError if there is none."""
         for port in self.ports:
             if port.peer.node == node:
                 return port
@@ -142,7 +142,7 @@ def ev_fields(ev: int) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Fabric:
-    """A multi-plane two-tier Clos: everything that is known before a single interface exists."""
+    """A multi-plane two-tier Clos, complete before a single interface exists."""
 
     name: str
     planes: int
@@ -172,7 +172,7 @@ class Fabric:
 
     @cached_property
     def uniform_profiles(self) -> tuple[LinkProfile, LinkProfile] | None:
-        """The profiles of host links and of fabric links, where all of a kind are alike and none is missing.
+        """The profiles of host links and of fabric links, if all of a kind are alike and none is missing.
 
         A fabric without T1s has the host links' twice.
         """
@@ -183,7 +183,7 @@ class Fabric:
         return (next(iter(host)), next(iter(inner))) if len(host) == len(inner) == 1 else None
 
     def far_ends(self) -> tuple[str, str]:
-        """Return the first host of the first rack and the first of the last: what `auto` stands for."""
+        """Return the first host of the first rack and the first of the last: the meaning of `auto`."""
         racks = [host.rack for host in self.hosts]
         first, last = (
             next(host.name for host in self.hosts if host.rack == rack) for rack in (min(racks), max(racks))
@@ -199,11 +199,11 @@ class Fabric:
         return self._switches[name]
 
     def link(self, a: str, b: str) -> Link:
-        """Return the link between two nodes, in either order. Raise KeyError where there is none."""
+        """Return the link between two nodes, in either order. Raise KeyError if there is none."""
         return self._links.get(f"{a}:{b}") or self._links[f"{b}:{a}"]
 
     def has_link(self, a: str, b: str) -> bool:
-        """Return true where a link joins the two nodes."""
+        """Return True if a link joins the two nodes."""
         return f"{a}:{b}" in self._links or f"{b}:{a}" in self._links
 
     def t0(self, plane: int, index: int) -> Switch:
@@ -266,7 +266,7 @@ class Fabric:
         )
 
     def path_of(self, src: str, dst: str, ev: int) -> Path:
-        """Return the path of an EV between two hosts. Raise KeyError where there is none."""
+        """Return the path of an EV between two hosts. Raise KeyError if there is none."""
         for path in self.paths(src, dst):
             if path.ev == ev:
                 return path

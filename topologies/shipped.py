@@ -1,4 +1,4 @@
-"""YAML files by name: those that come with mrclab, or a user's own."""
+"""YAML files by name: shipped with mrclab, or a user's own."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Shipped:
     def text(self, name_or_file: str) -> tuple[str, str]:
         """Return the YAML of a shipped name or of a file, and its name for errors.
 
-        Raise InputError where it cannot be read or is larger than ``MAX_CHARACTERS``.
+        Raise InputError if it cannot be read or is larger than ``MAX_CHARACTERS``.
         """
         if name_or_file in self.names():
             where = f"{name_or_file}.yaml"

@@ -18,7 +18,7 @@ _SWITCH_NAME = re.compile(r"p(\d+)-(t0|t1)-(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class LinkProfile:
-    """What a link can carry: bits per second each way, propagation delay, and the largest IP packet."""
+    """A link's properties: bits per second each way, propagation delay, and the largest IP packet."""
 
     rate_bps: int
     delay_ns: int
@@ -37,7 +37,7 @@ class HostSpec:
 class LinkException:
     """A link, by its two nodes in either order, that is missing or differs from the others of its kind.
 
-    A value that is None is as for the other links.
+    None means the same value as for the other links.
     """
 
     ends: tuple[str, str]
@@ -78,7 +78,7 @@ def switch_name(plane: int, tier: Tier, index: int) -> str:
 
 
 def parse_switch_name(name: str) -> tuple[int, Tier, int] | None:
-    """Return the plane, tier and index in a switch's name, or None where it is none."""
+    """Return the plane, tier and index in a switch's name, or None if it is not a switch's name."""
     match = _SWITCH_NAME.fullmatch(name)
     if match is None:
         return None

@@ -29,5 +29,5 @@ def structured_ev(plane: int, uplink: int) -> int:
 
 
 def structured_paths(fabric: Fabric, src: str, dst: str) -> tuple[Path, ...]:
-    """Return what `Fabric.paths` does, each path with its structured EV."""
+    """Return the paths of `Fabric.paths`, each with its structured EV."""
     return tuple(replace(p, ev=structured_ev(p.plane, p.t1 or 0)) for p in fabric.paths(src, dst))

@@ -28,7 +28,7 @@ SID_PREFIX_LEN = 48
 
 
 class Role(IntEnum):
-    """What a uSID names. No role is 0, so that no uSID is 0000, which ends a container."""
+    """The role of the node that a uSID names. No role is 0: the uSID 0000 ends a container."""
 
     T0 = 1
     T1 = 2
@@ -47,7 +47,7 @@ class UsidPlan:
 
     @staticmethod
     def usid(plane: int, role: Role, index: int) -> int:
-        """Return the 16-bit uSID of a node. Raise ValueError where a field does not fit."""
+        """Return the 16-bit uSID of a node. Raise ValueError if a field does not fit."""
         if not 0 <= plane < MAX_PLANES:
             raise ValueError(f"plane {plane} does not fit a uSID: at most {MAX_PLANES} planes")
         if not 0 <= index <= MAX_INDEX:

@@ -30,7 +30,7 @@ _SCALAR_TAGS = tuple(_PLAIN + tag for tag in ("int", "float", "bool", "null"))
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a value was written: a file (or an option of the command line) and the line in it, if any."""
+    """The source of a value: a file (or an option of the command line) and the line in it, if any."""
 
     where: str
     line: int | None = None
@@ -68,7 +68,7 @@ class YamlDocument:
     def with_value(self, path: KeyPath, value: Any, where: str) -> YamlDocument:
         """Return a document in which ``path`` has another value, which was written at ``where``.
 
-        Mappings on the way are made where they are missing. Raise InputError where a part of the path is no
+        Mappings on the way are made where they are missing. Raise InputError if a part of the path is no
         mapping or list.
         """
         data = _copied(self.data)

@@ -35,7 +35,7 @@ def wrong(message: str, *keys: str | int) -> PydanticCustomError:
 class YamlModel(BaseModel):
     """A mapping of a YAML file. Unknown keys are refused; values are not converted from other types.
 
-    ``what`` names the mapping in errors where no key leads to it: the document itself.
+    ``what`` names the document itself in errors: no key leads to it.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -62,7 +62,10 @@ class YamlModel(BaseModel):
 
 
 def validated(model: type[Model], document: YamlDocument) -> Model:
-    """Return a document as a model. Raise InputError, one line with file, line and key, where it is none."""
+    """Return a document as a model.
+
+    Raise InputError, one line with file, line and key, if it does not fit.
+    """
     try:
         return model.model_validate(document.data)
     except ValidationError as error:

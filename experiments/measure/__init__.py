@@ -1,1 +1,4 @@
-"""What the evidence says: captures and event logs in, times and metrics out; no I/O but reading files."""
+"""What the evidence says: captures and event logs in, times and metrics out; no I/O but reading files.
+
+More than 16 modules: each measures one thing.
+"""

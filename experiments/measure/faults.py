@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path as FilePath
 from typing import Any
 
-from mrclab.controller.fault_kinds import ALL_KINDS
+from mrclab.faults.kinds import ALL_KINDS
 from mrclab.linux.errors import InputError
 from mrclab.topologies import Fabric, Path
 

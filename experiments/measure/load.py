@@ -41,8 +41,8 @@ class Load:
     Of endpoints that beat: ``share`` is the share of the time in which the busiest thread of an endpoint,
     ``busiest``, ran or waited for a CPU; ``packets`` the number of data packets sent; ``cost_ns`` the CPU
     time per packet, by endpoint, and ``cost`` the largest ratio of one to that of trials before, of
-    ``dearest``. ``gaps`` are the longest times between two turns of an endpoint; ``first`` and ``retired_ns`` are as
-    in `Beats`.
+    ``dearest``. ``gaps`` are the longest times between two turns of an endpoint; ``first`` and ``retired_ns``
+    are as in `Beats`.
     """
 
     duration_ns: int

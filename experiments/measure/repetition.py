@@ -23,6 +23,7 @@ from mrclab.experiments.measure.detection import (
 from mrclab.experiments.measure.events import EventLog, load_events, path_events
 from mrclab.experiments.measure.evidence import Evidence, Sample
 from mrclab.experiments.measure.faults import FaultRecord
+from mrclab.experiments.measure.goodput import captured_mbps, completed_mbps
 from mrclab.experiments.measure.load import Load, in_trial
 from mrclab.experiments.measure.metrics import (
     BUS_FACTOR,
@@ -134,7 +135,7 @@ def measure(evidence: Evidence) -> Repetition:
         for trial, load in zip(trials, loads, strict=True):
             trial["packets_per_s"] = load.packets_per_s
     training = _training(e)
-    metrics = _metrics(e, training) | flow_control_metrics(e.flow_control)
+    metrics = _metrics(e, training, logs, traces) | flow_control_metrics(e.flow_control)
     for trial, gap in zip(trials, metrics.get("gap_us", ()), strict=False):
         trial["gap_us"] = gap
     pictures: Mapping[str, Any] = {}
@@ -280,15 +281,17 @@ def _place(e: Evidence, number: int, scene: Scene) -> dict[str, Any]:
     }
 
 
-def _metrics(e: Evidence, training: tuple[Steps, Course] | None) -> Metrics:
-    """Return the metrics of a repetition, by its workload; agents have none but their rate.
-
-    Agents count all bytes that they ever delivered, so their rate is that of the warm-up as well.
-    """
+def _metrics(
+    e: Evidence,
+    training: tuple[Steps, Course] | None,
+    logs: Mapping[str, EventLog],
+    traces: Sequence[Trace],
+) -> Metrics:
+    """Return the metrics of a repetition, by its workload; agents have none but their rate."""
     kind = str(e.workload.get("kind", ""))
     if not e.samples:
-        seconds = (e.end_ns - e.measure_ns + e.warmup_ns) / 1e9
-        return {"goodput_mbps": [e.bytes_delivered * 8 / seconds / 1e6]} if seconds > 0 else {}
+        mbps = completed_mbps(logs, e.measure_ns, e.end_ns) or captured_mbps(traces, e.measure_ns, e.end_ns)
+        return {} if mbps is None else {"goodput_mbps": [mbps]}
     if kind in BUS_FACTOR:
         return collective_metrics(kind, _finished(e.samples, "bytes", "start_ns", "end_ns"))
     if kind == "training":

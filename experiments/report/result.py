@@ -13,8 +13,11 @@ from pydantic import ValidationError
 
 from mrclab.experiments.spec.json_files import one_line, write_whole
 from mrclab.linux.errors import DAMAGE, InputError, reason
+from mrclab.linux.regular_files import read_regular
 
 NAME = "result.json"
+LARGEST_BYTES = 256 << 20
+"""A result of thousands of trials has some ten megabytes; reading one takes several times its size."""
 
 
 def save_result(directory: Path, result: Mapping[str, Any]) -> Path:
@@ -36,10 +39,14 @@ def load_result(directory: Path | str) -> dict[str, Any]:
     if path.is_dir():
         path /= NAME
     try:
-        result = json.loads(path.read_text(encoding="utf-8"))
+        result = json.loads(read_regular(path, LARGEST_BYTES).decode("utf-8"))
     except FileNotFoundError:
         raise InputError(f"no result in '{directory}': give the directory of a finished run") from None
-    except (OSError, ValueError, RecursionError) as error:
+    except RecursionError:
+        raise InputError("not a result: its values are nested too deeply", where=str(path)) from None
+    except OSError as error:
+        raise InputError(f"not a result: {error.strerror or error}", where=str(path)) from None
+    except ValueError as error:
         raise InputError(f"not a result: {error}", where=str(path)) from None
     if not isinstance(result, dict):
         raise InputError("not a result: it holds no object", where=str(path))

@@ -12,11 +12,11 @@ from mrclab.hosts.collectives.tcp_channel import MptcpMissingError, open_socket
 from mrclab.linux.errors import MachineError
 from mrclab.testbed import kernel_ip
 from mrclab.testbed.frr.fabric import FrrFabric
-from mrclab.testbed.frr.plan import Timers
 from mrclab.testbed.lab import Lab
 from mrclab.testbed.mptcp import announce_ports
 from mrclab.testbed.running import RunningFabric
 from mrclab.topologies import Fabric
+from mrclab.topologies.routed import Timers
 
 KERNEL_KINDS = ("tcp", "mptcp")
 

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import cast
 
-from mrclab.controller.fault_kinds import Direction, Fault, Moment
 from mrclab.experiments.measure.faults import FaultRecord
 from mrclab.experiments.spec.fault_schedule import PlannedFault
 from mrclab.experiments.spec.faults import BUSIEST
-from mrclab.testbed.faults.registry import Faults
+from mrclab.faults.model import Direction, Fault, Moment
+from mrclab.faults.registry import Faults
 
 Note = Callable[[PlannedFault, int, bool], None]
 

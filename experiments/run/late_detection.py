@@ -7,10 +7,11 @@ from collections.abc import Iterable, Iterator
 
 from mrclab.controller.detection import Change, Detection, DetectionSchedule
 from mrclab.experiments.spec.fault_schedule import PlannedFault
+from mrclab.faults.kinds import ALL_KINDS
 from mrclab.topologies import Fabric
 
-SILENCING = ("blackhole", "carrier", "switch-death", "switch-reboot", "plane-death")
-"""Faults that no hello gets through. It takes hellos from both ends, so one direction is enough.
+SILENCING = tuple(kind.name for kind in ALL_KINDS.values() if kind.silences)
+"""Faults that no hello passes. A session needs hellos from both ends, so one direction is enough.
 
 A carrier that is lost is noticed without any hello. A switch that dies takes none from its neighbours here:
 its ports stay lit."""

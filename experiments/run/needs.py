@@ -8,7 +8,6 @@ from mrclab.experiments.spec.model import Scenario
 from mrclab.experiments.spec.transports import Transport
 from mrclab.hosts.training.xla import require_jax
 from mrclab.linux.errors import MachineError
-from mrclab.switches.target import require_target
 
 
 def require_workload(scenario: Scenario) -> None:
@@ -28,6 +27,7 @@ def require_transports(transports: Iterable[Transport], target: str) -> None:
     Raises MachineError for the first transport that cannot run, and names it where there are several.
     """
     from mrclab.experiments.run.fabrics import require_mptcp  # here, because virtual time has no use for them
+    from mrclab.switches.target import require_target
     from mrclab.testbed.frr.daemons import find_daemons
 
     transports = tuple(transports)

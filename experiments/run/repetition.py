@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from mrclab.controller.fault_kinds import KINDS, Fault, Place
 from mrclab.experiments.measure.clock import measure_offset
 from mrclab.experiments.measure.evidence import Evidence
 from mrclab.experiments.measure.faults import save_faults
@@ -40,11 +39,13 @@ from mrclab.experiments.spec.transports import Transport
 from mrclab.experiments.spec.workloads import AGENT_KINDS
 from mrclab.experiments.training.alone import TRANSFORMER
 from mrclab.experiments.training.progress import COURSE, CourseLog
+from mrclab.faults.kinds import KINDS
+from mrclab.faults.model import Fault, Place
 from mrclab.hosts.remote import RemoteAgent
 from mrclab.linux.errors import SwitchError, reason
 from mrclab.linux.life.signals import Ended
 from mrclab.linux.scheduling import usable_cpus
-from mrclab.switches.capabilities import capabilities_of
+from mrclab.p4src.targets import capabilities_of
 from mrclab.testbed.running import RunningFabric, Say
 
 FIRST_FAULTS_NS = 100_000_000  # before the measurement: when faults that are due at its start are made

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Self
 
-from mrclab.controller.fault_kinds import Moment
 from mrclab.experiments.measure.load import SWITCH_PREFIX
 from mrclab.experiments.run.captures.recorder import Recorder
+from mrclab.faults.model import Moment
 from mrclab.linux.errors import SwitchError
 from mrclab.linux.process_deaths import Death, DeathWatch
 from mrclab.testbed.lab import Lab

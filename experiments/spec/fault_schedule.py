@@ -7,31 +7,30 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from typing import Any, TypeVar
+from typing import Any
 
-from mrclab.controller.fault_kinds import ALL_KINDS, SIMULATED_KINDS, Place
 from mrclab.experiments.spec.faults import (
     BUSIEST,
-    DEATH,
-    FLAP,
     RANDOM,
-    REBOOT,
     Drain,
     FaultSpec,
     RandomFaults,
     SequentialFaults,
     TimedFault,
+    boots_again,
+    repeats,
 )
 from mrclab.experiments.spec.transports import Transport
+from mrclab.faults.kinds import ALL_KINDS, phase_fault
+from mrclab.faults.model import Fault, Place, all_places
 from mrclab.linux.errors import InputError
-from mrclab.switches.capabilities import PORT_DOWN_HALTS, capabilities_of
-from mrclab.testbed.frr.plan import FAULT_KINDS
+from mrclab.p4src.targets import PORT_DOWN_HALTS, capabilities_of
 from mrclab.topologies import Fabric
 
 Placed = TimedFault | SequentialFaults
-AnyPlaced = TypeVar("AnyPlaced", TimedFault, SequentialFaults)
+ROUTED_KINDS = tuple(kind.name for kind in ALL_KINDS.values() if kind.routed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +57,7 @@ class PlannedFault:
 
 def places_of(fabric: Fabric, kind: str) -> list[str]:
     """Return all places of a fabric that a kind of fault can break, in the fabric's order."""
-    place = ALL_KINDS[kind].place
-    if place is Place.LINK:
-        return [link.name for link in fabric.links]
-    if place is Place.NIC_PORT:
-        return [port.ifname for host in fabric.hosts for port in host.ports]
-    if place is Place.SWITCH:
-        return [switch.name for switch in fabric.switches]
-    return [f"p{plane}" for plane in range(fabric.planes)]
+    return all_places(fabric, ALL_KINDS[kind].place)
 
 
 def matching(spec: Placed, fabric: Fabric, used: Sequence[str] = ()) -> list[str]:
@@ -74,7 +66,7 @@ def matching(spec: Placed, fabric: Fabric, used: Sequence[str] = ()) -> list[str
     ``random`` is any T0-T1 link of ``used`` (of all, without any), or any T1 at such a link.
     """
     found: list[str] = []
-    place, all_places = ALL_KINDS[spec.kind].place, places_of(fabric, spec.kind)
+    place, candidates = ALL_KINDS[spec.kind].place, places_of(fabric, spec.kind)
     fabric_links = [
         link for link in fabric.links if link.kind == "fabric" and (not used or link.name in used)
     ]
@@ -85,9 +77,9 @@ def matching(spec: Placed, fabric: Fabric, used: Sequence[str] = ()) -> list[str
             fitting = [link.name for link in fabric_links]
         elif pattern == RANDOM and place is Place.SWITCH:
             tops = {link.b.node for link in fabric_links}
-            fitting = [name for name in all_places if name in tops]
+            fitting = [name for name in candidates if name in tops]
         else:
-            fitting = [name for name in all_places if pattern == RANDOM or fnmatchcase(name, pattern)]
+            fitting = [name for name in candidates if pattern == RANDOM or fnmatchcase(name, pattern)]
         found += [name for name in fitting if name not in found]
     return found
 
@@ -170,21 +162,21 @@ def check_makeable(
     for number, spec in enumerate(specs):
         if isinstance(spec, Drain):
             continue
-        kind = _made_as(spec)
+        kinds = [ALL_KINDS[name] for name in _made_as(spec)]
         dropping = [t.name for t in transports if t.faults and not t.lossless]
-        if kind in SIMULATED_KINDS and dropping:
+        if any(kind.lossless_only for kind in kinds) and dropping:
             raise InputError(
                 f"faults[{number}].kind: nothing can pause what sends over links that drop, as those of "
                 f"{dropping[0]} do: give it lossless, or faults: false",
                 where=where,
             )
-        if routed is not None and kind not in FAULT_KINDS:
+        if routed is not None and not all(kind.routed for kind in kinds):
             raise InputError(
                 f"faults[{number}].kind: routers cannot make {spec.kind} ({routed} runs on routers): "
-                f"choose {', '.join(FAULT_KINDS)}, or leave {routed} out",
+                f"choose {', '.join(ROUTED_KINDS)}, or leave {routed} out",
                 where=where,
             )
-        if kind != "carrier" or not switched or capabilities_of(target).ports_can_go_down:
+        if "carrier" not in _made_as(spec) or not switched or capabilities_of(target).ports_can_go_down:
             continue
         assert not isinstance(spec, RandomFaults)
         between = {link.name for link in fabric.links if link.kind == "fabric"} | {BUSIEST}
@@ -195,11 +187,12 @@ def check_makeable(
             )
 
 
-def _made_as(spec: TimedFault | SequentialFaults | RandomFaults) -> str:
-    """Return the kind of fault that an entry's faults are made as."""
-    if isinstance(spec, TimedFault) and spec.kind == FLAP:
-        return spec.of
-    return DEATH if spec.kind == REBOOT else spec.kind
+def _made_as(spec: TimedFault | SequentialFaults | RandomFaults) -> tuple[str, ...]:
+    """Return the kinds of fault that make an entry's faults."""
+    if isinstance(spec, RandomFaults):
+        return tuple(kind.name for kind in ALL_KINDS.values() if kind.random is not None)
+    phases = ALL_KINDS[spec.kind].phases
+    return (spec.kind,) if phases is None else tuple(phase.kind for phase in phases(spec.fault()))
 
 
 def schedule(
@@ -226,22 +219,33 @@ def schedule(
                 chosen, deck = deck[:pick], deck[pick:]
             else:
                 chosen = list(places)
-            for kind, at_ns, until_ns in _times(spec, start):
+            for fault, at_ns, until_ns in _times(spec, start):
                 planned += [
-                    PlannedFault(kind, place, at_ns, until_ns, spec.direction, spec.params, number)
-                    for place in chosen
+                    _planned(replace(fault, where=place), at_ns, until_ns, number) for place in chosen
                 ]
     return tuple(sorted(planned, key=lambda fault: fault.at_ns))
 
 
-def _times(spec: TimedFault, start: int) -> list[tuple[str, int, int | None]]:
-    """Return kind, beginning and end of each fault that an entry's start stands for."""
+def _planned(fault: Fault, at_ns: int, until_ns: int | None, entry: int) -> PlannedFault:
+    params = {name: getattr(fault, name) for name in ALL_KINDS[fault.kind].takes if name != "direction"}
+    return PlannedFault(fault.kind, fault.where, at_ns, until_ns, fault.direction, params, entry)
+
+
+def _times(spec: TimedFault, start: int) -> list[tuple[Fault, int, int | None]]:
+    """Return each fault that an entry's start stands for, without its place, with its beginning and end."""
     until = start + spec.duration_ns if spec.duration_ns else None
-    if spec.kind == FLAP and until is not None:
-        downs = range(start, until, spec.period_ns)
-        return [(spec.of, at, min(at + spec.down_ns, until)) for at in downs]
-    # A reboot whose end has a time of its own is a death that is undone.
-    return [(DEATH if spec.kind == REBOOT else spec.kind, start, until)]
+    fault, phases = spec.fault(), ALL_KINDS[spec.kind].phases
+    if phases is None or until is None:
+        return [(fault, start, until)]
+    if boots_again(spec.kind):  # the entry's duration takes the place of the time down
+        return [(phase_fault(fault, phase), start, until) for phase in phases(fault)]
+    assert repeats(spec.kind)
+    return [
+        (phase_fault(fault, phase), at, min(at + phase.length_ns, until))
+        for cycle in range(start, until, spec.period_ns)
+        for phase in phases(fault)
+        if (at := cycle + phase.start_ns) < until
+    ]
 
 
 def trials_of(
@@ -256,10 +260,7 @@ def trials_of(
     chosen: list[str] = []
     while len(chosen) < spec.trials:
         chosen += chooser.sample(places, len(places))
-    return tuple(
-        PlannedFault(spec.kind, place, 0, spec.hold_ns, spec.direction, spec.params, number)
-        for place in chosen[: spec.trials]
-    )
+    return tuple(_planned(spec.fault(place), 0, spec.hold_ns, number) for place in chosen[: spec.trials])
 
 
 def _starts(spec: TimedFault, length_ns: int) -> list[int]:

@@ -8,30 +8,44 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Discriminator,
+    Field,
+    Tag,
+    WithJsonSchema,
+    model_validator,
+)
 
-from mrclab.controller import fault_kinds
+from mrclab.faults.kinds import ALL_KINDS
+from mrclab.faults.model import PARAMETERS, Fault
 from mrclab.topologies.yaml_model import Number, Time, WholeNumber, YamlModel, wrong
 
 RANDOM, BUSIEST, DRAIN = "random", "busiest", "drain"
 BUSIEST_NS = 200_000_000
 """On live targets, how long before the measurement the busiest link is looked for; half of it is counted."""
-FLAP, REBOOT, DEATH, DELAY = "flap", "switch-reboot", "switch-death", "delay"
-Kind = Literal[
-    "blackhole",
-    "loss",
-    "corruption",
-    "rate",
-    "carrier",
-    "port-down",
-    "delay",
-    "flap",
-    "switch-death",
-    "switch-reboot",
-    "plane-death",
-    "pause-storm",
-]
 AnyTime = Annotated[int, Time()]
+
+
+def _known(name: str) -> str:
+    if name not in ALL_KINDS:
+        *names, last = ALL_KINDS
+        raise ValueError(f"must be {', '.join(names)} or {last}, not '{name}'")
+    return name
+
+
+Kind = Annotated[str, AfterValidator(_known), WithJsonSchema({"type": "string", "enum": list(ALL_KINDS)})]
+
+
+def repeats(kind: str) -> bool:
+    """Return True if a kind comes and goes in periods."""
+    return ALL_KINDS[kind].phases is not None and "period_ns" in ALL_KINDS[kind].takes
+
+
+def boots_again(kind: str) -> bool:
+    """Return True if a kind ends by itself after its time down."""
+    return ALL_KINDS[kind].phases is not None and not repeats(kind)
 
 
 def _as_list(value: Any) -> Any:
@@ -59,21 +73,22 @@ class _PlacedFault(YamlModel):
     )
     delay_ns: AnyTime = Field(1_000_000, alias="delay", description="added to a link, each way (kind delay)")
     period_ns: Annotated[int, Time(10_000_000)] = Field(
-        10**9, alias="period", description="from the start of one time down to the next (kind flap)"
+        10**9,
+        alias="period",
+        description="from the start of one cycle to the next (flap, failing-optic)",
     )
     down_ns: AnyTime = Field(
-        500_000_000, alias="down", description="how long it is down in each period (kind flap)"
+        500_000_000, alias="down", description="time that it is down in each period (flap, failing-optic)"
     )
     of: Literal["blackhole", "carrier"] = Field("blackhole", description="what a flap does each time")
 
     @model_validator(mode="after")
     def _takes_only_its_options(self) -> Self:
-        takes = fault_kinds.kind_named(self.kind).takes
-        for name in ("direction", "ratio", "delay_ns", "period_ns", "down_ns", "of"):
+        takes = () if boots_again(self.kind) else ALL_KINDS[self.kind].takes
+        for name, parameter in PARAMETERS.items():
             given = getattr(self, name) != type(self).model_fields[name].default
-            if given and (name not in takes or self.kind == REBOOT):
-                key = name.removesuffix("_ns")
-                raise wrong(f"a {self.kind} does not take it", key)
+            if given and name not in takes:
+                raise wrong(f"a {self.kind} does not take it", parameter.key)
         if self.delay_ns <= 0:
             raise wrong("must be longer than 0", "delay")
         if self.ratio <= 0:
@@ -82,12 +97,9 @@ class _PlacedFault(YamlModel):
             raise wrong("must be longer than down", "period")
         return self
 
-    @property
-    def params(self) -> Mapping[str, Any]:
-        """Return what the kind takes besides its place and direction."""
-        if self.kind in ("loss", "corruption", "rate"):
-            return {"ratio": self.ratio}
-        return {"delay_ns": self.delay_ns} if self.kind == DELAY else {}
+    def fault(self, where: str = "") -> Fault:
+        """Return the fault at a place."""
+        return Fault(self.kind, where, **{name: getattr(self, name) for name in PARAMETERS})
 
 
 class TimedFault(_PlacedFault):
@@ -112,10 +124,10 @@ class TimedFault(_PlacedFault):
     def _times_fit(self) -> Self:
         if self.every_ns and self.duration_ns >= self.every_ns:
             raise wrong("must be longer than its duration", "every")
-        if self.kind == REBOOT and not self.duration_ns:
-            raise wrong(f"a {REBOOT} needs a duration: how long the switch is away", "kind")
-        if self.kind == FLAP and (not self.duration_ns or self.every_ns):
-            raise wrong("a flap needs a duration, and has a period instead of every", "kind")
+        if boots_again(self.kind) and not self.duration_ns:
+            raise wrong(f"a {self.kind} needs a duration: how long the switch is away", "kind")
+        if repeats(self.kind) and (not self.duration_ns or self.every_ns):
+            raise wrong(f"a {self.kind} needs a duration, and has a period instead of every", "kind")
         return self
 
 
@@ -132,7 +144,7 @@ class SequentialFaults(_PlacedFault):
 
     @model_validator(mode="after")
     def _ends_by_itself(self) -> Self:
-        if self.kind in (FLAP, REBOOT):
+        if ALL_KINDS[self.kind].phases is not None:
             raise wrong(f"a {self.kind} has times of its own: make it with 'at'", "kind")
         return self
 

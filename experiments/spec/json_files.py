@@ -9,7 +9,10 @@ from typing import TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from mrclab.linux.errors import InputError
+from mrclab.linux.regular_files import read_regular
 
+LARGEST_BYTES = 256 << 20
+"""Of a file that is read back."""
 FormT = TypeVar("FormT")
 
 
@@ -28,7 +31,7 @@ def read_form(form: TypeAdapter[FormT], path: Path, what: str, missing: str) -> 
     something else.
     """
     try:
-        return form.validate_json(path.read_bytes())
+        return form.validate_json(read_regular(path, LARGEST_BYTES))
     except FileNotFoundError:
         raise InputError(missing) from None
     except ValidationError as error:

@@ -30,8 +30,8 @@ from mrclab.experiments.spec.transports import Transport, TransportEntry, requir
 from mrclab.experiments.spec.workloads import AGENT_KINDS, Workload
 from mrclab.hosts.collectives.transports import WITH_NIC, check_options
 from mrclab.linux.errors import InputError
+from mrclab.p4src.targets import target_name
 from mrclab.simulator.lossless import LEAST_FRAMES
-from mrclab.switches.target import target_name
 from mrclab.topologies import Fabric, build_fabric, load_fabric
 from mrclab.topologies.file import Classes, switch_map
 from mrclab.topologies.shipped import TOPOLOGIES

@@ -9,17 +9,20 @@ from itertools import combinations
 
 from mrclab.experiments.spec.fault_schedule import PlannedFault
 from mrclab.experiments.spec.faults import RandomFaults
+from mrclab.faults.kinds import ALL_KINDS
+from mrclab.faults.model import Place
 from mrclab.topologies import Fabric
 
-# Kind of fault, how often, and the ratios it may have.
-KINDS: tuple[tuple[str, int, tuple[float, ...]], ...] = (
-    ("blackhole", 4, ()),
-    ("loss", 3, (0.001, 0.01, 0.1, 0.5)),
-    ("corruption", 2, (0.001, 0.01, 0.1)),
-    ("rate", 2, (0.005, 0.05, 0.3)),
-    ("port-down", 2, ()),
+KINDS = tuple(
+    (kind.name, kind.random.weight, kind.random.ratios)
+    for kind in ALL_KINDS.values()
+    if kind.random is not None
 )
-CUTTING = ("blackhole", "port-down")
+"""Kind of fault, its weight, and its possible ratios."""
+CUTTING = tuple(
+    name for name, _, _ in KINDS if not ALL_KINDS[name].lets_through and "ratio" not in ALL_KINDS[name].takes
+)
+"""Kinds after which no frame passes the place."""
 
 
 def random_faults(
@@ -40,8 +43,9 @@ def random_faults(
     while True:
         now += max(1, _exponential_ns(faults.every_ns, chooser))
         (kind, _, ratios) = chooser.choices(KINDS, [weight for _, weight, _ in KINDS])[0]
-        direction = "both" if kind == "port-down" else chooser.choice(("both", "both", "up", "down"))
-        place = chooser.choice(ports if kind == "port-down" else links)
+        at_port = ALL_KINDS[kind].place is Place.NIC_PORT
+        direction = "both" if at_port else chooser.choice(("both", "both", "up", "down"))
+        place = chooser.choice(ports if at_port else links)
         ratio = chooser.choice(ratios) if ratios else None
         lasts = _log_uniform_ns(faults.shortest_ns, faults.longest_ns, chooser)
         if now + faults.shortest_ns >= length_ns:

@@ -15,7 +15,7 @@ from typing import Any
 from mrclab.experiments.spec.model import TARGETS, Scenario
 from mrclab.experiments.spec.overlay import merge, nest, parse_overrides, part_of, without
 from mrclab.experiments.spec.workloads import AUTO
-from mrclab.switches.target import target_name
+from mrclab.p4src.targets import target_name
 from mrclab.topologies import Fabric
 from mrclab.topologies.shipped import Shipped
 from mrclab.topologies.yaml_lines import YamlDocument, read_yaml
@@ -82,6 +82,8 @@ def parse_scenario(
             if name in chosen[variants]:
                 for piece in (part, *(of for place, of in inner if place in chosen["topologies"])):
                     whole = merge(whole, piece)
+                unused = [of for place, of in inner if place not in chosen["topologies"]]
+                others += [merge(merge(base, part), of) for of in unused]
                 if given:  # by who wins over the part
                     whole = whole.with_value(("topology",), topology, variants)
             else:

@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 from mrclab.hosts.collectives.transports import WITH_NIC
 from mrclab.hosts.transports import TRANSPORTS
 from mrclab.linux.errors import InputError
-from mrclab.testbed.frr.plan import Timers
+from mrclab.topologies.routed import Timers
 from mrclab.topologies.yaml_model import Number, Size, Time, YamlModel, wrong
 
 Routing = Literal["srv6", "ecmp", "structured", "destination", "frr"]

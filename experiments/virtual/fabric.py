@@ -10,7 +10,6 @@ from mrclab.controller.queues import ETHERNET_HEADER, QueuePolicy, queue_setting
 from mrclab.experiments.measure.recovery import IN_FLIGHT_NS
 from mrclab.experiments.spec.model import USUAL_VIRTUAL, Virtual
 from mrclab.experiments.spec.transports import Transport, require_simulated_transport
-from mrclab.experiments.virtual.mechanisms import registry_of
 from mrclab.hosts.collectives.transports import endpoint_options
 from mrclab.hosts.mrc import MrcConfig
 from mrclab.hosts.nic.ports import send_buffer_bytes
@@ -21,6 +20,7 @@ from mrclab.hosts.transports import datacenter_options, make_config, make_endpoi
 from mrclab.p4src.contract import TICKS_PER_US
 from mrclab.simulator.clock import PS_PER_NS
 from mrclab.simulator.lossless import Lossless
+from mrclab.simulator.mechanisms import registry_of
 from mrclab.simulator.network import Choice, Network
 from mrclab.simulator.nic import Nic
 from mrclab.topologies import Fabric

@@ -6,7 +6,6 @@ import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from mrclab.controller.fault_kinds import Fault
 from mrclab.experiments.measure.evidence import Evidence, RouteChange
 from mrclab.experiments.measure.faults import FaultRecord, save_faults
 from mrclab.experiments.measure.load import Load
@@ -31,6 +30,7 @@ from mrclab.experiments.virtual.flow_meter import FlowMeter
 from mrclab.experiments.virtual.ranks import VirtualRanks
 from mrclab.experiments.virtual.spray import VirtualSpray
 from mrclab.experiments.virtual.workload import MakeWorkload, VirtualSetting, VirtualWorkload
+from mrclab.faults.model import Fault
 from mrclab.simulator.clock import PS_PER_NS
 from mrclab.simulator.network import Network
 from mrclab.topologies import Fabric

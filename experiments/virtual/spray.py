@@ -99,7 +99,7 @@ class VirtualSpray:
         nics = [fabric.nic(host, options) for host in hosts[:2]]
         self._sender, self._receiver = (StreamProgram(nic) for nic in nics)
         plan = StreamPlan(workload.message_bytes, workload.rate_bps, setting.seed)
-        self._receiver.receiver = StreamReceiver(self._receiver.device, plan)
+        self._receiver.receiver = StreamReceiver(self._receiver.device, plan, self._receiver.qpn)
         remote = self._receiver.receiver.remote
         self._sender.sender = StreamSender(self._sender.device, self._sender.qpn, remote, plan)
         ends = (self._sender, self._receiver)

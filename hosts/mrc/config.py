@@ -43,11 +43,20 @@ class SpecReading:
     max_wimm_syndrome: int = 0x61
     """AETH syndrome for more WRITE_IMMs in flight than agreed. 61, Invalid Request: S-NS3. A code of its own,
     whose value nobody gives: UCCL."""
+    no_receive_syndrome: int = 0x63
+    """AETH syndrome for a WRITE_IMM without a posted receive. 63, Remote Operational Error, is inferred:
+    S-NOTE has a semantic error that ends the QP, and nobody gives the code."""
+    zero_length_messages: bool = True
+    """Accept messages of 0 bytes, as IBTA has them and programs send them with an immediate. False, 1 byte at
+    least, as section 5.1 has it: S-NOTE."""
     skip_after_marked_probe: bool = True
     """An EV whose last probe was answered with SKIP_ONCE sits out a turn first: S-DOC. False, it is GOOD at
     once: S-EMU."""
     skip_ns: int = 0
     """How long SKIP lasts, ns. 0, until the rotation reaches the EV: GLB. 5000: S-NS3."""
+    retransmission_timer_at_base: bool = False
+    """A retransmission's ACK timer begins at the base interval again: S-DOC. False, the doubling goes on:
+    where the peer is heard but nothing reaches it, the first would use up all retries within 6 ms."""
     service_time: bool = False
     """The responder adds the time it held an answer back to the timestamp it echoes, in units of 128 ns,
     and the requester takes it out of the RTT: inferred from API and S-DOC. False: no reader finds a field
@@ -60,6 +69,10 @@ class SpecReading:
             raise ValueError(f"skip_ns must not be negative, but {self.skip_ns}")
         if self.max_wimm_syndrome >> 5 != 3:
             raise ValueError(f"max_wimm_syndrome must be a NAK, 0x60..0x7f, not {self.max_wimm_syndrome:#x}")
+        if self.no_receive_syndrome >> 5 != 3:
+            raise ValueError(
+                f"no_receive_syndrome must be a NAK, 0x60..0x7f, not {self.no_receive_syndrome:#x}"
+            )
 
     def udp_ports(self) -> tuple[int, ...]:
         """Return the UDP destination ports of frames that we accept."""
@@ -68,9 +81,22 @@ class SpecReading:
 
 _NSCC = NsccConfig()
 _READING = SpecReading()
-ACK_LADDERS: Final = {"lab": (8, 7, 25), "production": (20, 7, 25)}
-"""Exponent, linear and exponential retries of the ACK timer by name: those of the API's example, and those
-that Microsoft's NCCL plugin sets [API, NCCL]."""
+LARGEST_MPR: Final = 255 * 128
+"""8 bits of 128 PSNs each [SPEC SETH]."""
+MOST_LINEAR_RETRIES: Final = 7
+ENDLESS_RETRIES: Final = 25
+"""Exponential retries without end, and the largest value there is [API]."""
+ACK_LADDERS: Final = {
+    "lab": (8, MOST_LINEAR_RETRIES, 15),
+    "production": (20, MOST_LINEAR_RETRIES, 3),
+    "endless": (8, MOST_LINEAR_RETRIES, ENDLESS_RETRIES),
+}
+"""Exponent, linear and exponential retries of the ACK timer by name.
+
+The exponents are those of the API's example and of Microsoft's NCCL plugin [API, NCCL], which publish no
+count of retries that ends. A peer is given up after 34 s of silence (`lab`) or 40 s (`production`), so that
+a link that is down for seconds ends no queue pair.
+"""
 _LARGEST_FRAME_BYTES = 9014
 QUEUE_BYTES = round(QUEUE_TRIM_LAST_HOP * QUEUE_MIN_FRAMES) * _LARGEST_FRAME_BYTES
 """Bytes that wait in front of a NIC on a slow link before the switch trims (`mrclab.controller.queues`)."""
@@ -124,11 +150,15 @@ class MrcConfig:
 
     # Windows and congestion control: `congestion` and what belongs to it are for experiments.
     mpr: int = 1024
-    """Receive window in PSNs, a multiple of 128 up to 4096; the specification demands 1024."""
+    """Receive window in PSNs, a multiple of 128 up to 32,640; the specification demands 1024."""
     dynamic_mpr: bool = False
     """Announce the receive window in SACKs, so that it may change; needs the peer's consent."""
     max_wimm: int = 32
     """WRITE_IMMs a peer may have in flight to us; the specification demands 32."""
+    posted_receives: bool = False
+    """A WRITE_IMM needs a receive that the peer's application has posted, and without one both ends fail, as
+    the specification has it. Off for our own programs, which have a place for all that they agreed on; queue
+    pairs of the verbs API and of other programs ask for it one by one."""
     transport_ack: bool = False
     """Complete writes by transport ACKs (opcode D1), which say that data is in memory, rather than by SACKs,
     which need only say that it arrived. Ours say both, so it is off; needs the peer's consent."""
@@ -233,32 +263,37 @@ class MrcConfig:
     tail_probe_max_ns: int = 4_000_000
     """Longest wait before a tail probe."""
     ack_ladder: str = "lab"
-    """Times of the ACK timer by name: `lab` (262 us, 7 linear timeouts, then doubling without end) or
-    `production` (1.07 s, likewise). Where links are slow, give an exponent of their own."""
+    """Times of the ACK timer by name: `lab` (262 us, 7 linear timeouts, then doubling, 34 s in all),
+    `production` (1.07 s, likewise, 40 s in all) or `endless` (that of `lab`, and a peer is never given up).
+    Where links are slow, give an exponent of their own."""
     ack_timeout_exponent: int | None = None
     """ACK timeout is 1.024 us * 2^n [SPEC Table 7-1]; None: the ladder's."""
     linear_retries: int | None = None
-    """Timeouts at the base interval, before it starts to double; None: the ladder's."""
+    """Timeouts at the base interval, before it starts to double, 7 at most [API]; None: the ladder's."""
     exponential_retries: int | None = None
-    """Timeouts after those, each twice as long; 25 means without end. The next one is an error of the QP.
-    None: the ladder's."""
+    """Timeouts after those, each twice as long, 25 at most [API], which means without end. The next one is an
+    error of the QP. None: the ladder's."""
     stall_grace_ns: int = 1_000_000
     """A timer served later than this says that we stalled, not the network: what arrived meanwhile is read
     first.
     """
 
     def __post_init__(self) -> None:
-        if self.mpr % 128 or not 128 <= self.mpr <= 4096:
-            raise ValueError(f"mpr must be a multiple of 128 up to 4096, not {self.mpr}")
+        if self.mpr % 128 or not 128 <= self.mpr <= LARGEST_MPR:
+            raise ValueError(f"mpr must be a multiple of 128 up to {LARGEST_MPR}, not {self.mpr}")
+        if self.max_wimm >> 16:
+            raise ValueError(f"max_wimm has 16 bits, not {self.max_wimm}")
         if not 1 <= self.mtu_bytes <= 9000:
             raise ValueError(f"mtu_bytes must be in 1..9000, not {self.mtu_bytes}")
         if self.ack_ladder not in ACK_LADDERS:
-            raise ValueError(f"ack_ladder must be {' or '.join(ACK_LADDERS)}, not {self.ack_ladder}")
+            raise ValueError(f"ack_ladder must be one of {', '.join(ACK_LADDERS)}, not {self.ack_ladder}")
         exponent, linear, exponential = self.ack_times()
         if not 0 <= exponent <= 24:
             raise ValueError(f"ack_timeout_exponent must be in 0..24, not {exponent}")
-        if min(linear, exponential) < 0:
-            raise ValueError("linear_retries and exponential_retries must not be negative")
+        if not 0 <= linear <= MOST_LINEAR_RETRIES:
+            raise ValueError(f"linear_retries must be in 0..{MOST_LINEAR_RETRIES}, not {linear}")
+        if not 0 <= exponential <= ENDLESS_RETRIES:
+            raise ValueError(f"exponential_retries must be in 0..{ENDLESS_RETRIES}, not {exponential}")
         if min(self.ev_min_active, self.always_skip_after) < 0:
             raise ValueError("ev_min_active and always_skip_after must not be negative")
         if self.evs_per_window < 0:

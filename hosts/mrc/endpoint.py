@@ -15,8 +15,8 @@ from mrclab.hosts.mrc.codec.packets import PacketBuilder
 from mrclab.hosts.mrc.codec.received import read_data, read_sack, read_stamp
 from mrclab.hosts.mrc.codec.values import ControlPacket, DataPacket, Packet, SackPacket
 from mrclab.hosts.mrc.config import MrcConfig
-from mrclab.hosts.mrc.congestion.choice import make_controller
 from mrclab.hosts.mrc.congestion.control import CongestionControl
+from mrclab.hosts.mrc.congestion.windows import Windows
 from mrclab.hosts.mrc.connection import Connection, QpAttributes
 from mrclab.hosts.mrc.counters import PlaneCounters, QpCounters
 from mrclab.hosts.mrc.evs.ev import Ev, HeadCache
@@ -26,6 +26,7 @@ from mrclab.hosts.mrc.frames import FrameOptions, MrcFlowCache, with_room_for_ou
 from mrclab.hosts.mrc.operations import Operations
 from mrclab.hosts.mrc.port_status import PortStatus
 from mrclab.hosts.mrc.queue_pair import MrcQueuePair
+from mrclab.hosts.mrc.receive_queue import ReceiveQueue
 from mrclab.hosts.mrc.responder import Responder
 from mrclab.hosts.mrc.sending.requester import Requester
 from mrclab.hosts.mrc.wire import (
@@ -48,9 +49,10 @@ from mrclab.hosts.rdma.frames import Flow, Outgoing
 from mrclab.hosts.rdma.headers import BTH_LEN, BTH_OFFSET, BTH_STRUCT, ICRC_LEN, Buffer, WireError
 from mrclab.hosts.rdma.paths import PortAddress, RemotePaths
 from mrclab.hosts.rdma.psn import PSN_MASK
-from mrclab.hosts.rdma.queue_pair import SharedWindow
 from mrclab.hosts.rdma.reports import message_view
 
+LONGEST_MESSAGE: Final = (1 << 32) - 1
+"""Bytes [SPEC §5.1]."""
 _EXTENSION: Final = BTH_OFFSET + BTH_LEN
 _SACK: Final = int(Opcode.SACK)
 _NACK: Final = int(Opcode.NACK)
@@ -92,10 +94,8 @@ class Endpoint(BaseEndpoint):
         trimmed = dscp.trimmed, dscp.trimmed_lasthop
         flows = MrcFlowCache(options, reading.udp_ports(), trimmed, needs_outer=srv6)
         super().__init__(ports, rng or random.Random(), flows, self.config.mtu_bytes)
-        self._congestion = congestion
         self._path_policy = path_policy
-        self._windows: dict[frozenset[bytes], tuple[CongestionControl, SharedWindow]] = {}
-        """The controllers that all QPs to a destination share, and who waits for them."""
+        self._windows = Windows(congestion)
         self._builder = (ObjectBuilder if objects else PacketBuilder)(self.config, options)
         self.qps: dict[int, MrcQueuePair] = {}
         self._heads = HeadCache()
@@ -106,8 +106,11 @@ class Endpoint(BaseEndpoint):
 
     # Queue pairs
 
-    def create_qp(self) -> int:
-        """Create a queue pair and return its number."""
+    def create_qp(self, receives: bool | None = None) -> int:
+        """Create a queue pair and return its number.
+
+        With `receives` a WRITE with immediate needs one that `post_recv` posted; None: as the option says.
+        """
         qpn = self.draw_qpn(self.qps)
         psn = self.rng.getrandbits(24)
         requester = Requester(qpn, psn, self.config, self._builder, self._emit)
@@ -119,6 +122,7 @@ class Endpoint(BaseEndpoint):
             self._emit,
             lambda: self.scheduler.answer(qp),
             self._clock,
+            ReceiveQueue(required=self.config.posted_receives if receives is None else receives),
         )
         qp = MrcQueuePair(qpn, psn, requester, responder)
         self.qps[qpn] = qp
@@ -128,8 +132,14 @@ class Endpoint(BaseEndpoint):
         """Return what the peer needs to know of this QP to connect to it."""
         return QpAttributes.of(self.config, qpn, self.qps[qpn].psn, self.ports)
 
-    def connect(self, qpn: int, remote: QpAttributes, paths: RemotePaths) -> None:
-        """Connect a QP to the peer's one, over these paths. Both ends must do so before data flows."""
+    def connect(
+        self, qpn: int, remote: QpAttributes, paths: RemotePaths, config: MrcConfig | None = None
+    ) -> None:
+        """Connect a QP to the peer's one, over these paths. Both ends must do so before data flows.
+
+        `config` has options of its EVs and congestion control that differ from the endpoint's.
+        """
+        config = config or self.config
         qp = self.qps[qpn]
         if qp.connected:
             raise ValueError(f"QP {qpn:#x} is connected already")
@@ -138,23 +148,11 @@ class Endpoint(BaseEndpoint):
             raise ValueError("EVs have 16 bits where the flow label carries none of them")
         peers = frozenset(port.address for port in remote.ports)
         policy = None if self._path_policy is None else self._path_policy(self.rng)
-        evs = EvSet(qpn, paths, self.config, self.rng, self._emit, self._heads, policy)
+        evs = EvSet(qpn, paths, config, self.rng, self._emit, self._heads, policy)
         connection = Connection.agree(self.config, remote)
-        controller, sharing = self._window(peers)
+        controller, sharing = self._windows.of(peers, config)
         qp.connect(remote, peers, connection, evs, controller, sharing)
         self._port_status.apply(self.now_ns, qp)
-
-    def _window(self, peers: frozenset[bytes]) -> tuple[CongestionControl, SharedWindow | None]:
-        """Return the controller of the way to a peer, and who waits for it if it is shared."""
-        found = self._windows.get(peers)
-        if found is not None:
-            return found
-        controller = make_controller(self.config, self._congestion)
-        if not controller.shared:
-            return controller, None
-        made = controller, SharedWindow()
-        self._windows[peers] = made
-        return made
 
     def destroy_qp(self, qpn: int) -> None:
         """Forget a QP; frames for it are dropped from now on."""
@@ -181,9 +179,22 @@ class Endpoint(BaseEndpoint):
         qp = self.qps[qpn]
         if not qp.connected:
             raise ValueError(f"QP {qpn:#x} is not connected")
-        view = message_view(data, imm)
+        least = 0 if self.config.reading.zero_length_messages else 1
+        view = message_view(data, imm, least, LONGEST_MESSAGE)
         qp.requester.post(self.now_ns if now_ns is None else now_ns, wr_id, view, remote_va, rkey, imm)
         self.scheduler.wake(self.now_ns, qp)
+
+    def post_recv(self, qpn: int, wr_id: int, now_ns: int | None = None) -> None:
+        """Post a receive, for one WRITE with immediate. It is flushed at once on a queue pair in error.
+
+        Raises ValueError where the queue pair needs none.
+        """
+        responder = self.qps[qpn].responder
+        if not responder.receives.required:
+            raise ValueError(f"QP {qpn:#x} was created without receives")
+        responder.receives.post(wr_id)
+        if responder.error:
+            responder.flush_receives(self.now_ns if now_ns is None else now_ns)
 
     # Administration
 
@@ -450,6 +461,7 @@ class Endpoint(BaseEndpoint):
                 # One half's error is the whole QP's.
                 qp.responder.error = True
                 qp.requester.flush(event.t_ns, Status.FLUSHED)
+                qp.responder.flush_receives(event.t_ns)
                 self._release(qp)
 
     # Observation

@@ -114,7 +114,7 @@ class PortStatus:
         for qp in connected:
             qp.evs.set_plane(now_ns, port, up, remote=False)
             if not up:
-                qp.requester.on_port_down(now_ns, port)
+                qp.requester.losses.on_port_down(now_ns, port)
             self._wake(qp)
             if qp.peers not in announced:
                 announced.add(qp.peers)
@@ -145,7 +145,7 @@ class PortStatus:
             if plane.peer_up != up:
                 qp.evs.set_plane(now_ns, plane.port, up, remote=True)
                 if not up:
-                    qp.requester.on_port_down(now_ns, plane.port)
+                    qp.requester.losses.on_port_down(now_ns, plane.port)
                 self._wake(qp)
 
     def expire(self, now_ns: int, qps: Iterable[MrcQueuePair]) -> None:

@@ -20,6 +20,7 @@ from mrclab.hosts.mrc.connection import Connection
 from mrclab.hosts.mrc.evs.ev import Ev
 from mrclab.hosts.mrc.evs.ev_set import EvSet
 from mrclab.hosts.mrc.messages import Messages
+from mrclab.hosts.mrc.receive_queue import ReceiveQueue
 from mrclab.hosts.mrc.wire import (
     BTH_RETRANSMISSION,
     BTH_TIMESTAMP,
@@ -60,53 +61,13 @@ class Responder:
     """The receiving half of one QP."""
 
     __slots__ = (
-        "_ack_to",
-        "_asked",
-        "_builder",
-        "_clock",
-        "_coalesce",
-        "_config",
-        "_context_ids",
-        "_done_psn",
-        "_emit",
-        "_ends",
-        "_immediates",
-        "_keeps_reverse",
-        "_marked",
-        "_max_wimm",
-        "_merged",
-        "_messages",
-        "_nacks",
-        "_nak",
-        "_own",
-        "_plain",
-        "_rcvd_bytes",
-        "_regions",
-        "_remote_qpn",
-        "_service_time",
-        "_since_sack",
-        "_threshold",
-        "_transport_ack",
-        "_window_units",
-        "answering",
-        "bitmap",
-        "bytes_placed",
-        "ce_received",
-        "duplicates",
-        "error",
-        "evs",
-        "malformed",
-        "messages_completed",
-        "nacks_sent",
-        "out_of_window",
-        "packets_placed",
-        "penalty",
-        "qpn",
-        "refusal",
-        "restore",
-        "sacks_sent",
-        "trims_received",
-        "wake",
+        *("_ack_to", "_asked", "_builder", "_clock", "_coalesce", "_config", "_context_ids"),
+        *("_done_psn", "_emit", "_ends", "_immediates", "_keeps_reverse", "_marked", "_max_wimm"),
+        *("_merged", "_messages", "_nacks", "_nak", "_own", "_plain", "_rcvd_bytes", "_regions"),
+        *("_remote_qpn", "_service_time", "_since_sack", "_threshold", "_transport_ack"),
+        *("_window_units", "answering", "bitmap", "bytes_placed", "ce_received", "duplicates", "error"),
+        *("evs", "malformed", "messages_completed", "nacks_sent", "out_of_window", "packets_placed"),
+        *("penalty", "qpn", "receives", "refusal", "restore", "sacks_sent", "trims_received", "wake"),
     )
 
     def __init__(
@@ -118,8 +79,10 @@ class Responder:
         emit: Callable[[Event], None],
         wake: Callable[[], None],
         clock: Callable[[], int],
+        receives: ReceiveQueue,
     ) -> None:
         self.qpn = qpn
+        self.receives = receives
         self._config = config
         self._builder = builder
         self._regions = memory.regions
@@ -223,14 +186,11 @@ class Responder:
         if self.refusal is not None:
             self._refuse(ev, port, psn, self.refusal, packet.timestamp)
             return
-        if packet.imm is not None and offset and self._stashed() >= self._max_wimm:
-            # More than was agreed on [S-NS3]. This one has no place to wait for those before it.
-            self.error = True
-            self._nak = self._config.reading.max_wimm_syndrome
-            self._refuse_in_error(ev, port, psn, packet.timestamp)
-            detail = f"more than {self._max_wimm} writes with immediate in flight"
-            self._emit(QpError(now_ns, self.qpn, Status.REMOTE_INVALID_REQUEST_ERROR, detail))
-            return
+        if packet.imm is not None:
+            waiting = self._stashed()
+            if (offset and waiting >= self._max_wimm) or self.receives.lacking(packet.rqmsn):
+                self._refuse_immediate(now_ns, packet, psn, port, waiting)
+                return
         if length:
             region = self._regions.get(packet.rkey)
             at = -1 if region is None else packet.address - region.address
@@ -248,7 +208,7 @@ class Responder:
         bitmap.add(psn)
         if self._messages is not None:
             for value, size, number in self._messages.add(packet, single):
-                self._emit(ReceiveCompleted(now_ns, self.qpn, value, size, number))
+                self._emit(ReceiveCompleted(now_ns, self.qpn, value, size, number, self.receives.take()))
         else:
             if packet.imm is not None:
                 self._immediates[psn] = (packet.imm, packet.message_length, packet.rqmsn)
@@ -295,6 +255,32 @@ class Responder:
                 self._ack_to = (ev, port)
                 self._answer()
 
+    def _refuse_immediate(self, now_ns: int, packet: DataPacket, psn: int, port: int, waiting: int) -> None:
+        """Fail with a NAK: an immediate has no place to wait for those before it, or no receive is posted.
+
+        One that lacks a receive and comes early is only put off, so that the NAK names it and not a write
+        before it.
+        """
+        reading = self._config.reading
+        ev, stamp = packet.flow.ev, packet.timestamp
+        if waiting >= self._max_wimm:  # More than was agreed on [S-NS3].
+            self._nak, status = reading.max_wimm_syndrome, Status.REMOTE_INVALID_REQUEST_ERROR
+            detail = f"more than {self._max_wimm} writes with immediate in flight"
+        elif psn > self.bitmap.expected:
+            self._refuse(ev, port, psn, NackReason.NO_RESOURCE, stamp)
+            return
+        else:
+            self._nak, status = reading.no_receive_syndrome, Status.REMOTE_OPERATION_ERROR
+            detail = "no receive is posted for a write with immediate"
+        self.error = True
+        self._refuse_in_error(ev, port, psn, stamp)
+        self._emit(QpError(now_ns, self.qpn, status, detail))
+
+    def flush_receives(self, now_ns: int) -> None:
+        """Complete all receives that are left as flushed: the queue pair failed."""
+        for wr_id in self.receives.clear():
+            self._emit(ReceiveCompleted(now_ns, self.qpn, 0, 0, 0, wr_id, Status.FLUSHED))
+
     def _stashed(self) -> int:
         """Return how many WRITE_IMMs have arrived and wait for packets before them."""
         return len(self._immediates) if self._messages is None else self._messages.stashed()
@@ -330,7 +316,7 @@ class Responder:
         expected = self.bitmap.expected
         for psn in sorted(psn for psn in self._immediates if psn < expected):
             imm, length, rqmsn = self._immediates.pop(psn)
-            self._emit(ReceiveCompleted(now_ns, self.qpn, imm, length, rqmsn))
+            self._emit(ReceiveCompleted(now_ns, self.qpn, imm, length, rqmsn, self.receives.take()))
 
     def on_trimmed(
         self, now_ns: int, psn24: int, ev: int, port: int, last_hop: bool, stamp: int | None

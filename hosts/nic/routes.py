@@ -8,7 +8,7 @@ from collections.abc import Callable
 from mrclab.hosts.endpoint import Endpoint
 from mrclab.hosts.mrc import Endpoint as MrcEndpoint
 from mrclab.hosts.mrc import MrcConfig
-from mrclab.hosts.mrc.evs.ev_modes import EvField, EvMode, EvProfile
+from mrclab.hosts.mrc.evs.ev_modes import EvField, EvMode, EvRecipe
 from mrclab.hosts.rdma.paths import Path, PlanePaths, PortAddress, RemotePaths
 from mrclab.topologies import Fabric, NicPort
 from mrclab.topologies.hashed import FREE_EV_BITS, hashed_ev
@@ -39,35 +39,33 @@ def hashed_paths(fabric: Fabric, src: str, dst: str, config: MrcConfig, rng: ran
     """
     planes = len(fabric.host(src).ports)
     count = -(-config.active_evs() // planes) + config.spare_evs_per_plane
-    profile = EvProfile(EvMode.AUTO, count=count, bits=FREE_EV_BITS)
+    recipe = EvRecipe(EvMode.AUTO, count=count, bits=FREE_EV_BITS)
     return _remote(
         fabric,
         src,
         dst,
-        lambda port: tuple(
-            Path(hashed_ev(port.plane, value), None) for value in profile.evs(port.plane, rng)
-        ),
+        lambda port: tuple(Path(hashed_ev(port.plane, value), None) for value in recipe.evs(port.plane, rng)),
     )
 
 
-def structured_profile(fabric: Fabric, src: str, dst: str, plane: int) -> EvProfile:
+def structured_recipe(fabric: Fabric, src: str, dst: str, plane: int) -> EvRecipe:
     """Return how a port's structured EVs are made: one for each uplink that leads to the peer."""
     uplinks = {path.t1 or 0 for path in fabric.paths(src, dst) if path.plane == plane}
     last = max(uplinks)
     fields = (
-        EvField(PLANE_BITS, init=plane, min=plane, max=plane),
-        EvField(UPLINK_BITS, max=last, denied=frozenset(range(last)) - uplinks),
-        EvField(FIXED_BITS, init=FIXED, min=FIXED, max=FIXED),
+        EvField(PLANE_BITS, init=plane),
+        EvField.counter(UPLINK_BITS, last, denied=frozenset(range(last)) - uplinks),
+        EvField(FIXED_BITS, init=FIXED),
     )
-    return EvProfile(EvMode.GENERATED, fields=fields)
+    return EvRecipe(EvMode.GENERATED, fields=fields)
 
 
 def structured_remote_paths(fabric: Fabric, src: str, dst: str, rng: random.Random) -> RemotePaths:
     """Return a structured EV for each path: switches read the path from its bits."""
 
     def paths(port: NicPort) -> tuple[Path, ...]:
-        evs = structured_profile(fabric, src, dst, port.plane).evs(port.plane, rng)
-        return tuple(Path(ev, None) for ev in evs)
+        values = structured_recipe(fabric, src, dst, port.plane).values(port.plane, rng)
+        return tuple(Path(value, None) for value in values)
 
     return _remote(fabric, src, dst, paths)
 

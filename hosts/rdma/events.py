@@ -62,11 +62,15 @@ class SendCompleted(Event):
 
 @dataclass(frozen=True, slots=True)
 class ReceiveCompleted(Event):
-    """A WRITE_IMM message arrived whole; in order of RQMSN."""
+    """A WRITE_IMM message arrived whole; in order of RQMSN. Or a posted receive was flushed."""
 
     imm: int
     length_bytes: int
     rqmsn: int
+    wr_id: int | None = None
+    """Of the receive that it consumed; None where none has to be posted."""
+    status: Status = Status.SUCCESS
+    """`FLUSHED` for a receive that was left when the queue pair failed; it has no message."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,13 +50,15 @@ class Reports:
             yield event
 
 
-def message_view(data: bytes | bytearray | memoryview, imm: int | None) -> memoryview:
-    """Return the bytes of a message to write. Raises ValueError on one too long, or a wrong immediate."""
+def message_view(
+    data: bytes | bytearray | memoryview, imm: int | None, least_bytes: int, most_bytes: int
+) -> memoryview:
+    """Return the bytes of a message to write. Raises ValueError on a wrong length or a wrong immediate."""
     view = memoryview(data)
     if view.format != "B" or view.ndim != 1:
         view = view.cast("B")
-    if len(view) > 0x7FFFFFFF:
-        raise ValueError("a message has at most 2^31 - 1 bytes")
+    if not least_bytes <= len(view) <= most_bytes:
+        raise ValueError(f"a message has {least_bytes} to {most_bytes} bytes, not {len(view)}")
     if imm is not None and not 0 <= imm <= 0xFFFFFFFF:
         raise ValueError(f"immediate data has 32 bits, not {imm}")
     return view

@@ -26,6 +26,9 @@ from mrclab.hosts.roce.responder import Responder
 from mrclab.hosts.roce.routing import choose_path, choose_plane, flow_label, udp_source
 from mrclab.hosts.roce.wire import Opcode
 
+LONGEST_MESSAGE = (1 << 31) - 1
+"""Bytes [IBTA 9.7.1 has 2^31]; more than a test has memory for."""
+
 _FIRST_WRITE, _LAST_WRITE = int(Opcode.WRITE_FIRST), int(Opcode.WRITE_ONLY_IMM)
 _ACK, _CNP = int(Opcode.ACKNOWLEDGE), int(Opcode.CNP)
 
@@ -172,7 +175,7 @@ class Endpoint(BaseEndpoint):
         qps = self._connections[qpn]
         if not qps[0].connected:
             raise ValueError(f"QP {qpn:#x} is not connected")
-        view = message_view(data, imm)
+        view = message_view(data, imm, 0, LONGEST_MESSAGE)
         now = self.now_ns if now_ns is None else now_ns
         qps[0].connection.post(wr_id, len(view))
         parts = stripes(len(view), len(qps), self.config.stripe_alignment_bytes)

@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mrclab.hosts.endpoint import Host
+from mrclab.hosts.mrc.endpoint import Endpoint as MrcEndpoint
 from mrclab.hosts.rdma.events import Event, ReceiveCompleted, SendCompleted, Status
 from mrclab.hosts.rdma.memory import Access, MemoryRegion
 from mrclab.hosts.streams.messages import MessageFactory
@@ -167,10 +168,18 @@ class StreamSender:
 class StreamReceiver:
     """The receiving end: it checks each message on completion, and that none is missing or duplicated."""
 
-    def __init__(self, device: Host, plan: StreamPlan) -> None:
+    def __init__(self, device: Host, plan: StreamPlan, qpn: int) -> None:
+        """Prepare memory, and receives on the queue pair if its options demand them."""
         self._factory = MessageFactory(plan.message_bytes, plan.seed)
         self._plan = plan
         self._slots = plan.slots
+        self._qpn = qpn
+        endpoint = device.endpoint
+        posts = isinstance(endpoint, MrcEndpoint) and endpoint.config.posted_receives
+        self._endpoint = endpoint if posts else None
+        # The sender may be a whole turn of the slots ahead of the events that are read here.
+        for number in range(2 * self._slots if posts else 0):
+            self._post_receive(number)
         self._buffer = memoryview(bytearray(self._slots * plan.message_bytes))
         self._expected = memoryview(bytearray(len(self._buffer)))
         """What the memory must hold, message by message."""
@@ -180,6 +189,10 @@ class StreamReceiver:
         """The payload of all checked messages."""
         self.problem: str | None = None
 
+    def _post_receive(self, number: int) -> None:
+        if isinstance(self._endpoint, MrcEndpoint):
+            self._endpoint.post_recv(self._qpn, number)
+
     @property
     def remote(self) -> RemoteRegion:
         """What the sender needs to write here."""
@@ -187,8 +200,10 @@ class StreamReceiver:
 
     def on_event(self, event: Event) -> None:
         """Check the messages that an event reports."""
-        if not isinstance(event, ReceiveCompleted):
+        if not isinstance(event, ReceiveCompleted) or event.status is not Status.SUCCESS:
             return
+        if event.wr_id is not None:
+            self._post_receive(event.wr_id)
         while not self._plan.has_immediate(self.received):
             self._check(None)
         self._check(event)

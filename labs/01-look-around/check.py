@@ -45,9 +45,9 @@ def paths(student: Student) -> None:
 @CHECKS.add("the list, hop by hop")
 def hops(student: Student) -> None:
     values, known = student.values("answers.yaml"), fabric()
-    path = next(path for path in known.paths("h0", "h2") if "p0-t1-1" in path.nodes)
-    steps = way_of(_frame_to(path.outer_dst), "h0", 0).steps
-    names = ("sent_by_h0", "behind_p0_t0_0", "behind_p0_t1_1", "behind_p0_t0_1")
+    path = next(path for path in known.paths("h1", "h3") if "p1-t1-1" in path.nodes)
+    steps = way_of(_frame_to(path.outer_dst), "h1", 1).steps
+    names = ("sent_by_h1", "behind_p1_t0_0", "behind_p1_t1_1", "behind_p1_t0_1")
     for name, step in zip(names, steps, strict=True):
         found = _address(values.get(name), name)
         left = len([group for group in step.destination.exploded.split(":")[2:] if group != "0000"])
@@ -72,7 +72,7 @@ def _address(value: Any, name: str) -> IPv6Address:
 @CHECKS.add("packet.pcap goes from h0 to h3 in plane 1, over T1 number 1")
 def packet(student: Student) -> None:
     try:
-        frames = frames_of(student.path("packet.pcap").read_bytes())
+        frames = frames_of(student.bytes_of("packet.pcap"))
         require(frames, "packet.pcap has no packet in it.")
         host, plane = sender_of(frames[0])
     except ValueError as error:
@@ -80,6 +80,16 @@ def packet(student: Student) -> None:
     require(
         (host, plane) == ("h0", 1),
         f"Its source MAC is that of {host} in plane {plane}. It should leave from h0's port in plane 1, h0-eth1.",
+    )
+    nic = fabric().host(host).ports[plane]
+    require(
+        frames[0][:6] == nic.t0_mac,
+        f"Its destination MAC is {frames[0][:6].hex(':')}, and the T0's port at the other end of h0-eth1 has another one: it would not take the frame in.",
+    )
+    source = IPv6Address(frames[0][22:38]) if len(frames[0]) >= 38 else None
+    require(
+        source == nic.address,
+        f"Its source address is {source}. Answers go there: it has to be that of h0's NIC port in plane 1.",
     )
     try:
         way = way_of(frames[0], host, plane)

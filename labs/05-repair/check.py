@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mrclab.labs.checks import Checks, Hint, Student, require
+from mrclab.labs.remote_classes import RemoteDetector
 from mrclab.labs.repairing import GAP_NS, LOST, ONE_WAY_NS, TIMEOUT_NS, WINDOW_NS, Schedule, Story, tell
 
 CHECKS = Checks()
@@ -16,7 +17,7 @@ ROUND_TRIP_NS = 2 * ONE_WAY_NS
 
 
 def story_of(student: Student, schedule: Schedule) -> Story:
-    detector: Any = student.load("repair.py").LossDetector(WINDOW_NS, TIMEOUT_NS)
+    detector = RemoteDetector(student.load("repair.py"), WINDOW_NS, TIMEOUT_NS)
     return tell(detector, schedule)
 
 

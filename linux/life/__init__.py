@@ -1,1 +1,1 @@
-"""The life of programs: signals that end them, and what is done after their death."""
+"""The life of programs: signals that end them, and commands that run after their end."""

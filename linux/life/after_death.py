@@ -1,8 +1,8 @@
 """Run a command when a process has ended, however it ended.
 
 ``python -S -m mrclab.linux.life.after_death PID START COMMAND...`` waits for the process of that pid and
-start time (clock ticks since boot) and then becomes the command. It imports next to nothing:
-one runs beside every testbed.
+start time (clock ticks since boot) and then becomes the command. It imports almost nothing, because every
+testbed has one.
 SIGTERM ends it without the command; Ctrl-C and the end of a terminal do not concern it.
 """
 

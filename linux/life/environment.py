@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Set variables for the length of a ``with``, and put back what they were before."""
+    """Set variables for the length of a ``with``, then restore their former values."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:

@@ -38,7 +38,7 @@ def _in_main_thread() -> bool:
 
 @contextmanager
 def as_exceptions() -> Iterator[None]:
-    """Make SIGTERM and SIGHUP raise Ended within the ``with``, where they have no handler of their own.
+    """Make SIGTERM and SIGHUP raise Ended within the ``with``, unless they have a handler.
 
     A signal that is ignored stays ignored (``nohup``).
     """
@@ -57,7 +57,7 @@ def as_exceptions() -> Iterator[None]:
 
 @contextmanager
 def _handled(handler: Callable[[int], None]) -> Iterator[None]:
-    """Call ``handler`` for each signal within the ``with``, in place of what it would do."""
+    """Call ``handler`` for each signal within the ``with``, in place of its default action."""
     before: dict[signal.Signals, Any] = {}
     try:
         for number in SIGNALS if _in_main_thread() else ():
@@ -74,7 +74,7 @@ def _handled(handler: Callable[[int], None]) -> Iterator[None]:
 def first_only(at_once: Callable[[], object] = lambda: None) -> Iterator[None]:
     """Let the first signal within the ``with`` raise its exception, and drop all later ones.
 
-    What the first one ends can then save what it has, however impatient the user is. ``at_once`` is called
+    The interrupted work can then save its data, however impatient the user is. ``at_once`` is called
     before the exception.
     """
     came: list[int] = []

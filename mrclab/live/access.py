@@ -13,7 +13,10 @@ from dataclasses import dataclass
 from enum import IntEnum
 from urllib.parse import urlsplit
 
-COOKIE = "mrclab-token"
+
+def cookie_name(port: int | None) -> str:
+    """Return the name of the cookie that holds a page's token: cookies do not distinguish ports."""
+    return f"mrclab-token-{port or 0}"
 
 
 class Role(IntEnum):
@@ -50,16 +53,18 @@ class Access:
         """Return True if a ``Host`` header names this server."""
         if self.hosts is None:
             return True
-        return host is not None and urlsplit(f"//{host}").hostname in self.hosts
+        return host is not None and "@" not in host and urlsplit(f"//{host}").hostname in self.hosts
 
 
-def token_of(query: Mapping[str, str], cookies: Mapping[str, str], authorization: str | None) -> str | None:
-    """Return the token that a request brings: in its address, a cookie, or an Authorization header."""
+def token_of(
+    query: Mapping[str, str], cookies: Mapping[str, str], authorization: str | None, port: int | None = None
+) -> str | None:
+    """Return the token that a request brings: in its address, a cookie of the port, or a header."""
     if query.get("token"):
         return query["token"]
     if authorization is not None and authorization.lower().startswith("bearer "):
         return authorization[7:].strip()
-    return cookies.get(COOKIE)
+    return cookies.get(cookie_name(port))
 
 
 def same_origin(origin: str | None, host: str | None) -> bool:

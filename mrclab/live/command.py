@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import logging
 import os
 import secrets
 import signal
@@ -53,13 +54,18 @@ def live(args: argparse.Namespace) -> int:
         with _listener(args.listen or LOOPBACK, args.port) as listener:
             return _serve_run(follower, listener, everybody=args.listen is not None)
     require_root("live")
-    for number in SIGNALS:
+    for number in _heeded():
         signal.signal(number, _interrupt)
     names = Names.from_environment()
     listener = _listener(args.listen or LOOPBACK, args.port)
     with listener, _testbed(names, args.topology, args.target, args.program):
         network = FabricNetwork.attached(names)
         return _serve(network, listener, everybody=args.listen is not None)
+
+
+def _heeded() -> tuple[signal.Signals, ...]:
+    """Return the signals that end the page: not those that were ignored from the start (``nohup``)."""
+    return tuple(number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN)
 
 
 def _interrupt(_number: int, _frame: object) -> None:
@@ -140,11 +146,20 @@ def _address(listener: socket.socket) -> str:
 
 
 def _config(app: Starlette) -> uvicorn.Config:
-    return uvicorn.Config(app, log_level="warning", lifespan="off", timeout_graceful_shutdown=1)
+    logging.getLogger("uvicorn.error").addFilter(_of_use)
+    return uvicorn.Config(app, log_level="warning", lifespan="off", ws="none", timeout_graceful_shutdown=1)
+
+
+def _of_use(record: logging.LogRecord) -> bool:
+    """Return whether a line of the web server tells the user something: not that pages are still open."""
+    error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
+    if isinstance(error, asyncio.CancelledError):
+        return False
+    return not record.getMessage().startswith(("Cancel ", "ASGI callable returned without completing"))
 
 
 def _end_with_signals(server: uvicorn.Server) -> None:
-    for number in SIGNALS:
+    for number in _heeded():
         asyncio.get_running_loop().add_signal_handler(number, partial(setattr, server, "should_exit", True))
 
 

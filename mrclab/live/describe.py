@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from mrclab.controller.fault_kinds import KINDS, Place
+from mrclab.faults.kinds import KINDS
+from mrclab.faults.model import Place
 from mrclab.linux.errors import InputError
 from mrclab.live.plan import LABELS, usual_plan
 from mrclab.topologies import Fabric
@@ -28,7 +29,6 @@ def fabric_document(fabric: Fabric) -> dict[str, Any]:
 
 def about(fabric: Fabric, target: str, version: str) -> dict[str, Any]:
     """Return what the page must know once: the fabric, the kinds of faults, the transports' labels."""
-    places = {Place.LINK: "link", Place.NIC_PORT: "port", Place.SWITCH: "switch", Place.PLANE: "plane"}
     return {
         "fabric": fabric_document(fabric),
         "target": target,
@@ -36,11 +36,23 @@ def about(fabric: Fabric, target: str, version: str) -> dict[str, Any]:
         "labels": LABELS,
         "usual": usual_plan(target).model_dump(),
         "kinds": [
-            {"name": k.name, "place": places[k.place], "does": k.does, "takes": list(k.takes)}
+            {"name": k.name, "place": k.place.short, "does": k.does, "takes": list(k.takes)}
             for k in KINDS.values()
         ],
+        "buttons": buttons(),
         "evs": {f"{a.name}>{b.name}": evs_between(fabric, a.name, b.name) for a, b in _shown_pairs(fabric)},
     }
+
+
+def buttons() -> dict[str, list[Any]]:
+    """Return the buttons for each place: [key, label, fields of the fault], in the order of the table."""
+    found: dict[str, list[Any]] = {place.short: [] for place in Place}
+    for kind in KINDS.values():
+        for button in kind.buttons:
+            found[kind.place.short].append(
+                [button.key, button.label, {"kind": kind.name, **(button.params or {})}]
+            )
+    return found
 
 
 def evs_between(fabric: Fabric, source: str, target: str) -> list[list[Any]]:

@@ -8,8 +8,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from mrclab.controller.fault_kinds import KINDS, Fault
 from mrclab.experiments.spec.json_files import one_line
+from mrclab.faults.kinds import KINDS
+from mrclab.faults.model import Fault
 from mrclab.linux.errors import InputError
 from mrclab.topologies import Fabric
 
@@ -108,7 +109,7 @@ def _derangement(names: list[str], seed: int) -> list[str]:
 
 
 class FaultRequest(_Strict):
-    """A fault that a viewer asks for; the fields are those of `mrclab.controller.fault_kinds.Fault`."""
+    """A fault that a viewer asks for; the fields are those of `mrclab.faults.model.Fault`."""
 
     kind: str
     where: str

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
 from functools import partial
 from typing import Any
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from mrclab.hosts.remote import AgentError
@@ -21,7 +22,7 @@ from mrclab.live.describe import evs_between
 from mrclab.live.metrics import exposition
 from mrclab.live.plan import fault_request, traffic_plan
 from mrclab.live.recording import SCRIPTS, Recording, changed, live_page, replay_page
-from mrclab.live.serving import Guard, event_line, page_routes, refused
+from mrclab.live.serving import EventStream, Guard, event_line, page_routes, refused
 from mrclab.live.session import Session
 
 ASSETS = dict.fromkeys(SCRIPTS, "text/javascript") | {"live.css": "text/css"}
@@ -66,7 +67,7 @@ class Hub:
         if "over" in frame:
             self._when_over()
 
-    async def frames(self) -> AsyncIterator[dict[str, Any] | None]:
+    async def frames(self) -> AsyncGenerator[dict[str, Any] | None, None]:
         """Yield frames as they come; None now and then where none does, to keep the connection."""
         waiting: asyncio.Queue[dict[str, Any]] = asyncio.Queue(maxsize=4)
         self._queues.add(waiting)
@@ -91,17 +92,18 @@ def application(session: Session, hub: Hub, recording: Recording, access: Access
     async def events(request: Request) -> Response:
         changes = "changes" in request.query_params
 
-        async def lines() -> AsyncIterator[str]:
+        async def lines() -> AsyncGenerator[str, None]:
             before: Mapping[str, Any] = {}
-            async for frame in hub.frames():
-                if frame is None:
-                    yield ": still here\n\n"
-                    continue
-                told = changed(frame, before) if changes else frame
-                before = frame
-                yield event_line(told)
+            async with aclosing(hub.frames()) as frames:
+                async for frame in frames:
+                    if frame is None:
+                        yield ": still here\n\n"
+                        continue
+                    told = changed(frame, before) if changes else frame
+                    before = frame
+                    yield event_line(told)
 
-        return StreamingResponse(lines(), media_type="text/event-stream")
+        return EventStream(lines())
 
     async def state(_request: Request) -> Response:
         if hub.over is not None:

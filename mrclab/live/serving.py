@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from mrclab.live.access import COOKIE, Access, Role, same_origin, token_of
+from mrclab.live.access import Access, Role, cookie_name, same_origin, token_of
 from mrclab.live.recording import static
 
+LOGGER = logging.getLogger(__name__)
 HEADERS = {
     "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
@@ -24,8 +27,19 @@ HEADERS = {
 }
 
 
+UNREAD_S = 30.0
+"""How long a client may leave what it is sent unread before its request ends."""
+
+
+class _UnreadError(Exception):
+    """The client does not read."""
+
+
 class Guard:
-    """Refuses requests to other hosts, without a token, and changes from a foreign page."""
+    """Refuses requests to other hosts, without a token, and changes from a foreign page.
+
+    It ends requests whose client does not read.
+    """
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app = app
@@ -48,14 +62,22 @@ class Guard:
                     *message.get("headers", ()),
                     *((k.lower().encode(), v.encode()) for k, v in HEADERS.items()),
                 ]
-            await send(message)
+            try:
+                await asyncio.wait_for(send(message), UNREAD_S)
+            except TimeoutError:
+                raise _UnreadError from None
 
-        await self._app(scope, receive, send_with_headers)
+        try:
+            await self._app(scope, receive, send_with_headers)
+        except* _UnreadError:
+            LOGGER.info("a page reads nothing: its stream ends")
 
     def _refusal(self, request: Request) -> Response | None:
         if not self._access.host_is_ours(request.headers.get("host")):
             return refused(421, "this server is addressed by another name: use the printed address")
-        token = token_of(request.query_params, request.cookies, request.headers.get("authorization"))
+        token = token_of(
+            request.query_params, request.cookies, request.headers.get("authorization"), _port(request)
+        )
         role = self._access.role(token)
         if role is Role.NOBODY:
             return refused(403, "no or a wrong token: open the address that 'mrclab live' printed")
@@ -66,6 +88,11 @@ class Guard:
             if role is not Role.OWNER:
                 return refused(403, "this address is for watching: only the owner's may change something")
         return None
+
+
+def _port(request: Request) -> int | None:
+    server: tuple[str, int | None] | None = request.scope.get("server")
+    return server[1] if server else None
 
 
 def refused(status: int, error: str) -> JSONResponse:
@@ -82,7 +109,9 @@ def page_routes(html: Callable[[], str], assets: Mapping[str, str]) -> list[Rout
     async def page(request: Request) -> Response:
         if "token" in request.query_params:
             answer: Response = RedirectResponse("./", status_code=303)
-            answer.set_cookie(COOKIE, request.scope["token"], httponly=True, samesite="strict")
+            answer.set_cookie(
+                cookie_name(_port(request)), request.scope["token"], httponly=True, samesite="strict"
+            )
             return answer
         return HTMLResponse(html())
 
@@ -93,6 +122,21 @@ def page_routes(html: Callable[[], str], assets: Mapping[str, str]) -> list[Rout
         return Response(static(name), media_type=assets[name])
 
     return [Route("/", page), Route("/static/{name}", asset)]
+
+
+class EventStream(StreamingResponse):
+    """A stream of server-sent events whose source is closed with the request, however that ends."""
+
+    def __init__(self, lines: AsyncGenerator[str, None]) -> None:
+        super().__init__(lines, media_type="text/event-stream")
+        self._lines = lines
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the events."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            await self._lines.aclose()
 
 
 def event_line(data: Mapping[str, Any]) -> str:

@@ -13,17 +13,20 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from mrclab.control import call
-from mrclab.controller.fault_kinds import Fault, checked
 from mrclab.experiments.measure.faults import FaultRecord
 from mrclab.experiments.measure.recovery import Retirements
 from mrclab.experiments.run.traffic import bytes_carried
+from mrclab.faults.kinds import checked, describe
+from mrclab.faults.model import Fault
 from mrclab.hosts.remote import AgentError
 from mrclab.linux.errors import InputError, MrclabError
+from mrclab.live.alive import SwitchCheck
 from mrclab.live.card import BEFORE_NS, Card, Look, Watched, work_out
 from mrclab.live.kept import KeptPackets
 from mrclab.live.mapper import LiveClustermapper
@@ -61,6 +64,7 @@ class Session:
         self._listener = listener
         self._kernel = KernelStack(network)
         self._mapper = LiveClustermapper(network)
+        self._switches = SwitchCheck(network.fabric, partial(call, network.names))
         self._beside = False
         """True while an experiment runs on this machine."""
         self._requests: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
@@ -300,6 +304,7 @@ class Session:
             self._read_links()
         if turn % BESIDE_EVERY == 1:
             self._beside = bool(holders())
+            self._switches.check(self._active)
         if due is not None:
             self._begin_look(due, now_ns)
         self._listener(
@@ -405,22 +410,3 @@ class Session:
                 retired[host] = Retirements(columns[:, 0], columns[:, 1])
             found.append(Watched(name, flows, retired))
         return found
-
-
-def describe(fault: Fault) -> str:
-    """Return a fault in a few words."""
-    words = {
-        "blackhole": "silent cut",
-        "loss": f"loses {fault.ratio:.2%}",
-        "corruption": f"corrupts {fault.ratio:.2%}",
-        "rate": f"{fault.ratio:.0%} of its rate left",
-        "carrier": "unplugged",
-        "port-down": "NIC port down",
-        "delay": f"{fault.delay_ns / 1e6:g} ms longer",
-        "flap": "flaps",
-        "switch-death": "switch dead",
-        "switch-reboot": "switch reboots",
-        "plane-death": "plane dead",
-    }
-    way = "" if fault.direction == "both" else f", {fault.direction} only"
-    return words.get(fault.kind, fault.kind) + way

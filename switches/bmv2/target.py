@@ -20,9 +20,8 @@ from mrclab.linux.errors import BadInputError, MachineError, SwitchError
 from mrclab.linux.process_deaths import wait_exiting
 from mrclab.linux.system import is_root
 from mrclab.p4src.contract import PRIORITY_CONTROL
-from mrclab.switches.bmv2 import BMV2_PROGRAM
+from mrclab.p4src.targets import BMV2_PROGRAM, CAPABILITIES
 from mrclab.switches.bmv2.thrift import ThriftError, set_queue_depth, set_queue_rate
-from mrclab.switches.capabilities import CAPABILITIES
 from mrclab.switches.spec import Queue, RunningSwitch, SwitchSpec
 
 START_TIMEOUT_S = 60.0

@@ -11,7 +11,7 @@ import grpc
 
 from mrclab.linux.children import Child, environment, inside, python
 from mrclab.linux.errors import BadInputError, MachineError, SwitchError
-from mrclab.switches.capabilities import CAPABILITIES
+from mrclab.p4src.targets import CAPABILITIES
 from mrclab.switches.ebpf.main import READY
 from mrclab.switches.ebpf.runtime.power import switch_power
 from mrclab.switches.spec import Queue, RunningSwitch, SwitchSpec

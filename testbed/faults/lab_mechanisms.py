@@ -1,15 +1,16 @@
-"""Which mechanism makes which kind of fault where our switches run."""
+"""The mechanism of each kind of fault on a fabric of our switches."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
-from mrclab.controller.fault_tables import FaultTables
+from mrclab.controller.fault_tables import TABLE_KINDS, FaultTables
+from mrclab.faults.kinds import KINDS
+from mrclab.faults.registry import Faults, MakeMechanism
 from mrclab.switches.target import SwitchTarget
 from mrclab.testbed.faults.link_mechanisms import Carrier, Delay, NicPort, TableEntries
-from mrclab.testbed.faults.registry import Faults, MakeMechanism
-from mrclab.testbed.faults.repeated import Flap, Reboot
+from mrclab.testbed.faults.repeated import Cycle
 from mrclab.testbed.faults.switch_mechanisms import Power
 from mrclab.testbed.names import Names
 from mrclab.topologies import Fabric
@@ -25,28 +26,20 @@ def lab_faults(
     """Return the registry of a lab's faults. ``revive`` boots switches and waits until they are ready."""
     lock = threading.RLock()
 
-    def entries() -> TableEntries:
-        return TableEntries(tables)
-
-    def carrier() -> Carrier:
-        return Carrier(fabric, names, target.capabilities)
-
     def power() -> Power:
         # The registry exists by the time that a fault is made.
         return Power(fabric, target, revive, lambda switch: faults.renew(switch))
 
-    mechanisms: Mapping[str, MakeMechanism] = {
-        "blackhole": entries,
-        "loss": entries,
-        "corruption": entries,
-        "rate": entries,
-        "carrier": carrier,
+    mechanisms: dict[str, MakeMechanism] = {
+        **dict.fromkeys(TABLE_KINDS, lambda: TableEntries(tables)),
+        "carrier": lambda: Carrier(fabric, names, target.capabilities),
         "port-down": lambda: NicPort(fabric, names),
         "delay": lambda: Delay(fabric, names, target.capabilities),
-        "flap": lambda: Flap({"blackhole": entries, "carrier": carrier}, lock),
         "switch-death": power,
-        "switch-reboot": lambda: Reboot(power(), lock),
         "plane-death": power,
     }
+    cyclic = [kind.name for kind in KINDS.values() if kind.phases is not None]
+    simple = dict(mechanisms)
+    mechanisms |= dict.fromkeys(cyclic, lambda: Cycle(simple, lock))
     faults = Faults(fabric, mechanisms, lock)
     return faults

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 
-from mrclab.controller.fault_kinds import Fault, Moment
 from mrclab.controller.fault_tables import FaultTables
+from mrclab.faults.mechanism import SimpleMechanism
+from mrclab.faults.model import Fault, Moment
 from mrclab.linux.errors import InputError
-from mrclab.switches.capabilities import PORT_DOWN_HALTS, Capabilities
+from mrclab.p4src.targets import PORT_DOWN_HALTS, Capabilities
 from mrclab.testbed import links
 from mrclab.testbed.delays.lengthen import wire_ends
 from mrclab.testbed.delays.long_wire import LongWires
-from mrclab.testbed.faults.mechanism import SimpleMechanism
 from mrclab.testbed.names import Names
 from mrclab.topologies import Fabric, Link
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from mrclab.controller.fault_kinds import Fault, Moment, switches_at
+from mrclab.faults.mechanism import SimpleMechanism
+from mrclab.faults.model import Fault, Moment, switches_at
 from mrclab.switches.target import SwitchTarget
-from mrclab.testbed.faults.mechanism import SimpleMechanism
 from mrclab.topologies import Fabric
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mrclab.testbed.frr.plan import Router, Timers
+from mrclab.topologies.routed import Router, Timers
 
 BFD_PROFILE = "fabric"
 

@@ -17,8 +17,8 @@ from mrclab.linux.children import ending
 from mrclab.linux.errors import MachineError, SwitchError
 from mrclab.testbed.frr import DIRECTORY
 from mrclab.testbed.frr.config import bfdd_conf, bgpd_conf, zebra_conf
-from mrclab.testbed.frr.plan import Router, Timers
 from mrclab.testbed.network import FabricNetwork
+from mrclab.topologies.routed import Router, Timers
 
 USER = "frr"
 MEND = "install the package frr (apt install frr)"

@@ -14,19 +14,19 @@ from typing import Any
 
 from pyroute2.netlink.rtnl import RTMGRP_IPV6_ROUTE
 
+from mrclab.faults.registry import Faults
 from mrclab.linux import namespaces, rtnetlink
 from mrclab.linux.errors import SwitchError
 from mrclab.linux.life import signals
-from mrclab.switches.capabilities import NO_TARGET, Capabilities
+from mrclab.p4src.targets import NO_TARGET, Capabilities
 from mrclab.testbed import kernel_ip, state
-from mrclab.testbed.faults.registry import Faults
 from mrclab.testbed.frr.daemons import DaemonError, Daemons, find_daemons
 from mrclab.testbed.frr.faults import RouterFaults
-from mrclab.testbed.frr.plan import Router, Timers, expected_routes, plan
 from mrclab.testbed.names import Names
 from mrclab.testbed.network import FabricNetwork
 from mrclab.testbed.running import Say
 from mrclab.topologies import Fabric
+from mrclab.topologies.routed import Router, Timers, expected_routes, plan
 
 CONVERGENCE_S = 60.0
 _LOOK_AGAIN_S = 1.0  # however many route changes come in: one is never waited for longer than this

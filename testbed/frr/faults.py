@@ -14,14 +14,14 @@ import os
 import time
 from collections.abc import Mapping
 
-from mrclab.controller.fault_kinds import Fault, Moment, switches_at
+from mrclab.faults.kinds import KINDS
+from mrclab.faults.mechanism import SimpleMechanism
+from mrclab.faults.model import Fault, Moment, switches_at
+from mrclab.faults.registry import Faults, MakeMechanism
 from mrclab.linux import bpf, namespaces
 from mrclab.linux import bpf_insn as insn
 from mrclab.linux.traffic_control import TrafficControl, ifindex_of
 from mrclab.testbed import links
-from mrclab.testbed.faults.mechanism import SimpleMechanism
-from mrclab.testbed.faults.registry import Faults, MakeMechanism
-from mrclab.testbed.frr.plan import FAULT_KINDS
 from mrclab.topologies import Fabric, Link, PortRef
 
 _PASS = insn.call(insn.SET_HASH_INVALID) + insn.leave(0)  # of the frame in register 1; TC_ACT_OK
@@ -71,7 +71,7 @@ class RouterFaults:
             "switch-death": lambda: _Filter(self),
             "plane-death": lambda: _Filter(self),
         }
-        return Faults(self._fabric, {kind: makers[kind] for kind in FAULT_KINDS})
+        return Faults(self._fabric, {kind.name: makers[kind.name] for kind in KINDS.values() if kind.routed})
 
     def _load(self, code: bytes, name: str) -> int:
         self._programs.append(bpf.load_program(code, name))

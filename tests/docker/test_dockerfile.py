@@ -19,7 +19,7 @@ def stage(name: str) -> list[str]:
 
 def test_the_stage_that_compiles_the_core_has_all_of_its_source() -> None:
     copied = {words[1] for words in map(str.split, stage("core")) if words[:1] == ["COPY"]}
-    assert {Path(file).parts[0] for file in (*compiled.sources(), compiled.CONSTANTS)} <= copied
+    assert {Path(file).parts[1] for file in (*compiled.sources(), compiled.CONSTANTS)} <= copied
 
 
 def test_the_dev_container_uses_the_environment_of_the_image() -> None:

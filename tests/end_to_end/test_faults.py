@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from mrclab.controller.fault_kinds import KINDS
+from mrclab.faults.kinds import KINDS
 from tests.support.command import Mrclab, Up
 
 pytestmark = pytest.mark.root

@@ -22,6 +22,7 @@ from mrclab.testbed import clean, state
 from mrclab.testbed.names import Names
 from mrclab.topologies import load_fabric
 from tests.support.command import Mrclab, Up, snapshot
+from tests.support.goodput import goodputs_mbps
 from tests.support.leftovers import kill_with_watchdog, left_in_the_end
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
@@ -79,6 +80,11 @@ def test_link_kill_recovers_every_byte(link_kill: Run) -> None:
         for name in (f"captures/{host}.pcap", f"events/{host}.jsonl", "faults.json"):
             assert (link_kill.out / "mrc-0" / name).stat().st_size > 0
     assert list(link_kill.out.glob("*.svg"))
+
+
+def test_goodput_agrees_with_the_captures_within_one_percent(link_kill: Run) -> None:
+    found, captured = goodputs_mbps(link_kill.out, link_kill.result, "h2")
+    assert found == pytest.approx(captured, rel=0.01)
 
 
 def test_wide_sprays_over_all_256_paths(mrclab: Mrclab, tmp_path: Path, machine: None) -> None:

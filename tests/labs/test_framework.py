@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -11,11 +13,12 @@ import pytest
 
 from mrclab import cli
 from mrclab.labs import student
-from mrclab.labs.catalogue import all_labs, find
+from mrclab.labs.catalogue import all_labs, find, part_of
 from mrclab.labs.checks import Checks, Hint, Student, require, run_all, unanswered
 from mrclab.labs.judge import judge
 from mrclab.labs.model import Lab, LabSpec, Outcome, document, passed
 from mrclab.linux.errors import InputError, MrclabError
+from tests.support.paths import ROOT
 
 SPRAY = find("4")
 CHECK = """
@@ -137,6 +140,28 @@ def test_a_students_work_is_never_written_over(tmp_path: Path) -> None:
     assert (folder / "spray.py").read_text() == "mine"
 
 
+def test_solutions_are_found_in_the_source_or_where_the_instructor_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(InputError, match=r"no solution of lab 4 here.*MRCLAB_LABS"):
+        part_of(SPRAY, "solution", tmp_path)
+    monkeypatch.setenv("MRCLAB_LABS", str(ROOT / "labs"))
+    assert part_of(SPRAY, "solution", tmp_path) == ROOT / "labs" / "04-spray" / "solution"
+
+
+def test_what_students_install_has_no_solutions() -> None:
+    data = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    installed = {
+        path.relative_to(ROOT / "labs").as_posix()
+        for pattern in data["mrclab.labs"]
+        for path in (ROOT / "labs").glob(pattern)
+    }
+    assert "04-spray/start/spray.py" in installed
+    assert "04-spray/check.py" in installed
+    assert "02-p4-forward/start/variants/a.json" in installed
+    assert not [name for name in installed if re.search("solution|mistakes|instructor", name)]
+
+
 def test_the_folder_is_the_current_one_the_usual_one_or_the_given_one(tmp_path: Path) -> None:
     student.start(SPRAY, tmp_path / SPRAY.student_folder)
     usual = tmp_path / SPRAY.student_folder
@@ -167,6 +192,30 @@ def test_a_hand_in_has_the_files_and_what_the_checks_said(tmp_path: Path) -> Non
     (folder / "spray.py").unlink()
     with pytest.raises(InputError, match=r"no spray\.py"):
         student.pack(SPRAY, folder, out, outcomes, "", "")
+
+
+def test_a_hand_in_follows_no_links(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("root:!:1::::::")
+    folder, out = tmp_path / "mine", tmp_path / "hand-in.zip"
+    student.start(SPRAY, folder)
+    for name in ("measures.py", "more.txt"):
+        (folder / name).unlink(missing_ok=True)
+        (folder / name).symlink_to(secret)
+        with pytest.raises(InputError, match=f"{name} is a link"):
+            student.pack(SPRAY, folder, out, [], "", "")
+        assert not out.exists()
+        (folder / name).unlink()
+        (folder / name).write_text("mine")
+    out.symlink_to(secret)
+    with pytest.raises(InputError, match="is a link"):
+        student.pack(SPRAY, folder, out, [], "", "")
+    assert secret.read_text() == "root:!:1::::::"
+    (folder / student.MARKER).unlink()
+    (folder / student.MARKER).symlink_to(secret)
+    with pytest.raises(InputError) as refused:
+        student.work_folder(SPRAY, str(folder), tmp_path)
+    assert "root:!" not in str(refused.value)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root: it gives files away")

@@ -113,7 +113,7 @@ def test_a_run_is_refused_before_it_starts_where_a_transport_lacks_something(
         raise MachineError("FRRouting is not installed", "install the package frr")
 
     monkeypatch.setattr("mrclab.testbed.frr.daemons.find_daemons", absent)
-    monkeypatch.setattr("mrclab.experiments.run.needs.require_target", lambda choice: choice)
+    monkeypatch.setattr("mrclab.switches.target.require_target", lambda choice: choice)
     monkeypatch.setattr("mrclab.testbed.doctor.require_machine", lambda: None)
     monkeypatch.setattr("mrclab.experiments.run.engine.run_scenario", starts_nothing)
     done = mrclab(*words, "--target", "ebpf", "--out", "out")

@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -58,3 +59,22 @@ def test_a_run_loads_no_module_under_a_second_name() -> None:
     loaded = set(done.stderr.split())
     assert "mrclab" in loaded
     assert not loaded & rooms
+
+
+LIVE_ONLY = {"grpc", "finsy", "google", "llvmlite", "mininet", "pyroute2"}
+
+
+def test_a_simulated_run_loads_nothing_of_the_testbed(tmp_path: Path) -> None:
+    """Virtual time needs no switches, no gRPC and no Mininet: the base installation has none of them."""
+    words = ["run", "link-kill", "--target", "sim", "--topology", "tiny", "--trials", "1", "--out", "out"]
+    code = (
+        f"import sys; from mrclab.cli import main; sys.argv[1:] = {words}; main(); "
+        "print(*sys.modules, file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    loaded = set(done.stderr.split())
+    assert "mrclab.experiments.virtual.engine" in loaded
+    assert sorted(name for name in loaded if name.startswith(("mrclab.testbed", "mrclab.switches"))) == []
+    assert not {name.partition(".")[0] for name in loaded} & LIVE_ONLY

@@ -14,8 +14,8 @@ from rich.console import Console
 
 from mrclab.cli import main, parser
 from mrclab.output import bytes_text, progress, repeat
+from mrclab.p4src.targets import target_name
 from mrclab.run_scenario import scenario_of
-from mrclab.switches.target import target_name
 from tests.support.paths import ROOT
 
 SCENARIO = """\

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from mrclab.controller.queues import QueuePolicy
+from mrclab.faults.model import Fault
 from mrclab.hosts.mrc import Endpoint, MrcConfig
 from mrclab.hosts.mrc.congestion.nscc import NsccConfig
 from mrclab.hosts.nic.routes import nic_addresses, remote_paths
@@ -21,6 +22,7 @@ from mrclab.hosts.rdma.memory import MemoryRegion
 from mrclab.hosts.roce import Endpoint as RoceEndpoint
 from mrclab.hosts.roce import RoceConfig
 from mrclab.simulator.faults import NetworkFaults
+from mrclab.simulator.mechanisms import VirtualMechanism
 from mrclab.simulator.network import Network
 from mrclab.topologies import Fabric, build_fabric
 from tests.support.other_process import output_of
@@ -158,14 +160,61 @@ def test_every_kind_of_fault_is_survived(breaks: Any, mends: Any) -> None:
         assert [e.status for e in world.listeners[host].of(SendCompleted)] == [Status.SUCCESS]
 
 
+class Watched(NetworkFaults):
+    """Notes each change of a link, with its time in us."""
+
+    def __init__(self, network: Network) -> None:
+        super().__init__(network)
+        self.clock = network.clock
+        self.seen: list[tuple[int, str, float]] = []
+
+    def blackhole(self, link: str, direction: str, broken: bool) -> None:
+        self.seen.append((self.clock.now_ns // 1000, "blackhole", broken))
+        super().blackhole(link, direction, broken)
+
+    def corruption(self, link: str, direction: str, ratio: float) -> None:
+        self.seen.append((self.clock.now_ns // 1000, "corruption", ratio))
+        super().corruption(link, direction, ratio)
+
+
 def test_a_flap_breaks_again_and_again_until_it_is_ended() -> None:
-    world, seen = World(fast_fabric()), list[tuple[int, bool]]()
-    clock = world.network.clock
-    end = world.faults.repeat(2_000, 10_000, lambda broken: seen.append((clock.now_ns, broken)))
-    clock.run(15 * US)
-    end()
-    clock.run(100 * US)
-    assert seen == [(0, True), (2000, False), (10_000, True), (12_000, False), (15_000, False)]
+    world = World(fast_fabric())
+    faults = Watched(world.network)
+    link = next(link.name for link in world.network.fabric.links if link.kind == "fabric")
+    fault = Fault("flap", link, period_ns=10_000, down_ns=2_000)
+    mechanism = VirtualMechanism(world.network, faults)
+    mechanism.apply(fault)
+    world.network.clock.run(15 * US)
+    assert mechanism.undo(fault).t_before_ns == 15_000
+    world.network.clock.run(100 * US)
+    assert faults.seen == [
+        (0, "blackhole", True),
+        (2, "blackhole", False),
+        (10, "blackhole", True),
+        (12, "blackhole", False),
+    ]
+
+
+def test_a_failing_optic_corrupts_then_goes_dark_until_it_is_ended() -> None:
+    world = World(fast_fabric())
+    faults = Watched(world.network)
+    link = next(link.name for link in world.network.fabric.links if link.kind == "fabric")
+    fault = Fault("failing-optic", link, ratio=0.25, period_ns=10_000, down_ns=3_000)
+    mechanism = VirtualMechanism(world.network, faults)
+    mechanism.apply(fault)
+    world.network.clock.run(18 * US)
+    mechanism.undo(fault)
+    world.network.clock.run(100 * US)
+    assert faults.seen == [
+        (0, "corruption", 0.25),
+        (7, "corruption", 0.0),
+        (7, "blackhole", True),
+        (10, "blackhole", False),
+        (10, "corruption", 0.25),
+        (17, "corruption", 0.0),
+        (17, "blackhole", True),
+        (18, "blackhole", False),
+    ]
 
 
 def test_rocev2_over_routes_keeps_its_way_until_they_change() -> None:

@@ -18,6 +18,7 @@ ROOMS = (
     ("p4src",),
     ("linux",),
     ("topologies",),
+    ("faults",),
     ("switches",),
     ("controller",),
     ("hosts",),
@@ -35,7 +36,8 @@ All but the last are folders at the top level to which a link in mrclab leads: `
 RANK = {room: rank for rank, rooms in enumerate(ROOMS) for room in rooms}
 
 PURE = tuple(
-    f"mrclab.{name}" for name in ("topologies", "hosts.rdma", "hosts.mrc", "hosts.roce", "simulator", "scale")
+    f"mrclab.{name}"
+    for name in ("topologies", "faults", "hosts.rdma", "hosts.mrc", "hosts.roce", "simulator", "scale")
 )
 """Packages without I/O: time and randomness are arguments there."""
 VALUES = ("mrclab.linux.errors", "mrclab.p4src", "mrclab.controller.queues")

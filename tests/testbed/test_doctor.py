@@ -41,7 +41,6 @@ def test_without_root_the_one_line_says_so(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_missing_tool_is_named_with_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda _name: None)
     missing = {check.name: check.mend for check in doctor() if not check.ok}
-    assert missing["mnexec"] == "apt install mininet"
     assert missing["ip"] == "apt install iproute2"
 
 

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator
 import grpc
 import pytest
 
-from mrclab.controller.fault_kinds import KINDS, Fault
+from mrclab.faults.kinds import KINDS
+from mrclab.faults.model import Fault
 from mrclab.linux import namespaces
 from mrclab.linux.errors import InputError, MachineError
 from mrclab.testbed.delays.lengthen import wire_ends
@@ -243,6 +244,17 @@ def _comes_and_goes(bench: Bench) -> None:
     assert {0, 3} <= set(counts)
 
 
+def _corrupts_and_goes_dark(bench: Bench) -> None:
+    dark = corrupt = False
+    end = time.monotonic() + PATIENCE_S
+    while time.monotonic() < end and not (dark and corrupt):
+        frames = bench.wire.received()
+        dark = dark or not frames
+        corrupt = corrupt or len({frame[22:38] for frame in frames}) > 1  # a bit of a source was flipped
+    assert dark
+    assert corrupt
+
+
 def _back_by_itself(bench: Bench) -> None:
     assert bench.wire.soon()
 
@@ -256,6 +268,10 @@ EFFECTS: dict[str, tuple[Fault, Callable[[Bench], None]]] = {
     "delay": (Fault("delay", LINK, delay_ns=DELAY_NS), _later),
     "port-down": (Fault("port-down", PORT), _port_dead),
     "flap": (Fault("flap", LINK, period_ns=600_000_000, down_ns=300_000_000), _comes_and_goes),
+    "failing-optic": (
+        Fault("failing-optic", LINK, ratio=1.0, period_ns=600_000_000, down_ns=300_000_000),
+        _corrupts_and_goes_dark,
+    ),
     "switch-death": (Fault("switch-death", SPINE), _silent),
     "switch-reboot": (Fault("switch-reboot", SPINE, down_ns=100_000_000), _back_by_itself),
     "plane-death": (Fault("plane-death", PLANE), _port_dead),

@@ -2,7 +2,8 @@
 
 import pytest
 
-from mrclab.controller.fault_kinds import KINDS, Fault, Place, checked
+from mrclab.faults.kinds import KINDS, checked
+from mrclab.faults.model import Fault, Place
 from mrclab.linux.errors import InputError
 from mrclab.topologies import load_fabric
 

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from mrclab.controller.fault_kinds import Fault
+from mrclab.faults.model import Fault
 from mrclab.linux import namespaces, rtnetlink
 from mrclab.linux.errors import MachineError
 from mrclab.testbed.clean import clean
 from mrclab.testbed.frr.daemons import DaemonError, find_daemons
 from mrclab.testbed.frr.fabric import FrrFabric, NotConvergedError, ways
-from mrclab.testbed.frr.plan import Timers
 from mrclab.testbed.names import Names
 from mrclab.topologies import Fabric
+from mrclab.topologies.routed import Timers
 from tests.support.leftovers import leftovers
 
 pytestmark = [pytest.mark.root, pytest.mark.frr]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mrclab.control import call
-from mrclab.controller.fault_kinds import Fault
+from mrclab.faults.model import Fault
 from mrclab.hosts.mrc import wire
 from mrclab.hosts.rdma import headers
 from mrclab.hosts.streams.stream import StreamPlan

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from mrclab.experiments.measure.evidence import Sample
 from mrclab.experiments.measure.load import Load
@@ -15,7 +15,9 @@ from mrclab.experiments.spec.model import Scenario
 from mrclab.experiments.spec.placement import Placement
 from mrclab.experiments.spec.transports import Transport
 from mrclab.hosts.remote import RemoteAgent
-from mrclab.testbed.running import RunningFabric
+
+if TYPE_CHECKING:
+    from mrclab.testbed.running import RunningFabric
 
 
 @dataclass(frozen=True, slots=True)

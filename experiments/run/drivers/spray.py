@@ -19,7 +19,7 @@ from mrclab.experiments.run.waiting import sleep
 from mrclab.experiments.spec.workloads import Spray
 from mrclab.hosts.remote import RemoteAgent
 from mrclab.hosts.streams.stream import StreamPlan
-from mrclab.switches.capabilities import capabilities_of
+from mrclab.p4src.targets import capabilities_of
 from mrclab.topologies import fabric_text
 
 DRAIN_TIMEOUT_S = 10.0

@@ -83,7 +83,7 @@ class CongestionControl:
         self.inflight_bytes -= lost_bytes
 
     def on_withdrawn(self, size: int) -> None:
-        """Packets left flight for reasons that say nothing about congestion."""
+        """Packets left flight for reasons that say nothing about congestion; negative: they are back."""
         self.inflight_bytes -= size
 
     def on_receiver(self, now_ns: int, penalty: int, restore: bool) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from mrclab.hosts.mrc.frames import FrameOptions, prefix
@@ -123,6 +124,7 @@ class Plane:
         "peer_up",
         "port",
         "quota",
+        "repeats",
         "reverse",
         "reverse_ns",
         "spares",
@@ -140,11 +142,21 @@ class Plane:
         self.waiting: list[Ev] = []
         """EVs whose turn came while the port was busy: the next ones of the plane."""
         self.quota = 0
+        self.repeats: dict[int, int] = {}
+        """How often EVs are listed that are listed more than once."""
         self.reverse: Ev | None = None
         """EV last shown to reach the peer, for answers."""
         self.reverse_ns = 0
         self.local_up = True
         self.peer_up = True
+
+    def distinct_paths(self) -> Sequence[Path]:
+        """Return the paths, each once; EVs that are listed several times have so many turns in each round."""
+        paths = self.paths.paths
+        distinct = tuple(dict.fromkeys(paths))
+        if len(distinct) < len(paths):
+            self.repeats = {path.ev: n for path, n in Counter(paths).items() if n > 1}
+        return distinct
 
     @property
     def up(self) -> bool:
@@ -167,6 +179,8 @@ class Plane:
             else:
                 if self.cursor >= len(self.order):
                     self.order = self.active.copy()
+                    for ev in self.active if self.repeats else ():
+                        self.order += [ev] * (self.repeats.get(ev.value, 1) - 1)
                     self.order.sort(key=shuffle)
                     self.cursor = 0
                 ev = self.order[self.cursor]

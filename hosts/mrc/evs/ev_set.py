@@ -1,12 +1,11 @@
 """The entropy values (EVs) that a queue pair sprays over.
 
-A set keeps per plane which EVs are active (in the rotation) and which are spare, and follows these rules:
-
+A set keeps per plane which EVs are active (in the rotation) and which are spare. Its rules:
 * A packet takes the next EV of a rotation: planes in turn, in a plane its active EVs in a new random order
   each round [P1 §2.1, SPEC §9.3.1]. If a port is busy, its plane misses a turn, but no EV loses its own.
 * An EV marked SKIP misses one turn and is GOOD again; a packet restores one EV at most [SPEC §9.3.1].
-* A spare of the same plane replaces a retired EV [P1 §4]. If a plane has no spare left, the other planes set
-  some EVs aside, so that the numbers of active EVs differ by at most one among the planes in service.
+* A spare of the same plane replaces a retired EV [P1 §4]. Without one, the other planes set EVs aside, so
+  that the numbers of active EVs differ by at most one among the planes in service.
 * A plane is in service while both ports are up and it has an EV that is neither ASSUMED_BAD nor DENIED.
 """
 
@@ -77,10 +76,11 @@ class EvSet:
         self._probe_stale = False
         share, extra = divmod(config.active_evs(), len(self.planes))
         for number, plane in enumerate(rng.sample(self.planes, len(self.planes))):
-            plane.quota = min(len(plane.paths.paths), max(1, share + (number < extra)))
-            chosen = min(len(plane.paths.paths), plane.quota + config.spare_evs_per_plane)
-            for index in sorted(rng.sample(range(len(plane.paths.paths)), chosen)):
-                path = plane.paths.paths[index]
+            paths = plane.distinct_paths()
+            plane.quota = min(len(paths), max(1, share + (number < extra)))
+            chosen = min(len(paths), plane.quota + config.spare_evs_per_plane)
+            for index in sorted(rng.sample(range(len(paths)), chosen)):
+                path = paths[index]
                 ev = Ev(plane, path, cache.get(plane.paths, path))
                 plane.evs.append(ev)
                 self.by_value[ev.value] = ev

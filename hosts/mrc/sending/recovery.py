@@ -73,8 +73,7 @@ class Recovery:
         """Note that data was sent, `idle_before` if nothing was in flight then: restart the timers."""
         self.tail.since_ns = now_ns
         if idle_before:
-            self.ack_timer.since_ns = now_ns
-            self.ack_timer.retries = 0
+            self.ack_timer.restart(now_ns)
             self.tail.probes = 0
 
     def on_tail_probe(self, now_ns: int) -> None:
@@ -121,14 +120,15 @@ class Recovery:
 
     def on_progress(self, now_ns: int) -> None:
         """Restart the timers: something new was acknowledged."""
-        self.progress_ns = self.ack_timer.since_ns = now_ns
-        self.tail.probes = self.ack_timer.retries = 0
+        self.progress_ns = now_ns
+        self.ack_timer.restart(now_ns)
+        self.tail.probes = 0
         self._late_ready = False
 
     def on_transport_ack(self, now_ns: int) -> None:
         """Restart the timers: something new is in the peer's memory."""
-        self.ack_timer.since_ns = now_ns
-        self.tail.probes = self.ack_timer.retries = 0
+        self.ack_timer.restart(now_ns)
+        self.tail.probes = 0
 
     def on_nack(self, now_ns: int) -> None:
         """Restart the ACK timer: a packet reached the peer, which is a sign of life."""
@@ -179,7 +179,7 @@ class Recovery:
         return lost
 
     def timed_out(self, now_ns: int) -> list[SentPacket]:
-        """Return what is lost when the ACK timer runs out.
+        """Return what is lost when the ACK timer runs out: nothing if the peer is silent.
 
         A silent peer proves nothing against a path; a peer that was heard since the packet was sent does.
         """

@@ -1,6 +1,8 @@
-"""The sending half of a queue pair: cut writes into packets, spray, repair losses, complete in order.
+"""The sending half of a queue pair: cuts writes into packets, sprays them, repairs losses, completes in
+order.
 
-The hot path: a packet takes one EV, one frame and one record; an ACK takes one look-up per changed PSN.
+Sending one packet is the hot path: one EV from the rotation, one frame from the packet builder, one record on
+the scoreboard. Acknowledgement costs one look-up per PSN that changed.
 """
 
 from __future__ import annotations
@@ -14,10 +16,10 @@ from mrclab.hosts.mrc.codec.values import SackPacket
 from mrclab.hosts.mrc.config import MrcConfig
 from mrclab.hosts.mrc.congestion.control import CongestionControl, FixedWindow
 from mrclab.hosts.mrc.connection import Connection
-from mrclab.hosts.mrc.events import RETIRE_FOR, SpuriousLoss
 from mrclab.hosts.mrc.evs.ev import Ev
 from mrclab.hosts.mrc.evs.ev_set import EvSet
 from mrclab.hosts.mrc.evs.states import EvInput
+from mrclab.hosts.mrc.sending.losses import Losses
 from mrclab.hosts.mrc.sending.probes import Probes
 from mrclab.hosts.mrc.sending.recovery import ACK_TIMEOUT, TAIL_PROBE, Recovery
 from mrclab.hosts.mrc.sending.rtt_sample import rtt_of
@@ -27,15 +29,7 @@ from mrclab.hosts.mrc.sending.transport_nak import is_ack, nak_status
 from mrclab.hosts.mrc.sending.window_report import WindowReport
 from mrclab.hosts.mrc.wire import BTH_RETRANSMISSION, EvMark, Nack, NackReason
 from mrclab.hosts.rdma.counters import EvState
-from mrclab.hosts.rdma.events import (
-    Event,
-    LossReason,
-    PacketLost,
-    QpError,
-    Retransmitted,
-    SendCompleted,
-    Status,
-)
+from mrclab.hosts.rdma.events import Event, LossReason, QpError, Retransmitted, SendCompleted, Status
 from mrclab.hosts.rdma.frames import Outgoing, traffic_class
 from mrclab.hosts.rdma.headers import BTH_ACK_REQUEST
 from mrclab.hosts.rdma.psn import PSN_BITS, PSN_MASK, expand
@@ -55,8 +49,8 @@ class Requester:
         *("_builder", "_config", "_dynamic_mpr", "_emit", "_in_memory", "_mpr", "_mtu", "_overhead"),
         *("_rcvd_units", "_remote_qpn", "_report", "_service_time", "_tc_data", "_tc_probe", "_tc_retx"),
         *("_timestamps", "_transport_ack", "board", "bogus_received", "bytes_acked", "congestion", "error"),
-        *("evs", "nacks_received", "packets_lost", "packets_retransmitted", "packets_sent"),
-        *("packets_spurious", "probes", "qpn", "queue", "recovery", "sacks_received"),
+        *("evs", "losses", "nacks_received", "packets_retransmitted", "packets_sent"),
+        *("probes", "qpn", "queue", "recovery", "sacks_received"),
     )
 
     def __init__(
@@ -80,6 +74,7 @@ class Requester:
         # One turn of the wire space ahead, so that no PSN near the first is ever negative.
         self.board = Scoreboard(first_psn + (1 << PSN_BITS), config.mpr)
         self.recovery = Recovery(config, self.board)
+        self.losses = Losses(qpn, self.board, self.recovery, emit)
         dscp = config.dscp
         self._tc_data = traffic_class(dscp.trimmable if config.trim else dscp.no_trim, ecn_capable=True)
         self._tc_retx = traffic_class(dscp.trimmable_retx if config.trim else dscp.no_trim, ecn_capable=True)
@@ -96,7 +91,7 @@ class Requester:
         self._in_memory = self.board.una
         """Below this PSN everything is known to be in the peer's memory, by transport ACKs."""
 
-        self.packets_sent = self.packets_retransmitted = self.packets_lost = self.packets_spurious = 0
+        self.packets_sent = self.packets_retransmitted = 0
         self.bytes_acked = self.sacks_received = self.nacks_received = self.bogus_received = 0
 
     def connect(self, connection: Connection, evs: EvSet, congestion: CongestionControl) -> None:
@@ -110,6 +105,7 @@ class Requester:
         self._mtu = connection.mtu_bytes
         self._mpr = connection.mpr
         self.evs = evs
+        self.losses.connect(evs, congestion)
         self.probes.connect(connection.remote_qpn, evs)
         if not connection.trim_nack:
             # A peer that does not answer trimmed packets must not be sent trimmable ones.
@@ -140,6 +136,8 @@ class Requester:
     def has_data(self) -> bool:
         """Return whether there is a packet to send that only congestion control may hold back."""
         board = self.board
+        if self.losses.silent:
+            return False
         if board.lost:
             return True
         queue = self.queue
@@ -172,6 +170,8 @@ class Requester:
         start = len(out)
         evs = self.evs
         self.emit_probes(now_ns, out, limit, free_ports)
+        if self.losses.silent:
+            return len(out) - start
         board = self.board
         overhead = self._overhead
         granted = budget = self.congestion.budget_bytes(now_ns)
@@ -239,6 +239,7 @@ class Requester:
         psn, old = lost.psn, lost.ev
         lost.previous = None  # Two transmissions are enough; without end, they would be a chain without end.
         packet = SentPacket(psn, now_ns, ev, lost.request, lost.offset, lost.length, lost.tries + 1, lost)
+        self.recovery.ack_timer.on_retransmission(now_ns)
         self._send(now_ns, packet, _RTX_BIT | _ACK_BIT, self._tc_retx, out)
         self.packets_retransmitted += 1
         self._emit(Retransmitted(now_ns, self.qpn, psn & PSN_MASK, old.value, ev.value))
@@ -255,6 +256,8 @@ class Requester:
             self.bogus_received += 1
             return
         self.sacks_received += 1
+        if self.losses.silent:
+            self.losses.set_silent(False)
         if sack.mpr and self._dynamic_mpr:
             self._mpr = min(128 * sack.mpr, self._config.mpr)
         mark = sack.mark
@@ -275,7 +278,7 @@ class Requester:
         acked, found = board.apply_sack(cack, cack + sack.sack_offset, sack.bitmap)
         for packet in found:
             recovery.on_found(now_ns, packet, known_ns)
-            self._on_spurious(now_ns, packet)
+            self.losses.on_spurious(now_ns, packet)
         evs.on_sack(now_ns, sack.entropy, mark)
         for packet in acked:
             ev = packet.ev
@@ -306,11 +309,14 @@ class Requester:
         congestion.on_ack(now_ns, acked_bytes + self._overhead * len(acked), rtt_ns, ecn)
         lost = recovery.detect(now_ns)
         if lost:
-            self._infer_lost(now_ns, lost, reason)
+            self.losses.infer(now_ns, lost, reason)
         lost = recovery.detect_retired()
         if lost:
-            self._infer_lost(now_ns, lost, LossReason.RETIRED)
-        if congestion.cwnd_bytes != self._report.cwnd_bytes:
+            self.losses.infer(now_ns, lost, LossReason.RETIRED)
+        self._note_window(now_ns)
+
+    def _note_window(self, now_ns: int) -> None:
+        if self.congestion.cwnd_bytes != self._report.cwnd_bytes:
             self._report.note(now_ns, self.congestion)
 
     def _on_trigger(self, now_ns: int, sack: SackPacket, trigger: SentPacket | None) -> int | None:
@@ -323,7 +329,7 @@ class Requester:
             self.evs.prove(now_ns, trigger.ev)
         elif previous is not None:
             # The echoed EV is that of an earlier transmission: it had arrived, late.
-            self._on_spurious(now_ns, previous)
+            self.losses.on_spurious(now_ns, previous)
         rtt_ns = rtt_of(now_ns, trigger, sack, timestamps=self._timestamps, service_time=self._service_time)
         if rtt_ns is not None:
             self.recovery.rtt.sample(rtt_ns)
@@ -337,6 +343,7 @@ class Requester:
             self._on_transport_nak(now_ns, psn, status)
         elif is_ack(syndrome) and self._transport_ack and self.error is None and psn < self.board.next_psn:
             if psn >= self._in_memory:
+                self.losses.set_silent(False)
                 self._in_memory = psn + 1
                 self.recovery.on_transport_ack(now_ns)
                 self._complete(now_ns)
@@ -349,6 +356,7 @@ class Requester:
         if self.error is not None or not board.una <= psn <= board.next_psn:
             self.bogus_received += 1
             return
+        self.losses.set_silent(False)
         acked, _ = board.apply_sack(psn - 1, psn, 0)
         self.congestion.on_withdrawn(sum(packet.length + self._overhead for packet in acked))
         self._in_memory = max(self._in_memory, psn)
@@ -377,60 +385,20 @@ class Requester:
         if packet is None or packet.ev.value != nack.entropy:
             # Acknowledged, or already sent again: the NACK is out of date.
             return
+        self.losses.set_silent(False)
         last_hop = reason == NackReason.TRIMMED_LASTHOP
         if reason == NackReason.TRIMMED or last_hop:
             event = EvInput.TRIMMED_LASTHOP if last_hop else EvInput.TRIMMED
             self.evs.on_congestion(now_ns, packet.ev, event)
             self.congestion.on_trim(now_ns, packet.length + self._overhead, last_hop)
-            self._lose(now_ns, packet, LossReason.TRIMMED_LASTHOP if last_hop else LossReason.TRIMMED)
+            self.losses.lose(now_ns, packet, LossReason.TRIMMED_LASTHOP if last_hop else LossReason.TRIMMED)
         else:
             if self.recovery.on_refused(packet.tries):
                 self.fail(now_ns, Status.RETRY_EXCEEDED, f"NACK reason {reason:#04x}", psn)
                 return
             self.congestion.on_withdrawn(packet.length + self._overhead)
-            self._lose(now_ns, packet, LossReason.NACK)
+            self.losses.lose(now_ns, packet, LossReason.NACK)
         self.recovery.on_nack(now_ns)
-
-    # Losses
-
-    def _on_spurious(self, now_ns: int, packet: SentPacket) -> None:
-        """Take in that a transmission which counted as lost had arrived."""
-        self.packets_spurious += 1
-        if not packet.lost_with_ev:
-            self.recovery.on_spurious(now_ns)
-        self.evs.on_late_arrival(now_ns, packet.ev)
-        window_ns = self.recovery.window.ns(now_ns)
-        self._emit(SpuriousLoss(now_ns, self.qpn, packet.psn & PSN_MASK, packet.ev.value, window_ns))
-
-    def _infer_lost(self, now_ns: int, packets: list[SentPacket], reason: LossReason) -> None:
-        """Declare packets lost for want of an acknowledgement."""
-        size = 0
-        for packet in packets:
-            size += packet.length + self._overhead
-            self._lose(now_ns, packet, reason)
-        self.congestion.on_loss(now_ns, size)
-        if self.congestion.cwnd_bytes != self._report.cwnd_bytes:
-            self._report.note(now_ns, self.congestion)
-
-    def _lose(self, now_ns: int, packet: SentPacket, reason: LossReason) -> None:
-        self.board.on_lost(packet)
-        packet.lost_with_ev = reason is LossReason.RETIRED or reason is LossReason.PORT_DOWN
-        self.packets_lost += 1
-        ev, psn = packet.ev, packet.psn & PSN_MASK
-        self._emit(PacketLost(now_ns, self.qpn, psn, ev.value, ev.port, reason, packet.sent_ns))
-        retire = RETIRE_FOR.get(reason)
-        if retire is not None:
-            self.evs.on_lost(now_ns, ev, psn, retire)
-            self.recovery.on_retired(now_ns)
-
-    def on_port_down(self, now_ns: int, port: int) -> None:
-        """Send again on other planes what is in flight on a plane that left service; its EVs are not to
-        blame.
-        """
-        for packet in self.board.in_flight():
-            if packet.ev.port == port:
-                self.congestion.on_withdrawn(packet.length + self._overhead)
-                self._lose(now_ns, packet, LossReason.PORT_DOWN)
 
     # Timers
 
@@ -466,9 +434,8 @@ class Requester:
             awaited = min(self._in_memory, self.board.una)  # A write may lack its transport ACK alone.
             self.fail(now_ns, Status.RETRY_EXCEEDED, "no acknowledgement", awaited)
             return
-        lost = self.recovery.timed_out(now_ns)
-        if lost:
-            self._infer_lost(now_ns, lost, LossReason.TIMEOUT)
+        if self.losses.on_ack_timeout(now_ns):
+            self._note_window(now_ns)
         # One probe per plane: whichever comes back settles, with its bitmap, what was lost.
         self.probes.want_tail(len(self.evs.planes))
 
@@ -496,5 +463,4 @@ class Requester:
 
     def withdraw(self) -> None:
         """Give back what this QP holds of a window that others may share."""
-        board = self.board
-        self.congestion.on_withdrawn(board.inflight_bytes + self._overhead * board.inflight_packets)
+        self.losses.set_silent(True)

@@ -7,7 +7,7 @@ Only when probes stay unanswered does the ACK timer of the specification count d
 
 from __future__ import annotations
 
-from mrclab.hosts.mrc.config import MrcConfig
+from mrclab.hosts.mrc.config import ENDLESS_RETRIES, MrcConfig
 from mrclab.hosts.rdma.rtt import RttEstimator
 
 
@@ -36,20 +36,34 @@ class TailTimer:
 class AckTimer:
     """The ACK timeout: 1.024 us * 2^n, some tries at that, then doubling [SPEC Table 7-1]."""
 
-    __slots__ = ("_base_ns", "_exponential", "_linear", "_rtt", "retries", "since_ns")
+    __slots__ = ("_at_base", "_base_ns", "_exponential", "_linear", "_rtt", "_step", "retries", "since_ns")
 
     def __init__(self, config: MrcConfig, rtt: RttEstimator) -> None:
         exponent, self._linear, self._exponential = config.ack_times()
         self._base_ns = 1024 << exponent
+        self._at_base = config.reading.retransmission_timer_at_base
         self._rtt = rtt
         self.since_ns = 0
         """Last progress, or the moment something became outstanding."""
         self.retries = 0
+        self._step = 0
+        """Retries by the last retransmission that began at the base interval again."""
 
     def timeout_ns(self) -> int:
         """Return the present timeout; never below four smoothed RTTs."""
-        base = max(self._base_ns, 4 * self._rtt.srtt_ns)
-        return base << max(0, min(self.retries - self._linear + 1, 24))
+        wait = self._base_ns << max(0, min(self.retries - self._step - self._linear + 1, 24))
+        return max(wait, 4 * self._rtt.srtt_ns)
+
+    def restart(self, now_ns: int) -> None:
+        """Begin at the base interval with all retries left."""
+        self.since_ns = now_ns
+        self.retries = self._step = 0
+
+    def on_retransmission(self, now_ns: int) -> None:
+        """Begin at the base interval, if the option says so; the retries stay counted."""
+        if self._at_base and self.retries > self._step:
+            self.since_ns = now_ns
+            self._step = self.retries
 
     def due_ns(self) -> int:
         """Return when the timer runs out."""
@@ -58,6 +72,6 @@ class AckTimer:
     @property
     def exhausted(self) -> bool:
         """All retries are used up."""
-        if self._exponential >= 25:
+        if self._exponential >= ENDLESS_RETRIES:
             return False
         return self.retries > self._linear + self._exponential

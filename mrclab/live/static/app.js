@@ -45,6 +45,7 @@ M.app = {
       traffic: (plan) => this.traffic({ ...this.about.plan, ...plan }), usual: () => this.about.usual,
       used: async (name) => { try { return (await this.source.ask(`used/${name}`)).link; } catch { return null; } },
       pause: (ms) => new Promise((done) => setTimeout(done, ms)),
+      buttons: (place) => this.about.buttons[place] || [],
       close: () => { M.by("menu").hidden = true; this.chosen = null; },
       linksOf: (ev) => this.linksOf(ev),
       counters: window.RECORDING ? null : (node) => this.source.ask(`counters/${node}`).catch(() => null),
@@ -183,7 +184,7 @@ M.app = {
     if (!this.about.owner) return;
     if (event.key === "u") { this.undo(null); return; }
     if (!this.chosen || M.by("menu").hidden) return;
-    const found = M.FAULTS[this.chosen.place].find(([key]) => key === event.key);
+    const found = this.about.buttons[this.chosen.place].find(([key]) => key === event.key);
     if (found) this.fault({ ...found[2], where: this.chosen.where });
   },
 

@@ -63,18 +63,6 @@ M.card = (card, labels, packets) => {
     words && M.el("p", { class: "legend" }, words));
 };
 
-M.FAULTS = {
-  link: [
-    ["c", "Cut silently", { kind: "blackhole" }], ["1", "Lose 1 %", { kind: "loss", ratio: 0.01 }],
-    ["5", "Lose 20 %", { kind: "loss", ratio: 0.2 }], ["b", "Corrupt 1 %", { kind: "corruption", ratio: 0.01 }],
-    ["d", "Delay 2 ms", { kind: "delay", delay_ns: 2000000 }], ["f", "Flap", { kind: "flap", period_ns: 1000000000, down_ns: 300000000 }],
-    ["p", "Unplug", { kind: "carrier" }],
-  ],
-  port: [["p", "Take down", { kind: "port-down" }]],
-  switch: [["k", "Kill", { kind: "switch-death" }], ["r", "Reboot (2 s)", { kind: "switch-reboot", down_ns: 2000000000 }]],
-  plane: [["k", "Kill the plane", { kind: "plane-death" }]],
-};
-
 /* What can be done at a place, and what is counted there. */
 M.menu = (root, chosen, frame, owner, actions) => {
   const faulty = frame.faults[chosen.where];
@@ -86,7 +74,7 @@ M.menu = (root, chosen, frame, owner, actions) => {
   if (owner && faulty) parts.push(M.el("div", { class: "row" }, `${faulty.text} `, M.el("button", { class: "strong", onclick: () => actions.undo(chosen.where) }, "Restore")));
   else if (owner) {
     const row = M.el("div", { class: "row" });
-    for (const [key, text, fault] of M.FAULTS[chosen.place]) row.append(M.el("button", { "data-kind": fault.kind, onclick: () => actions.fault({ ...fault, where: chosen.where }) }, text, " ", M.el("kbd", {}, key)));
+    for (const [key, text, fault] of actions.buttons(chosen.place)) row.append(M.el("button", { "data-kind": fault.kind, onclick: () => actions.fault({ ...fault, where: chosen.where }) }, text, " ", M.el("kbd", {}, key)));
     if (chosen.port) row.append(M.el("button", { onclick: () => actions.fault({ kind: "port-down", where: chosen.port }) }, "NIC port down"));
     parts.push(row);
     if (chosen.place === "link") {

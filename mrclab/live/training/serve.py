@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from mrclab.live.access import Access
 from mrclab.live.recording import changed, static
-from mrclab.live.serving import Guard, event_line, page_routes
+from mrclab.live.serving import EventStream, Guard, event_line, page_routes
 from mrclab.live.training.follow import Follower
 
 SCRIPTS = ("format.js", "training.js")
@@ -29,7 +29,7 @@ def application(follower: Follower, access: Access) -> Starlette:
         return JSONResponse(await asyncio.to_thread(follower.frame))
 
     async def events(_request: Request) -> Response:
-        async def lines() -> AsyncIterator[str]:
+        async def lines() -> AsyncGenerator[str, None]:
             before: Mapping[str, Any] = {}
             while True:
                 frame = {"t_ms": 0, **await asyncio.to_thread(follower.frame)}
@@ -42,7 +42,7 @@ def application(follower: Follower, access: Access) -> Starlette:
                     yield ": nothing new\n\n"
                 await asyncio.sleep(LOOK_EVERY_S)
 
-        return StreamingResponse(lines(), media_type="text/event-stream")
+        return EventStream(lines())
 
     return Starlette(
         routes=[

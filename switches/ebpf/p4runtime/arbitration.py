@@ -45,7 +45,11 @@ class _Role:
 
 
 class Arbiter:
-    """The elections of one device, one per role."""
+    """The elections of one device, one per role.
+
+    Roles have no configuration here, so a role of any name has full access, as the specification has it
+    (section 5.4). A named role is forgotten with its last client, the highest election id with it.
+    """
 
     def __init__(self, device_id: int) -> None:
         self.device_id = device_id
@@ -85,6 +89,8 @@ class Arbiter:
         was_primary = role.primary is client
         role.clients.remove(client)
         client.member = False
+        if client.role and not role.clients:
+            del self._roles[client.role]
         if was_primary:
             for c in role.clients:
                 self._notify(role, c)

@@ -5,11 +5,21 @@ from __future__ import annotations
 from mrclab.linux.errors import BadInputError
 
 _VARINT_BITS = 70  # protobuf's are ten bytes of seven bits at most
+LARGEST_BYTES = 16 << 20
+"""Of a device config: the JSON of the largest programs has some hundred kilobytes."""
+_MOST_FIELDS = 64
 _DEVICE_DATA = 3  # field of p4.tmp.P4DeviceConfig, as the p4lang tutorials send it
 
 
 def json_of(config: bytes) -> bytes:
-    """Return the JSON in a device config. Raises BadInputError if there is none."""
+    """Return the JSON in a device config. Raise BadInputError if there is none, or it is too large.
+
+    The server does this between two requests, so it has to end at once whatever is in the config.
+    """
+    if len(config) > LARGEST_BYTES:
+        raise BadInputError(
+            f"the device config has {len(config)} bytes, and {LARGEST_BYTES} at most are taken"
+        )
     if config.lstrip()[:1] == b"{":
         return config
     try:
@@ -34,9 +44,12 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 def _length_delimited(data: bytes, wanted: int) -> bytes | None:
     """Return the content of a length-delimited field of a protobuf message."""
-    at = 0
+    at = fields = 0
     while at < len(data):
         tag, at = _varint(data, at)
+        fields += 1
+        if tag >> 3 == 0 or fields > _MOST_FIELDS:
+            raise ValueError("not a field of this message")
         if tag & 7 == 0:
             _, at = _varint(data, at)
         elif tag & 7 == 2:

@@ -47,6 +47,7 @@ class Running:
         }
         self.value_sets = {name: ValueSetState(layout) for name, layout in plan.value_sets.items()}
         self.digests = DigestQueue()
+        self._complete: list[ReadyList] = []
         self.digest_numbers: dict[int, int] = {}  # in the JSON -> in the P4Info
         self._ring = None if plan.ring_map is None else RingReader(datapath.maps[plan.ring_map].fd, RING_SIZE)
         self.multicast = ReplicationState(plan.multicast_map, is_up)
@@ -61,16 +62,25 @@ class Running:
         """The ports that a copy can be sent to; to one that does not exist it is lost, as in BMv2."""
         return range(DROP_PORT)
 
-    def ready_digests(self) -> list[ReadyList]:
-        """Return the lists of digests that are to be sent now."""
-        now, out = time.monotonic_ns(), []
+    def take_digests(self) -> None:
+        """Take from the kernel what frames have asked for until now.
+
+        Messages of a digest that is not configured are dropped, so a digest begins with the frames after it
+        was configured (specification, section 9.9).
+        """
+        now = time.monotonic_ns()
         for record in self._ring.records() if self._ring else ():
             (number,) = struct.unpack_from("=I", record)
             layout = self.compiled.plan.digests[number]
             values = tuple(int.from_bytes(record[at : at + size], "little") for at, size in layout.fields)
             if number in self.digest_numbers:
-                out += self.digests.offer(self.digest_numbers[number], values, now)
-        return out + self.digests.due(now)
+                self._complete += self.digests.offer(self.digest_numbers[number], values, now)
+
+    def ready_digests(self) -> list[ReadyList]:
+        """Return the lists of digests that are to be sent now."""
+        self.take_digests()
+        out, self._complete = self._complete, []
+        return out + self.digests.due(time.monotonic_ns())
 
     def close(self) -> None:
         """Close the program and its maps."""

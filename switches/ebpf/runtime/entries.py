@@ -50,7 +50,7 @@ Ident = tuple[tuple[Match, ...], int]
 
 
 class TableFullError(Exception):
-    """The table has as many entries as it can hold."""
+    """The table has as many entries as it can hold, or of another kind of room, which the text names."""
 
 
 class ExistsError(Exception):

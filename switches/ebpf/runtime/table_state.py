@@ -93,8 +93,9 @@ class TableState:
             raise ExistsError
         if len(self.entries) >= self.layout.capacity:
             raise TableFullError
-        if self.space is not None and not self.space.room_for(entry.match):
-            raise TableFullError
+        shortage = self.space.shortage(entry.match) if self.space is not None else ""
+        if shortage:
+            raise TableFullError(shortage)
         entry = replace(entry, cell=self._take_cell(tx))
         tx.on_undo(lambda: self._sync(ident))
         self.entries[ident] = entry

@@ -68,12 +68,16 @@ class TupleSpace:
     # A number stays with its masks for good, so that an undone change finds its keys again.
     _numbers: dict[tuple[int, ...], int] = field(default_factory=dict)
 
-    def room_for(self, match: tuple[Match, ...]) -> bool:
-        """Return True if an entry can be added."""
-        if expansions(self.layout.key, match) > EXPANSIONS:
-            return False
+    def shortage(self, match: tuple[Match, ...]) -> str:
+        """Return why an entry cannot be added, "" if it can."""
+        count = expansions(self.layout.key, match)
+        if count > EXPANSIONS:
+            return f"the entry's ranges make {count} prefixes, and {EXPANSIONS} at most are possible"
         masks = {tuple(mask for _, mask in key) for key in expand(self.layout.key, match)}
-        return len(self.tuples) + len(masks - self.tuples.keys()) <= TUPLES
+        needed = len(self.tuples) + len(masks - self.tuples.keys())
+        if needed > TUPLES:
+            return f"its entries would have {needed} different masks, and {TUPLES} at most are possible"
+        return ""
 
     def sync(self, ident: Ident, present: bool) -> bool:
         """Note that an entry is present or not. Returns True if the list of tuples has changed."""

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import pytest
 
 from mrclab.experiments.report.result import result_schema
 from mrclab.testbed.names import RUN_VARIABLE
 from tests.support.command import Mrclab
+from tests.support.goodput import goodputs_mbps
 
 PATIENCE_S = 60
 
@@ -34,6 +36,8 @@ def test_link_kill_recovers_every_byte(mrclab: Mrclab, tmp_path: Path, machine: 
     assert 4 <= len(result["trials"]) <= 8  # a busy machine makes trials again
     assert sum(trial["lost_packets"] for trial in result["trials"]) > 0
     assert result["summary"]["recovered_us"]["n"] > 0
+    found, captured = goodputs_mbps(out, result, "h2")
+    assert found == pytest.approx(captured, rel=0.01)
 
 
 def test_a_scenario_may_kill_switches(mrclab: Mrclab, tmp_path: Path, machine: None) -> None:

@@ -9,12 +9,12 @@ from typing import Any
 import grpc
 import pytest
 
-from mrclab.controller.fault_kinds import Fault, Moment
 from mrclab.experiments.measure.load import Load
 from mrclab.experiments.run.fault_run import FaultRun
 from mrclab.experiments.run.injection import Injector
 from mrclab.experiments.run.sequence import SequenceSource
 from mrclab.experiments.spec.fault_schedule import PlannedFault
+from mrclab.faults.model import Fault, Moment
 from mrclab.linux.errors import SwitchError
 from mrclab.linux.process_deaths import Death
 

@@ -21,7 +21,7 @@ def test_a_comparison_is_refused_before_it_starts_where_one_transport_cannot_run
         raise MachineError("FRRouting is not installed", "install the package frr")
 
     monkeypatch.setattr(daemons, "find_daemons", absent)
-    monkeypatch.setattr(needs, "require_target", lambda choice: choice)
+    monkeypatch.setattr("mrclab.switches.target.require_target", lambda choice: choice)
     with pytest.raises(MachineError, match="frr-bfd cannot run here: FRRouting is not installed"):
         needs.require_all(load_scenario("headline"))
 

@@ -16,7 +16,7 @@ from mrclab.experiments.measure.validity import Validity
 from mrclab.experiments.run.drivers.driver import Collected, Setting, Steady
 from mrclab.experiments.run.repetition import DRIVERS, RepetitionRunner
 from mrclab.experiments.spec.scenario import parse_scenario
-from mrclab.switches.capabilities import CAPABILITIES
+from mrclab.p4src.targets import CAPABILITIES
 from mrclab.testbed.lab import Lab
 
 SCENARIO = """\

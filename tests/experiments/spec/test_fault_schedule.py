@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrclab.controller.fault_kinds import KINDS
 from mrclab.experiments.spec.fault_schedule import (
     PlannedFault,
     check_places,
@@ -17,6 +16,7 @@ from mrclab.experiments.spec.fault_schedule import (
 from mrclab.experiments.spec.faults import Drain, SequentialFaults, TimedFault
 from mrclab.experiments.spec.one_plane import faults_met, place_in_one_plane, specs_in_one_plane
 from mrclab.experiments.spec.transports import NAMED
+from mrclab.faults.kinds import KINDS
 from mrclab.linux.errors import InputError
 from mrclab.topologies import Fabric, load_fabric, one_plane
 
@@ -123,6 +123,17 @@ def test_a_flap_is_a_fault_each_time(lab: Fabric) -> None:
     assert {(fault.kind, fault.place) for fault in found} == {("carrier", where)}
     times = [(fault.at_ns // ms, (fault.until_ns or 0) // ms) for fault in found]
     assert times == [(5, 20), (25, 40), (45, 55)]
+
+
+def test_a_failing_optic_is_a_fault_for_each_phase(lab: Fabric) -> None:
+    where, ms = "p0-t0-0:p0-t1-0", 1_000_000
+    entry = spec("failing-optic", where, duration=30 * ms, period=20 * ms, down=5 * ms, ratio=0.1)
+    found = schedule([entry], lab, 1, 10**9)
+    assert [(f.kind, f.at_ns // ms, (f.until_ns or 0) // ms, dict(f.params)) for f in found] == [
+        ("corruption", 0, 15, {"ratio": 0.1}),
+        ("blackhole", 15, 20, {}),
+        ("corruption", 20, 30, {"ratio": 0.1}),
+    ]
 
 
 def test_trials_come_round_before_they_repeat_and_follow_from_the_seed(lab: Fabric) -> None:

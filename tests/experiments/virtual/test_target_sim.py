@@ -21,6 +21,7 @@ from mrclab.experiments.spec.scenario import SCENARIOS, parse_scenario
 from mrclab.experiments.virtual.engine import run_scenario
 from mrclab.hosts.training.settings import Settings
 from mrclab.linux.errors import InputError
+from tests.support.goodput import goodputs_mbps
 from tests.support.paths import ROOT
 from tests.support.training import SMALL as TINY_MODEL
 from tests.support.training import needs_jax, replicas
@@ -194,8 +195,13 @@ def test_the_rate_of_a_spray_does_not_depend_on_its_warm_up(tmp_path: Path) -> N
             tmp_path,
             workload={"kind": "spray", "rate": "10 Gbit/s", "message_bytes": 16384, "duration": "1 ms"},
             warmup=warmup,
+            measure={"capture": True},
         )
         assert found.metrics["goodput_mbps"] == [pytest.approx(10_000, rel=0.05)]
+        sample = {name: getattr(found, name) for name in ("measure_ns", "end_ns", "metrics")}
+        result = {"transports": {"mrc": {"samples": [sample]}}}
+        said, captured = goodputs_mbps(tmp_path, result, "h2")
+        assert said == pytest.approx(captured, rel=0.01)
 
 
 @pytest.mark.parametrize(("links", "wire_us"), [("wires", 4 + 4 * 4.0 / 12.5), ("buckets", 4)])

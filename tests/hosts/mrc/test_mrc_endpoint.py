@@ -172,8 +172,9 @@ def test_bad_arguments_are_refused():
         end.post_write(end.create_qp(), 1, b"", 0, 0)
     with pytest.raises(ValueError, match="writable"):
         end.register_memory(memoryview(b"fixed"))
+    paths = Path(1, bytes(16)), Path(1, bytes(15) + b"1")
     with pytest.raises(ValueError, match="unique"):
-        RemotePaths((PlanePaths(0, bytes(6), bytes(6), bytes(16), bytes(16), (Path(1, bytes(16)),) * 2),))
+        RemotePaths((PlanePaths(0, bytes(6), bytes(6), bytes(16), bytes(16), paths),))
     with pytest.raises(ValueError, match="mpr"):
         MrcConfig(mpr=100)
     peer = Endpoint(port_addresses(1, 3))

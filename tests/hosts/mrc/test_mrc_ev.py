@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -10,10 +11,10 @@ from hypothesis import strategies as st
 from mrclab.hosts.mrc.config import MrcConfig, SpecReading
 from mrclab.hosts.mrc.events import EvReplaced, EvRestored, EvRetired, EvSkipped, RetireReason
 from mrclab.hosts.mrc.evs.ev_diagram import diagram, renew
-from mrclab.hosts.mrc.evs.ev_modes import EvField, EvMode, EvProfile, expand, invent, make_paths
 from mrclab.hosts.mrc.evs.ev_set import EvSet
 from mrclab.hosts.mrc.evs.states import TRANSITIONS, EvInput
 from mrclab.hosts.rdma.counters import EvState
+from mrclab.hosts.rdma.paths import RemotePaths
 from tests.support.mrc_sim import ev_value, remote_paths
 from tests.support.paths import ROOT
 
@@ -368,56 +369,27 @@ def test_a_floor_of_usable_evs_is_kept():
     assert usable[0].state is D, "an administrator is not bound by it"
 
 
-# Where EVs come from
+def test_of_spares_those_that_need_not_skip_come_first():
+    """A spare in SKIP takes a retired EV's place only where no other can."""
+    for seed in range(8):
+        evs, _ = make(planes=1, paths=3, seed=seed, max_active_evs=1, spare_evs_per_plane=2)
+        [plane] = evs.planes
+        skipping, good = plane.spares
+        evs.on_congestion(0, skipping, EvInput.ECN)
+        assert skipping.state is S
+        evs.on_lost(0, plane.active[0], 1, RetireReason.LOSS)
+        assert plane.active == [good]
 
 
-@pytest.mark.slow
-def test_generated_evs_of_three_tiers():
-    """T0 with 180 links in 8 bits, then 4 and 4: the layout of the control API's example."""
-    fields = (EvField(8, max=179), EvField(4), EvField(4))
-    evs = list(expand(fields, bits=16))
-    assert len(evs) == len(set(evs)) == 180 * 16 * 16
-    assert evs[:3] == [0x0000, 0x0001, 0x0002]
-    assert evs[16] == 0x0010
-    assert evs[-1] == 179 << 8 | 0xFF
-    denied = (EvField(8, denied=frozenset(range(180, 256))), EvField(4), EvField(4))
-    assert list(expand(denied, bits=16)) == evs
-    assert list(expand((EvField(10), EvField(8), EvField(4))))[1] == 1 << 10, "most significant bits first"
-
-
-def test_a_field_starts_at_init_and_wraps_to_min():
-    assert EvField(3, init=5, min=2, max=6).values() == [5, 6, 2, 3, 4]
-    # Bit 0 is fixed as in init.
-    assert EvField(3, init=5, min=0, mask=0b110).values() == [5, 7, 1, 3]
-
-
-def test_modes():
-    rng = random.Random(3)
-    auto = EvProfile(EvMode.AUTO, count=64).evs(0, rng)
-    assert len(set(auto)) == 64
-    assert max(auto) >> 16
-    entries = ((7, 0), (8, 1), (7, 0), (9, 0))
-    assert EvProfile(EvMode.EXPLICIT, entries=entries).evs(0, rng) == [7, 9]
-    generated = EvProfile(EvMode.GENERATED, count=3, fields=(EvField(16, init=2, max=2), EvField(16)))
-    assert generated.evs(2, rng) == [2 << 16, 2 << 16 | 1, 2 << 16 | 2]
-    paths = make_paths(generated, 2, rng, lambda ev: ev.to_bytes(16, "big"))
-    assert [path.ev for path in paths] == generated.evs(2, rng)
-    assert paths[1].outer_dst[-4:] == bytes([0, 2, 0, 1])
-
-
-@pytest.mark.parametrize(
-    "make_it",
-    [
-        lambda: EvField(0),
-        lambda: EvField(4, max=16),
-        lambda: EvField(4, init=1, min=2),
-        lambda: list(expand((EvField(20), EvField(20)))),
-        lambda: invent(5, random.Random(1), bits=2),
-    ],
-)
-def test_bad_fields_are_refused(make_it):
-    with pytest.raises(ValueError, match=r"bits|field"):
-        make_it()
+def test_an_ev_that_is_listed_twice_has_twice_the_turns_and_one_state():
+    paths = remote_paths(0, 1, 1, 3)
+    [plane] = paths.planes
+    listed = replace(plane, paths=(*plane.paths, plane.paths[0]))
+    evs = EvSet(7, RemotePaths((listed,)), MrcConfig(), random.Random(1), [].append)
+    counts = Counter(evs.pick().value for _ in range(400))
+    assert [counts[path.ev] for path in plane.paths] == [200, 100, 100]
+    evs.on_lost(0, evs.by_value[plane.paths[0].ev], 1, RetireReason.LOSS)
+    assert plane.paths[0].ev not in {evs.pick().value for _ in range(40)}, "all copies leave"
 
 
 def test_the_drawing_is_drawn_from_the_table():

@@ -258,8 +258,8 @@ def test_silence_ends_in_retry_counter_exceeded_with_all_flushed_in_order():
         now = max(now, due)
         hand.a.handle_timer(now)
         probes += len(hand.send(now, limit=100))
-    base = max(1024 << 4, 40_000)
-    assert now == 1_000_000 + base + 2 * base + 4 * base
+    # Never below four smoothed RTTs, which is more than the first two of 16, 33 and 66 us.
+    assert now == 1_000_000 + 40_000 + 40_000 + (1024 << 6)
     events = list(hand.a.events())
     (error,) = [e for e in events if isinstance(e, QpError)]
     assert (error.status, error.status.value) == (Status.RETRY_EXCEEDED, "Retry Counter Exceeded")

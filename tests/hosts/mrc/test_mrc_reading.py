@@ -28,7 +28,7 @@ def test_the_documented_readings_are_those_of_the_code():
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.strip().splitlines()[2:]]
     defaults = {f.name: getattr(SpecReading(), f.name) for f in fields(SpecReading)}
     shown = {
-        name: f"`{value:#x}`" if name == "max_wimm_syndrome" else f"`{value}`"
+        name: f"`{value:#x}`" if name.endswith("_syndrome") else f"`{value}`"
         for name, value in defaults.items()
     }
     assert {row[0].strip("`"): row[1] for row in rows} == shown
@@ -95,15 +95,47 @@ def test_ack_ladders_have_names(ladder, first_ns):
         timer.retries = retries
         waits.append(timer.timeout_ns())
     assert waits == [first_ns] * 7 + [2 * first_ns, 4 * first_ns, 8 * first_ns]
-    timer.retries = 10_000
-    assert not timer.exhausted, "25 exponential retries are without end"
+
+
+@pytest.mark.parametrize(("ladder", "seconds"), [("lab", 34), ("production", 40), ("endless", None)])
+def test_a_ladder_ends_after_some_ten_seconds_unless_it_says_otherwise(ladder, seconds):
+    timer = AckTimer(MrcConfig(ack_ladder=ladder), RttEstimator(0))
+    waited_ns = 0
+    for timer.retries in range(100):
+        if timer.exhausted:
+            break
+        waited_ns += timer.timeout_ns()
+    assert timer.exhausted is (seconds is not None)
+    assert seconds is None or round(waited_ns / 1e9) == seconds
+
+
+@pytest.mark.parametrize(
+    "values", [{"linear_retries": 8}, {"linear_retries": -1}, {"exponential_retries": 26}]
+)
+def test_retries_have_the_limits_of_the_api(values):
+    with pytest.raises(ValueError, match="retries must be in"):
+        MrcConfig(**values)
+    MrcConfig(linear_retries=7, exponential_retries=25)
+
+
+@pytest.mark.parametrize(("at_base", "steps"), [(False, [1, 2, 4]), (True, [1, 1, 1])])
+def test_a_retransmission_may_begin_at_the_base_interval_again(at_base, steps):
+    reading = SpecReading(retransmission_timer_at_base=at_base)
+    timer = AckTimer(MrcConfig(reading=reading, linear_retries=1), RttEstimator(0))
+    waits = []
+    for retries in range(3):
+        timer.retries = retries
+        timer.on_retransmission(now_ns=5)
+        waits.append(timer.timeout_ns() // 262_144)
+    assert waits == steps
+    assert timer.retries == 2, "they stay counted"
 
 
 def test_lab_is_the_default_ladder_and_explicit_values_override_it():
-    assert MrcConfig().ack_times() == (8, 7, 25) == ACK_LADDERS["lab"]
+    assert MrcConfig().ack_times() == (8, 7, 15) == ACK_LADDERS["lab"]
     config = MrcConfig(ack_ladder="production", ack_timeout_exponent=15, exponential_retries=3)
     assert config.ack_times() == (15, 7, 3)
-    with pytest.raises(ValueError, match="lab or production"):
+    with pytest.raises(ValueError, match="lab, production, endless"):
         MrcConfig(ack_ladder="field")
 
 

@@ -120,7 +120,7 @@ def stream(
     pair: Pair, rate_bps: int = 100_000_000, *, mixed: bool = False
 ) -> tuple[StreamSender, StreamReceiver]:
     plan = StreamPlan(message_bytes=20_000, rate_bps=rate_bps, seed=3, mixed=mixed)
-    receiver = StreamReceiver(pair.receiver, plan)
+    receiver = StreamReceiver(pair.receiver, plan, pair.qpn)
     return StreamSender(pair.sender, pair.qpn, receiver.remote, plan), receiver
 
 

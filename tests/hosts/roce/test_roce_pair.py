@@ -20,6 +20,7 @@ from mrclab.hosts.rdma.events import (
     Status,
 )
 from mrclab.hosts.rdma.paths import RemotePaths
+from mrclab.hosts.rdma.rtt import RttEstimator
 from mrclab.hosts.roce import DcqcnConfig, Endpoint, RoceConfig
 from mrclab.hosts.roce.connection import stripes
 from mrclab.hosts.roce.routing import choose_path, choose_plane, flow_label, udp_source
@@ -456,3 +457,28 @@ def test_busy_ports_hold_back_their_own_queue_pairs_only():
     rest = sim.ends[0].frames_to_send(sim.now_ns, {0, 3}, limit=1000)
     assert {port for port, _ in rest} == {0, 3}
     assert all(opcode(frame) in (0x06, 0x07, 0x08, 0x09) for _, frame in out + rest)
+
+
+def test_a_packet_that_may_have_been_sent_twice_gives_no_rtt_sample():
+    """Karn's rule: the answer may be the first transmission's."""
+    sim = roce(seed=3, network=Network(delay_ns=20_000, jitter_ns=0))
+    requester = sim.ends[0].qps[sim.qpns[0]].requester
+    samples = []
+
+    class Recorder(RttEstimator):
+        def sample(self, rtt_ns):
+            samples.append(rtt_ns)
+            super().sample(rtt_ns)
+
+    requester.rtt = Recorder(1_000_000)
+    first = []
+    sim.unpredictable = lambda source, port, frame: (
+        source == 0 and is_data(frame) and not first and not first.append(frame)
+    )
+    stream(sim, [20_000])
+    finish(sim, 1)
+    assert len(first) == 1
+    assert samples == []
+    stream(sim, [100])
+    finish(sim, 2)
+    assert len(samples) == 1

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mrclab.live.access import COOKIE, Access, Role, same_origin, token_of
+from mrclab.live.access import Access, Role, cookie_name, same_origin, token_of
 
 ACCESS = Access("own", "watch", frozenset({"127.0.0.1", "localhost", "::1"}))
 
@@ -33,11 +33,13 @@ def test_a_page_that_rebinds_its_name_to_loopback_is_refused(host: str | None) -
 
 
 def test_the_token_comes_by_address_header_or_cookie_in_this_order() -> None:
-    cookies = {COOKIE: "c"}
+    cookies = {cookie_name(None): "c"}
     assert token_of({"token": "q"}, cookies, "Bearer h") == "q"
     assert token_of({}, cookies, "Bearer h") == "h"
     assert token_of({}, cookies, None) == "c"
     assert token_of({}, {}, "Basic x") is None
+    assert token_of({}, {cookie_name(8047): "c"}, None, 8048) is None  # another page of this machine
+    assert token_of({}, {cookie_name(8047): "c"}, None, 8047) == "c"
 
 
 @pytest.mark.parametrize(

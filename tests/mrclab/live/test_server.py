@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from mrclab.controller.fault_kinds import Fault
+from mrclab.faults.model import Fault
 from mrclab.linux.errors import InputError
 from mrclab.live.access import Access
 from mrclab.live.plan import TrafficPlan
@@ -98,10 +98,11 @@ def test_the_printed_address_leads_to_the_page_and_leaves_a_cookie(ask: Ask) -> 
     first = ask("GET", "/?token=own")
     assert first.status_code == 303
     cookie = first.headers["set-cookie"]
+    assert cookie.startswith("mrclab-token-8047=")  # another page of this machine keeps its own
     assert "HttpOnly" in cookie
     assert "SameSite=strict" in cookie
     assert "token" not in first.headers["location"]
-    page = ask("GET", "/", headers={"Cookie": "mrclab-token=own"})
+    page = ask("GET", "/", headers={"Cookie": "mrclab-token-8047=own"})
     assert page.status_code == 200
     assert "default-src 'self'" in page.headers["content-security-policy"]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mrclab.controller.fault_kinds import Fault
+from mrclab.faults.model import Fault
 from mrclab.hosts.path_probe import PathProber, probed_paths
 from mrclab.linux import namespaces
 from mrclab.linux.errors import BadInputError, SwitchError

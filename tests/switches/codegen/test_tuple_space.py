@@ -74,7 +74,7 @@ def test_there_is_an_end_to_masks() -> None:
     state, tx = state_of("I.masks"), Transaction()
     for i in range(TUPLES):
         state.insert(entry(state, (0, i + 1), 1), tx)
-    with pytest.raises(TableFullError):
+    with pytest.raises(TableFullError, match=f"{TUPLES + 1} different masks, and {TUPLES} at most"):
         state.insert(entry(state, (0, TUPLES + 1), 1), tx)
     state.insert(entry(state, (1, 1), 1), tx)  # of a mask that is there already
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import re
+import time
 from collections.abc import Callable, Iterator
 from itertools import repeat
 from typing import Any, cast
@@ -46,6 +47,20 @@ def test_a_number_without_an_end_is_refused_at_once() -> None:
     """It used to be read to its end in quadratic time: 22 s for one megabyte."""
     with pytest.raises(BadInputError, match="is not BMv2 JSON"):
         json_of(b"\xff" * (8 << 20))
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    "config",
+    [bytes(8 << 20), b"\x08\x00" * (4 << 20), b"\x0a\x00" * (4 << 20), b"{" + b" " * (17 << 20)],
+    ids=["zeros", "numbers", "empty-fields", "too-large"],
+)
+def test_a_device_config_of_many_fields_is_refused_at_once(config: bytes) -> None:
+    """Each of its fields was walked in Python while all other clients waited: 0.9 s for 4 MiB of zeros."""
+    began = time.process_time()
+    with pytest.raises(BadInputError, match="device config"):
+        json_of(config)
+    assert time.process_time() - began < 0.5
 
 
 @given(st.binary(max_size=40))

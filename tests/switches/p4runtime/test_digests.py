@@ -110,6 +110,24 @@ def test_a_message_is_sent_once_until_acknowledged(client: Client, namespace: Na
 
 @pytest.mark.root
 @pytest.mark.parametrize("client", ["ebpf"], indirect=True)
+def test_frames_from_before_a_digest_is_configured_make_no_message(
+    client: Client, namespace: Namespace
+) -> None:
+    model = Interpreter(read_program(JSON))
+    entity = want("learn_t", ack=10**12)
+    compare_frames(namespace, model, [frame(1, mac=11), frame(1, mac=12)])
+    client.write(p4r.Update(type=p4r.Update.INSERT, entity=entity))
+    compare_frames(namespace, model, [frame(1, mac=13)])
+    assert contents(client)[2] == [[13, 1]]
+    client.write(p4r.Update(type=p4r.Update.DELETE, entity=entity))
+    compare_frames(namespace, model, [frame(1, mac=14)])
+    client.write(p4r.Update(type=p4r.Update.INSERT, entity=entity))
+    compare_frames(namespace, model, [frame(1, mac=15)])
+    assert contents(client)[2] == [[15, 1]]
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("client", ["ebpf"], indirect=True)
 def test_digests_read_back_and_break_rules(client: Client) -> None:
     insert, modify, delete = p4r.Update.INSERT, p4r.Update.MODIFY, p4r.Update.DELETE
     entry = want("learn_t", size=3, wait=5 * MS, ack=MS)

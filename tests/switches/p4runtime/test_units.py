@@ -106,6 +106,25 @@ def test_a_primary_that_bids_lower_steps_down() -> None:
     assert a.status() is Code.NOT_FOUND
 
 
+def test_a_named_role_is_forgotten_with_its_last_client() -> None:
+    """A client could leave as many names behind as it liked."""
+    arbiter = Arbiter(1)
+    for number in range(100):
+        stranger, bidding = Heard(), bid(1)
+        bidding.role.name = f"role {number}"
+        arbiter.update(stranger.client, bidding)
+        assert stranger.status() is Code.OK
+        arbiter.leave(stranger.client)
+    with pytest.raises(P4RuntimeError, match="no role role 7"):
+        arbiter.check("role 7", p4r.Uint128(low=1))
+    assert arbiter._roles == {}
+    keeper = Heard()
+    arbiter.update(keeper.client, bid(5))
+    arbiter.leave(keeper.client)
+    arbiter.update(keeper.client, bid(4))
+    assert keeper.status() is Code.NOT_FOUND  # the highest id of the role without a name is kept
+
+
 def entry_of(table: TableSchema, message: p4r.TableEntry) -> Entry:
     action = table.read_action(message.action, default=False)
     return Entry(*table.read_ident(message), action, metadata=message.metadata)

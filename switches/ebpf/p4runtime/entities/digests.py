@@ -20,6 +20,7 @@ class DigestEntries:
     def __init__(self, schema: Schema, running: Running) -> None:
         self.schema = schema
         self.queue = running.digests
+        self.running = running
 
     def write(self, update: p4r.Update, tx: Transaction) -> None:
         """Begin (INSERT), change (MODIFY) or end (DELETE) a digest."""
@@ -33,6 +34,8 @@ class DigestEntries:
             raise P4RuntimeError(Code.ALREADY_EXISTS, f"digest {number} is sent already")
         if update.type != p4r.Update.INSERT and before is None:
             raise P4RuntimeError(Code.NOT_FOUND, f"digest {number} is not sent")
+        if update.type == p4r.Update.INSERT:
+            self.running.take_digests()
         config = None
         if update.type != p4r.Update.DELETE:
             c = entry.config

@@ -62,9 +62,8 @@ class TableEntries:
         except NotThereError as exc:
             raise P4RuntimeError(Code.NOT_FOUND, f"table {table.name} has no such entry") from exc
         except TableFullError as exc:
-            raise P4RuntimeError(
-                Code.RESOURCE_EXHAUSTED, f"table {table.name} is full ({table.layout.capacity} entries)"
-            ) from exc
+            why = str(exc) or f"it is full ({table.layout.capacity} entries)"
+            raise P4RuntimeError(Code.RESOURCE_EXHAUSTED, f"table {table.name}: {why}") from exc
 
     def _insert(self, table: TableSchema, message: p4r.TableEntry, tx: Transaction) -> None:
         state = self.running.tables[table.name]

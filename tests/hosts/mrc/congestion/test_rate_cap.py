@@ -142,7 +142,7 @@ def test_a_cap_lets_through_no_more_than_the_window_before_which_it_stands():
 
 def capped(write_bytes=20_000):
     """A sender whose first packet emptied the bucket of its cap, 1 Mbit/s: the next may go 32.8 ms later."""
-    config = MrcConfig(rate_bps=1_000_000, rate_burst_bytes=1, mtu_bytes=4096)
+    config = MrcConfig(rate_bps=1_000_000, rate_burst_bytes=1, mtu_bytes=4096, ack_timeout_exponent=16)
     sim = Sim(seed=4, config=config, network=Network(jitter_ns=0))
     region = sim.ends[1].register_memory(bytearray(write_bytes))
     sim.ends[0].post_write(sim.qpns[0], 1, bytes(write_bytes), region.address, region.rkey)

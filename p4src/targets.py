@@ -1,10 +1,18 @@
-"""What targets can do, so that no caller asks for a target by name."""
+"""The targets that run the switch program: their names and capabilities.
+
+Callers ask for a capability rather than for a target by name.
+"""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+TARGETS = ("auto", "ebpf", "bmv2")
+"""Values of `--target` for a live fabric; `auto` selects one of the others."""
+BMV2_PROGRAM = "simple_switch_grpc"
+"""BMv2's program, the reference target."""
 PORT_DOWN_HALTS = "BMv2 stops forwarding when an interface of its own goes down"
 """Why a port must not go down where `Capabilities.ports_can_go_down` is false."""
 
@@ -61,3 +69,10 @@ NO_TARGET = Capabilities(
 def capabilities_of(name: str) -> Capabilities:
     """Return the capabilities of a target by its name; those of NO_TARGET for any other name."""
     return CAPABILITIES.get(name, NO_TARGET)
+
+
+def target_name(choice: str) -> str:
+    """Return the target of a choice: `auto` is bmv2 if simple_switch_grpc is on PATH, else ebpf."""
+    if choice != "auto":
+        return choice
+    return "bmv2" if shutil.which(BMV2_PROGRAM) else "ebpf"

@@ -3,8 +3,8 @@
 import pytest
 
 from mrclab.testbed.frr.config import bfdd_conf, bgpd_conf, zebra_conf
-from mrclab.testbed.frr.plan import T1_AS, Timers, expected_routes, plan
 from mrclab.topologies import Fabric, load_fabric
+from mrclab.topologies.routed import T1_AS, Timers, expected_routes, plan
 
 
 @pytest.fixture(scope="module", params=["tiny", "lab", "wide"])

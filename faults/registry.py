@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from typing import Any
 
-from mrclab.controller.fault_kinds import ALL_KINDS, Fault, Moment, Place, checked, switches_at
+from mrclab.faults.kinds import ALL_KINDS, checked
+from mrclab.faults.mechanism import Mechanism
+from mrclab.faults.model import Fault, Moment, Place, Transition, switches_at
 from mrclab.linux.errors import InputError
-from mrclab.testbed.faults.mechanism import Mechanism, Transition
 from mrclab.topologies import Fabric
 
 MakeMechanism = Callable[[], Mechanism]
@@ -18,7 +19,10 @@ class Faults:
     """The faults of a running fabric. Not for use from more than one thread."""
 
     def __init__(
-        self, fabric: Fabric, mechanisms: Mapping[str, MakeMechanism], lock: threading.RLock | None = None
+        self,
+        fabric: Fabric,
+        mechanisms: Mapping[str, MakeMechanism],
+        lock: AbstractContextManager[Any] | None = None,
     ) -> None:
         """Take the mechanism of each kind that this fabric can make.
 
@@ -27,7 +31,7 @@ class Faults:
         """
         self._fabric = fabric
         self._mechanisms = mechanisms
-        self._lock = lock or threading.RLock()
+        self._lock = lock or nullcontext()
         self._prepared: dict[Fault, tuple[Fault, Mechanism]] = {}
         self._active: dict[str, tuple[Fault, Mechanism]] = {}
 

@@ -1,20 +1,11 @@
-"""What every mechanism of a fault offers to the registry."""
+"""The protocol of a mechanism: an implementation of one kind of fault."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
-from mrclab.controller.fault_kinds import Fault, Moment
-
-
-@dataclass(frozen=True, slots=True)
-class Transition:
-    """Once down and, unless that is still to come, up again."""
-
-    down: Moment
-    up: Moment | None = None
+from mrclab.faults.model import Fault, Moment, Transition
 
 
 class Mechanism(Protocol):
@@ -33,16 +24,16 @@ class Mechanism(Protocol):
         """Restore the place."""
 
     def renew(self, switch: str) -> None:
-        """Write again what a switch lost when it ended: a link does not heal when its switch boots."""
+        """Write the entries that a switch lost when it ended: a link does not heal when its switch boots."""
 
     def forget(self) -> None:
-        """Take the place as restored: what made the fault is gone."""
+        """Regard the place as restored: the switch that held the fault is gone."""
 
     def transitions(self) -> Sequence[Transition]:
-        """Return how often it went down and came up so far, where it does so by itself."""
+        """Return each time down and up so far, if the fault comes and goes by itself."""
 
     def close(self) -> None:
-        """Stop what goes on by itself; restore nothing."""
+        """Stop threads and processes of the fault; restore nothing."""
 
 
 class SimpleMechanism:

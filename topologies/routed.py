@@ -12,8 +12,6 @@ T1_AS, FIRST_T0_AS = 4_200_000_000, 4_200_000_001  # private four-byte numbers (
 BFD_MULTIPLIER = 3
 MIN_BFD_INTERVAL_MS = 10  # the least that bfdd takes
 ROUTER_IDS = IPv4Address("10.0.0.0")
-FAULT_KINDS = ("blackhole", "loss", "carrier", "port-down", "switch-death", "plane-death")
-"""What can be broken between routers (`mrclab.testbed.frr.faults`)."""
 
 
 @dataclass(frozen=True, slots=True)

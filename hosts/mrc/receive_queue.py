@@ -1,0 +1,38 @@
+"""The receives that an application has posted: each WRITE with immediate consumes one [API, SPEC §6]."""
+
+from __future__ import annotations
+
+from collections import deque
+
+
+class ReceiveQueue:
+    """The receives of one queue pair, oldest first."""
+
+    __slots__ = ("_posted", "_taken", "required")
+
+    def __init__(self, *, required: bool) -> None:
+        self.required = required
+        """A WRITE with immediate needs one. If not, there is room for each that was agreed on."""
+        self._posted: deque[int] = deque()
+        self._taken = 0
+
+    def post(self, wr_id: int) -> None:
+        """Add a receive."""
+        self._posted.append(wr_id)
+
+    def lacking(self, rqmsn: int) -> bool:
+        """Return whether none is left for the immediate of this RQMSN and all that are due before it."""
+        return self.required and len(self._posted) <= (rqmsn - self._taken & 0xFFFF)
+
+    def take(self) -> int | None:
+        """Consume the oldest receive; return its number, None where none is needed."""
+        if not self.required:
+            return None
+        self._taken += 1
+        return self._posted.popleft()
+
+    def clear(self) -> list[int]:
+        """Remove all; return their numbers."""
+        left = list(self._posted)
+        self._posted.clear()
+        return left

@@ -1,0 +1,121 @@
+"""Check a class's hand-ins again, several at a time, each without rights."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+
+from mrclab.labs.catalogue import folder_of
+from mrclab.labs.checks import answers_of
+from mrclab.labs.grading.handins import HandIn, Person, claimed_time, unpack
+from mrclab.labs.grading.similar import closest, fingerprint
+from mrclab.labs.judge import judge
+from mrclab.labs.model import Lab, Outcome
+from mrclab.labs.sandbox import files
+from mrclab.labs.sandbox.remote import RemoteCode
+from mrclab.linux.errors import InputError, MachineError
+
+
+@dataclass(frozen=True)
+class Graded:
+    """What a hand-in is worth. ``note`` is why it could not be checked, or "missing"."""
+
+    person: Person
+    outcomes: tuple[Outcome, ...] = ()
+    time: datetime | None = None
+    late: bool = False
+    note: str = ""
+    answers: dict[str, str] = field(default_factory=dict)
+    sums: frozenset[str] = frozenset()
+    runs: frozenset[int] = frozenset()
+    similar_to: str = ""
+    similarity: float = 0.0
+    same_files: tuple[str, ...] = ()
+    """Others that handed in a file with the same content, which is not the skeleton's."""
+
+    @property
+    def passed(self) -> int:
+        """How many checks pass."""
+        return sum(outcome.passed for outcome in self.outcomes)
+
+    def points(self, of: float = 100.0) -> float:
+        """Return the share of checks that pass, in points."""
+        return of * self.passed / len(self.outcomes) if self.outcomes else 0.0
+
+
+def require_sandbox() -> None:
+    """Raise MachineError if the code of hand-ins would run with more than limits on this machine."""
+    missing: list[str] = []
+    with tempfile.TemporaryDirectory() as empty:
+        (Path(empty) / "nothing.py").touch()
+        code = RemoteCode(Path(empty), missing.append)
+        try:
+            code.begin(60)
+            code.value("nothing.py", "__name__")
+        finally:
+            code.close()
+    if missing:
+        raise MachineError(
+            f"hand-ins would run without a sandbox: {missing[0]}",
+            "use a machine or container that allows namespaces, or --unconfined in a container to throw away",
+        )
+
+
+def grade(
+    lab: Lab, found: Sequence[HandIn], due: datetime | None, jobs: int, report: Callable[[Graded], None]
+) -> list[Graded]:
+    """Return what each hand-in is worth, in the order given; ``report`` is called as each is done."""
+    skeleton = folder_of(lab) / "start"
+    given = {_sum(path) for path in files.regular(skeleton)}
+
+    def one(numbered: tuple[int, HandIn]) -> Graded:
+        number, hand_in = numbered
+        done = _graded(lab, hand_in, Path(scratch) / str(number), due, given)
+        report(done)
+        return done
+
+    with tempfile.TemporaryDirectory(prefix="mrclab-grade-") as scratch, ThreadPoolExecutor(jobs) as pool:
+        results = list(pool.map(one, enumerate(found)))
+    start = fingerprint(path.read_text(encoding="utf-8") for path in skeleton.glob("*.py"))
+    return _compared(results, start)
+
+
+def _graded(lab: Lab, hand_in: HandIn, target: Path, due: datetime | None, given: set[str]) -> Graded:
+    try:
+        work = unpack(hand_in, lab, target)
+    except InputError as error:
+        return Graded(hand_in.person, note=" ".join(str(error).split()))
+    outcomes = tuple(judge(folder_of(lab) / "check.py", work, lab.spec.check_limit_s, quiet=True))
+    time = claimed_time(work)
+    texts = {path.name: files.read(path).decode("utf-8", errors="replace") for path in files.regular(work)}
+    return Graded(
+        hand_in.person,
+        outcomes,
+        time,
+        late=due is not None and time is not None and time > due,
+        note="" if time else "without result.json, so without a time",
+        answers=answers_of(texts.get("answers.md", "")),
+        sums=frozenset(_sum(work / name) for name in lab.spec.files if (work / name).is_file()) - given,
+        runs=fingerprint(text for name, text in texts.items() if name.endswith(".py")),
+    )
+
+
+def _sum(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _compared(results: Sequence[Graded], skeleton: frozenset[int]) -> list[Graded]:
+    keys = [f"{number}" for number, _ in enumerate(results)]
+    near = closest({key: one.runs for key, one in zip(keys, results, strict=True)}, skeleton)
+    compared = []
+    for key, one in zip(keys, results, strict=True):
+        other, share = near[key]
+        same = [two.person.name for two in results if two is not one and two.sums & one.sums]
+        name = results[int(other)].person.name if other else ""
+        compared.append(replace(one, similar_to=name, similarity=share, same_files=tuple(same)))
+    return compared

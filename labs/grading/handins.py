@@ -1,0 +1,179 @@
+"""Hand-ins as learning platforms give them out: whose they are, and their files, unpacked with bounds."""
+
+from __future__ import annotations
+
+import json
+import re
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path, PurePosixPath
+
+import yaml
+
+from mrclab.labs.model import Lab
+from mrclab.labs.sandbox import files
+from mrclab.linux.errors import InputError
+
+_MOODLE = re.compile(r"(?P<name>.+)_(?P<id>\d+)_assignsubmission_file(_.*)?")
+_GRADESCOPE = re.compile(r"submission_(?P<id>\d+)")
+_MOST_FILES = 200
+_MOST_BYTES = 30_000_000
+_LARGEST_ZIP_BYTES = 50_000_000
+
+
+@dataclass(frozen=True)
+class Person:
+    """Somebody who takes the course: the name, and the platform's number or "" if it has none."""
+
+    name: str
+    number: str = ""
+
+
+@dataclass(frozen=True)
+class HandIn:
+    """What somebody handed in: a zip file, or a folder with the files."""
+
+    person: Person
+    source: Path
+
+
+def find(folder: Path, lab: Lab) -> list[HandIn]:
+    """Return the hand-ins in a folder, by name.
+
+    Entries of the folder are zip files or folders that are called after students: ``ada.zip``, ``ada/``, as
+    Moodle names them (``Ada Lovelace_4711_assignsubmission_file_``), or as Gradescope does
+    (``submission_4711``, with names in ``submission_metadata.yml``). Raise InputError if there are none.
+    """
+    if not folder.is_dir():
+        raise InputError(f"no folder {folder}")
+    names = _gradescope_names(folder / "submission_metadata.yml")
+    found = []
+    for path in sorted(folder.iterdir()):
+        if path.is_symlink() or path.name.startswith("."):
+            continue
+        if path.is_dir():
+            zips = [inner for inner in files.regular(path) if inner.suffix == ".zip"]
+            sources = [*(inner for inner in zips if lab.student_folder in inner.name), *zips, path]
+            found.append(HandIn(_person(path.name, names), sources[0]))
+        elif path.suffix == ".zip":
+            found.append(HandIn(_person(path.stem, names), path))
+    if not found:
+        raise InputError(f"{folder} has no hand-ins: zip files or folders that are called after students")
+    return found
+
+
+def _person(entry: str, names: dict[str, str]) -> Person:
+    moodle, gradescope = _MOODLE.fullmatch(entry), _GRADESCOPE.fullmatch(entry)
+    if moodle:
+        return Person(moodle["name"], moodle["id"])
+    if gradescope:
+        return Person(names.get(entry, entry), gradescope["id"])
+    return Person(entry)
+
+
+def _gradescope_names(path: Path) -> dict[str, str]:
+    try:
+        known = yaml.safe_load(files.read(path))
+    except FileNotFoundError:
+        return {}
+    except (OSError, yaml.YAMLError, RecursionError) as error:
+        raise InputError(f"cannot be read: {type(error).__name__}", where=str(path)) from None
+    found = {}
+    for entry, about in known.items() if isinstance(known, dict) else ():
+        people = about.get(":submitters") if isinstance(about, dict) else None
+        if isinstance(people, list):
+            found[str(entry)] = ", ".join(str(one.get(":name")) for one in people if isinstance(one, dict))
+    return found
+
+
+def read_roster(path: Path) -> list[Person]:
+    """Return the people in a list: a name in each line, or a CSV file of a platform.
+
+    Of a CSV file the columns "Full name" or "Name" and "Identifier", "ID number" or "SID" count.
+    """
+    import csv
+
+    try:
+        text = files.read(path).decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot be read: {error}", where=str(path)) from None
+    rows = list(csv.reader(text.splitlines()))
+    head = [cell.strip().lower() for cell in rows[0]] if rows else []
+    name = next((head.index(word) for word in ("full name", "name") if word in head), None)
+    if name is None:
+        return [Person(row[0].strip()) for row in rows if row and row[0].strip()]
+    number = next((head.index(word) for word in ("identifier", "id number", "sid") if word in head), None)
+    return [
+        Person(row[name].strip(), "" if number is None else re.sub(r"\D", "", row[number]))
+        for row in rows[1:]
+        if len(row) > max(name, number or 0)
+    ]
+
+
+def unpack(hand_in: HandIn, lab: Lab, target: Path) -> Path:
+    """Write the files of a hand-in below a folder; return the folder that has those of the lab.
+
+    Raise InputError for a damaged zip file, and for one with too many files or bytes.
+    """
+    target.mkdir(parents=True)
+    if hand_in.source.is_dir():
+        files.copy_folder(hand_in.source, target / "all")
+    else:
+        _extract(hand_in.source, target / "all")
+    return _work(target / "all", lab)
+
+
+def _extract(source: Path, target: Path) -> None:
+    if source.stat().st_size > _LARGEST_ZIP_BYTES:
+        raise InputError(f"larger than {_LARGEST_ZIP_BYTES / 1e6:g} MB", where=str(source))
+    target.mkdir()
+    total = 0
+    try:
+        with zipfile.ZipFile(source) as archive:
+            members = [member for member in archive.infolist() if not member.is_dir()]
+            if len(members) > _MOST_FILES:
+                raise InputError(f"more than {_MOST_FILES} files", where=str(source))
+            for member in members:
+                name = PurePosixPath(member.filename.replace("\\", "/"))
+                if name.is_absolute() or ".." in name.parts or ":" in member.filename:
+                    raise InputError(f"has a file {member.filename!r} outside its folder", where=str(source))
+                with archive.open(member) as file:
+                    content = file.read(files.LARGEST_BYTES + 1)
+                total += len(content)
+                if len(content) > files.LARGEST_BYTES or total > _MOST_BYTES:
+                    raise InputError(f"more than {_MOST_BYTES / 1e6:g} MB unpacked", where=str(source))
+                path = target / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(content)
+    except (zipfile.BadZipFile, OSError, EOFError, RuntimeError, NotImplementedError, ValueError) as error:
+        raise InputError(f"no zip file that can be read: {error}", where=str(source)) from None
+
+
+def _work(folder: Path, lab: Lab) -> Path:
+    """Return the folder, this one or one below, that has most of the lab's files."""
+    wanted = set(lab.spec.files)
+    folders = [folder, *sorted(path for path in folder.rglob("*") if path.is_dir())]
+    return max(folders, key=lambda here: len(wanted & {path.name for path in here.iterdir()}))
+
+
+def claimed_time(folder: Path) -> datetime | None:
+    """Return the time in a hand-in's ``result.json``, which a student can change; None if there is none."""
+    try:
+        found = json.loads(files.read(folder / "result.json"))
+        time = datetime.fromisoformat(found["time"])
+    except (OSError, InputError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
+
+
+def missing(roster: Sequence[Person], found: Sequence[HandIn]) -> list[Person]:
+    """Return the people of a list that handed nothing in; they are found by name or by number."""
+    numbers = {hand_in.person.number for hand_in in found if hand_in.person.number}
+    names = {hand_in.person.name.casefold() for hand_in in found}
+    return [
+        person
+        for person in roster
+        if person.name.casefold() not in names and (not person.number or person.number not in numbers)
+    ]

@@ -1,0 +1,101 @@
+"""Grades as tables: a plain one, Moodle's grading worksheet, Gradescope's results, and all answers."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from typing import Any
+
+from mrclab.labs.grading.grade import Graded
+from mrclab.labs.model import Lab
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def cell(value: object) -> str:
+    """Return a text that a spreadsheet takes for a text: one that begins like a formula gets a quote."""
+    text = str(value)
+    return f"'{text}" if text.startswith(_FORMULA) and not isinstance(value, int | float) else text
+
+
+def _table(rows: Sequence[Sequence[object]]) -> str:
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows([cell(value) for value in row] for row in rows)
+    return out.getvalue()
+
+
+def plain(lab: Lab, graded: Sequence[Graded]) -> str:
+    """Return a CSV table with a row for each person and a column for each check."""
+    titles = next((tuple(o.check for o in one.outcomes) for one in graded if one.outcomes), ())
+    head = ["name", "number", "lab", "points", "passed", "checks", "time", "late", "note"]
+    head += ["similar to", "similarity", "same files as", *titles]
+    rows: list[list[object]] = [list(head)]
+    for one in graded:
+        marks = [int(outcome.passed) for outcome in one.outcomes] or [0] * len(titles)
+        rows.append(
+            [
+                one.person.name,
+                one.person.number,
+                lab.number,
+                f"{one.points():.1f}",
+                one.passed,
+                len(titles),
+                one.time.isoformat() if one.time else "",
+                "late" if one.late else "",
+                one.note,
+                one.similar_to,
+                f"{one.similarity:.2f}",
+                ", ".join(one.same_files),
+                *marks,
+            ]
+        )
+    return _table(rows)
+
+
+def moodle(graded: Sequence[Graded]) -> str:
+    """Return Moodle's grading worksheet, to be uploaded where it was downloaded.
+
+    Moodle finds people by their identifier, the number in the folders of its download.
+    """
+    head = ["Identifier", "Full name", "Grade", "Maximum Grade", "Feedback comments"]
+    rows: list[list[object]] = [list(head)]
+    for one in graded:
+        number = f"Participant {one.person.number}" if one.person.number else ""
+        rows.append([number, one.person.name, f"{one.points():.2f}", "100.00", feedback(one)])
+    return _table(rows)
+
+
+def feedback(one: Graded) -> str:
+    """Return what a student should read: the checks that did not pass, with their hints."""
+    lines = [one.note] if one.note else []
+    lines += [f"{o.check}: {o.hint}" for o in one.outcomes if not o.passed and o.tried]
+    return "\n".join(lines) or "All checks pass."
+
+
+def gradescope(one: Graded) -> dict[str, Any]:
+    """Return the ``results.json`` of Gradescope's autograders for one hand-in."""
+    share = 100.0 / max(1, len(one.outcomes))
+    return {
+        "score": round(one.points(), 2),
+        "output": one.note or f"{one.passed} of {len(one.outcomes)} checks pass.",
+        "tests": [
+            {
+                "name": outcome.check,
+                "score": round(share * outcome.passed, 4),
+                "max_score": round(share, 4),
+                "status": "passed" if outcome.passed else "failed",
+                "output": outcome.hint,
+            }
+            for outcome in one.outcomes
+        ],
+    }
+
+
+def answers(graded: Sequence[Graded]) -> str:
+    """Return a CSV table with all answers to a question one below the other."""
+    rows: list[list[object]] = [["question", "name", "answer"]]
+    questions = sorted({number for one in graded for number in one.answers}, key=lambda n: (len(n), n))
+    for number in questions:
+        rows += [[number, one.person.name, one.answers.get(number, "")] for one in graded]
+    return _table(rows)

@@ -1,0 +1,120 @@
+"""``python -m mrclab.labs.sandbox.child FOLDER STAGE CPU_S``: load a student's files and answer calls.
+
+A request is a line of JSON with a number and a list of steps; the answer is a line with the same number and
+the value of the last step, or the error of the first that failed. Values are plain data.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from mrclab.labs.sandbox import adapters
+from mrclab.labs.sandbox.confine import Limits, confine
+
+_MOST_WORDS = 600
+
+
+class Loaded:
+    """The student's modules and the objects that were made of their classes."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._modules: dict[str, Any] = {}
+        self._objects: list[Any] = []
+
+    def step(self, step: dict[str, Any]) -> Any:
+        """Do one step of a request; return its value."""
+        kind = step["do"]
+        if kind == "function":
+            found = getattr(self.module(step["file"]), step["name"])
+            args = adapters.arrays(step["args"]) if step["arrays"] else step["args"]
+            return found(*args)
+        if kind == "value":
+            return getattr(self.module(step["file"]), step["name"])
+        if kind == "make":
+            made = getattr(self.module(step["file"]), step["name"])
+            adapter: Callable[..., Any] = adapters.ADAPTERS[step["adapter"]]
+            self._objects.append(adapter(made, *step["args"]))
+            return [len(self._objects) - 1, getattr(self._objects[-1], "methods", [])]
+        return getattr(self._objects[step["object"]], step["name"])(*step["args"])
+
+    def module(self, name: str) -> Any:
+        """Import a file of the folder, once; its neighbours can be imported."""
+        if name not in self._modules:
+            path = self._folder / name
+            spec = importlib.util.spec_from_file_location(path.stem, path)
+            assert spec is not None
+            assert spec.loader is not None
+            module = importlib.util.module_from_spec(spec)
+            sys.modules[path.stem] = module
+            spec.loader.exec_module(module)
+            self._modules[name] = module
+        return self._modules[name]
+
+
+def explained(error: BaseException, folder: Path) -> str:
+    """Return where in the student's own files an error came up, and which."""
+    if isinstance(error, SyntaxError):
+        return f"{Path(error.filename or '').name}, line {error.lineno}: Python cannot read this: {error.msg}"
+    own = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if Path(frame.filename).is_relative_to(folder)
+    ]
+    text = " ".join(str(error).split())[:_MOST_WORDS]
+    what = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    if isinstance(error, NotImplementedError):
+        what = f"nothing is written here yet{': ' + text if text else ''}"
+    if own:
+        return f"{Path(own[-1].filename).name}, line {own[-1].lineno}, in {own[-1].name}: {what}"
+    return f"the check could not use your code: {what}"
+
+
+def plain(value: Any) -> Any:
+    """Return values that JSON has no type for as plain data: arrays and sets as lists, numpy's numbers."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if isinstance(value, set | frozenset):
+        return sorted(value)
+    raise TypeError(f"a {type(value).__name__} is no number, text or list")
+
+
+def main(folder: Path, stage: Path, cpu_s: int) -> None:
+    """Answer requests until there are no more."""
+    sys.dont_write_bytecode = True
+    requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    missing = confine(folder, stage, Path(__file__).parents[2], Limits(cpu_s=cpu_s))
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    sys.path.insert(0, str(folder))
+    loaded = Loaded(folder)
+    _write(answers, {"number": 0, "value": missing})
+    for line in requests:
+        request = json.loads(line)
+        number = request["number"]
+        try:
+            value = None
+            for step in request["steps"]:
+                value = loaded.step(step)
+            text = json.dumps({"number": number, "value": value}, default=plain)
+        except BaseException as error:
+            text = json.dumps({"number": number, "error": explained(error, folder)})
+        answers.write(text.encode() + b"\n")
+        answers.flush()
+
+
+def _write(answers: Any, value: Any) -> None:
+    answers.write(json.dumps(value).encode() + b"\n")
+    answers.flush()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))
+    os._exit(0)

@@ -1,0 +1,220 @@
+"""Take all rights from this process: what a student's code can reach, and how much of it.
+
+On Linux the process gets namespaces of its own: a file system that holds Python, the rooms that students
+import and a copy of their files, a network without interfaces, and no other process. Root does that with its
+own rights and then becomes nobody; an ordinary user needs user namespaces. Everywhere but on Windows limits
+bound memory, processor time, files and processes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mrclab.linux.system import end_with_parent, is_linux, is_root, libc
+
+NOBODY = 65534
+_NEW_NAMESPACES = 0x00020000 | 0x04000000 | 0x08000000 | 0x20000000 | 0x40000000  # mount, uts, ipc, pid, net
+_NEW_USER = 0x10000000
+_RDONLY, _NOSUID, _NODEV, _NOEXEC, _REMOUNT, _BIND, _REC, _PRIVATE = 1, 2, 4, 8, 32, 4096, 16384, 1 << 18
+_DETACH = 2
+_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
+_NO_NEW_PRIVS, _CAPBSET_DROP = 38, 24
+_CAPABILITY_VERSION_3 = 0x20080522
+_LARGEST_CAPABILITY = 63
+_SYSTEM = ("/usr", "/lib", "/lib64", "/lib32", "/bin", "/etc/ld.so.cache", "/etc/localtime")
+_DEVICES = ("/dev/null", "/dev/urandom", "/dev/zero")
+_DISK = "size=64m,nr_inodes=4k,mode=755"
+_UNSEEN_ROOMS = ("scale", "experiments")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a student's code may use. Processes and threads beyond its own are none."""
+
+    memory_bytes: int = 2 << 30
+    cpu_s: int = 600
+    file_bytes: int = 16 << 20
+    open_files: int = 64
+
+
+def confine(folder: Path, stage: Path, package: Path, limits: Limits) -> str:
+    """Take all rights from this process; return why it has still more than planned, "" if nothing is missing.
+
+    ``folder`` is what the code may see and change, a copy that is thrown away; ``stage`` is an empty folder,
+    over which the new file system is mounted; ``package`` is the folder of mrclab. The process that calls
+    must have one thread. It goes on as a child, in the folder.
+    """
+    missing = _isolate(folder, stage, package) if is_linux() else "only Linux has namespaces"
+    if missing:
+        os.chdir(folder)
+        if is_root():
+            _become_nobody()
+    elif is_root():
+        _become_nobody()
+        libc().unshare(_NEW_USER)  # counts its processes apart from those of other children; not needed
+    _drop_capabilities()
+    _limit(limits)
+    return missing
+
+
+def _isolate(folder: Path, stage: Path, package: Path) -> str:
+    machine = os.uname().machine
+    if machine not in _PIVOT_ROOT:
+        return f"the file system cannot be closed on {machine}"
+    user, group = os.geteuid(), os.getegid()
+    wanted = _NEW_NAMESPACES if user == 0 else _NEW_NAMESPACES | _NEW_USER
+    if libc().unshare(wanted) != 0:
+        return f"no namespaces here: {os.strerror(ctypes.get_errno())}"
+    if user != 0:
+        Path("/proc/self/setgroups").write_text("deny")
+        Path("/proc/self/uid_map").write_text(f"{NOBODY} {user} 1")
+        Path("/proc/self/gid_map").write_text(f"{NOBODY} {group} 1")
+    _go_on_in_child()
+    try:
+        _close_file_system(folder, stage, package, _PIVOT_ROOT[machine])
+    except OSError as error:
+        return f"the file system cannot be closed: {error}"
+    return ""
+
+
+def _go_on_in_child() -> None:
+    """Fork, as the new process namespace begins with a child; wait for it and end as it does."""
+    child = os.fork()
+    if child == 0:
+        end_with_parent()
+        return
+    os.closerange(0, 1024)  # the pipes close as soon as the child ends
+    end_with_parent()
+    _, status = os.waitpid(child, 0)
+    os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
+
+
+def _close_file_system(folder: Path, stage: Path, package: Path, pivot_root: int) -> None:
+    _mount(None, "/", None, _REC | _PRIVATE)
+    _mount("tmpfs", str(stage), "tmpfs", _NOSUID | _NODEV, _DISK)
+    for path in _readable(package):
+        _show(path, stage)
+    for path in _unseen(package):
+        inside = stage / path.relative_to("/")
+        if inside.is_dir():
+            _mount("tmpfs", str(inside), "tmpfs", _NOSUID | _NODEV | _RDONLY, "size=4k")
+    for device in _DEVICES:
+        _show(Path(device), stage, devices=True)
+    here = stage / folder.relative_to("/")
+    shutil.copytree(folder, here)
+    scratch = stage / "tmp"
+    scratch.mkdir(exist_ok=True)
+    for path in (scratch, here, *here.rglob("*")):
+        path.chmod(0o777 if path.is_dir() else 0o666)
+    os.chdir(stage)
+    _check(libc().syscall(pivot_root, b".", b"."), "pivot_root")
+    _check(libc().umount2(b".", _DETACH), "umount")
+    os.chdir(folder)
+
+
+def _readable(package: Path) -> list[Path]:
+    """Return what the code has to see: the system's libraries, Python's, and mrclab."""
+    python = {Path(path) for path in (sys.prefix, sys.base_prefix, sys.exec_prefix)}
+    paths = [Path(path) for path in sys.path if path and os.path.exists(path)]
+    packages = [
+        path
+        for path in paths
+        if path.name in ("site-packages", "dist-packages") or python & {path, *path.parents}
+    ]
+    own = [package, *(path.resolve() for path in package.iterdir() if path.is_symlink() and path.is_dir())]
+    compiled = package.parent / ".venv" / "mrclab-core"
+    wanted = [*map(Path, _SYSTEM), *_library_folders(python), *packages, *own, compiled]
+    return _outermost(path for path in wanted if path.exists())
+
+
+def _library_folders(python: Iterable[Path]) -> list[Path]:
+    return [prefix / name for prefix in python for name in ("lib", "lib64", "DLLs")]
+
+
+def _outermost(paths: Iterable[Path]) -> list[Path]:
+    kept: list[Path] = []
+    for path in sorted(set(paths)):
+        if not any(other in path.parents for other in kept):
+            kept.append(path)
+    return kept
+
+
+def _unseen(package: Path) -> list[Path]:
+    """Return what lies among the rooms and would answer for a student: solutions, and the models of labs."""
+    return [
+        *(package / "labs").resolve().glob("[0-9]*-*"),
+        *((package / room).resolve() for room in _UNSEEN_ROOMS),
+    ]
+
+
+def _show(path: Path, stage: Path, *, devices: bool = False) -> None:
+    """Let a path be seen in the new file system, for reading only."""
+    inside = stage / path.relative_to("/")
+    inside.parent.mkdir(parents=True, exist_ok=True)
+    if path.is_symlink():
+        inside.symlink_to(os.readlink(path))
+        return
+    if path.is_dir():
+        inside.mkdir(exist_ok=True)
+    else:
+        inside.touch()
+    _mount(str(path), str(inside), None, _BIND | _REC)
+    locked = os.statvfs(inside).f_flag & (_NODEV | _NOEXEC)
+    nodev = 0 if devices else _NODEV
+    _mount(None, str(inside), None, _REMOUNT | _BIND | _RDONLY | _NOSUID | nodev | locked)
+
+
+def _mount(source: str | None, target: str, kind: str | None, flags: int, options: str | None = None) -> None:
+    words = [None if word is None else os.fsencode(word) for word in (source, target, kind, options)]
+    done = libc().mount(words[0], words[1], words[2], ctypes.c_ulong(flags), words[3])
+    _check(done, f"mount {target}")
+
+
+def _check(done: int, what: str) -> None:
+    if done != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+
+
+def _become_nobody() -> None:
+    os.setgroups([])
+    os.setresgid(NOBODY, NOBODY, NOBODY)
+    os.setresuid(NOBODY, NOBODY, NOBODY)
+
+
+def _drop_capabilities() -> None:
+    if not is_linux():
+        return
+    for capability in range(_LARGEST_CAPABILITY + 1):
+        libc().prctl(_CAPBSET_DROP, capability, 0, 0, 0)
+    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
+    none = (ctypes.c_uint32 * 6)()
+    libc().capset(header, none)
+    libc().prctl(_NO_NEW_PRIVS, 1, 0, 0, 0)
+    end_with_parent()  # a change of rights has undone it
+
+
+def _limit(limits: Limits) -> None:
+    try:
+        import resource
+    except ImportError:  # Windows
+        return
+    bounds: Sequence[tuple[str, int]] = (
+        ("RLIMIT_AS", limits.memory_bytes),
+        ("RLIMIT_CPU", limits.cpu_s),
+        ("RLIMIT_FSIZE", limits.file_bytes),
+        ("RLIMIT_NOFILE", limits.open_files),
+        ("RLIMIT_CORE", 0),
+        ("RLIMIT_MSGQUEUE", 0),
+        ("RLIMIT_NPROC", 0),
+    )
+    for name, bound in bounds:
+        number = getattr(resource, name, None)
+        if number is not None:
+            resource.setrlimit(number, (bound, bound))

@@ -1,0 +1,51 @@
+"""Files of somebody else: regular ones only, of a bounded size, and never what a link leads to."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from mrclab.linux.errors import InputError
+from mrclab.linux.regular_files import read_regular
+
+LARGEST_BYTES = 5_000_000
+"""Of one file."""
+_MOST_FILES = 200
+_MOST_BYTES = 30_000_000
+
+
+def read(path: Path, largest_bytes: int = LARGEST_BYTES) -> bytes:
+    """Return the content of a regular file; raise InputError and OSErrors as `read_regular`."""
+    return read_regular(path, largest_bytes)
+
+
+def regular(folder: Path) -> Iterator[Path]:
+    """Yield the regular files in a folder and below it, without following links, by name."""
+    for here, folders, names in os.walk(folder, followlinks=False):
+        folders[:] = sorted(name for name in folders if name != "__pycache__")
+        for name in sorted(names):
+            path = Path(here) / name
+            if stat.S_ISREG(path.lstat().st_mode):
+                yield path
+
+
+def copy_folder(source: Path, target: Path) -> None:
+    """Copy a folder's regular files of up to 5 MB, at most 200 files and 30 MB together.
+
+    Links and what is larger are left out. Raise InputError if there is more than that.
+    """
+    total = 0
+    target.mkdir()
+    for number, path in enumerate(regular(source)):
+        try:
+            content = read(path)
+        except InputError:
+            continue
+        total += len(content)
+        if number >= _MOST_FILES or total > _MOST_BYTES:
+            raise InputError(f"{source} has more than {_MOST_FILES} files or {_MOST_BYTES / 1e6:g} MB")
+        copy = target / path.relative_to(source)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(content)

@@ -1,0 +1,112 @@
+"""Posted receives for writes with immediate, and what messages and limits are accepted."""
+
+import mmap
+
+import pytest
+
+from mrclab.hosts.mrc import MrcConfig, SpecReading
+from mrclab.hosts.mrc.wire import Opcode
+from mrclab.hosts.rdma.events import QpError, ReceiveCompleted, SendCompleted, Status
+from mrclab.hosts.rdma.headers import BTH_OFFSET
+from tests.support.mrc_pair import Pair, body
+from tests.support.mrc_sim import Network, Sim
+
+BOTH_ORDERS = pytest.mark.parametrize("waits", [True, False])
+
+
+def receiving(posted, immediates, **options):
+    """Post receives at one end, then writes with and without immediate at the other."""
+    network = options.pop("network", Network())
+    sim = Sim(seed=4, config=MrcConfig(posted_receives=True, **options), network=network)
+    for n in range(posted):
+        sim.ends[1].post_recv(sim.qpns[1], 100 + n)
+    region = sim.ends[1].register_memory(bytearray(1 << 16))
+    for n in range(2 * immediates):
+        imm = n // 2 if n % 2 else None
+        sim.ends[0].post_write(sim.qpns[0], n, bytes(5000), region.address, region.rkey, imm=imm)
+    sim.run(10_000_000_000, until=lambda: sim.completed[0] == 2 * immediates)
+    return sim
+
+
+@BOTH_ORDERS
+def test_each_immediate_consumes_the_oldest_receive(waits):
+    network = Network(loss=0.1, jitter_ns=60_000)
+    sim = receiving(30, 20, imm_waits_for_earlier=waits, network=network)
+    assert {e.status for e in sim.of(0, SendCompleted)} == {Status.SUCCESS}
+    got = sim.of(1, ReceiveCompleted)
+    assert [(e.wr_id, e.imm) for e in got] == [(100 + n, n) for n in range(20)]
+    assert not sim.of(1, QpError)
+
+
+@BOTH_ORDERS
+@pytest.mark.parametrize("transport_ack", [True, False])
+def test_an_immediate_without_a_receive_ends_both_ends(waits, transport_ack):
+    sim = receiving(2, 4, imm_waits_for_earlier=waits, transport_ack=transport_ack)
+    # Write 5 has the third immediate.
+    statuses = [e.status for e in sim.of(0, SendCompleted)]
+    assert statuses == [Status.SUCCESS] * 5 + [Status.REMOTE_OPERATION_ERROR] + [Status.FLUSHED] * 2
+    assert [e.wr_id for e in sim.of(1, ReceiveCompleted)] == [100, 101]
+    [error] = sim.of(1, QpError)
+    assert error.status is Status.REMOTE_OPERATION_ERROR
+    assert "no receive is posted" in error.detail
+
+
+@pytest.mark.parametrize("syndrome", [0x63, 0x7E])
+def test_the_nak_of_an_immediate_without_a_receive(syndrome):
+    reading = SpecReading(no_receive_syndrome=syndrome)
+    pair = Pair(posted_receives=True, reading=reading, transport_ack=True)
+    pair.post(100, imm=7)
+    answers = pair.take(pair.send())
+    [nak] = [frame for frame in answers if frame[BTH_OFFSET] == Opcode.ACKNOWLEDGE]
+    assert body(nak)[24:26] == f"{syndrome:02x}"
+    assert int.from_bytes(nak[BTH_OFFSET + 9 : BTH_OFFSET + 12], "big") == pair.psn, "it is not in memory"
+    for frame in answers:
+        pair.a.receive(0, frame, 1_000_000)
+        pair.a.receive(1, frame, 1_000_000)
+    [ended] = pair.a.poll_cq()
+    assert ended.status is Status.REMOTE_OPERATION_ERROR
+    with pytest.raises(ValueError, match="no_receive_syndrome must be a NAK"):
+        SpecReading(no_receive_syndrome=0x1F)
+
+
+def test_receives_that_are_left_are_flushed_when_the_queue_pair_fails():
+    sim = receiving(3, 0)
+    sim.ends[1].qps[sim.qpns[1]].requester.fail(sim.now_ns, Status.RETRY_EXCEEDED, "for a test", None)
+    sim.run(1_000_000)
+    sim.ends[1].post_recv(sim.qpns[1], 7, sim.now_ns)
+    sim.run(1_000_000)
+    got = [(e.wr_id, e.status) for e in sim.of(1, ReceiveCompleted)]
+    assert got == [(n, Status.FLUSHED) for n in (100, 101, 102, 7)]
+
+
+def test_a_queue_pair_may_have_receives_though_the_option_is_off():
+    sim = Sim(seed=1)
+    end = sim.ends[0]
+    with pytest.raises(ValueError, match="without receives"):
+        end.post_recv(sim.qpns[0], 1)
+    end.post_recv(end.create_qp(receives=True), 1)
+
+
+def test_windows_and_immediates_up_to_their_fields_sizes_are_accepted():
+    for mpr, wimm in ((1024, 32), (8192, 128), (32_640, 65_535)):
+        config = MrcConfig(mpr=mpr, max_wimm=wimm, posted_receives=True)
+        sim = Sim(seed=1, config=config)
+        assert sim.ends[0].local_attributes(sim.qpns[0]).mpr == mpr
+    for bad in ({"mpr": 32_768}, {"mpr": 1000}, {"max_wimm": 65_536}):
+        with pytest.raises(ValueError, match=next(iter(bad))):
+            MrcConfig(**bad)
+
+
+def test_messages_from_one_byte_to_the_longest_that_the_field_has():
+    sim = Sim(seed=1)
+    end, qpn = sim.ends[0], sim.qpns[0]
+    # Pages that nobody touches take no memory.
+    view = memoryview(mmap.mmap(-1, 1 << 32))
+    end.post_write(qpn, 1, view[:-1], 0, 0)
+    end.post_write(qpn, 2, b"1", 0, 0)
+    end.post_write(qpn, 3, b"", 0, 0)
+    with pytest.raises(ValueError, match="0 to 4294967295 bytes"):
+        end.post_write(qpn, 4, view, 0, 0)
+    strict = Sim(seed=1, config=MrcConfig(reading=SpecReading(zero_length_messages=False)))
+    with pytest.raises(ValueError, match="1 to 4294967295 bytes"):
+        strict.ends[0].post_write(strict.qpns[0], 1, b"", 0, 0)

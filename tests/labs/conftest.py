@@ -1,0 +1,17 @@
+"""Equal scenarios of lab 6 are run once for all tests of a worker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mrclab.labs.measuring import CACHE
+
+
+@pytest.fixture(autouse=True, scope="session")
+def runs_are_kept(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Keep the runs in a folder that all workers share."""
+    folder = Path(tmp_path_factory.getbasetemp()).parent / "lab-runs"
+    folder.mkdir(exist_ok=True)
+    pytest.MonkeyPatch().setenv(CACHE, str(folder))

@@ -1,0 +1,173 @@
+"""Forged submissions get no mark that they did not earn; honest ones of other shapes do."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from mrclab.labs import student
+from mrclab.labs.catalogue import find, folder_of
+from mrclab.labs.checks import Checks, Student, require, run_all, run_one
+from mrclab.labs.judge import judge
+from mrclab.labs.model import Outcome
+from mrclab.labs.worker import load_checks
+from tests.support.paths import ROOT
+
+CHECKS = Checks()
+SECRET = 7919
+
+
+@CHECKS.add("the answer to 6 times 7")
+def product(work: Student) -> None:
+    require(work.load("mine.py").product(6, 7) == 42, "It is another number.")
+
+
+@CHECKS.add("the secret")
+def secret(work: Student) -> None:
+    require(work.load("mine.py").secret() == SECRET, "It is another number.")
+
+
+@CHECKS.add("an object")
+def an_object(work: Student) -> None:
+    made = work.load("mine.py").make("Detector", "detector", 1, 2)
+    require(made.call("timer_ns") == SECRET, "It is another time.")
+
+
+WRONG = """
+def product(a, b):
+    return 0
+def secret():
+    return 0
+class Detector:
+    def __init__(self, window_ns, timeout_ns): ...
+    def on_sent(self, psn, now_ns): ...
+    def timer_ns(self):
+        return 0
+"""
+FORGED: dict[str, str] = yaml.safe_load((ROOT / "tests" / "labs" / "forged.yaml").read_text())
+FILES: dict[str, dict[str, str]] = {
+    "shadow-json": {"json.py": "dumps = loads = lambda *a, **k: {'passed': True}"},
+    "shadow-labs": {"labs/__init__.py": "", "labs/checks.py": "def require(*a): ...\n"},
+    "shadow-random": {"random.py": "Random = None"},
+    "sitecustomize": {"sitecustomize.py": "import labs.checks as c\nc.require = lambda *a: None\n"},
+    "result": {"result.json": '{"passed": true, "checks_passed": 99}'},
+}
+
+
+def outcomes_of(folder: Path, limit_s: float = 60) -> list[Outcome]:
+    work = Student(folder)
+    try:
+        return list(run_all(CHECKS, work, limit_s=limit_s))
+    finally:
+        work.code.close()
+
+
+def submission(folder: Path, text: str, files: dict[str, str] | None = None) -> Path:
+    folder.mkdir()
+    (folder / "mine.py").write_text(f"{WRONG}\n{text}\n")
+    for name, content in (files or {}).items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(content)
+    return folder
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")
+@pytest.mark.parametrize("kind", FORGED)
+def test_a_forged_submission_gets_no_mark(
+    kind: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    found = outcomes_of(submission(tmp_path / "mine", FORGED[kind]), limit_s=8)
+    assert [outcome.check for outcome in found] == [named.title for named in CHECKS]
+    assert not any(outcome.passed for outcome in found), found
+    assert all(outcome.hint.isprintable() and len(outcome.hint) < 5000 for outcome in found)
+    assert len(capfd.readouterr().err) < 1_000_000
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_files_beside_a_submission_change_no_mark(kind: str, tmp_path: Path) -> None:
+    folder = submission(tmp_path / "mine", "import json, random", FILES[kind])
+    assert not any(outcome.passed for outcome in outcomes_of(folder))
+
+
+def test_the_right_values_pass(tmp_path: Path) -> None:
+    right = f"""
+def product(a, b): return float(a * b)
+def secret(): return {SECRET}
+Detector.timer_ns = lambda self: {SECRET}
+"""
+    assert all(outcome.passed for outcome in outcomes_of(submission(tmp_path / "mine", right)))
+
+
+def test_a_link_to_a_solution_is_refused(tmp_path: Path) -> None:
+    folder = submission(tmp_path / "mine", "")
+    (tmp_path / "right.py").write_text(f"def product(a, b): return 42\ndef secret(): return {SECRET}\n")
+    (folder / "mine.py").unlink()
+    (folder / "mine.py").symlink_to(tmp_path / "right.py")
+    first = outcomes_of(folder)[0]
+    assert not first.passed
+    assert "is a link" in first.hint
+
+
+def test_nothing_of_a_submission_is_left(tmp_path: Path) -> None:
+    work = Student(submission(tmp_path / "mine", "open('left', 'w').write('x')"))
+    list(run_all(CHECKS, work, limit_s=20))
+    process, scratch = work.code._process, work.code._scratch
+    assert process is not None
+    assert scratch is not None
+    work.code.close()
+    assert process.returncode is not None
+    assert not os.path.exists(scratch.name)
+    assert not (tmp_path / "mine" / "left").exists()
+
+
+def test_code_that_does_not_end_costs_its_time_and_no_more(tmp_path: Path) -> None:
+    work = Student(submission(tmp_path / "mine", "def product(a, b):\n  while True: pass"))
+    began = time.monotonic()
+    try:
+        first = run_one(next(iter(CHECKS)), work, 1)
+        second = run_one(list(CHECKS)[1], work, 20)
+    finally:
+        work.code.close()
+    assert "never ends" in first.hint
+    assert second.hint == "It is another number."
+    assert time.monotonic() - began < 60
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("lab", "file", "forged"),
+    [
+        ("4", "measures.py", "outcomes-to-all-files"),
+        ("8", "fabric.py", "run-of-all-checks"),
+        ("8", "fabric.py", "require"),
+        ("8", "fabric.py", "hello"),
+        ("7", "steps.py", "endless-line"),
+    ],
+)
+def test_a_forged_skeleton_of_a_lab_gets_no_mark(lab: str, file: str, forged: str, tmp_path: Path) -> None:
+    found = find(lab)
+    student.start(found, tmp_path / "mine")
+    with (tmp_path / "mine" / file).open("a") as code:
+        code.write(FORGED[forged].replace("os._exit(0)", "") if lab != "4" else FORGED[forged])
+    outcomes = list(judge(folder_of(found) / "check.py", tmp_path / "mine", 20))
+    titles = [named.title for named in load_checks(folder_of(found) / "check.py")]
+    assert [outcome.check for outcome in outcomes] == titles
+    assert not any(outcome.passed for outcome in outcomes)
+
+
+@pytest.mark.slow
+def test_a_forged_solution_of_a_lab_passes_as_little_as_its_code_does(tmp_path: Path) -> None:
+    """A right page of answers is worth one check, whatever the code beside it tries."""
+    found = find("8")
+    student.solution(found, tmp_path / "mine")
+    shutil.copy(folder_of(found) / "start" / "fabric.py", tmp_path / "mine" / "fabric.py")
+    with (tmp_path / "mine" / "fabric.py").open("a") as code:
+        code.write("\nimport mrclab.scale.fabric as model\n")
+    outcomes = list(judge(folder_of(found) / "check.py", tmp_path / "mine", 60))
+    assert [outcome.passed for outcome in outcomes] == [False] * 5 + [True] * 3

@@ -1,0 +1,174 @@
+"""Grading a class: whose a hand-in is, what it is worth, who is missing or late, and who is like whom."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+import zipfile
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from mrclab import cli
+from mrclab.labs import student
+from mrclab.labs.catalogue import find, folder_of
+from mrclab.labs.grading import handins, tables
+from mrclab.labs.grading.grade import Graded
+from mrclab.labs.grading.handins import HandIn, Person
+from mrclab.labs.grading.similar import closest, fingerprint
+from mrclab.labs.model import Outcome
+from mrclab.linux.errors import InputError
+
+DESIGN = find("8")
+
+
+def packed(folder: Path, out: Path, when: str = "2030-01-01T10:00:00+00:00") -> Path:
+    out.parent.mkdir(parents=True, exist_ok=True)
+    student.pack(DESIGN, folder, out, [Outcome("a", True)], when, "1.0")
+    return out
+
+
+def zipped(path: Path, files: dict[str, bytes]) -> HandIn:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return HandIn(Person("x"), path)
+
+
+def test_names_come_from_the_platforms_folders(tmp_path: Path) -> None:
+    for name in ("Ada Lovelace_4711_assignsubmission_file_", "submission_77", "grace"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "lab-08-design.zip").write_bytes(b"")
+    (tmp_path / "linus.zip").write_bytes(b"")
+    (tmp_path / "stranger.zip").symlink_to("/etc/passwd")
+    (tmp_path / "submission_metadata.yml").write_text(
+        "submission_77:\n  :submitters:\n  - :name: Barbara L.\n"
+    )
+    found = handins.find(tmp_path, DESIGN)
+    assert {(one.person.name, one.person.number) for one in found} == {
+        ("Ada Lovelace", "4711"),
+        ("Barbara L.", "77"),
+        ("grace", ""),
+        ("linus", ""),
+    }
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="no hand-ins"):
+        handins.find(tmp_path / "empty", DESIGN)
+
+
+@pytest.mark.parametrize(
+    ("files", "reason"),
+    [
+        ({"../../etc/x": b""}, "outside its folder"),
+        ({"/etc/x": b""}, "outside its folder"),
+        ({f"{n}.py": b"" for n in range(300)}, "more than 200 files"),
+        ({"large.py": bytes(6_000_000)}, "MB unpacked"),
+        ({f"{n}.bin": bytes(4_000_000) for n in range(9)}, "MB unpacked"),
+    ],
+)
+def test_a_hostile_zip_is_refused_in_a_line(files: dict[str, bytes], reason: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=reason) as refused:
+        handins.unpack(zipped(tmp_path / "x.zip", files), DESIGN, tmp_path / "out")
+    assert "\n" not in str(refused.value)
+
+
+def test_a_damaged_zip_is_refused_in_a_line(tmp_path: Path) -> None:
+    (tmp_path / "x.zip").write_bytes(b"PK\3\4" + bytes(100))
+    with pytest.raises(InputError, match="no zip file"):
+        handins.unpack(HandIn(Person("x"), tmp_path / "x.zip"), DESIGN, tmp_path / "out")
+
+
+def test_the_labs_files_are_found_at_any_depth(tmp_path: Path) -> None:
+    files = {"a/b/fabric.py": b"", "a/b/choice.yaml": b"", "a/other.txt": b""}
+    work = handins.unpack(zipped(tmp_path / "x.zip", files), DESIGN, tmp_path / "out")
+    assert work == tmp_path / "out" / "all" / "a" / "b"
+
+
+def test_a_link_in_a_zip_is_a_text_and_no_link(tmp_path: Path) -> None:
+    link = zipfile.ZipInfo("fabric.py")
+    link.external_attr = 0o120777 << 16
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
+        archive.writestr(link, "/etc/shadow")
+    work = handins.unpack(HandIn(Person("x"), tmp_path / "x.zip"), DESIGN, tmp_path / "out")
+    assert not (work / "fabric.py").is_symlink()
+
+
+def test_who_is_missing_is_known_by_name_or_number(tmp_path: Path) -> None:
+    (tmp_path / "roster.csv").write_text(
+        "Identifier,Full name\nParticipant 4711,Ada Lovelace\nParticipant 12,Alan T.\n"
+    )
+    roster = handins.read_roster(tmp_path / "roster.csv")
+    found = [HandIn(Person("A. Lovelace", "4711"), tmp_path)]
+    assert handins.missing(roster, found) == [Person("Alan T.", "12")]
+    (tmp_path / "roster.txt").write_text("ada\ngrace\n")
+    roster = handins.read_roster(tmp_path / "roster.txt")
+    assert handins.missing(roster, [HandIn(Person("Ada"), tmp_path)]) == [Person("grace")]
+
+
+def test_renamed_code_is_alike_and_a_solution_of_ones_own_is_not() -> None:
+    skeleton = "def f(a):\n    return None\n"
+    own = "def g(values):\n    total = 0\n    for v in values:\n        total += v * 2\n    return total\n"
+    mine = skeleton + own + "    # end\n"
+    renamed = mine.replace("values", "xs").replace("total", "s").replace("2", "3") + "# mine\n"
+    other = skeleton + "def g(values):\n    return sum(map(lambda v: v + v, values), 0) * (1 / 7)\n"
+    prints = {name: fingerprint([text]) for name, text in (("a", mine), ("b", renamed), ("c", other))}
+    found = closest(prints, fingerprint([skeleton]))
+    assert found["a"] == ("b", 1.0)
+    assert found["c"][1] < 0.3
+    assert closest({"a": fingerprint([skeleton])}, fingerprint([skeleton])) == {"a": ("", 0.0)}
+
+
+def test_no_cell_is_a_formula() -> None:
+    one = Graded(Person("=cmd|'/c calc'!A1"), (Outcome("x", False, '<script>alert(1)</script>, "quoted"'),))
+    for table in (tables.plain(DESIGN, [one]), tables.moodle([one]), tables.answers([one])):
+        rows = list(csv.reader(io.StringIO(table)))
+        assert len({len(row) for row in rows}) == 1
+        assert not [cell for row in rows for cell in row if cell.startswith(("=", "+", "@"))]
+
+
+def test_late_is_later_than_due(tmp_path: Path) -> None:
+    student.start(DESIGN, tmp_path / "mine")
+    (tmp_path / "mine" / "result.json").write_text('{"time": "2030-01-01T10:00:00+01:00"}')
+    assert handins.claimed_time(tmp_path / "mine") == datetime(2030, 1, 1, 9, tzinfo=UTC)
+    for broken in ("{", "[]", '{"time": 5}', "[" * 100_000):
+        (tmp_path / "mine" / "result.json").write_text(broken)
+        assert handins.claimed_time(tmp_path / "mine") is None
+
+
+@pytest.mark.slow
+def test_a_class_is_graded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    student.solution(DESIGN, tmp_path / "good")
+    student.start(DESIGN, tmp_path / "bad")
+    (tmp_path / "bad" / "fabric.py").write_text("print('<b>' * 1000)\nimport os\nos._exit(0)\n")
+    packed(tmp_path / "good", Path("class/Ada Lovelace_4711_assignsubmission_file_/lab-08-design.zip"))
+    packed(tmp_path / "good", Path("class/copy.zip"), "2030-01-02T10:00:00+00:00")
+    packed(tmp_path / "bad", Path("class/bad.zip"))
+    Path("class/broken.zip").write_bytes(b"no zip")
+    Path("roster").write_text("Ada Lovelace\ncopy\nbad\nbroken\nnobody\n")
+    words = ["lab", "grade", "8", "class", "--roster", "roster", "--due", "2030-01-02T00:00Z", "--jobs", "2"]
+    assert cli.main([*words, "--csv", "marks.csv", "--answers", "answers.csv", "--gradescope", "gs"]) == 0
+    assert "4 hand-ins, 1 missing, 1 late, 2 much like another one" in capsys.readouterr().err
+    rows = {row["name"]: row for row in csv.DictReader(io.StringIO(Path("marks.csv").read_text()))}
+    assert {name: (row["points"], row["late"]) for name, row in rows.items()} == {
+        "Ada Lovelace": ("100.0", ""),
+        "copy": ("100.0", "late"),
+        "bad": ("0.0", ""),
+        "broken": ("0.0", ""),
+        "nobody": ("0.0", ""),
+    }
+    assert rows["copy"]["same files as"] == "Ada Lovelace"
+    assert "no zip file" in rows["broken"]["note"]
+    assert rows["nobody"]["note"] == "missing"
+    assert json.loads(Path("gs/4711.json").read_text())["score"] == 100
+    answers = list(csv.DictReader(io.StringIO(Path("answers.csv").read_text())))
+    assert next(row["name"] for row in answers if row["question"] == "1") == "Ada Lovelace"
+    shutil.rmtree("class/copy.zip", ignore_errors=True)
+    assert folder_of(DESIGN).is_dir()
+    assert cli.main(["lab", "grade", "8", "nowhere"]) == 2
+    assert cli.main([*words[:4], "--due", "soon"]) == 2

@@ -1,0 +1,110 @@
+"""Clients of the live page that vanish or do not read: no task outlives them, and the end is quiet."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from mrclab.live import serving
+from mrclab.live.access import Access
+from mrclab.live.command import _config, _listener, _Server
+from mrclab.live.recording import Recording
+from mrclab.live.server import Hub, application
+
+LIMIT_S = 60.0
+VIEWERS = 12
+FRAME = {"t_ms": 1, "text": "x" * 300_000, "cards": []}
+
+
+@dataclass
+class Page:
+    """A page that is served, with the session's part left out."""
+
+    hub: Hub
+    server: _Server
+    port: int
+    thread: threading.Thread
+    clients: list[socket.socket] = field(default_factory=list)
+
+    def open(self, count: int) -> None:
+        """Connect clients that never read."""
+        for _ in range(count):
+            client = socket.create_connection(("127.0.0.1", self.port), timeout=LIMIT_S)
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.sendall(b"GET /events?token=w HTTP/1.1\r\nHost: x\r\n\r\n")
+            self.clients.append(client)
+
+    def wait(self, until: Callable[[], bool]) -> None:
+        """Send frames until something is so."""
+        deadline = time.monotonic() + LIMIT_S
+        while not until():
+            assert time.monotonic() < deadline
+            self.hub.put(dict(FRAME))
+            threading.Event().wait(0.02)
+
+    @property
+    def requests(self) -> int:
+        """Requests that are being answered."""
+        return len(self.server.server_state.tasks)
+
+    def end(self) -> None:
+        """End the server."""
+        self.server.should_exit = True
+        self.thread.join(LIMIT_S)
+        assert not self.thread.is_alive()
+
+
+@pytest.fixture
+def page() -> Iterator[Page]:
+    recording = Recording({"fabric": {"name": "tiny"}})
+    hub = Hub(recording)
+    listener = _listener("127.0.0.1", 0)
+    app = application(None, hub, recording, Access("o", "w", None))  # type: ignore[arg-type]
+    server = _Server(_config(app))
+
+    async def serve() -> None:
+        hub.attach(asyncio.get_running_loop())
+        await server.serve(sockets=[listener])
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    thread.start()
+    page = Page(hub, server, listener.getsockname()[1], thread)
+    try:
+        yield page
+    finally:
+        page.end()
+        for client in page.clients:
+            client.close()
+        listener.close()
+
+
+def test_no_request_outlives_its_client(page: Page) -> None:
+    page.open(VIEWERS)
+    page.wait(lambda: page.requests == VIEWERS)
+    for client in page.clients:
+        client.close()
+    page.wait(lambda: page.requests == 0)
+    assert not page.hub._queues
+
+
+def test_who_does_not_read_is_let_go(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "UNREAD_S", 0.2)
+    page.open(VIEWERS)
+    page.wait(lambda: page.requests == VIEWERS)
+    page.wait(lambda: page.requests == 0)
+    assert not page.hub._queues
+
+
+def test_the_end_is_quiet_however_many_watch(page: Page, capfd: pytest.CaptureFixture[str]) -> None:
+    page.open(VIEWERS)
+    page.wait(lambda: page.requests == VIEWERS)
+    page.end()
+    said: Any = capfd.readouterr()
+    assert said.out + said.err == ""

@@ -1,0 +1,72 @@
+"""MkDocs hook: pages from outside docs/, and links for paths that the text names.
+
+Adds the labs' pages, CONTRIBUTING.md and CHANGELOG.md to the site. A page of docs/ that the text names in
+backquotes (`docs/live.md`) becomes a link, because the same text is also read in a checkout.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).resolve().parent.parent
+NAMED = re.compile(r"(?<!\[)`((?:docs|labs)/[\w./-]*\.md|CONTRIBUTING\.md|CHANGELOG\.md|README\.md)`(?!\])")
+OUTSIDE = re.compile(r"(\]\()\.\./(labs/[\w./-]*\.md)(\))")
+
+
+def site_pages() -> dict[str, Path]:
+    """Return the pages from outside docs/: path in the site -> source file."""
+    pages = {
+        "contributing.md": ROOT / "CONTRIBUTING.md",
+        "changelog.md": ROOT / "CHANGELOG.md",
+        "labs/index.md": ROOT / "labs" / "README.md",
+    }
+    for page in sorted((ROOT / "labs").glob("[0-9]*/README.md")):
+        pages[f"labs/{page.parent.name}.md"] = page
+    return pages
+
+
+def site_path(path: str) -> str | None:
+    """Return the path in the site of a file that the text names by its path in the checkout."""
+    target = ROOT / path
+    for name, source in site_pages().items():
+        if source == target:
+            return name
+    if path == "README.md":
+        return "index.md"
+    if path.startswith("docs/") and target.is_file():
+        return path.removeprefix("docs/")
+    return None
+
+
+def relative(target: str, page: str) -> str:
+    """Return the link from one page of the site to another."""
+    up = len(PurePosixPath(page).parts) - 1
+    return "../" * up + target
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages from outside docs/."""
+    for name, source in site_pages().items():
+        files.append(File.generated(config, name, content=source.read_text(encoding="utf-8")))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
+    """Turn paths of pages into links."""
+    here = page.file.src_uri
+
+    def link(match: re.Match[str]) -> str:
+        target = site_path(match[1])
+        return match[0] if target is None else f"[`{match[1]}`]({relative(target, here)})"
+
+    def outside(match: re.Match[str]) -> str:
+        target = site_path(match[2])
+        return match[0] if target is None else f"{match[1]}{relative(target, here)}{match[3]}"
+
+    return OUTSIDE.sub(outside, NAMED.sub(link, markdown))
