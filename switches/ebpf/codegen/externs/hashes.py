@@ -257,7 +257,7 @@ class HashWriter:
     def _rest(
         self, sink: _Sink, calculation: Calculation, runs: list[_Run], state: State, left: Value, bits: int
     ) -> Value:
-        """Take in what is left of the input, of which `bits` bits in `left` are not a whole byte yet."""
+        """Take in the rest of the input; `left` holds its first `bits` bits, less than a byte."""
         asm, b = self.asm, self.asm.b
         for i, run in enumerate(runs):
             if run.header is None:
