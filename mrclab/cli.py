@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from mrclab.exec_arguments import exec_arguments
 from mrclab.extras import missing_extra
 from mrclab.faults.model import DIRECTIONS, PARAMETERS
 from mrclab.lab_arguments import lab_arguments
@@ -136,6 +137,7 @@ def parser() -> argparse.ArgumentParser:
     restore.add_argument("--json", action="store_true", help="stamps of CLOCK_MONOTONIC, for programs")
     _force_argument(restore)
     restore.set_defaults(do=_restore)
+    exec_arguments(commands.add_parser("exec", help="run a program on a host, with the host's NIC mrc0"))
 
     perf = commands.add_parser("perf", help="perftest's write_bw and write_lat on the running fabric")
     _perf_arguments(perf)

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtr
 
 from mrclab.experiments.measure.events import EventLog
 from mrclab.experiments.measure.trace import NEVER, IntArray, Trace
@@ -22,7 +21,6 @@ _MOST_PACKETS = 3000  # of one kind in a picture
 _MOST_FLIGHTS = 160  # in the replay of one recovery
 _COLUMNS = 400  # of the picture of paths in use
 _BEFORE_NS = 50_000_000  # of each fault, in which the rate of before is counted
-_BURST_SPREAD = 0.75  # of the time between bursts, which a burst is spread by
 
 
 def pictures_of(trace: Trace, scenes: Mapping[int, Scene], log: EventLog) -> dict[str, Any]:
@@ -39,7 +37,7 @@ def pictures_of(trace: Trace, scenes: Mapping[int, Scene], log: EventLog) -> dic
         reach = _reach_ns(list(timed.values()))
         found["packets"] = {"trial": middle, **_packets(trace, timed[middle], reach)}
         found["replay"] = {"trial": middle, **_replay(trace, timed[middle])}
-        found["rate"] = {"trial": middle, **_rate(trace, timed, middle, reach)}
+        found["delivered"] = _delivered(trace, timed, middle, reach)
         found["paths"] = {"trial": middle, **_paths(trace, timed[middle], log)}
     return found
 
@@ -113,61 +111,56 @@ def _replay(trace: Trace, scene: Scene) -> dict[str, Any]:
     }
 
 
-def _rate(trace: Trace, scenes: Mapping[int, Scene], middle: int, reach: tuple[int, int]) -> dict[str, Any]:
-    """Return what came in around the faults, of the broken paths and of all others, in percent of before.
+def _delivered(
+    trace: Trace, scenes: Mapping[int, Scene], middle: int, reach: tuple[int, int]
+) -> dict[str, Any]:
+    """Return the payload that came in around the faults, added up: by all paths, and by the broken ones.
 
-    The mean over the trials, with its interval of 95 %. A sender that bursts would show its bursts: each
-    arrival is spread by a Gaussian wider than the time between two, and wide enough that all trials together
-    have some thirty packets in it, but not across the fault, whose edge stays sharp.
+    The mean over the trials and its interval of 95 %, at the ends of bins as long as a burst and its pause.
+    ``per_us`` is the rate before the faults, bytes/us: what goes on at it stays on the ideal line.
     """
-    grid = np.linspace(*reach, _POINTS)
-    found: dict[str, Any] = {"trials": len(scenes), "t_us": (grid / 1e3).round(3).tolist()}
-    path = np.where(trace.received.tx >= 0, trace.sent.path[trace.received.tx], -1)
-    for name, on_broken in (("broken", True), ("others", False)):
-        arrivals, before, before_ns = [], 0, 0
+    received = trace.received
+    bin_ns = max(round(_burst_ns(trace, scenes)), -(-(reach[1] - reach[0]) // _POINTS), 1)
+    edges = np.arange(reach[0] // bin_ns, -(-reach[1] // bin_ns) + 1) * bin_ns
+    found: dict[str, Any] = {"trials": len(scenes), "trial": middle}
+    found |= {"bin_us": bin_ns / 1e3, "t_us": (edges / 1e3).round(3).tolist()}
+    path = np.where(received.tx >= 0, trace.sent.path[received.tx], -1)
+    for name in ("all", "broken"):
+        curves, rates = [], []
         for scene in scenes.values():
             hit = np.array([scene.fault.breaks(path) for path in trace.paths] + [False])
-            chosen = trace.received.first & (hit[path] == on_broken) & (path >= 0)
-            since = trace.received.t_ns[chosen] - scene.fault.middle_ns
-            arrivals.append(since)
+            chosen = received.first & (hit[path] if name == "broken" else True)
+            since, payload = received.t_ns[chosen] - scene.fault.middle_ns, received.payload[chosen]
+            total = np.append(0, np.cumsum(payload))
+            at = total[np.searchsorted(since, edges, side="left")]
+            curves.append(at - at[0])
             # In virtual time trials follow one another by less than that.
             length_ns = min(_BEFORE_NS, scene.fault.middle_ns - scene.span.start)
-            before_ns += length_ns
-            before += int(np.count_nonzero((since >= -length_ns) & (since < 0)))
-        if not before:
+            before = payload[(since >= -length_ns) & (since < 0)].sum()
+            rates.append(before * 1e3 / length_ns if length_ns else 0.0)
+        if not any(rates):
             continue
-        per_ns = before / before_ns
-        sigma_ns = max(_BURST_SPREAD * _burst_ns(arrivals), 9.0 / (per_ns * len(scenes)))
-        curves = np.array([_smooth(since, grid, sigma_ns) for since in arrivals]) / per_ns * 100
-        mean = curves.mean(axis=0)
-        half = 1.96 * curves.std(axis=0) / np.sqrt(len(curves))
+        table = np.array(curves, np.float64)
+        mean = table.mean(axis=0)
+        half = 1.96 * table.std(axis=0) / np.sqrt(len(table))
         found[name] = {
-            "sigma_us": round(sigma_ns / 1e3, 3),
-            "mean": mean.round(2).tolist(),
-            "low": (mean - half).clip(0).round(2).tolist(),
-            "high": (mean + half).round(2).tolist(),
+            "per_us": float(np.mean(rates)),
+            "mean": mean.round(1).tolist(),
+            "low": (mean - half).clip(0).round(1).tolist(),
+            "high": (mean + half).round(1).tolist(),
         }
     return found
 
 
-def _burst_ns(arrivals: Sequence[IntArray]) -> float:
+def _burst_ns(trace: Trace, scenes: Mapping[int, Scene]) -> float:
     """Return the time from burst to burst: the gaps that hold nearly all of the time before the faults."""
-    gaps = [np.diff(since[(since >= -_BEFORE_NS) & (since < 0)]) for since in arrivals]
+    gaps = []
+    for scene in scenes.values():
+        since = trace.received.t_ns - scene.fault.middle_ns
+        gaps.append(np.diff(since[(since >= -_BEFORE_NS) & (since < 0)]))
     every = np.sort(np.concatenate([g for g in gaps if len(g)] or [np.zeros(1, np.int64)]))
     held = np.cumsum(every)
     return float(every[int(np.searchsorted(held, held[-1] / 2))]) if held[-1] > 0 else 0.0
-
-
-def _smooth(since_ns: IntArray, grid_ns: Floats, sigma_ns: float) -> Floats:
-    """Return arrivals per nanosecond at each point of the grid (ns since the fault), each side by itself."""
-    reach = 4 * sigma_ns
-    shown = since_ns[(since_ns >= grid_ns[0] - reach) & (since_ns <= grid_ns[-1] + reach)]
-    away = (grid_ns[:, None] - shown[None, :]) / sigma_ns
-    same_side = (grid_ns[:, None] < 0) == (shown[None, :] < 0)
-    density: Floats = (np.exp(-0.5 * away**2) * same_side).sum(axis=1) / (sigma_ns * np.sqrt(2 * np.pi))
-    # Near the fault a part of the Gaussian lies beyond it, where it has nothing to weigh.
-    share: Floats = ndtr(np.abs(grid_ns) / sigma_ns)
-    return density / share
 
 
 def _paths(trace: Trace, scene: Scene, log: EventLog) -> dict[str, Any]:
@@ -241,7 +234,7 @@ def _spread(trace: Trace, scenes: Sequence[Scene]) -> dict[str, Any]:
         during |= (sent_ns >= scene.fault.t_before_ns) & (sent_ns < scene.span.repair_before)
     return {
         "packets": len(extents),
-        "out_of_order": round(float(np.mean(extents > 0)), 6) if len(extents) else 0.0,
+        "out_of_order": float(f"{np.mean(extents > 0):.6g}") if len(extents) else 0.0,
         "reordering": _curve(*ccdf(extents)),
         "delivery_us": {
             name: _curve(*ccdf(took_ns[mask] / 1e3))

@@ -16,6 +16,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter
 
+from mrclab.experiments.report.numbers import figure as figure_text
 from mrclab.experiments.report.numbers import us
 from mrclab.experiments.report.palette import (
     BLUE,
@@ -30,10 +31,15 @@ from mrclab.experiments.report.palette import (
     thousands,
 )
 
-_TIMES = {
+_TIMES: dict[str, tuple[str, Any]] = {
     "detected": (ORANGE, (0, (4, 2))),
     "rerouted": (PURPLE, (0, (1, 1.2))),
     "recovered": (GREEN, "-"),
+}
+_LABELS = {
+    "detected": "detected",
+    "rerouted": "rerouted (last onto a broken path)",
+    "recovered": "recovered",
 }
 _MOST_LABELS = 40  # of rows that are named one by one
 
@@ -47,7 +53,10 @@ def draw(result: Mapping[str, Any]) -> dict[str, Figure]:
             title = f"{result['scenario']} on {result['topology']} ({result['target']})"
             if trial is not None:
                 found["recovery"] = draw_recovery(data["packets"], trial, title)
-                found["delivered-rate"] = draw_rate(data["rate"], trial, title)
+                if "delivered" in data:
+                    found["delivered-rate"] = draw_delivered_bytes(data["delivered"], trial, title)
+                elif "rate" in data:
+                    found["delivered-rate"] = draw_rate(data["rate"], trial, title)
                 found["ev-activity"] = draw_paths(data["paths"], trial, title)
             if data["spread"]["out_of_order"] > 0:
                 found["reordering"] = draw_reordering(data["spread"], title)
@@ -83,10 +92,11 @@ def draw_recovery(data: Mapping[str, Any], trial: Mapping[str, Any], title: str)
     axes.axvline(0, color=RED, linewidth=1.4, label="fault", zorder=1)
     for name, (colour, line) in _TIMES.items():
         if trial[f"{name}_us"] is not None:
-            label = f"{name} {us(trial[f'{name}_us'])} \N{MICRO SIGN}s"
+            label = f"{_LABELS[name]} {us(trial[f'{name}_us'])} \N{MICRO SIGN}s"
             style: dict[str, Any] = {"color": colour, "linestyle": line, "linewidth": 1.2, "zorder": 1}
             axes.axvline(trial[f"{name}_us"], label=label, **style)
-    axes.set_xlim(data["from_us"], data["to_us"])
+    room = 0.01 * (data["to_us"] - data["from_us"])
+    axes.set_xlim(data["from_us"] - room, data["to_us"] + room)
     axes.set_xlabel("time since the fault (\N{MICRO SIGN}s)")
     axes.set_ylabel("packet number (PSN, from the first shown)")
     for axis in (axes.xaxis, axes.yaxis):
@@ -100,10 +110,55 @@ def _place(trial: Mapping[str, Any]) -> str:
     return f"{trial['fault']['where']} broken, trial {trial['trial'] + 1}"
 
 
-def draw_rate(data: Mapping[str, Any], trial: Mapping[str, Any], title: str) -> Figure:
-    """Draw what came in around the fault, of the broken paths and of all others: their means over the trials.
+def draw_delivered_bytes(data: Mapping[str, Any], trial: Mapping[str, Any], title: str) -> Figure:
+    """Draw the payload delivered around the fault, added up: by all paths above, by the broken ones below.
 
-    Results of before have one rate in Mbit/s for both.
+    A dashed line goes on at the rate of before. Means over the trials with their interval of 95 %.
+    """
+    panels = [
+        (data[name], label, colour)
+        for name, label, colour in (("all", "all paths", BLUE), ("broken", "paths that broke", RED))
+        if name in data
+    ]
+    figure = new_figure(7.2, 1.6 + 1.8 * len(panels))
+    stacked = np.atleast_1d(figure.subplots(len(panels), 1, sharex=True))
+    t_us = np.array(data["t_us"])
+    for axes, (curve, label, colour) in zip(stacked, panels, strict=True):
+        scale, unit = (1e6, "MB") if max(curve["high"]) >= 1e6 else (1e3, "kB")
+        mean, low, high = (np.array(curve[key]) / scale for key in ("mean", "low", "high"))
+        # The line meets the mean at the fault: from there on a distance between them is the fault's.
+        at_fault = float(np.interp(0, t_us, mean))
+        ideal = at_fault + curve["per_us"] * t_us / scale
+        axes.plot(t_us, ideal, color=GREY, linewidth=1.2, linestyle=(0, (4, 2)), label="rate of before")
+        axes.fill_between(t_us, low, high, color=colour, alpha=0.2, linewidth=0)
+        axes.plot(t_us, mean, color=colour, linewidth=1.6, label=label)
+        axes.axvline(0, color=DARK, linewidth=1.2)
+        for name in ("rerouted", "recovered"):
+            if trial[f"{name}_us"] is not None:
+                style, line = _TIMES[name]
+                axes.axvline(trial[f"{name}_us"], color=style, linestyle=line, linewidth=1.2)
+        axes.set_ylim(0, max(float(high.max()), float(ideal[-1])) * 1.05)
+        axes.set_ylabel(f"delivered ({unit})")
+        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    stacked[-1].set_xlim(t_us[0], t_us[-1])
+    stacked[-1].set_xlabel("time since the fault (\N{MICRO SIGN}s)")
+    stacked[-1].xaxis.set_major_formatter(FuncFormatter(thousands))
+    names = [name for name in ("rerouted", "recovered") if trial[f"{name}_us"] is not None]
+    handles = [Line2D([], [], color=DARK, linewidth=1.2, label="fault")]
+    for name in names:
+        style, line = _TIMES[name]
+        text = f"{name}, median trial: {us(trial[f'{name}_us'])} \N{MICRO SIGN}s"
+        handles.append(Line2D([], [], color=style, linestyle=line, linewidth=1.2, label=text))
+    figure.legend(handles=handles, loc="outside lower left", ncols=3)
+    many = f"mean of {data['trials']} trials (95 %)" if data["trials"] > 1 else "one trial"
+    stacked[0].set_title(f"{title}: payload delivered around the fault, {many}")
+    return figure
+
+
+def draw_rate(data: Mapping[str, Any], trial: Mapping[str, Any], title: str) -> Figure:
+    """Draw the smoothed rates around the fault, of the broken paths and of all others, of an older result.
+
+    Still older ones have one rate in Mbit/s for both.
     """
     figure = new_figure()
     axes = figure.subplots()
@@ -207,7 +262,8 @@ def draw_reordering(data: Mapping[str, Any], title: str) -> Figure:
     figure = new_figure(7.2, 3.4)
     axes = figure.subplots()
     curve = data["reordering"]
-    axes.step(curve["x"], curve["share"], where="post", color=BLUE, linewidth=1.6)
+    # The share of packets with at least x holds from the value before x up to x itself.
+    axes.step(curve["x"], curve["share"], where="pre", color=BLUE, linewidth=1.6)
     axes.set_yscale("log")
     axes.set_xscale("symlog", linthresh=1)
     axes.xaxis.set_major_formatter(FuncFormatter(thousands))
@@ -215,8 +271,8 @@ def draw_reordering(data: Mapping[str, Any], title: str) -> Figure:
     axes.set_xlabel("packets sent later that arrived earlier (PSNs)")
     axes.set_ylabel("share of packets at least so late")
     axes.grid(visible=True, which="major", color="#EEEEEE", linewidth=0.6)
-    late = 100 * data["out_of_order"]
-    axes.set_title(f"{title}: {late:.1f} % of {data['packets']:,} packets arrived out of order")
+    late = figure_text(100 * data["out_of_order"])
+    axes.set_title(f"{title}: {late} % of {data['packets']:,} packets arrived out of order")
     return figure
 
 
@@ -228,7 +284,7 @@ def draw_delivery(data: Mapping[str, Any], title: str) -> Figure:
     for key, (label, colour) in labels.items():
         if curve := data["delivery_us"].get(key):
             x = np.maximum(curve["x"], 1e-3)
-            axes.step(x, curve["share"], where="post", color=colour, linewidth=1.6, label=label)
+            axes.step(x, curve["share"], where="pre", color=colour, linewidth=1.6, label=label)
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlabel("from first transmission to delivery (\N{MICRO SIGN}s)")

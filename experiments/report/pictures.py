@@ -51,6 +51,10 @@ _NAMES = {
     "stalled_us": "communication beyond the usual in a step",
 }
 _POINTS = 2000
+SHOWN_BIN_US = 20_000.0
+"""The width of bins of what was delivered: over several bursts, and over what a scheduler does to them."""
+FEWEST_BINS = 100
+"""Bins in a short run, which are narrower then."""
 
 
 def draw_all(directory: Path, result: Mapping[str, Any]) -> tuple[str, ...]:
@@ -67,13 +71,14 @@ def draw_all(directory: Path, result: Mapping[str, Any]) -> tuple[str, ...]:
             drawn["delivered"] = draw_delivered(result)
         times = {name: values(result, next(iter(transports)), name) for name in TIMES[:4]}
         if len(transports) == 1 and any(times.values()):
-            drawn["times-cdf"] = draw_spread("time since the fault", times)
+            title = f"{_run(result)}: times of its faults"
+            drawn["times-cdf"] = draw_spread("time since the fault", times, title)
         for metric in SPREAD:
             if len(transports) == 1 and metric in TIMES:
                 continue
             spread = {name: values(result, name, metric) for name in transports}
             if any(spread.values()):
-                drawn[f"cdf-{metric}"] = draw_spread(_NAMES[metric], spread)
+                drawn[f"cdf-{metric}"] = draw_spread(_NAMES[metric], spread, _run(result))
         if sizes := sizes_of(transports):
             drawn["busbw"] = draw_bandwidth(transports, sizes)
         for name, figure in drawn.items():
@@ -90,24 +95,43 @@ def style_of(place: int) -> dict[str, Any]:
 def draw_delivered(result: Mapping[str, Any]) -> Figure:
     """Draw delivered payload over the run, a panel a transport: each repetition thin, their mean thick."""
     transports = result["transports"]
-    figure = new_figure(7.2, 1.4 + 1.15 * len(transports))
+    figure = new_figure(7.2, 1.4 + 1.35 * len(transports))
     panels = np.atleast_1d(figure.subplots(len(transports), 1, sharex=True, sharey=True))
-    for place, (axes, (name, found)) in enumerate(zip(panels, transports.items(), strict=True)):
+    widths = [
         _panel(axes, name, found, style_of(place)["color"])
+        for place, (axes, (name, found)) in enumerate(zip(panels, transports.items(), strict=True))
+    ]
     panels[-1].set_xlabel("time since the measurement's start (ms)")
     broken = any(found["faults"] for found in transports.values())
-    note = "; red: while a fault lasted, in the first repetition" if broken else ""
-    panels[0].set_title(f"delivered payload (Mbit/s){note}")
+    note = "; red: a fault lasts" if broken else ""
+    note += "; grey: a standstill" if any(found.get("standstills") for found in transports.values()) else ""
+    width = f"bins of {number(max(widths) / 1e3)} ms"
+    figure.suptitle(f"{_run(result)}: delivered payload, {width}{note}", x=0.01, ha="left", fontsize=10)
     return figure
 
 
-def _panel(axes: Axes, name: str, found: Mapping[str, Any], colour: str) -> None:
+def _run(result: Mapping[str, Any]) -> str:
+    return f"{result['scenario']} on {result['topology']} ({result['target']})"
+
+
+def _shown_bins(series: Mapping[str, Any]) -> int:
+    """Return how many bins of a series are drawn as one: 20 ms together, or less of a short run."""
+    bin_us = float(series["bin_us"])
+    length_us = bin_us * len(series["bytes"])
+    return max(1, round(min(SHOWN_BIN_US, length_us / FEWEST_BINS) / bin_us))
+
+
+def _panel(axes: Axes, name: str, found: Mapping[str, Any], colour: str) -> float:
+    """Draw the repetitions of a transport, and return the width of the bins, us."""
     rates = []
+    bin_us = 0.0
     for series in found["series"]:
-        bin_us = series["bin_us"]
         if not series["bytes"]:
             continue
-        rate = np.array(series["bytes"]) * 8 / bin_us
+        joined = _shown_bins(series)
+        bin_us = series["bin_us"] * joined
+        whole = len(series["bytes"]) // joined * joined
+        rate = np.array(series["bytes"][:whole]).reshape(-1, joined).sum(axis=1) * 8 / bin_us
         t_ms = (series["start_us"] + bin_us * (np.arange(len(rate)) + 0.5)) / 1e3
         axes.plot(t_ms, rate, color=colour, linewidth=0.5, alpha=0.35)
         rates.append((t_ms, rate))
@@ -121,12 +145,17 @@ def _panel(axes: Axes, name: str, found: Mapping[str, Any], colour: str) -> None
             continue
         begin, end = _fault_span_ms(fault)
         stop = end if end is not None else axes.get_xlim()[1]
-        axes.axvspan(begin, stop, color=RED, alpha=0.12, linewidth=0)
+        axes.axvspan(begin, stop, color=RED, alpha=0.25, linewidth=0)
         axes.axvline(begin, color=RED, linewidth=0.9)
+    for row in found.get("standstills", ()):
+        for at_us, length_us in row["found"] if row["repetition"] == (first or 0) else ():
+            axes.axvspan(at_us / 1e3, (at_us + length_us) / 1e3, color=GREY, alpha=0.8, linewidth=0.8)
     axes.set_ylim(bottom=0)
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(FuncFormatter(thousands))
-    axes.set_ylabel(name, rotation=0, ha="right", va="center")
+    axes.set_ylabel("Mbit/s")
+    axes.set_title(name, fontsize=9)
+    return bin_us
 
 
 def _fault_span_ms(fault: Mapping[str, Any]) -> tuple[float, float | None]:
@@ -137,7 +166,7 @@ def _fault_span_ms(fault: Mapping[str, Any]) -> tuple[float, float | None]:
     return begin, begin + (fault["restore_before_ns"] - middle) / 1e6
 
 
-def draw_spread(meaning: str, spread: Mapping[str, Sequence[float]]) -> Figure:
+def draw_spread(meaning: str, spread: Mapping[str, Sequence[float]], title: str = "") -> Figure:
     """Draw the share of values (us) up to x for each transport, or each time, on a logarithmic axis."""
     figure = new_figure(7.2, 3.6)
     axes = figure.subplots()
@@ -156,14 +185,18 @@ def draw_spread(meaning: str, spread: Mapping[str, Sequence[float]]) -> Figure:
         y = np.arange(len(x) + 1) / len(x)
         words = name.removesuffix("_us").replace("_", " ") if name in TIMES else name
         label = f"{words}: median {number(float(np.median(those)))} {unit}, n {len(those)}"
-        axes.step(np.concatenate([x[:1], x]), y, where="post", label=label, linewidth=1.7, **style_of(place))
+        style = style_of(place)
+        if name in TIMES:  # two of them may be equal: each shows between the dashes of the other
+            style["linestyle"] = _DASHES[place % len(_DASHES)]
+        axes.step(np.concatenate([x[:1], x]), y, where="post", label=label, linewidth=1.7, **style)
     below = any(value < left for those in spread.values() for value in those)
     note = f", logarithmic; below {left:g} at the left edge" if below else ", logarithmic"
     axes.set_xscale("log")
     axes.set_xlim(left=left)
     axes.set_ylim(0, 1.02)
     axes.set_xlabel(f"{meaning} ({unit}{note})")
-    axes.set_ylabel("share")
+    axes.set_ylabel("share of values up to x")
+    axes.set_title(title)
     plain_log(axes.xaxis)
     axes.grid(visible=True, which="both", color="#EEEEEE", linewidth=0.6)
     axes.set_axisbelow(True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
@@ -13,14 +15,16 @@ from rich.text import Text
 
 from mrclab.experiments.report.flow_control import sentences
 from mrclab.experiments.report.grouping import grouped
-from mrclab.experiments.report.judged import expected, judged
-from mrclab.experiments.report.model import TIMES
+from mrclab.experiments.report.model import EXPECTED, TIMES
 from mrclab.experiments.report.numbers import figure, interval, scaled, us
 from mrclab.experiments.spec.model import SIMULATED
 from mrclab.experiments.training.summary import cells_of, has_training, rows_of, sentence
 
 LEFT_OUT = ("flow_mbps", "algbw_gbps", "time_us", "busy_share")
 """Metrics that only pages show."""
+NOT_VALID = "not valid"
+MOST_TIMES = 100.0
+"""So many times as many values nobody will measure."""
 MANY = 40
 """Trials: more than this are only summed up. result.json has them all."""
 MOST_LINES = 5
@@ -237,6 +241,61 @@ def verdict(result: Mapping[str, Any]) -> Text:
         if len(lines) > MOST_LINES:
             text.append(f"\n  {sign} and {len(lines) - MOST_LINES} more: see result.json", style="yellow")
     return text
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A verdict: one word or two, the colour that stands for it, and why."""
+
+    word: str
+    colour: str
+    because: str
+
+
+def check_word(check: Mapping[str, Any], valid: bool = True) -> tuple[str, str]:
+    """Return the word for a check and its colour; of a run that is not valid none holds or fails."""
+    if not valid:
+        return NOT_VALID, "unknown"
+    if check["holds"] is not None:
+        return ("holds", "good") if check["holds"] else ("does not hold", "bad")
+    return ("undecided" if check.get("decided_by") else "not shown"), "unknown"
+
+
+def judged(result: Mapping[str, Any]) -> Judged | None:
+    """Return the verdict of a result; None if nothing judged it."""
+    verdict = result.get("verdict")
+    if not verdict:
+        return None
+    what = "the claim" if result.get("claim") else "what was expected"
+    if not result["valid"]:
+        return Judged("no verdict", "unknown", "the run is not valid")
+    if verdict["holds"] is not None:
+        word, colour = check_word(verdict)
+        return Judged(f"{what} {word}", colour, verdict["because"])
+    if verdict.get("decided_by"):
+        return Judged("undecided", "unknown", f"{verdict['because']}. {_more(result, verdict['decided_by'])}")
+    return Judged(f"{what} is not shown", "unknown", verdict["because"])
+
+
+def _more(result: Mapping[str, Any], times: float) -> str:
+    """Return how many trials or repetitions decide a claim, and the option that asks for them."""
+    if times >= MOST_TIMES:
+        return "The value lies so close to the limit that more repetitions will hardly decide it."
+    asked = result["parameters"]
+    trials = [entry["trials"] for entry in asked.get("faults") or () if entry.get("trials")]
+    number = math.ceil(times * max(trials, default=asked.get("repetitions", 1)))
+    what = "trials" if trials else "repetitions"
+    return f"About {number:,} {what} would decide it: --trials {number}."
+
+
+def expected(result: Mapping[str, Any]) -> list[str]:
+    """Return a line for each of the scenario's own expectations."""
+    checks = (result.get("verdict") or {}).get("checks", ())
+    return [
+        f"expected {check['asked']}: {check_word(check, result['valid'])[0]}, {check['found']}"
+        for check in checks
+        if check.get("source") == EXPECTED
+    ]
 
 
 def why_valid(result: Mapping[str, Any]) -> str:

@@ -16,6 +16,8 @@ from mrclab.linux.errors import InputError
 from mrclab.topologies import Fabric, build_fabric, load_fabric
 
 PAGE, TABLE = "report.html", "trials.csv"
+FIRST = ("transport", "repetition", "trial", "fault.kind", "fault.where", "fault.at_us", "felt")
+LAST = ("rule",)
 
 
 def write_all(out: Path) -> tuple[Path, Path]:
@@ -42,9 +44,15 @@ def write_index(directories: Sequence[Path], out: Path, heading: str = "Runs") -
 
 
 def write_trials(path: Path, trials: Sequence[Mapping[str, Any]]) -> None:
-    """Write the trials as CSV: a line each, nested keys joined by a dot; lists are left to result.json."""
+    """Write the trials as CSV: a line each, nested keys joined by a dot; lists are left to result.json.
+
+    The columns that name a trial come first, and its rule, a sentence, last.
+    """
     flat = [_flat(trial) for trial in trials]
-    names = list(dict.fromkeys(name for row in flat for name in row))
+    every = dict.fromkeys(name for row in flat for name in row)
+    names = [name for name in FIRST if name in every]
+    names += [name for name in every if name not in (*FIRST, *LAST)]
+    names += [name for name in LAST if name in every]
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, names)
         writer.writeheader()

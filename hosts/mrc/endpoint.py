@@ -154,12 +154,17 @@ class Endpoint(BaseEndpoint):
         qp.connect(remote, peers, connection, evs, controller, sharing)
         self._port_status.apply(self.now_ns, qp)
 
+    def fail_qp(self, qpn: int, status: Status, detail: str, now_ns: int) -> None:
+        """Put a connected QP into its error state: its requests complete as flushed."""
+        self._emit(QpError(now_ns, qpn, status, detail))
+
     def destroy_qp(self, qpn: int) -> None:
         """Forget a QP; frames for it are dropped from now on."""
         qp = self.qps.pop(qpn)
         self.scheduler.forget(qp)
         self._port_status.forget(qp, self.qps.values())
-        qp.requester.withdraw()
+        if qp.connected:
+            qp.requester.withdraw()
         self._release(qp)
 
     def post_write(

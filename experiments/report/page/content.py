@@ -10,7 +10,6 @@ from typing import Any
 
 from mrclab.experiments.report.flow_control import rows_of as flow_rows_of
 from mrclab.experiments.report.flow_control import sentences
-from mrclab.experiments.report.judged import check_word
 from mrclab.experiments.report.model import TIMES
 from mrclab.experiments.report.numbers import amount, figure, unit_of, us, words_of
 from mrclab.experiments.report.page.fabric_svg import Marks, draw_fabric
@@ -19,7 +18,7 @@ from mrclab.experiments.report.page.render import drawn, render
 from mrclab.experiments.report.page.replay_svg import draw_replay
 from mrclab.experiments.report.page.shared import head_of, judgement, micro
 from mrclab.experiments.report.pictures import SPREAD, sizes_of
-from mrclab.experiments.report.table import headline, reasons, rules
+from mrclab.experiments.report.table import check_word, headline, reasons, rules
 from mrclab.experiments.training.summary import cells_of, rows_of, sentence
 from mrclab.topologies import Fabric
 
@@ -32,13 +31,15 @@ _CAPTIONS = {
     "recovery": "One recovery, packet by packet: the trial with the median. Each mark is a packet: when it "
     "left the sender (hollow), when it came in (filled), and those that the fault took (crosses), which "
     "leave again on another path (triangles).",
-    "delivered-rate": "What came in around the fault, over all trials, in percent of before: from the paths "
-    "that the fault broke, and from all others. The broken ones fall silent, the others take on their share.",
+    "delivered-rate": "The payload that came in around the fault, added up: over all paths, and over those "
+    "that broke. The dashed line goes on at the rate of before. A line that stays on it lost nothing; the "
+    "broken paths go flat.",
     "ev-activity": "Paths in use: a row for each entropy value (EV), which stands for one path. The sender "
     "stops using the EVs whose paths died, and takes them back after probes have come through.",
     "delivered": "What arrived, over time, a panel for each transport: thin lines are repetitions, the thick "
-    "one is their mean.",
-    "times-cdf": "How the times spread: the share of faults that were through with each step by then. The "
+    "one is their mean. Grey: a standstill, in which no data frame left or came for much longer than usual.",
+    "times-cdf": "How the times spread: the share of faults that were through with each step by then. "
+    "Rerouted is the last packet onto a broken path: often before the detection. The "
     "wait for the first packet to meet the fault is part of every time.",
     "cdf-first_loss_us": "From a fault until the first packet that it took was sent.",
     "cdf-detected_us": "From a fault until a sender retired the first broken path, or the first route "

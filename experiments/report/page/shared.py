@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from mrclab.experiments.report.grouping import grouped
-from mrclab.experiments.report.judged import judged
-from mrclab.experiments.report.table import failed
+from mrclab.experiments.report.model import TIMES
+from mrclab.experiments.report.numbers import UNITS
+from mrclab.experiments.report.table import failed, judged
 
 
 def head_of(directory: Path, result: Mapping[str, Any]) -> dict[str, Any]:
@@ -29,9 +30,33 @@ def head_of(directory: Path, result: Mapping[str, Any]) -> dict[str, Any]:
         "integrity": result["integrity"],
         "command": command_of(result),
         "directory": shlex.quote(str(directory.resolve())),
-        "method": [(key, text) for key, text in result["method"].items() if isinstance(text, str)],
+        "method": [(key, text) for key, text in result["method"].items() if _is_used(key, text, result)],
         "system": machine_of(result["system"]),
     }
+
+
+_OF_FAULTS = (
+    "taken",
+    "in_flight",
+    "felt",
+    "zero",
+    "rule",
+    "rtt",
+    "error",
+    *(t.removesuffix("_us") for t in TIMES),
+)
+
+
+def _is_used(key: str, text: Any, result: Mapping[str, Any]) -> bool:
+    """Return whether a page needs a term of the method: its run has the metric, or faults that were timed."""
+    if not isinstance(text, str):
+        return False
+    if key in _OF_FAULTS:
+        return bool(result["trials"])
+    if key.rpartition("_")[2] not in UNITS and key not in ("stop_depth", "blocked_packets"):
+        return True
+    metrics = {name.partition("@")[0] for part in result["transports"].values() for name in part["summary"]}
+    return key in metrics
 
 
 def command_of(result: Mapping[str, Any]) -> str:

@@ -46,7 +46,7 @@ class Requester:
     """The sending half of one QP."""
 
     __slots__ = (
-        *("_builder", "_config", "_dynamic_mpr", "_emit", "_in_memory", "_mpr", "_mtu", "_overhead"),
+        *("_builder", "_config", "_dynamic_mpr", "_emit", "in_memory", "mpr", "_mtu", "_overhead"),
         *("_rcvd_units", "_remote_qpn", "_report", "_service_time", "_tc_data", "_tc_probe", "_tc_retx"),
         *("_timestamps", "_transport_ack", "board", "bogus_received", "bytes_acked", "congestion", "error"),
         *("evs", "losses", "nacks_received", "packets_retransmitted", "packets_sent"),
@@ -86,9 +86,9 @@ class Requester:
         self.evs: EvSet
         self._remote_qpn = 0
         self._mtu = config.mtu_bytes
-        self._mpr = config.mpr
+        self.mpr = config.mpr
         self._dynamic_mpr = self._transport_ack = False
-        self._in_memory = self.board.una
+        self.in_memory = self.board.una
         """Below this PSN everything is known to be in the peer's memory, by transport ACKs."""
 
         self.packets_sent = self.packets_retransmitted = 0
@@ -103,7 +103,7 @@ class Requester:
         self._transport_ack = connection.transport_ack
         self._remote_qpn = connection.remote_qpn
         self._mtu = connection.mtu_bytes
-        self._mpr = connection.mpr
+        self.mpr = connection.mpr
         self.evs = evs
         self.losses.connect(evs, congestion)
         self.probes.connect(connection.remote_qpn, evs)
@@ -141,7 +141,7 @@ class Requester:
         if board.lost:
             return True
         queue = self.queue
-        if not queue.to_send or board.next_psn - board.una >= self._mpr:
+        if not queue.to_send or board.next_psn - board.una >= self.mpr:
             return False
         return queue.may_begin(queue.to_send[0])
 
@@ -192,7 +192,7 @@ class Requester:
             sent_any = True
         mtu = self._mtu
         room = limit - (len(out) - start)
-        while queue and room > 0 and budget > 0 and board.next_psn - board.una < self._mpr:
+        while queue and room > 0 and budget > 0 and board.next_psn - board.una < self.mpr:
             ev = evs.pick(free_ports)
             if ev is None:
                 break
@@ -214,7 +214,7 @@ class Requester:
             request.offset = offset + length
             packet = SentPacket(psn, now_ns, ev, request, offset, length, 0, None)
             budget -= length + overhead
-            if psn + 1 - board.una >= self._mpr or (
+            if psn + 1 - board.una >= self.mpr or (
                 budget <= 0 and self.congestion.pause_ns(granted - budget) >= self.recovery.rtt.srtt_ns
             ):
                 # This packet closes a window, for a while or until its answer: request one.
@@ -259,7 +259,7 @@ class Requester:
         if self.losses.silent:
             self.losses.set_silent(False)
         if sack.mpr and self._dynamic_mpr:
-            self._mpr = min(128 * sack.mpr, self._config.mpr)
+            self.mpr = min(128 * sack.mpr, self._config.mpr)
         mark = sack.mark
         reason = LossReason.GAP
         known_ns = recovery.newest_acked_ns
@@ -342,9 +342,9 @@ class Requester:
         if status is not None:
             self._on_transport_nak(now_ns, psn, status)
         elif is_ack(syndrome) and self._transport_ack and self.error is None and psn < self.board.next_psn:
-            if psn >= self._in_memory:
+            if psn >= self.in_memory:
                 self.losses.set_silent(False)
-                self._in_memory = psn + 1
+                self.in_memory = psn + 1
                 self.recovery.on_transport_ack(now_ns)
                 self._complete(now_ns)
         else:
@@ -359,12 +359,12 @@ class Requester:
         self.losses.set_silent(False)
         acked, _ = board.apply_sack(psn - 1, psn, 0)
         self.congestion.on_withdrawn(sum(packet.length + self._overhead for packet in acked))
-        self._in_memory = max(self._in_memory, psn)
+        self.in_memory = max(self.in_memory, psn)
         self._complete(now_ns)
         self.fail(now_ns, status, "the peer answered with a NAK", psn)
 
     def _complete(self, now_ns: int) -> None:
-        for request in self.queue.complete(self._in_memory if self._transport_ack else self.board.una):
+        for request in self.queue.complete(self.in_memory if self._transport_ack else self.board.una):
             self._emit(SendCompleted(now_ns, self.qpn, request.wr_id, Status.SUCCESS, request.length))
 
     def on_nack(self, now_ns: int, nack: Nack) -> None:
@@ -431,7 +431,7 @@ class Requester:
 
     def _on_ack_timeout(self, now_ns: int) -> None:
         if self.recovery.ack_timer.exhausted:
-            awaited = min(self._in_memory, self.board.una)  # A write may lack its transport ACK alone.
+            awaited = min(self.in_memory, self.board.una)  # A write may lack its transport ACK alone.
             self.fail(now_ns, Status.RETRY_EXCEEDED, "no acknowledgement", awaited)
             return
         if self.losses.on_ack_timeout(now_ns):
