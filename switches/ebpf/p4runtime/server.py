@@ -171,8 +171,11 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
         if not request.HasField("config"):
             raise P4RuntimeError(Code.INVALID_ARGUMENT, "a pipeline config is needed")
         compiled = await self._programs.get(json_of(request.config.p4_device_config))
+        # Both take as long as the client's P4Info is large: other clients go on meanwhile.
+        digest = await asyncio.to_thread(_digest, request.config)
+        schema = await asyncio.to_thread(bind, request.config.p4info, compiled)
         device.reachable()  # it may have been switched off meanwhile
-        config = Config(self._intern(request.config), bind(request.config.p4info, compiled), compiled)
+        config = Config(self._messages.setdefault(digest, request.config), schema, compiled)
         match action:
             case _Request.VERIFY:
                 pass
@@ -193,11 +196,6 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
             self._switches.release(compiled)
         kept = {id(config.message) for device in devices for config in device.configs()}
         self._messages = {digest: m for digest, m in self._messages.items() if id(m) in kept}
-
-    def _intern(self, message: p4r.ForwardingPipelineConfig) -> p4r.ForwardingPipelineConfig:
-        """Return one copy of a configuration for all switches that have it."""
-        digest = hashlib.sha256(message.SerializeToString(deterministic=True)).digest()
-        return self._messages.setdefault(digest, message)
 
     async def GetForwardingPipelineConfig(
         self, request: p4r.GetForwardingPipelineConfigRequest, context: Context
@@ -294,3 +292,8 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
             reader.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await reader
+
+
+def _digest(message: p4r.ForwardingPipelineConfig) -> bytes:
+    """Return what two configurations have in common only if they are equal."""
+    return hashlib.sha256(message.SerializeToString(deterministic=True)).digest()

@@ -1,6 +1,6 @@
 """The power service: switches switches of the software target off and on.
 
-All switches of a fabric are in one process, so none of them can be killed alone. This small gRPC service
+All switches of a fabric are in one process, so a single one cannot be killed. This small gRPC service
 beside P4Runtime switches off one or several at once instead. Requests and answers are JSON objects::
 
     /mrclab.Power/Off  {"device_ids": [3, 4]}  ->  {"t_before_ns": ..., "t_after_ns": ...}
