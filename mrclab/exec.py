@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import pwd
 import shutil
@@ -19,31 +18,30 @@ SOCKET_VARIABLE = "MRCLAB_NIC"
 HOST_VARIABLE = "MRCLAB_HOST"
 
 
-def run_program(args: argparse.Namespace) -> int:
+def run_program(host: str | None, words: list[str], user_name: str | None) -> int:
     """Become the program; return only by an exception. Raise InputError for a bad host, user or program."""
-    words = args.program[1:] if args.program[:1] == ["--"] else args.program
-    if not words:
+    if host is None or not words:
         raise InputError("exec needs a program: mrclab exec h0 -- ib_write_bw")
     require_root("exec ...")
     network = FabricNetwork.attached()
     fabric, names = network.fabric, network.names
-    known = [host.name for host in fabric.hosts]
-    if args.host not in known:
-        raise InputError(f"no host '{args.host}' in topology {fabric.name}: {', '.join(known)}")
-    user = None if args.user is None else _user(args.user)
+    known = [each.name for each in fabric.hosts]
+    if host not in known:
+        raise InputError(f"no host '{host}' in topology {fabric.name}: {', '.join(known)}")
+    user = None if user_name is None else _user(user_name)
     if shutil.which(words[0]) is None:
         raise InputError(f"no program '{words[0]}' here")
     built = libraries()
     management.provide(names, fabric)
-    socket_path = nic.provide(network, args.host)
+    socket_path = nic.provide(network, host)
     if user is not None:
         nic.allow(socket_path, user.pw_uid)
     folder = state.work_dir(names) / "view"
     folder.mkdir(mode=0o755, exist_ok=True)
     here = os.getcwd()
-    library_path = view.enter(names, fabric, args.host, folder, built)
+    library_path = view.enter(names, fabric, host, folder, built)
     os.chdir(here)
-    environment = network.environment | {SOCKET_VARIABLE: str(socket_path), HOST_VARIABLE: args.host}
+    environment = network.environment | {SOCKET_VARIABLE: str(socket_path), HOST_VARIABLE: host}
     _prepend(environment, "LD_PRELOAD", str(library_path / VERBS))
     _prepend(environment, "LD_LIBRARY_PATH", str(library_path))
     if user is not None:

@@ -87,6 +87,19 @@ def test_exit_codes_and_arguments_are_the_program_s(tiny: Up) -> None:
     assert (done.returncode, done.stdout) == (7, "a  b\n")
 
 
+def test_a_program_on_all_hosts_has_a_rank_in_each(tiny: Up) -> None:
+    script = 'echo "$MRCLAB_HOST $RANK/$WORLD_SIZE $MASTER_ADDR"'
+    lines = tiny.mrclab.ok("exec", "--all", "--", "sh", "-c", script).splitlines()
+    assert sorted(lines) == [f"h{n} {n}/4 10.99.0.1" for n in range(4)]
+
+
+def test_one_rank_that_fails_ends_the_others(tiny: Up) -> None:
+    script = 'if [ "$RANK" = 2 ]; then exit 9; fi; exec sleep 1000'
+    started = time.monotonic()
+    assert tiny.mrclab("exec", "--all", "--", "sh", "-c", script).returncode == 9
+    assert time.monotonic() - started < TIMEOUT_S
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

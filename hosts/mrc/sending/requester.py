@@ -33,6 +33,7 @@ from mrclab.hosts.rdma.events import Event, LossReason, QpError, Retransmitted, 
 from mrclab.hosts.rdma.frames import Outgoing, traffic_class
 from mrclab.hosts.rdma.headers import BTH_ACK_REQUEST
 from mrclab.hosts.rdma.psn import PSN_BITS, PSN_MASK, expand
+from mrclab.hosts.rdma.reports import Note
 
 _MARK_SKIP: Final = int(EvMark.SKIP_ONCE)
 _MARK_ALWAYS: Final = int(EvMark.ALWAYS_SKIP)
@@ -46,11 +47,11 @@ class Requester:
     """The sending half of one QP."""
 
     __slots__ = (
-        *("_builder", "_config", "_dynamic_mpr", "_emit", "in_memory", "mpr", "_mtu", "_overhead"),
-        *("_rcvd_units", "_remote_qpn", "_report", "_service_time", "_tc_data", "_tc_probe", "_tc_retx"),
-        *("_timestamps", "_transport_ack", "board", "bogus_received", "bytes_acked", "congestion", "error"),
-        *("evs", "losses", "nacks_received", "packets_retransmitted", "packets_sent"),
-        *("probes", "qpn", "queue", "recovery", "sacks_received"),
+        *("_builder", "_config", "_dynamic_mpr", "_emit", "in_memory", "mpr", "_mtu", "_note"),
+        *("_overhead", "_rcvd_units", "_remote_qpn", "_report", "_service_time", "_tc_data", "_tc_probe"),
+        *("_tc_retx", "_timestamps", "_transport_ack", "board", "bogus_received", "bytes_acked"),
+        *("congestion", "error", "evs", "losses", "nacks_received", "packets_retransmitted"),
+        *("packets_sent", "probes", "qpn", "queue", "recovery", "sacks_received"),
     )
 
     def __init__(
@@ -60,26 +61,27 @@ class Requester:
         config: MrcConfig,
         builder: PacketBuilder,
         emit: Callable[[Event], None],
+        note: Note,
     ) -> None:
         self.qpn = qpn
         self._config = config
         self._builder = builder
-        self._emit = emit
+        self._emit, self._note = emit, note
         self.congestion: CongestionControl = FixedWindow(config.cwnd_bytes)
         self._overhead = 0
         self._timestamps = config.timestamps
         self._service_time = config.reading.service_time and config.timestamps
-        self._report = WindowReport(qpn, config.window_event_interval_ns, emit)
+        self._report = WindowReport(qpn, config.window_event_interval_ns, note)
         self._rcvd_units = 0
         # One turn of the wire space ahead, so that no PSN near the first is ever negative.
         self.board = Scoreboard(first_psn + (1 << PSN_BITS), config.mpr)
         self.recovery = Recovery(config, self.board)
-        self.losses = Losses(qpn, self.board, self.recovery, emit)
+        self.losses = Losses(qpn, self.board, self.recovery, note)
         dscp = config.dscp
         self._tc_data = traffic_class(dscp.trimmable if config.trim else dscp.no_trim, ecn_capable=True)
         self._tc_retx = traffic_class(dscp.trimmable_retx if config.trim else dscp.no_trim, ecn_capable=True)
         self._tc_probe = traffic_class(dscp.no_trim, ecn_capable=True)
-        self.probes = Probes(qpn, builder, self._tc_probe, config.reading.service_time, self.recovery, emit)
+        self.probes = Probes(qpn, builder, self._tc_probe, config.reading.service_time, self.recovery, note)
         self.queue = SendQueue(config.max_wimm)
         self.error: Status | None = None
         # Set by connect().
@@ -242,7 +244,7 @@ class Requester:
         self.recovery.ack_timer.on_retransmission(now_ns)
         self._send(now_ns, packet, _RTX_BIT | _ACK_BIT, self._tc_retx, out)
         self.packets_retransmitted += 1
-        self._emit(Retransmitted(now_ns, self.qpn, psn & PSN_MASK, old.value, ev.value))
+        self._note(Retransmitted, (now_ns, self.qpn, psn & PSN_MASK, old.value, ev.value))
 
     # What arrives
 

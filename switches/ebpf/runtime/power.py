@@ -15,6 +15,8 @@ from typing import Any
 
 import grpc
 
+from mrclab.switches.spec import WAIT_KEY
+
 SERVICE = "mrclab.Power"
 TIMEOUT_S = 10.0
 
@@ -37,15 +39,19 @@ def power_handlers(off: Switching, on: Switching) -> grpc.GenericRpcHandler:
     return grpc.method_handlers_generic_handler(SERVICE, {"Off": method(off), "On": method(on)})
 
 
-def switch_power(channel: grpc.Channel, device_ids: Sequence[int], *, on: bool) -> Stamps:
-    """Switch devices off or on; returns CLOCK_MONOTONIC (ns) before the first and after the last.
+def switch_power(
+    channel: grpc.Channel, device_ids: Sequence[int], *, on: bool, wait_ns: int | None = None
+) -> Stamps:
+    """Switch devices off or on; return CLOCK_MONOTONIC (ns) before the first and after the last.
 
+    `wait_ns` is a wait before the first, for `Off` (`linux.scheduling.at_its_moment`).
     Raises grpc.RpcError.
     """
     call = channel.unary_unary(
         f"/{SERVICE}/{'On' if on else 'Off'}", request_serializer=_dumps, response_deserializer=json.loads
     )
-    answer = call({"device_ids": list(device_ids)}, timeout=TIMEOUT_S)
+    metadata = () if wait_ns is None else ((WAIT_KEY, str(wait_ns)),)
+    answer = call({"device_ids": list(device_ids)}, timeout=TIMEOUT_S, metadata=metadata)
     return int(answer["t_before_ns"]), int(answer["t_after_ns"])
 
 
