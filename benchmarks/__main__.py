@@ -31,12 +31,15 @@ SHORT: dict[str, Sequence[str]] = {
     "mrc_many_qps": ("--queue-pairs", "200", "--writes", "400", "--rounds", "3"),
     "overload": ("--rates", "100", "--overloads", "2,10", "--seconds", "1", "--samples", "300"),
     "raw_loop": ("--seconds", "1", "--rounds", "2"),
+    "recovery_steps": (),
+    "sham_faults": (),
     "shares": ("--nics", "4096,131072", "--dead", "1000"),
     "switch_forwarding": ("--switches", "8"),
     "switch_speed": ("--seconds", "0.3", "--rounds", "3", "--trips", "1000"),
     "switch_tables": ("--seconds", "0.3", "--rounds", "3"),
     "switch_versions": (),
     "testbed_up": ("-n", "3"),
+    "validity": ("--trials", "4", "--only", "stop sender 50 ms", "freeze receiver 50 ms", "hog, one CPU"),
     "virtual_time": ("permutation", "--megabytes", "0.5"),
 }
 

@@ -8,6 +8,7 @@ so no end notices.
 from __future__ import annotations
 
 import contextlib
+import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,8 +23,9 @@ from finsy.proto import p4r, p4r_grpc, rpc_status
 from mrclab.controller.pipeline import Pipeline, shipped_pipeline
 from mrclab.controller.queues import byte_time
 from mrclab.faults.model import Direction, Fault, Moment
+from mrclab.linux.scheduling import chosen_wait_ns
 from mrclab.p4src.contract import BYTE_TIME_ONE, FAULT_TABLE, RATIO_ONE, TICKS_PER_US
-from mrclab.switches.spec import RunningSwitch
+from mrclab.switches.spec import WAIT_KEY, RunningSwitch
 from mrclab.topologies import Fabric, LinkProfile
 
 BURST_TICKS = TICKS_PER_US * 1000  # by which frames may be ahead of a rate that was cut
@@ -55,8 +57,11 @@ class FaultTables:
         switches: Sequence[RunningSwitch],
         election_ids: Mapping[str, int],
         pipeline: Pipeline | None = None,
+        rng: random.Random | None = None,
     ) -> None:
+        """Take what runs; ``rng`` draws the moments of faults, which have nothing to do with the traffic."""
         self._fabric = fabric
+        self._rng = rng or random.Random()
         self._switches = {s.name: s for s in switches}
         self._election_ids = dict(election_ids)
         self._schema = P4Schema((pipeline or shipped_pipeline()).p4info)
@@ -118,9 +123,10 @@ class FaultTables:
             updates=cast(list[p4r.Update], encode_updates(entries, self._schema)),
         )
         stub = self._stub(switch)
+        wait = ((WAIT_KEY, str(chosen_wait_ns(self._rng))),)
         before = time.monotonic_ns()
         try:
-            _, call = stub.Write.with_call(request, timeout=10)
+            _, call = stub.Write.with_call(request, timeout=10, metadata=wait)
         except grpc.RpcError as error:
             self._take_back(stub, request, error)
             raise

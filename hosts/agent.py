@@ -12,8 +12,9 @@ It runs in the host's namespace (`mrclab.hosts.worker`) and takes these requests
     pace      set the rate cap, in bit/s
     start     start the streams
     status    report progress and counters
-    beat      report how many packets were sent, and the gaps since the last `beat`: times in which the
-              process stood still. From the first `beat` on it makes a turn every millisecond at least
+    beat      report how many packets were sent, and, since the last `beat`, when EVs were retired and the
+              gaps: times of more than ``gap_ns`` in which the process did not make a turn. From the first
+              `beat` on it makes one every ``every_ns`` if nothing holds it up
     watch     keep the newest events of paths in memory, for `news`
     news      report the progress of all queue pairs, the events since the last `news`, and the paths of
               the queue pairs in ``paths``
@@ -282,12 +283,15 @@ class Agent:
             answer["problem"] = receiver.problem
         return answer
 
-    def _beat(self, _request: Request) -> dict[str, Any]:
+    def _beat(self, request: Request) -> dict[str, Any]:
         if self._rounds is None:
             raise RuntimeError("'open' comes first")
-        self._rounds.beat = beat = self._rounds.beat or Beat()
+        beat = self._rounds.beat
+        if beat is None:
+            beat = self._rounds.beat = Beat(request["every_ns"], request["gap_ns"])
         sent = sum(self.device.endpoint.qp_counters(c.qpn).sent for c in self._connections)
-        return {"sent": sent, "gaps": beat.take()}
+        retired_ns = beat.retired_ns
+        return {"sent": sent, "retired_ns": retired_ns, "gaps": beat.take()}
 
     def _watch(self, _request: Request) -> dict[str, Any]:
         if self._rounds is None:

@@ -56,6 +56,12 @@ class Endpoint(Protocol):
         """Queue an RDMA WRITE; with ``imm`` a WRITE with immediate."""
 
     @property
+    def repairs_wait(self) -> bool:
+        """True if a loss was found since frames were asked for last: ask for frames before the next frame is
+        handed over.
+        """
+
+    @property
     def message_waits(self) -> bool:
         """True while the application has not taken the completion of a message that arrived."""
 

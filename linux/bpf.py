@@ -13,7 +13,8 @@ import os
 import platform
 import re
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from mrclab.linux.bpf_types import MAP_MARK, PSEUDO_MAP_FD, PSEUDO_MAP_VALUE, MapSpec, MapType
 from mrclab.linux.errors import MachineError, SwitchError
@@ -43,6 +44,18 @@ def _bpf(command: int, attr: ctypes.Array[ctypes.c_char]) -> int:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
     return result
+
+
+class Prepared:
+    """An update of a map with all its arguments ready. It runs no Python when it is made."""
+
+    __slots__ = ("_kept", "make")
+
+    def __init__(self, command: int, attr: ctypes.Array[ctypes.c_char], *kept: object) -> None:
+        self.make: Callable[[], int] = partial(libc().syscall, _NUMBER, command, attr, len(attr))
+        """Makes it and returns 0, or -1 if the kernel refuses it."""
+        self._kept = kept
+        """The memory that the attribute points into."""
 
 
 def _attr(fmt: str, *values: int | bytes) -> ctypes.Array[ctypes.c_char]:
@@ -144,6 +157,16 @@ class Map:
         """Set an entry."""
         self._key.raw, self._value.raw = key, value
         _bpf(_UPDATE, self._attr[flag])
+
+    def prepared(self, key: bytes, value: bytes | None, flag: int = ANY) -> Prepared:
+        """Return what sets an entry, or with None removes it, to be made later."""
+        key_memory = ctypes.create_string_buffer(key, len(key))
+        at = ctypes.addressof(key_memory)
+        if value is None:
+            return Prepared(_DELETE, _attr("I4xQQQ", self.fd, at, 0, 0), key_memory)
+        memory = ctypes.create_string_buffer(value, self._value_size)
+        attr = _attr("I4xQQQ", self.fd, at, ctypes.addressof(memory), flag)
+        return Prepared(_UPDATE, attr, key_memory, memory)
 
     def delete(self, key: bytes) -> None:
         """Remove an entry."""

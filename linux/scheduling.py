@@ -8,9 +8,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import random
 import struct
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from mrclab.linux.system import is_linux
@@ -21,6 +24,9 @@ LIKE_AGENTS = 1
 """The real-time priority of NICs' processes (`take_cpu`)."""
 ABOVE_AGENTS = 2
 """The real-time priority of threads that must not wait for a NIC's process."""
+LEAST_WAIT_NS, MOST_WAIT_NS = 500_000, 2_000_000
+"""Of `chosen_wait_ns`: long enough for the moment to have nothing to do with when the wait began, and far
+longer than a burst and the pause after it."""
 WAKE_UP_LIMIT = Path("/dev/cpu_dma_latency")
 """A process that holds it open sets how many microseconds a CPU may take to wake up [pm_qos_interface]."""
 
@@ -113,3 +119,70 @@ def before_others(priority: int = LIKE_AGENTS) -> Iterator[None]:
         yield
     finally:
         os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+
+
+def beside_agents() -> int | None:
+    """Return the CPU for work that must not wait for a NIC's process; None if there is one CPU only.
+
+    Senders are placed from the first CPU on, so this is the last one: with two CPUs the receiver's.
+    """
+    cpus = sorted(os.sched_getaffinity(0)) if is_linux() else []
+    return cpus[-1] if len(cpus) > 1 else None
+
+
+def chosen_wait_ns(rng: random.Random) -> int:
+    """Draw how long `at_its_moment` is to wait, in nanoseconds."""
+    return rng.randrange(LEAST_WAIT_NS, MOST_WAIT_NS)
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """When calls were made (CLOCK_MONOTONIC, ns), and whether all of them returned 0 or more."""
+
+    before_ns: int
+    after_ns: int
+    complete: bool
+
+
+def make_at_a_moment(wait_ns: int, cpu: int | None, calls: Sequence[Callable[[], int]]) -> Made:
+    """Wait as `at_its_moment` does, make calls until one returns less than 0, and stand back at once.
+
+    The CPU is held for these calls only: nothing here is looked up or made after the wait.
+    """
+    usable = os.sched_getaffinity(0)
+    clock, set_scheduler, complete = time.monotonic_ns, os.sched_setscheduler, True
+    first, back = os.sched_param(ABOVE_AGENTS), os.sched_param(0)
+    try:
+        if cpu is not None:
+            os.sched_setaffinity(0, {cpu})
+        with contextlib.suppress(PermissionError):
+            set_scheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, first)
+        time.sleep(wait_ns / 1e9)
+        before_ns = clock()
+        for call in calls:
+            if call() < 0:
+                complete = False
+                break
+        after_ns = clock()
+        set_scheduler(0, os.SCHED_OTHER, back)
+    finally:
+        os.sched_setaffinity(0, usable)
+    return Made(before_ns, after_ns, complete)
+
+
+@contextmanager
+def at_its_moment(wait_ns: int, cpu: int | None) -> Iterator[None]:
+    """Wait, then run the calling thread on this CPU (None: on any) before NICs' processes in the ``with``.
+
+    Without the wait the moment depends on the NICs: a thread that is ready to run gets a CPU when the process
+    there pauses, so what it does then always falls into a pause. While it waits, it takes no CPU.
+    """
+    usable = os.sched_getaffinity(0)
+    try:
+        if cpu is not None:
+            os.sched_setaffinity(0, {cpu})
+        with before_others(ABOVE_AGENTS):
+            time.sleep(wait_ns / 1e9)
+            yield
+    finally:
+        os.sched_setaffinity(0, usable)

@@ -5,7 +5,19 @@ from __future__ import annotations
 from mrclab.linux.system import require_linux
 
 COMMANDS = (
-    *("clean", "cli", "clustermapper", "doctor", "down", "exercise", "live", "perf", "probe", "restore"),
+    *(
+        "clean",
+        "cli",
+        "clustermapper",
+        "doctor",
+        "down",
+        "exec",
+        "exercise",
+        "live",
+        "perf",
+        "probe",
+        "restore",
+    ),
     *("shell", "status", "up", "watch"),
 )
 """`run`, `soak`, `fault` and `lab` do some of their work anywhere."""

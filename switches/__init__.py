@@ -1,1 +1,1 @@
-"""The targets that run the switch program, and what they share."""
+"""The targets that run the switch program, and their common parts."""

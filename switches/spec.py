@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+WAIT_KEY = "mrclab-wait-ns"
+"""Metadata of a call that changes what a switch of our own target forwards: how long to wait before the
+change, once all is ready for it (`linux.scheduling.at_its_moment`). Other targets ignore it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Queue:

@@ -38,21 +38,20 @@ class SwitchTarget(Protocol):
     def shape(self, queues: Mapping[str, Mapping[int, Queue]]) -> bool:
         """Give the queues of ports (by switch and port number) a rate and a depth, so that they build up.
 
-        Return False where the target's own queues have none to set: the kernel's queues of the links do it,
-        or this BMv2 has no Thrift. Raise SwitchError where a switch does not take it.
+        Return False if the target's queues take no such settings: the kernel's queues of the links do it,
+        or this BMv2 has no Thrift. Raise SwitchError if a switch refuses it.
         """
 
     def alive(self) -> bool:
         """Return true while every process that was started runs."""
 
     def ended(self) -> str | None:
-        """Return how a process that was to run has ended, in a line; None while all of them run.
-
-        Those that `kill` ended do not count until they are started again.
+        """Return how a process ended that should run, in a line; None while all of them run. Switches ended
+        by `kill` do not count until they are started again.
         """
 
     def pids(self) -> list[int]:
-        """Return the process ids of what was started."""
+        """Return the process ids of the started processes."""
 
     def processes(self) -> dict[str, int]:
         """Return the process ids by name: a switch's where each is a process, else `server PID`."""
@@ -64,7 +63,7 @@ class SwitchTarget(Protocol):
         """End switches at once, as a crash or a power cut would: their frames drop, their state is lost.
 
         Their interfaces stay up. Return stamps of CLOCK_MONOTONIC (ns): before the first was ended, and when
-        none forwarded any more. Raise SwitchError where one goes on or was dead already.
+        none forwarded any more. Raise SwitchError if one goes on or was dead already.
         """
 
     def restart(self, *names: str) -> None:
@@ -92,9 +91,8 @@ def select_target(choice: str = "auto") -> SwitchTarget:
 
 
 def require_target(choice: str = "auto") -> str:
-    """Return the name of the target of a choice that can run here.
-
-    Raise BadInputError for a name that is none, MachineError where the machine lacks what it needs.
+    """Return the name of the target of a choice that can run here. Raise BadInputError for an unknown name,
+    MachineError if the machine lacks something that it needs.
     """
     target = select_target(choice)
     if lacks := target.available():

@@ -32,6 +32,7 @@ done
 # The MRC core is compiled if that can be done, and works without: a compiler that cannot be had is no failure.
 compiler=()
 command -v gcc >/dev/null || compiler+=(gcc libc6-dev)
+[[ -e /usr/include/infiniband/verbs.h ]] || compiler+=(libibverbs-dev) # for the C libraries of `mrclab exec`
 if [[ -z $python ]]; then
     python=python3
     if command -v python3 >/dev/null; then python=python3.11; fi

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from statistics import median
 from typing import Any
 
 from mrclab.experiments.measure.faults import FaultRecord
@@ -13,12 +14,17 @@ SWITCH_PREFIX = "switch "  # of the names of switch processes
 MIN_WANTED = 0.01  # a thread that wanted less than this of the time says nothing about waiting
 MIN_TICKS = 10  # fewer scheduler ticks than this say nothing about a share
 MIN_PACKETS = 100  # fewer packets than this say nothing about the cost of one
-KEPT_GAPS = 8  # of a trial, the longest
-# A shorter gap between two turns of an endpoint is usual (docs/measuring.md, "Errors").
-LEAST_GAP_NS = 2_000_000
+SIMILAR_RATE = 0.1  # rates that differ by no more than this compare
+KEPT_GAPS = 16  # of a trial, the longest
+# Undisturbed endpoints have a few gaps of up to this in each trial (docs/measuring.md, "Errors").
+LEAST_GAP_NS = 750_000
 GAP_SHARE = 0.1  # of the recovery time: a longer gap within it is part of what was measured
-# After a fault, what counts in any case: most recoveries are over by then.
+# While a trial's recovery time is not known: until so long after its last retirement; without one, the fault.
+AFTER_RETIREMENT_NS = 500_000
 AFTER_FAULT_NS = 20_000_000
+AFTERMATH = (
+    2  # times its length: how long after its end a gap still matters, for the packets that had to wait
+)
 INJECTOR = "the process that makes faults"
 
 
@@ -34,8 +40,9 @@ class Load:
 
     Of endpoints that beat: ``share`` is the share of the time in which the busiest thread of an endpoint,
     ``busiest``, ran or waited for a CPU; ``packets`` the number of data packets sent; ``cost_ns`` the CPU
-    time per packet, by endpoint, and ``cost`` the largest ratio of one to the calibration's, of ``dearest``.
-    ``gaps`` are the longest times between two turns of an endpoint; ``first`` is as in `Beats`.
+    time per packet, by endpoint, and ``cost`` the largest ratio of one to that of trials before, of
+    ``dearest``. ``gaps`` are the longest times between two turns of an endpoint; ``first`` and ``retired_ns``
+    are as in `Beats`.
     """
 
     duration_ns: int
@@ -58,6 +65,7 @@ class Load:
     dearest: str | None = None
     gaps: tuple[Gap, ...] = ()
     first: bool = False
+    retired_ns: tuple[int, ...] = ()
 
     @property
     def packets_per_s(self) -> int | None:
@@ -73,14 +81,12 @@ class Load:
     @classmethod
     def from_dict(cls, entry: Mapping[str, Any]) -> Load:
         """Return the load that ``to_dict`` described."""
-        return cls(**{**entry, "gaps": tuple(Gap(**gap) for gap in entry.get("gaps", ()))})
+        gaps = tuple(Gap(**gap) for gap in entry.get("gaps", ()))
+        return cls(**{**entry, "gaps": gaps, "retired_ns": tuple(entry.get("retired_ns", ()))})
 
 
-def load_between(before: Snapshot, after: Snapshot, usual_ns: Mapping[str, int] | None = None) -> Load:
-    """Return the load from one snapshot to a later one.
-
-    ``usual_ns`` is the CPU time per packet in the calibration, by endpoint.
-    """
+def load_between(before: Snapshot, after: Snapshot) -> Load:
+    """Return the load from one snapshot to a later one; its ``cost`` is not known yet (`compared`)."""
     total = after.total - before.total
     known = total >= MIN_TICKS
     duration = after.t_ns - before.t_ns
@@ -126,22 +132,33 @@ def load_between(before: Snapshot, after: Snapshot, usual_ns: Mapping[str, int] 
         return load
     share_most, busiest = _busiest(spent, duration)
     packets = after.beats.packets - before.beats.packets
-    cost_ns = _cost_ns(spent, packets)
-    usual_ns = usual_ns or {}
-    ratios = {name: cost_ns[name] / usual_ns[name] for name in cost_ns if usual_ns.get(name)}
-    dearest = max(ratios, key=lambda name: ratios[name], default=None)
     longest = sorted(after.beats.gaps, key=lambda gap: gap.length_ns, reverse=True)[:KEPT_GAPS]
     return replace(
         load,
         share=share_most,
         busiest=busiest,
         packets=packets,
-        cost_ns=cost_ns,
-        cost=None if dearest is None else ratios[dearest],
-        dearest=dearest,
+        cost_ns=_cost_ns(spent, packets),
         gaps=tuple(longest),
         first=after.beats.first,
+        retired_ns=after.beats.retired_ns,
     )
+
+
+def compared(load: Load, others: Sequence[Load]) -> Load:
+    """Return the load with its ``cost``: CPU time per packet over the median of others with a similar rate.
+
+    A packet costs more at a lower rate, as fewer are handled at a time: other rates are no measure.
+    """
+    rate = load.packets_per_s
+    near = [o.cost_ns for o in others if rate and abs((o.packets_per_s or 0) / rate - 1) <= SIMILAR_RATE]
+    ratios = {}
+    for name, ns in load.cost_ns.items():
+        usual = [cost_ns[name] for cost_ns in near if cost_ns.get(name)]
+        if usual:
+            ratios[name] = ns / median(usual)
+    dearest = max(ratios, key=lambda name: ratios[name], default=None)
+    return load if dearest is None else replace(load, cost=ratios[dearest], dearest=dearest)
 
 
 _Spent = tuple[str, int, int]
@@ -172,24 +189,30 @@ def _cost_ns(spent: Sequence[_Spent], packets: int) -> dict[str, int]:
 def in_trial(load: Load, fault: FaultRecord, recovered_ns: int | None = None) -> Load:
     """Return the load of a trial with the longest gap that may have moved its times.
 
-    ``recovered_ns`` is how long the recovery took after the fault, once that is known. If the switches stamp
-    the fault themselves, its two stamps are such a gap, too: nothing knows its moment better than that.
+    ``recovered_ns`` is how long the recovery took after the fault. While that is not known, it is taken to
+    last a little longer than until the last EV was retired. If the switches stamp the fault themselves, its
+    two stamps are such a gap, too: nothing knows its moment better than that.
     """
     gaps = [*load.gaps]
     if load.first:
         gaps.append(Gap(INJECTOR, fault.t_before_ns, fault.t_after_ns))
-    return with_gaps(load, gaps, fault.t_before_ns, fault.middle_ns + (recovered_ns or 0))
-
-
-def with_gaps(load: Load, gaps: Sequence[Gap], start_ns: int, end_ns: int) -> Load:
-    """Return the load with the longest gap that overlaps the recovery from ``start_ns`` to ``end_ns``.
-
-    A gap counts if it is longer than `LEAST_GAP_NS` and than `GAP_SHARE` of the recovery. What lies within
-    `AFTER_FAULT_NS` of the start counts in any case: a trial without a recovery time is judged by that.
-    """
+    start_ns, middle_ns = fault.t_before_ns, fault.middle_ns
+    retired = [t for t in load.retired_ns if middle_ns <= t <= (fault.restore_before_ns or t)]
+    if recovered_ns is not None:
+        end_ns = until_ns = middle_ns + recovered_ns
+    elif retired:
+        end_ns = max(retired)
+        until_ns = end_ns + AFTER_RETIREMENT_NS
+    else:
+        end_ns, until_ns = middle_ns, middle_ns + AFTER_FAULT_NS
     least_ns = max(LEAST_GAP_NS, round(GAP_SHARE * (end_ns - start_ns)))
-    until_ns = max(end_ns, start_ns + AFTER_FAULT_NS)
-    hit = [g for g in gaps if g.length_ns > least_ns and g.start_ns < until_ns and g.end_ns > start_ns]
+    hit = [
+        gap
+        for gap in gaps
+        if gap.length_ns > least_ns
+        and gap.start_ns < until_ns
+        and gap.end_ns + AFTERMATH * gap.length_ns > start_ns
+    ]
     longest = max(hit, key=lambda gap: gap.length_ns, default=None)
     if longest is None or longest.length_ns <= load.stopped_ns:
         return load

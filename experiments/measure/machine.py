@@ -39,13 +39,15 @@ class Gap:
 class Beats:
     """Reports of the endpoints about themselves.
 
-    ``packets`` is how many data packets were sent so far; ``gaps`` are those since the last report. ``first``
-    is true if they run before all ordinary processes: other programs cannot take a CPU from them.
+    ``packets`` is how many data packets were sent so far; ``gaps`` and the times of ``retired_ns``, when EVs
+    were retired, are those since the last report. ``first`` is true if the endpoints run before all ordinary
+    processes: other programs cannot take a CPU from them.
     """
 
     packets: int
     gaps: tuple[Gap, ...] = ()
     first: bool = False
+    retired_ns: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from mrclab.experiments.measure.load import GAP_SHARE, LEAST_GAP_NS, Load
 # Running and waiting of one endpoint, of one CPU: near 1 the kernel takes it away for 50 ms in each second.
 MAX_SHARE = 0.92
 MAX_WAIT = 0.25  # of the time that one thread of an agent wanted to run, over a trial
-MAX_COST = 1.25  # CPU time per packet of one endpoint, over that in the last step of the calibration
+MAX_COST = 1.25  # CPU time per packet of one endpoint, over that of the rehearsal and the trials before
 MAX_BUSY = 0.95  # of all CPUs, over a trial, unless endpoints run before all other programs
 MAX_STEAL = 0.05  # of all CPUs, over a trial
 # The share of the time in which one thread of a switch ran or wanted to: near 1 its queue only grows.
@@ -51,8 +51,8 @@ class Validity:
             "max_demand": MAX_DEMAND,
             "max_throttled_us": MAX_THROTTLED,
             "max_stopped_ns": MAX_STOPPED,
-            "least_gap_ns": LEAST_GAP_NS,
-            "gap_share": GAP_SHARE,
+            "longest_unnoticed_gap_ns": LEAST_GAP_NS,
+            "longest_unnoticed_gap_share": GAP_SHARE,
         }
         loads = [load.to_dict() for load in self.loads]
         return {"reasons": list(self.reasons), "notes": list(self.notes), "rules": rules, "loads": loads}
@@ -95,7 +95,7 @@ def _crowded(loads: Sequence[Load]) -> list[str]:
 # Key of `Load`, its limit, and the reason given above it.
 _RULES = (
     ("share", MAX_SHARE, "{busiest} ran or waited for a CPU {value:.0%} of the time (limit {limit:.0%})"),
-    ("cost", MAX_COST, "a packet cost {dearest} {value:.2f} times the CPU time of the calibration"),
+    ("cost", MAX_COST, "a packet cost {dearest} {value:.2f} times the CPU time of other trials"),
     ("busy", MAX_BUSY, "the CPUs were {value:.0%} busy (limit {limit:.0%})"),
     ("steal", MAX_STEAL, "the hypervisor took {value:.0%} of the CPUs (limit {limit:.0%})"),
     ("wait", MAX_WAIT, "{who} waited for a CPU {value:.0%} of its time (limit {limit:.0%})"),
@@ -104,7 +104,7 @@ _RULES = (
     ("stopped_ns", MAX_STOPPED, "{stopped} stood still for {ms:.1f} ms, when it should have worked"),
 )
 _BY_OTHERS = ("steal", "throttled_us")
-_BY_RATE = ("share", "cost", "busy", "wait", "demand")
+_BY_RATE = ("share", "busy", "wait", "demand")
 
 
 def _broken(load: Load) -> list[str]:

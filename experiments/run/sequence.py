@@ -57,8 +57,11 @@ class Marks(Protocol):
     def last_load(self) -> Load:
         """Return the load between the last two marks."""
 
+    def amend(self, load: Load) -> None:
+        """Replace the load between the last two marks by what else is known of it."""
+
     def take_as_usual(self) -> None:
-        """Take the CPU time per packet between the last two marks for the usual one, from now on."""
+        """Compare later loads with the one between the last two marks."""
 
 
 class Deaths(Protocol):
@@ -190,11 +193,13 @@ class SequenceSource:
         self.mark()
         self._state, self.next_ns = "ready", 0
         load = in_trial(self._recorder.last_load(), self._injector.records()[-1])
+        self._recorder.amend(load)
+        if kept_up(load) or self._rehearsing:
+            self._recorder.take_as_usual()
         right = self._pace is None or self._pace.adapt(load)
         if self._rehearsing:
             self.rehearsals += 1
             self._rehearsing = not (right and kept_up(load)) and self.rehearsals < MOST_REHEARSALS
-            self._recorder.take_as_usual()
             return
         if not kept_up(load) and self._again:
             if self._again == len(self._trials):

@@ -55,6 +55,9 @@ class NoLoad:
         """Return no load."""
         return UNLOADED
 
+    def amend(self, load: Load) -> None:
+        """Do nothing."""
+
     def take_as_usual(self) -> None:
         """Do nothing."""
 

@@ -113,7 +113,7 @@ class Endpoint(BaseEndpoint):
         """
         qpn = self.draw_qpn(self.qps)
         psn = self.rng.getrandbits(24)
-        requester = Requester(qpn, psn, self.config, self._builder, self._emit)
+        requester = Requester(qpn, psn, self.config, self._builder, self._emit, self.reports.add_later)
         responder = Responder(
             qpn,
             self.config,
@@ -148,18 +148,24 @@ class Endpoint(BaseEndpoint):
             raise ValueError("EVs have 16 bits where the flow label carries none of them")
         peers = frozenset(port.address for port in remote.ports)
         policy = None if self._path_policy is None else self._path_policy(self.rng)
-        evs = EvSet(qpn, paths, config, self.rng, self._emit, self._heads, policy)
+        emit, note = self._emit, self.reports.add_later
+        evs = EvSet(qpn, paths, config, self.rng, emit, self._heads, policy, note)
         connection = Connection.agree(self.config, remote)
         controller, sharing = self._windows.of(peers, config)
         qp.connect(remote, peers, connection, evs, controller, sharing)
         self._port_status.apply(self.now_ns, qp)
+
+    def fail_qp(self, qpn: int, status: Status, detail: str, now_ns: int) -> None:
+        """Put a connected QP into its error state: its requests complete as flushed."""
+        self._emit(QpError(now_ns, qpn, status, detail))
 
     def destroy_qp(self, qpn: int) -> None:
         """Forget a QP; frames for it are dropped from now on."""
         qp = self.qps.pop(qpn)
         self.scheduler.forget(qp)
         self._port_status.forget(qp, self.qps.values())
-        qp.requester.withdraw()
+        if qp.connected:
+            qp.requester.withdraw()
         self._release(qp)
 
     def post_write(
@@ -359,7 +365,10 @@ class Endpoint(BaseEndpoint):
         now_ns = self.now_ns
         requester = qp.requester
         requester.recovery.heard_ns = now_ns
+        lost = requester.losses.lost
         requester.on_sack(now_ns, sack)
+        if requester.losses.lost != lost:
+            self.repairs_wait = True
         self.scheduler.wake(now_ns, qp)
 
     def _on_control(

@@ -11,6 +11,7 @@ from mrclab.hosts.mrc.evs.ev_set import EvSet
 from mrclab.hosts.mrc.responder import Responder
 from mrclab.hosts.mrc.sending.requester import Requester
 from mrclab.hosts.rdma.frames import Outgoing
+from mrclab.hosts.rdma.psn import PSN_BITS
 from mrclab.hosts.rdma.queue_pair import QueuePair, SharedWindow
 
 _TURN: Final = 16
@@ -49,6 +50,25 @@ class MrcQueuePair(QueuePair):
         self.turn = _TURN if sharing is None else _SHARED_TURN
         self.responder.connect(connection, evs)
         self.connected = True
+
+    def begin_at(self, psn: int) -> None:
+        """Send from this PSN (24 bits) on. Raise ValueError once something was sent."""
+        requester = self.requester
+        if requester.packets_sent or requester.error is not None:
+            raise ValueError("the first PSN is set before anything is sent")
+        board = requester.board
+        board.una = board.next_psn = requester.in_memory = psn + (1 << PSN_BITS)
+        self.psn = psn
+
+    def limit_sending(self, mpr: int, max_wimm: int) -> None:
+        """Keep at most so many PSNs, and writes with immediate, open; never more than the peer accepts."""
+        requester = self.requester
+        requester.mpr = min(requester.mpr, mpr)
+        requester.queue.max_imms = min(requester.queue.max_imms, max_wimm)
+
+    def set_ack_timer(self, exponent: int, linear: int, exponential: int) -> None:
+        """Set the ACK timeout, 1.024 us * 2^exponent, and its retries [SPEC Table 7-1]."""
+        self.requester.recovery.ack_timer.choose(exponent, linear, exponential)
 
     def has_data(self) -> bool:
         """Return whether there is a packet to send that only congestion control may hold back."""

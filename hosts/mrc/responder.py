@@ -195,13 +195,14 @@ class Responder:
             region = self._regions.get(packet.rkey)
             at = -1 if region is None else packet.address - region.address
             if region is None or at < 0 or at + length > region.length or not region.writable:
-                self.error = True
-                self._refuse(ev, port, psn, NackReason.UNEXP_EVENT, packet.timestamp)
-                detail = f"write of {length} B at {packet.address:#x} with rkey {packet.rkey:#x}"
-                self._emit(QpError(now_ns, self.qpn, Status.REMOTE_ACCESS_ERROR, detail))
+                self._end(now_ns, packet, psn, port, Status.REMOTE_ACCESS_ERROR, "")
                 return
             if packet.payload is not None:
-                region.view[at : at + length] = packet.payload
+                try:
+                    region.view[at : at + length] = packet.payload
+                except OSError:
+                    self._end(now_ns, packet, psn, port, Status.REMOTE_OPERATION_ERROR, ": memory is gone")
+                    return
             self.bytes_placed += length
         self.packets_placed += 1
         self._rcvd_bytes += packet.size
@@ -240,6 +241,13 @@ class Responder:
             self._trigger(ev, port, self._mark(ev) if ce else _MARK_NONE, psn, stamp)
         else:
             self._since_sack = since
+
+    def _end(self, now_ns: int, packet: DataPacket, psn: int, port: int, status: Status, why: str) -> None:
+        """End the queue pair: a write cannot be placed."""
+        self.error = True
+        self._refuse(packet.flow.ev, port, psn, NackReason.UNEXP_EVENT, packet.timestamp)
+        detail = f"write of {packet.length} B at {packet.address:#x} with rkey {packet.rkey:#x}{why}"
+        self._emit(QpError(now_ns, self.qpn, status, detail))
 
     def _finish(self, ev: int, port: int) -> None:
         """Count the messages that are now in memory with all before them; acknowledge them if requested."""

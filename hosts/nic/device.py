@@ -189,12 +189,15 @@ class Device:
             return
         receive = self.endpoint.receive
         if self._wire is None:
-            self._receiver.hand_over(RECEIVE_BATCH, receive, self._clock)
+            self._receiver.hand_over(RECEIVE_BATCH, receive, self._clock, self._repairs_wait)
             return
         self._wire.put(self._receiver.received(RECEIVE_BATCH), self._clock())
         now = self._clock()
         for plane, frame in self._wire.arrived(now):
             receive(plane, frame, now)
+
+    def _repairs_wait(self) -> bool:
+        return bool(self.endpoint.repairs_wait)
 
     def _wait(self, until_ns: int | None, others: Collection[int]) -> tuple[list[int], list[int]]:
         ends = [t for t in (until_ns, self.due_ns()) if t is not None]

@@ -129,9 +129,15 @@ class Receiver:
                 yield plane, found
 
     def hand_over(
-        self, limit: int, take: Callable[[int, memoryview, int], None], clock: Callable[[], int]
+        self,
+        limit: int,
+        take: Callable[[int, memoryview, int], None],
+        clock: Callable[[], int],
+        enough: Callable[[], bool] = lambda: False,
     ) -> None:
         """Call ``take(plane, frame, now_ns)`` for each frame; otherwise like `received`, but faster.
+
+        End after a frame after which ``enough()`` is true: then something is to be sent first.
 
         Each frame is timestamped when it is read. With one timestamp for all, a frame that arrived while
         others were processed would appear to be earlier, with too short an RTT.
@@ -144,6 +150,8 @@ class Receiver:
             plane = planes.get(bytes(found[:MAC_BYTES]))
             if plane is not None:
                 take(plane, found, clock())
+                if enough():
+                    return
 
     def next_frame(self) -> memoryview | None:
         """Return the next frame, for any address, valid until the next call; None if there is none."""

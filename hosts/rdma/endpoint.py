@@ -81,6 +81,8 @@ class BaseEndpoint:
         self._operations_last = False
         """Next time, queue pairs may send before what belongs to none of them."""
         self.reports = Reports()
+        self.repairs_wait = False
+        """A loss was found since frames were asked for last: its repair should go before anything is read."""
         self.now_ns = 0
         """Time of the last call."""
         self.drops = Drops()
@@ -210,6 +212,7 @@ class BaseEndpoint:
         before data.
         """
         self.now_ns = now_ns
+        self.repairs_wait = False
         out: list[Outgoing] = []
         if free_ports is not None:
             if not free_ports:

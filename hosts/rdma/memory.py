@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from enum import IntFlag
-from typing import Final
+from typing import Final, Protocol
 
 _PAGE: Final = 1 << 12
 _FIRST_ADDRESS: Final = 1 << 32
@@ -21,16 +21,22 @@ class Access(IntFlag):
     REMOTE_WRITE = 1
 
 
+class Place(Protocol):
+    """Memory that takes payloads: a buffer of this process, or the memory of another one."""
+
+    def __setitem__(self, where: slice, data: bytes | memoryview, /) -> None:
+        """Write bytes. Raise OSError if the memory does not exist any more."""
+
+
 class MemoryRegion:
-    """A registered buffer: bytes `address` to `address + length` of the address space peers write to."""
+    """Registered memory: bytes `address` to `address + length` of the address space peers write to."""
 
     __slots__ = ("access", "address", "length", "rkey", "view", "writable")
 
-    def __init__(self, buffer: bytearray | memoryview, address: int, rkey: int, access: Access) -> None:
-        view = memoryview(buffer)
-        self.view = view if view.format == "B" and view.ndim == 1 else view.cast("B")
+    def __init__(self, view: Place, address: int, length: int, rkey: int, access: Access) -> None:
+        self.view = view
         self.address = address
-        self.length = len(self.view)
+        self.length = length
         self.rkey = rkey
         self.access = access
         self.writable = bool(access & Access.REMOTE_WRITE)
@@ -52,11 +58,22 @@ class MemoryTable:
         """Register `buffer` (writable, contiguous) and return its region with a fresh, random rkey."""
         if access & Access.REMOTE_WRITE and memoryview(buffer).readonly:
             raise ValueError("a region that peers may write needs a writable buffer")
+        view = memoryview(buffer)
+        if view.format != "B" or view.ndim != 1:
+            view = view.cast("B")
+        region = self.register_at(view, self._next_address, len(view), access)
+        self._next_address += (region.length + 2 * _PAGE - 1) // _PAGE * _PAGE + _PAGE
+        return region
+
+    def register_at(self, place: Place, address: int, length: int, access: Access) -> MemoryRegion:
+        """Register memory under an address of its owner's choice, with a fresh, random rkey.
+
+        A write that `place` refuses with OSError ends the queue pair as a remote operation error.
+        """
         rkey = self._rng.getrandbits(32)
         while rkey in self.regions:
             rkey = self._rng.getrandbits(32)
-        region = MemoryRegion(buffer, self._next_address, rkey, access)
-        self._next_address += (region.length + 2 * _PAGE - 1) // _PAGE * _PAGE + _PAGE
+        region = MemoryRegion(place, address, length, rkey, access)
         self.regions[rkey] = region
         return region
 

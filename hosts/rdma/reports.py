@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from mrclab.hosts.rdma.events import Event, ReceiveCompleted, SendCompleted
@@ -13,13 +13,41 @@ Completion = SendCompleted | ReceiveCompleted
 _EVENT_LIMIT: Final = 1 << 16
 
 
+Note = Callable[[Callable[..., Event], tuple[object, ...]], None]
+"""Takes an event's class and the values of its fields."""
+
+
+def made_by(emit: Callable[[Event], None]) -> Note:
+    """Return a function that makes each event at once and passes it on."""
+
+    def note(kind: Callable[..., Event], values: tuple[object, ...]) -> None:
+        emit(kind(*values))
+
+    return note
+
+
+class Unmade:
+    """An event that is not made yet.
+
+    A class of events is not compiled: to make an event takes as long as to send a packet, and in a rare case
+    such as a loss, whose code no cache holds, several times as long. The repair of a loss goes first.
+    """
+
+    __slots__ = ("kind", "values")
+
+    def __init__(self, kind: Callable[..., Event], values: tuple[object, ...]) -> None:
+        self.kind = kind
+        self.values = values
+        """Of the event's fields, in order."""
+
+
 class Reports:
     """Completions, all of them, and the last 65,536 other events, until the application takes them."""
 
     __slots__ = ("_completions", "_events")
 
     def __init__(self) -> None:
-        self._events: deque[Event] = deque(maxlen=_EVENT_LIMIT)
+        self._events: deque[Event | Unmade] = deque(maxlen=_EVENT_LIMIT)
         self._completions: deque[Completion] = deque()
 
     @property
@@ -34,15 +62,25 @@ class Reports:
         else:
             self._events.append(event)
 
+    def add_later(self, kind: Callable[..., Event], values: tuple[object, ...]) -> None:
+        """Note an event that is no completion, and make it when the application takes it."""
+        self._events.append(Unmade(kind, values))
+
     def poll(self, limit: int) -> list[Completion]:
         """Take up to `limit` completions, in the order they came about."""
         return [self._completions.popleft() for _ in range(min(limit, len(self._completions)))]
 
     def next_event(self) -> Event | None:
         """Take the oldest event, completions among them; None when there is none."""
-        if self._completions and (not self._events or self._completions[0].t_ns < self._events[0].t_ns):
+        if not self._events:
+            return self._completions.popleft() if self._completions else None
+        first = self._events[0]
+        event = first.kind(*first.values) if isinstance(first, Unmade) else first
+        if self._completions and self._completions[0].t_ns < event.t_ns:
+            self._events[0] = event
             return self._completions.popleft()
-        return self._events.popleft() if self._events else None
+        self._events.popleft()
+        return event
 
     def drain(self) -> Iterator[Event]:
         """Take all events, completions among them, oldest first."""

@@ -5,30 +5,31 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Protocol
 
+from mrclab.hosts.mrc.events import EvRetired
 from mrclab.hosts.nic.device import Device
 from mrclab.hosts.rdma.events import Event
 from mrclab.hosts.streams.stream import StreamReceiver, StreamSender
 
 ROUNDS = 256
 """How many turns of the NIC to make before returning to the caller."""
-BEAT_NS = 1_000_000
-"""The longest wait of a turn, so that a longer time between two turns shows that the process stood still."""
-GAP_NS = 1_250_000
-"""A longer time between two turns is recorded."""
 MOST_GAPS = 64
-"""Gaps kept until they are taken; of more, the longest."""
+"""Gaps kept until they are taken; of more, the longest. Of retirements as many are kept, the first."""
 
 
 class Beat:
-    """The longest times between two turns of a process that makes one every `BEAT_NS` at least.
+    """The longest times between two turns of a process that waits ``every_ns`` at most in each.
 
-    Whatever stops the process shows: a signal, the cgroup freezer, a debugger, a page fault, a request that
-    takes long, a pause of the whole machine.
+    A time of more than ``gap_ns`` is recorded. Whatever stops the process shows: a signal, a debugger, the
+    cgroup freezer, a page fault, a request that takes long, a pause of the whole machine.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, every_ns: int, gap_ns: int) -> None:
+        self.every_ns = every_ns
+        self.gap_ns = gap_ns
         self.last_ns = 0
         """The end of the last turn, CLOCK_MONOTONIC; 0 before the first."""
+        self.retired_ns: list[int] = []
+        """When EVs were retired, since ``take``."""
         self._gaps: list[tuple[int, int]] = []
 
     def note(self, now_ns: int) -> None:
@@ -40,7 +41,7 @@ class Beat:
 
     def take(self) -> list[tuple[int, int]]:
         """Return the gaps since the last call: start and end, in order."""
-        gaps, self._gaps = self._gaps, []
+        gaps, self._gaps, self.retired_ns = self._gaps, [], []
         return gaps
 
 
@@ -91,7 +92,7 @@ class Rounds:
         for _ in range(ROUNDS):
             due = at = until_ns
             if beat is not None:
-                at = device.now() + BEAT_NS
+                at = device.now() + beat.every_ns
                 if due is None or at < due:
                     due = at
             for sender in senders:
@@ -106,13 +107,15 @@ class Rounds:
             readable = device.turn(due, others)
             now_ns = device.now()
             if beat is not None:
-                if now_ns - beat.last_ns > GAP_NS:
+                if now_ns - beat.last_ns > beat.gap_ns:
                     beat.note(now_ns)
                 beat.last_ns = now_ns
             decided = False
             for event in device.events():
                 if log is not None:
                     log.add(event, now_ns)
+                if beat is not None and isinstance(event, EvRetired) and len(beat.retired_ns) < MOST_GAPS:
+                    beat.retired_ns.append(now_ns)
                 if deciding and isinstance(event, deciding):
                     decided = True
                 connection = connections.get(event.qpn)

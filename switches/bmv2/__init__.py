@@ -1,1 +1,1 @@
-"""The reference target: BMv2's simple_switch_grpc, a program of its own that is not part of this project."""
+"""The reference target: BMv2's simple_switch_grpc, a separate program that is not part of this project."""

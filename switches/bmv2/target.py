@@ -33,7 +33,7 @@ PCAP_VARIABLE = "MRCLAB_BMV2_PCAP"
 
 
 def _in_netns(netns: str | None) -> AbstractContextManager[None]:
-    """Return a context in which this thread is in a network namespace; None: where it is."""
+    """Return a context in which this thread is in a network namespace; None: its present one."""
     return contextlib.nullcontext() if netns is None else namespaces.inside(netns)
 
 
@@ -75,7 +75,7 @@ def _pcap_directory(override: str) -> Path:
 
 
 class Bmv2Target:
-    """Runs each switch in a simple_switch_grpc of its own, all started at the same time."""
+    """Runs each switch in a separate simple_switch_grpc, all started at the same time."""
 
     name = "bmv2"
     capabilities = CAPABILITIES["bmv2"]
@@ -171,7 +171,7 @@ class Bmv2Target:
     def shape(self, queues: Mapping[str, Mapping[int, Queue]]) -> bool:
         """Give the queues of ports (by switch and port number) a rate and a depth, so that they can build up.
 
-        Returns False, and changes nothing, where this BMv2 was built without Thrift. Raises SwitchError where
+        Return False, and change nothing, if this BMv2 was built without Thrift. Raise SwitchError if
         a switch does not take it.
         """
         self._queues = queues
@@ -228,7 +228,7 @@ class Bmv2Target:
         return bool(self._processes) and all(p.alive() for p in self._processes.values())
 
     def ended(self) -> str | None:
-        """Return how the first of those that were to run has ended; None while they run."""
+        """Return how the first of the wanted processes ended; None while all run."""
         for name, process in self._processes.items():
             if name not in self._killed and not process.alive():
                 return f"the switch {name} (process {process.pid}) {process.why_ended(DEATH_TIMEOUT_S)}"

@@ -40,7 +40,7 @@ log = logging.getLogger("simple_switch_ebpf")
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line asks for."""
+    """The options of the command line."""
 
     specs: tuple[SwitchSpec, ...]
     json_file: Path | None
@@ -69,8 +69,8 @@ def port_queues(
 ) -> dict[tuple[int, int], tuple[int, int]]:
     """Return the rate and depth of queues, as `set_queue_rate` and `set_queue_depth` of BMv2's CLI set them.
 
-    Returns the rate and the depth by device id and port. A rate of 0 is no limit, as there. What is said of
-    one port counts before what is said of all. Raises BadInputError.
+    Returns the rate and the depth by device id and port. A rate of 0 is no limit, as there. A setting for one
+    port takes precedence over one for all. Raises BadInputError.
     """
     known = {port for spec in specs for port in spec.ports}
     for option, settings in (("--queue-rate", rates), ("--queue-depth", depths)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ import grpc
 
 from mrclab.linux.children import Child, environment, inside, python
 from mrclab.linux.errors import BadInputError, MachineError, SwitchError
+from mrclab.linux.scheduling import chosen_wait_ns
 from mrclab.p4src.targets import CAPABILITIES
 from mrclab.switches.ebpf.main import READY
 from mrclab.switches.ebpf.runtime.power import switch_power
@@ -25,7 +27,9 @@ class EbpfTarget:
     name = "ebpf"
     capabilities = CAPABILITIES["ebpf"]
 
-    def __init__(self) -> None:
+    def __init__(self, rng: random.Random | None = None) -> None:
+        """Make a target without switches; ``rng`` draws when switches that are switched off go."""
+        self._rng = rng or random.Random()
         self._process: Child | None = None
         self._device_ids: dict[str, int] = {}
         self._address = ""
@@ -98,7 +102,9 @@ class EbpfTarget:
         if self._channel is None:  # from the thread, and so the network namespace, of the first caller
             self._channel = grpc.insecure_channel(self._address)
         try:
-            return switch_power(self._channel, [self._device_ids[name] for name in names], on=on)
+            wait_ns = None if on else chosen_wait_ns(self._rng)
+            ids = [self._device_ids[name] for name in names]
+            return switch_power(self._channel, ids, on=on, wait_ns=wait_ns)
         except grpc.RpcError as error:
             what = "switched on" if on else "switched off"
             raise SwitchError(f"{', '.join(names)} cannot be {what}: {_details(error)}") from None

@@ -1,4 +1,4 @@
-"""The independent model of P4's semantics: what a frame becomes in a v1model program, as BMv2 does it.
+"""The independent model of P4's semantics: the output frames of a v1model program, as BMv2 computes them.
 
 Targets are compared with it, frame by frame, and so can be a simulator that runs the same programs. It shares
 nothing with the compiler but the reader of the JSON. It is slow and readable: numbers are Python's, so that

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 def _divide(a: int, b: int) -> int:
-    """Towards zero; what is divided by zero is zero."""
+    """Towards zero; a division by zero gives zero."""
     if not b:
         return 0
     return a // b if (a < 0) == (b < 0) else -(-a // b)

@@ -39,10 +39,10 @@ class FrameState:
     exited: bool = False
     extracted: dict[str, int] = field(default_factory=dict)  # elements of each stack, up to the next one
     varbits: dict[FieldRef, bytes] = field(default_factory=dict)
-    kind: int = 0  # why it begins anew: an instance type, 0 for a frame that came in
-    rounds: int = 0  # how often it has begun anew
+    kind: int = 0  # why it starts again: an instance type, 0 for a frame that came in
+    rounds: int = 0  # how often it has started again
     session: int = 0  # where a clone goes
     kept: dict[FieldRef, int] = field(default_factory=dict)  # what an ingress clone has from its frame
     clone: tuple[int, int] | None = None  # the session and the field list that were asked for
-    resubmit: int = 0  # the field list with which it was asked for
+    resubmit: int = 0  # the field list of the request
     recirculate: int = 0

@@ -33,7 +33,7 @@ class Interpreter(Controls):
     """
 
     def run(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
-        """Return what goes out, as (port, frame), when a frame comes in on a port."""
+        """Return the outgoing frames, as (port, frame), for a frame that comes in on a port."""
         self._port = port
         first = FrameState(frame, length=len(frame), received=len(frame))
         self._todo = [first]
@@ -88,7 +88,7 @@ class Interpreter(Controls):
         return [] if out == DROP else self._egress(out)
 
     def _again(self, kind: int, frame: bytes, **changes: Any) -> None:
-        """Let a frame begin anew, unless what it comes from has done so too often."""
+        """Let a frame start again, unless its ancestors have done so too often."""
         s = self._s
         fresh = FrameState(frame, received=s.received, length=s.received, kind=kind, rounds=s.rounds + 1)
         if s.rounds < ROUNDS:
@@ -118,7 +118,7 @@ class Interpreter(Controls):
 
     def _copies(self, copies: Sequence[tuple[int, int]]) -> list[tuple[int, bytes]]:
         s = self._s
-        s.cut = None  # what was cut is the frame, not what is copied of it
+        s.cut = None  # the frame was cut, not its copy
         out = []
         for port, instance in sorted(copies, key=lambda copy: (copy[1], copy[0])):
             self._s = replace(s, fields=dict(s.fields), valid=dict(s.valid), varbits=dict(s.varbits))
@@ -159,4 +159,4 @@ class Interpreter(Controls):
             kept, size = self._preserved(s.recirculate), len(whole)
             self._again(RECIRCULATED, whole, fields=kept, received=size, length=size)
             return []
-        return [] if s.cut == 0 else [(out, whole[: s.cut])]  # BMv2 loses what has nothing left
+        return [] if s.cut == 0 else [(out, whole[: s.cut])]  # BMv2 drops an empty frame

@@ -133,7 +133,7 @@ class Statements(Expressions):
         if self._s.valid.get(origin) or self.program.headers[origin].metadata:
             self._copy(to, origin)
             self._set_valid(to)
-        else:  # the fields keep what they had
+        else:  # the fields keep their values
             self._s.valid[to] = False
 
     def _copy(self, to: str, origin: str) -> None:

@@ -1,7 +1,7 @@
 """Reader of the BMv2 JSON that p4c writes for v1model.
 
 The format is described in docs/JSON_format.md of p4lang/behavioral-model (version 2.24). Only the form of the
-JSON is checked here; a target itself refuses what it cannot run.
+JSON is checked here; a target itself refuses constructs that it cannot run.
 """
 
 from __future__ import annotations

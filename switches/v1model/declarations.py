@@ -172,7 +172,7 @@ class RegisterArray:
 
 @dataclass(frozen=True)
 class Calculation:
-    """A hash: its algorithm by BMv2's name, and what it is taken over.
+    """A hash: its algorithm by BMv2's name, and its input.
 
     The input is a string of bits, most significant first: fields and constants in a row, the last byte filled
     with zeros. A field of a header that is not valid adds nothing. `Bits` is a constant of given width. A

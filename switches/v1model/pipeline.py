@@ -10,7 +10,7 @@ from mrclab.switches.v1model.expressions import NOWHERE, Expr, FieldRef, Primiti
 
 @dataclass(frozen=True)
 class Transition:
-    """A transition of a parser state; `kind` is default, hexstr or parse_vset, next None is accept.
+    """A transition of a parser state; `kind` is default, hexstr or parse_vset, no next state means accept.
 
     A parse_vset one is taken when the key is in the value set named `value_set`.
     """
@@ -75,7 +75,7 @@ class ConstEntry:
 
 @dataclass(frozen=True)
 class DefaultEntry:
-    """What a table does on a miss."""
+    """The action of a table on a miss."""
 
     action_id: int
     data: tuple[int, ...]

@@ -1,9 +1,11 @@
 """What a NIC's process does where it may not run before everybody else."""
 
 import os
+import random
 import struct
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -91,3 +93,28 @@ def test_going_first_is_asked_for_or_refused(asked: list[object], monkeypatch: p
 
     monkeypatch.setattr(os, "setpriority", refuse)
     assert not schedule.go_before_ordinary()
+
+
+def test_a_chosen_moment_comes_after_the_wait_and_leaves_the_thread_as_it_was() -> None:
+    usable = os.sched_getaffinity(0)
+    policy = os.sched_getscheduler(0)
+    cpu = max(usable)
+    began = time.monotonic_ns()
+    with schedule.at_its_moment(2_000_000, cpu):
+        assert time.monotonic_ns() - began >= 2_000_000
+        assert os.sched_getaffinity(0) == {cpu}
+    assert os.sched_getaffinity(0) == usable
+    assert os.sched_getscheduler(0) == policy
+
+
+def test_moments_are_drawn_between_their_bounds() -> None:
+    waits = {schedule.chosen_wait_ns(random.Random(seed)) for seed in range(50)}
+    assert len(waits) > 40
+    assert schedule.LEAST_WAIT_NS <= min(waits) <= max(waits) < schedule.MOST_WAIT_NS
+
+
+def test_work_beside_agents_goes_to_the_last_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    assert schedule.beside_agents() == 1
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
+    assert schedule.beside_agents() is None

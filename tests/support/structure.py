@@ -22,6 +22,7 @@ ROOMS = (
     ("switches",),
     ("controller",),
     ("hosts",),
+    ("native",),
     ("simulator",),
     ("testbed",),
     ("experiments",),

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from mrclab.experiments.measure.clock import OffsetSample, measure_offset
-from mrclab.experiments.measure.load import Load, load_between
+from mrclab.experiments.measure.load import Load, compared, load_between
 from mrclab.experiments.measure.machine import Beats, Snapshot, take_snapshot
 from mrclab.experiments.measure.recording import CaptureCounts, Recording
 from mrclab.experiments.run.captures.capture import Capture, Spawn
@@ -98,7 +98,7 @@ class Recorder:
         self._beats = beats
         self._last: Snapshot | None = None
         self._loads: list[Load] = []
-        self._usual_ns: Mapping[str, int] = {}
+        self._usual: list[Load] = []
         self._recording: Recording | None = None
 
     def __enter__(self) -> Self:
@@ -142,16 +142,20 @@ class Recorder:
         self._note_offset(reads=200)
         now = take_snapshot(self._pids, stopped_ns=self._stalls.stopped_ns(), beats=self._beats())
         if self._last is not None:
-            self._loads.append(load_between(self._last, now, self._usual_ns))
+            self._loads.append(compared(load_between(self._last, now), self._usual))
         self._last = now
 
     def last_load(self) -> Load:
         """Return the load between the last two marks. Raises IndexError before the second."""
         return self._loads[-1]
 
+    def amend(self, load: Load) -> None:
+        """Replace the load between the last two marks by what else is known of it."""
+        self._loads[-1] = load
+
     def take_as_usual(self) -> None:
-        """Take the CPU time per packet between the last two marks for the usual one, from now on."""
-        self._usual_ns = self.last_load().cost_ns
+        """Compare later loads with the one between the last two marks."""
+        self._usual.append(self.last_load())
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -25,6 +25,8 @@ from mrclab.topologies import fabric_text
 DRAIN_TIMEOUT_S = 10.0
 # The warm-up looks at so much of the stream until the rate is right, but no more often than this.
 LOOKS, LOOK_NS = 3, 150_000_000
+# An agent makes a turn at least every BEAT_NS, and reports times between two turns that are above GAP_NS.
+BEAT_NS, GAP_NS = 200_000, 500_000
 
 
 class SprayDriver:
@@ -140,9 +142,10 @@ class SprayDriver:
         if self._agents.waiting:
             return None
         both = {"sender": self._sender, "receiver": self._receiver}
-        answers = {name: agent.call("beat") for name, agent in both.items()}
+        answers = {name: agent.call("beat", every_ns=BEAT_NS, gap_ns=GAP_NS) for name, agent in both.items()}
         gaps = tuple(Gap(name, a, b) for name, answer in answers.items() for a, b in answer["gaps"])
-        return Beats(int(answers["sender"]["sent"]), gaps, self._first)
+        sender = answers["sender"]
+        return Beats(int(sender["sent"]), gaps, self._first, tuple(sender["retired_ns"]))
 
     @property
     def _first(self) -> bool:

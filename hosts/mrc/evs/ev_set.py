@@ -32,6 +32,7 @@ from mrclab.hosts.mrc.wire import EvMark
 from mrclab.hosts.rdma.counters import EvState
 from mrclab.hosts.rdma.events import Event
 from mrclab.hosts.rdma.paths import RemotePaths
+from mrclab.hosts.rdma.reports import Note, made_by
 
 # Names of the module, which a packet looks up faster than members of the class.
 _UNKNOWN: Final = EvState.UNKNOWN
@@ -58,16 +59,15 @@ class EvSet:
         emit: Callable[[Event], None],
         heads: HeadCache | None = None,
         policy: PathPolicy | None = None,
+        note: Note | None = None,
     ) -> None:
         cache = HeadCache() if heads is None else heads
         self._qpn = qpn
         self.policy = policy
         """Chooses the EVs in place of the rotation."""
         self._config = config
-        self._random = rng.random
-        self._shuffle = self._key
-        self._rng = rng
-        self._emit = emit
+        self._rng, self._random, self._shuffle = rng, rng.random, self._key
+        self._emit, self._note = emit, note or made_by(emit)
         self.planes = [Plane(paths) for paths in remote.planes]
         self.by_value: dict[int, Ev] = {}
         self.bad: list[Ev] = []
@@ -446,11 +446,11 @@ class EvSet:
         was_active = ev.active
         ev.active = ev.ready = False
         (ev.plane.active if was_active else ev.plane.spares).remove(ev)
-        self._emit(EvRetired(now_ns, self._qpn, ev.value, ev.port, reason, psn))
+        self._note(EvRetired, (now_ns, self._qpn, ev.value, ev.port, reason, psn))
         promoted = self._balance()
         for new in promoted:
             if was_active and new.plane is ev.plane:
-                self._emit(EvReplaced(now_ns, self._qpn, ev.value, new.value, ev.port))
+                self._note(EvReplaced, (now_ns, self._qpn, ev.value, new.value, ev.port))
                 break
 
     def _restore(self, now_ns: int, ev: Ev, event: EvInput) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from mrclab.hosts.mrc.congestion.nscc import NsccConfig
 from mrclab.hosts.mrc.profiles.profile import Profile, ProfileState, invalid
@@ -58,7 +59,9 @@ class CcProfile(Profile):
         unknown = sorted(set(given) - set(PARAMETERS))
         if unknown:
             raise invalid(f"{NSCC} has no parameter {unknown[0]!r}")
-        values = {PARAMETERS[name][0]: PARAMETERS[name][1](value) for name, value in given.items()}
+        values: dict[str, Any] = {
+            PARAMETERS[name][0]: PARAMETERS[name][1](value) for name, value in given.items()
+        }
         try:
             self.nscc = replace(base or NsccConfig(), **values)
         except ValueError as error:

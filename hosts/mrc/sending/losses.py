@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from mrclab.hosts.mrc.congestion.control import CongestionControl
 from mrclab.hosts.mrc.events import RETIRE_FOR, SpuriousLoss
 from mrclab.hosts.mrc.evs.ev_set import EvSet
 from mrclab.hosts.mrc.sending.recovery import Recovery
 from mrclab.hosts.mrc.sending.scoreboard import Scoreboard, SentPacket
-from mrclab.hosts.rdma.events import Event, LossReason, PacketLost
+from mrclab.hosts.rdma.events import LossReason, PacketLost
 from mrclab.hosts.rdma.psn import PSN_MASK
+from mrclab.hosts.rdma.reports import Note
 
 
 class Losses:
     """The losses of one queue pair, and their account in its congestion window."""
 
-    __slots__ = ("_board", "_congestion", "_emit", "_evs", "_overhead", "_qpn", "_recovery", "lost", "silent",
+    __slots__ = ("_board", "_congestion", "_evs", "_note", "_overhead", "_qpn", "_recovery", "lost", "silent",
                  "spurious")  # fmt: skip
 
-    def __init__(
-        self, qpn: int, board: Scoreboard, recovery: Recovery, emit: Callable[[Event], None]
-    ) -> None:
+    def __init__(self, qpn: int, board: Scoreboard, recovery: Recovery, note: Note) -> None:
         self._qpn = qpn
         self._board = board
         self._recovery = recovery
-        self._emit = emit
+        self._note = note
         # Set by connect().
         self._evs: EvSet
         self._congestion: CongestionControl
@@ -47,7 +44,7 @@ class Losses:
         packet.lost_with_ev = reason is LossReason.RETIRED or reason is LossReason.PORT_DOWN
         self.lost += 1
         ev, psn = packet.ev, packet.psn & PSN_MASK
-        self._emit(PacketLost(now_ns, self._qpn, psn, ev.value, ev.port, reason, packet.sent_ns))
+        self._note(PacketLost, (now_ns, self._qpn, psn, ev.value, ev.port, reason, packet.sent_ns))
         retire = RETIRE_FOR.get(reason)
         if retire is not None:
             self._evs.on_lost(now_ns, ev, psn, retire)
@@ -68,7 +65,7 @@ class Losses:
             self._recovery.on_spurious(now_ns)
         self._evs.on_late_arrival(now_ns, packet.ev)
         window_ns = self._recovery.window.ns(now_ns)
-        self._emit(SpuriousLoss(now_ns, self._qpn, packet.psn & PSN_MASK, packet.ev.value, window_ns))
+        self._note(SpuriousLoss, (now_ns, self._qpn, packet.psn & PSN_MASK, packet.ev.value, window_ns))
 
     def on_port_down(self, now_ns: int, port: int) -> None:
         """Send again on other planes what is in flight on a plane that left service.

@@ -5,7 +5,7 @@ A tail probe may take any EV; a health probe takes the EV in state ASSUMED_BAD t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Final
 
 from mrclab.hosts.mrc.codec.packets import PacketBuilder
@@ -14,8 +14,8 @@ from mrclab.hosts.mrc.evs.ev import Ev
 from mrclab.hosts.mrc.evs.ev_set import EvSet
 from mrclab.hosts.mrc.sending.recovery import Recovery
 from mrclab.hosts.mrc.wire import Opcode, Probe, timestamp, without_hold
-from mrclab.hosts.rdma.events import Event
 from mrclab.hosts.rdma.frames import Outgoing
+from mrclab.hosts.rdma.reports import Note
 
 _OPCODE: Final = int(Opcode.PROBE_REQUEST)
 _TAIL_PROBES_KEPT: Final = 16
@@ -31,14 +31,14 @@ class Probes:
         tclass: int,
         service_time: bool,
         recovery: Recovery,
-        emit: Callable[[Event], None],
+        note: Note,
     ) -> None:
         self._qpn = qpn
         self._builder = builder
         self._tclass = tclass
         self._service_time = service_time
         self._recovery = recovery
-        self._emit = emit
+        self._note = note
         # Set by connect().
         self._evs: EvSet
         self._remote_qpn = 0
@@ -105,7 +105,7 @@ class Probes:
             extension = Probe(probe_id, self._spdcid, self._dpdcid, timestamp(now_ns)).pack()
             frame = self._builder.probe(ev, self._tclass, _OPCODE, self._remote_qpn, 0, extension)
             out.append((ev.port, frame))
-            self._emit(ProbeSent(now_ns, self._qpn, ev.value, ev.port, probe_id, tail))
+            self._note(ProbeSent, (now_ns, self._qpn, ev.value, ev.port, probe_id, tail))
         return len(out) - start
 
     def _suspect(self) -> Ev | None:
@@ -128,7 +128,7 @@ class Probes:
         rtt_ns = now_ns - sent_ns
         if self._service_time:
             rtt_ns = without_hold(rtt_ns, sent_ns, echo)
-        self._emit(ProbeAnswered(now_ns, self._qpn, ev.value, ev.port, probe_id, rtt_ns))
+        self._note(ProbeAnswered, (now_ns, self._qpn, ev.value, ev.port, probe_id, rtt_ns))
         self._evs.on_acked(ev)
         self._recovery.on_probe_answer(rtt_ns, sent_ns, tail=tail)
         if not tail and ev.probing is not None and ev.probing.unanswered == probe_id:

@@ -33,6 +33,7 @@ from mrclab.hosts.rdma.events import Event, LossReason, QpError, Retransmitted, 
 from mrclab.hosts.rdma.frames import Outgoing, traffic_class
 from mrclab.hosts.rdma.headers import BTH_ACK_REQUEST
 from mrclab.hosts.rdma.psn import PSN_BITS, PSN_MASK, expand
+from mrclab.hosts.rdma.reports import Note
 
 _MARK_SKIP: Final = int(EvMark.SKIP_ONCE)
 _MARK_ALWAYS: Final = int(EvMark.ALWAYS_SKIP)
@@ -46,11 +47,11 @@ class Requester:
     """The sending half of one QP."""
 
     __slots__ = (
-        *("_builder", "_config", "_dynamic_mpr", "_emit", "_in_memory", "_mpr", "_mtu", "_overhead"),
-        *("_rcvd_units", "_remote_qpn", "_report", "_service_time", "_tc_data", "_tc_probe", "_tc_retx"),
-        *("_timestamps", "_transport_ack", "board", "bogus_received", "bytes_acked", "congestion", "error"),
-        *("evs", "losses", "nacks_received", "packets_retransmitted", "packets_sent"),
-        *("probes", "qpn", "queue", "recovery", "sacks_received"),
+        *("_builder", "_config", "_dynamic_mpr", "_emit", "in_memory", "mpr", "_mtu", "_note"),
+        *("_overhead", "_rcvd_units", "_remote_qpn", "_report", "_service_time", "_tc_data", "_tc_probe"),
+        *("_tc_retx", "_timestamps", "_transport_ack", "board", "bogus_received", "bytes_acked"),
+        *("congestion", "error", "evs", "losses", "nacks_received", "packets_retransmitted"),
+        *("packets_sent", "probes", "qpn", "queue", "recovery", "sacks_received"),
     )
 
     def __init__(
@@ -60,35 +61,36 @@ class Requester:
         config: MrcConfig,
         builder: PacketBuilder,
         emit: Callable[[Event], None],
+        note: Note,
     ) -> None:
         self.qpn = qpn
         self._config = config
         self._builder = builder
-        self._emit = emit
+        self._emit, self._note = emit, note
         self.congestion: CongestionControl = FixedWindow(config.cwnd_bytes)
         self._overhead = 0
         self._timestamps = config.timestamps
         self._service_time = config.reading.service_time and config.timestamps
-        self._report = WindowReport(qpn, config.window_event_interval_ns, emit)
+        self._report = WindowReport(qpn, config.window_event_interval_ns, note)
         self._rcvd_units = 0
         # One turn of the wire space ahead, so that no PSN near the first is ever negative.
         self.board = Scoreboard(first_psn + (1 << PSN_BITS), config.mpr)
         self.recovery = Recovery(config, self.board)
-        self.losses = Losses(qpn, self.board, self.recovery, emit)
+        self.losses = Losses(qpn, self.board, self.recovery, note)
         dscp = config.dscp
         self._tc_data = traffic_class(dscp.trimmable if config.trim else dscp.no_trim, ecn_capable=True)
         self._tc_retx = traffic_class(dscp.trimmable_retx if config.trim else dscp.no_trim, ecn_capable=True)
         self._tc_probe = traffic_class(dscp.no_trim, ecn_capable=True)
-        self.probes = Probes(qpn, builder, self._tc_probe, config.reading.service_time, self.recovery, emit)
+        self.probes = Probes(qpn, builder, self._tc_probe, config.reading.service_time, self.recovery, note)
         self.queue = SendQueue(config.max_wimm)
         self.error: Status | None = None
         # Set by connect().
         self.evs: EvSet
         self._remote_qpn = 0
         self._mtu = config.mtu_bytes
-        self._mpr = config.mpr
+        self.mpr = config.mpr
         self._dynamic_mpr = self._transport_ack = False
-        self._in_memory = self.board.una
+        self.in_memory = self.board.una
         """Below this PSN everything is known to be in the peer's memory, by transport ACKs."""
 
         self.packets_sent = self.packets_retransmitted = 0
@@ -103,7 +105,7 @@ class Requester:
         self._transport_ack = connection.transport_ack
         self._remote_qpn = connection.remote_qpn
         self._mtu = connection.mtu_bytes
-        self._mpr = connection.mpr
+        self.mpr = connection.mpr
         self.evs = evs
         self.losses.connect(evs, congestion)
         self.probes.connect(connection.remote_qpn, evs)
@@ -141,7 +143,7 @@ class Requester:
         if board.lost:
             return True
         queue = self.queue
-        if not queue.to_send or board.next_psn - board.una >= self._mpr:
+        if not queue.to_send or board.next_psn - board.una >= self.mpr:
             return False
         return queue.may_begin(queue.to_send[0])
 
@@ -192,7 +194,7 @@ class Requester:
             sent_any = True
         mtu = self._mtu
         room = limit - (len(out) - start)
-        while queue and room > 0 and budget > 0 and board.next_psn - board.una < self._mpr:
+        while queue and room > 0 and budget > 0 and board.next_psn - board.una < self.mpr:
             ev = evs.pick(free_ports)
             if ev is None:
                 break
@@ -214,7 +216,7 @@ class Requester:
             request.offset = offset + length
             packet = SentPacket(psn, now_ns, ev, request, offset, length, 0, None)
             budget -= length + overhead
-            if psn + 1 - board.una >= self._mpr or (
+            if psn + 1 - board.una >= self.mpr or (
                 budget <= 0 and self.congestion.pause_ns(granted - budget) >= self.recovery.rtt.srtt_ns
             ):
                 # This packet closes a window, for a while or until its answer: request one.
@@ -242,7 +244,7 @@ class Requester:
         self.recovery.ack_timer.on_retransmission(now_ns)
         self._send(now_ns, packet, _RTX_BIT | _ACK_BIT, self._tc_retx, out)
         self.packets_retransmitted += 1
-        self._emit(Retransmitted(now_ns, self.qpn, psn & PSN_MASK, old.value, ev.value))
+        self._note(Retransmitted, (now_ns, self.qpn, psn & PSN_MASK, old.value, ev.value))
 
     # What arrives
 
@@ -259,7 +261,7 @@ class Requester:
         if self.losses.silent:
             self.losses.set_silent(False)
         if sack.mpr and self._dynamic_mpr:
-            self._mpr = min(128 * sack.mpr, self._config.mpr)
+            self.mpr = min(128 * sack.mpr, self._config.mpr)
         mark = sack.mark
         reason = LossReason.GAP
         known_ns = recovery.newest_acked_ns
@@ -342,9 +344,9 @@ class Requester:
         if status is not None:
             self._on_transport_nak(now_ns, psn, status)
         elif is_ack(syndrome) and self._transport_ack and self.error is None and psn < self.board.next_psn:
-            if psn >= self._in_memory:
+            if psn >= self.in_memory:
                 self.losses.set_silent(False)
-                self._in_memory = psn + 1
+                self.in_memory = psn + 1
                 self.recovery.on_transport_ack(now_ns)
                 self._complete(now_ns)
         else:
@@ -359,12 +361,12 @@ class Requester:
         self.losses.set_silent(False)
         acked, _ = board.apply_sack(psn - 1, psn, 0)
         self.congestion.on_withdrawn(sum(packet.length + self._overhead for packet in acked))
-        self._in_memory = max(self._in_memory, psn)
+        self.in_memory = max(self.in_memory, psn)
         self._complete(now_ns)
         self.fail(now_ns, status, "the peer answered with a NAK", psn)
 
     def _complete(self, now_ns: int) -> None:
-        for request in self.queue.complete(self._in_memory if self._transport_ack else self.board.una):
+        for request in self.queue.complete(self.in_memory if self._transport_ack else self.board.una):
             self._emit(SendCompleted(now_ns, self.qpn, request.wr_id, Status.SUCCESS, request.length))
 
     def on_nack(self, now_ns: int, nack: Nack) -> None:
@@ -431,7 +433,7 @@ class Requester:
 
     def _on_ack_timeout(self, now_ns: int) -> None:
         if self.recovery.ack_timer.exhausted:
-            awaited = min(self._in_memory, self.board.una)  # A write may lack its transport ACK alone.
+            awaited = min(self.in_memory, self.board.una)  # A write may lack its transport ACK alone.
             self.fail(now_ns, Status.RETRY_EXCEEDED, "no acknowledgement", awaited)
             return
         if self.losses.on_ack_timeout(now_ns):

@@ -49,6 +49,10 @@ class AckTimer:
         self._step = 0
         """Retries by the last retransmission that began at the base interval again."""
 
+    def choose(self, exponent: int, linear: int, exponential: int) -> None:
+        """Set the timeout, 1.024 us * 2^exponent, and how often it runs out before the queue pair fails."""
+        self._base_ns, self._linear, self._exponential = 1024 << exponent, linear, exponential
+
     def timeout_ns(self) -> int:
         """Return the present timeout; never below four smoothed RTTs."""
         wait = self._base_ns << max(0, min(self.retries - self._step - self._linear + 1, 24))

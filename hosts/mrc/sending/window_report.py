@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from mrclab.hosts.mrc.congestion.control import CongestionControl
 from mrclab.hosts.mrc.events import WindowChanged
-from mrclab.hosts.rdma.events import Event
+from mrclab.hosts.rdma.reports import Note
 
 
 class WindowReport:
     """The window as it was reported last."""
 
-    def __init__(self, qpn: int, interval_ns: int, emit: Callable[[Event], None]) -> None:
+    def __init__(self, qpn: int, interval_ns: int, note: Note) -> None:
         self._qpn = qpn
         self._interval_ns = interval_ns
-        self._emit = emit
+        self._note = note
         self._last_ns = -1 << 62
         self.cwnd_bytes = -1
 
@@ -24,6 +22,6 @@ class WindowReport:
         if now_ns - self._last_ns < self._interval_ns:
             return
         if self.cwnd_bytes >= 0:
-            self._emit(WindowChanged(now_ns, self._qpn, congestion.cwnd_bytes, congestion.inflight_bytes))
+            self._note(WindowChanged, (now_ns, self._qpn, congestion.cwnd_bytes, congestion.inflight_bytes))
             self._last_ns = now_ns
         self.cwnd_bytes = congestion.cwnd_bytes

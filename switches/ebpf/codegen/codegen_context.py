@@ -1,4 +1,4 @@
-"""What the passes share while they translate a program."""
+"""The state that the passes share while they translate a program."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STANDARD = "standard_metadata"
 
 @dataclass(frozen=True)
 class Recirculation:
-    """What a program needs for frames that enter again (see `recirculation`).
+    """Names for the frames that enter a program again (see `recirculation`).
 
     `identity` is a map with the mark of such frames and the program's number; `mark` and `ifindex` are those
     of the frame at hand.

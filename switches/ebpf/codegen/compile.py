@@ -18,15 +18,15 @@ from mrclab.switches.v1model.bmv2_json import read_program
 from mrclab.switches.v1model.program import Program
 
 _DAMAGE = (*DAMAGE, AssertionError)
-"""What translation ends in where a program refers to what it lacks, as p4c's output never does."""
+"""The error of a program that refers to a missing part, as p4c's output never does."""
 MAPS = 64  # of one program: MAX_USED_MAPS of the kernel
 
 
 def compile_json(data: bytes | str) -> Compiled:
     """Compile BMv2 JSON.
 
-    Raises BadInputError for input that is not such JSON, UnsupportedError for what the target cannot run,
-    and CompilerError when LLVM fails.
+    Raises BadInputError for input that is not such JSON, UnsupportedError for constructs that the target
+    cannot run, and CompilerError when LLVM fails.
     """
     program = read_program(data)
     try:
@@ -54,7 +54,7 @@ def _compile(program: Program) -> Compiled:
     if maps > MAPS:
         raise UnsupportedError(f"a program whose tables, counters, meters and registers take {maps} maps")
     if deep := beyond(code):
-        # The part with most of them: others only keep a value on the stack meanwhile.
+        # The part with most of them: others only keep a value on the stack.
         ((place, _),) = Counter(source_map.place_at(i) for i in deep).most_common(1)
         what, where = split_place(place or "the program")
         raise UnsupportedError(f"{what}, which takes more than {LIMIT_BYTES} bytes of stack,", where)

@@ -32,7 +32,7 @@ class DeparserWriter:
     def run(self) -> Value:
         """Write back every valid header in order. Returns the length of the frame; ends in an open block.
 
-        If no header was added or removed, all are where they were, and only changed ones are written.
+        If no header was added or removed, none has moved, and only changed ones are written.
         """
         asm, b = self.asm, self.asm.b
         places = find_header_offsets(self.gen.program)
@@ -85,7 +85,7 @@ class DeparserWriter:
         return b.add(offset, b.mul(there, self.gen.header_bytes(header)))
 
     def _emit_written(self, header: str, places: frozenset[int]) -> None:
-        """Write a header back to where it was, if it is there and some field of it was written."""
+        """Write a header back to its old place, if it is valid and some field of it was written."""
         asm, b, layout = self.asm, self.asm.b, self.gen.layout
         valid = self.gen.machine.read(FieldRef(header, "$valid$"), NOWHERE)
         dirty = asm.fit(asm.load(asm.at(self.gen.machine.scratch, layout.dirty[header]), 8), 1)

@@ -1,7 +1,7 @@
 """Expressions: from BMv2's numbers of any size to LLVM integers of just the width that counts.
 
-`value(e, w)` yields e modulo 2^w and works from the top down: an operand of `+` need not be wider than what
-is kept of the sum. Where an operation looks at whole numbers, its operands are first computed at the
+`value(e, w)` yields e modulo 2^w and works from the top down: an operand of `+` need not be wider than the
+kept part of the sum. Where an operation looks at whole numbers, its operands are first computed at the
 width that holds them (`ranges`).
 """
 
@@ -56,7 +56,7 @@ class Machine:
         return asm.fit(asm.load(pointer, slot.size * 8, min(slot.size, 8)), self.program.field(ref).width)
 
     def write(self, ref: FieldRef, value: Value, where: Source) -> None:
-        """Set a field to a value of its own width."""
+        """Set a field to a value of the same width."""
         self.fill(ref, value, where)
         if ref.header in self.layout.dirty:
             self.asm.store(const(8, 1), self.asm.at(self.scratch, self.layout.dirty[ref.header]))
@@ -77,7 +77,7 @@ class Machine:
 
 
 def computed_index(expr: Expr | None) -> Expr | None:
-    """Return the index of an element of a stack if it is known only at run time, else None."""
+    """Return the index of a stack's element if it is a run-time value, else None."""
     if isinstance(expr, Op) and expr.op == "dereference_header_stack" and not isinstance(expr.right, Const):
         return expr.right
     return None
@@ -114,7 +114,7 @@ class Evaluator:
         return ranges.signed(field.width) if field.signed else ranges.unsigned(field.width)
 
     def _static(self, expr: Expr | None) -> Expr:
-        """Resolve an access to a field of a header that is known at compile time."""
+        """Resolve an access to a header's field at compile time."""
         if isinstance(expr, Op) and expr.op == "access_field" and computed_index(expr.left) is None:
             return self._field_of(self.header(expr.left), expr.right)
         if expr is None:

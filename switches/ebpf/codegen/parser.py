@@ -86,7 +86,7 @@ class ParserWriter:
         return self.asm.b.add(here, base)
 
     def _passed(self, at: ParserPosition, count: Value) -> ParserPosition:
-        """Note that bytes whose number is known only at run time lie before what comes next."""
+        """Note that a run-time number of bytes lies before the next field."""
         cell = self.asm.at(self.gen.machine.scratch, self.gen.layout.base)
         before = self.asm.load(cell, 32, 4)
         self.asm.store(self.asm.b.add(before, count), cell, 4)

@@ -19,7 +19,7 @@ from mrclab.switches.ebpf.codegen.backend.asm import Asm, Helper, MapPool, Value
 from mrclab.switches.ebpf.codegen.codegen_context import CodegenContext, Recirculation
 from mrclab.switches.v1model.program import Program
 
-ROUNDS = 256  # how often a frame, together with what it was made from, can enter again
+ROUNDS = 256  # how often a frame and its ancestors together can enter again
 MARK = 8  # offset in struct __sk_buff of linux/bpf.h
 _INGRESS = 1  # BPF_F_INGRESS
 _ALL = 0xFFFFFFFF
@@ -59,7 +59,7 @@ def identity_map(program: Program, layout: Layout, pool: MapPool) -> int | None:
 def take_trailer(
     asm: Asm, layout: Layout, ctx: Value, scratch: Value, entry: Recirculation, length: Value, drop: Any
 ) -> Value:
-    """Remove from a frame what the program has appended to it. Returns the length of the frame then."""
+    """Remove the program's trailer from a frame. Return its length without the trailer."""
     b = asm.b
     asm.zero(scratch, layout.trailer, TRAILER)
     start = b.block
@@ -145,7 +145,7 @@ def _trailer_field(gen: CodegenContext, at: int) -> Value:
 def dispatch_reentry(gen: CodegenContext, egress_clone: Any, cut: Any) -> None:
     """Clear the metadata that only a received frame has, before the parser. Ends before the parser.
 
-    Clones of egress, which skip the parser, and frames that only had to be cut go to blocks of their own.
+    Clones of egress, which skip the parser, and frames that only had to be cut go to separate blocks.
     """
     asm, b = gen.asm, gen.asm.b
     reason = entry_reason(gen)

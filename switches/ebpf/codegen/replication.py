@@ -1,8 +1,8 @@
 """Replication: the copies of a frame for a multicast group or a clone session, each with its own egress.
 
 The metadata and headers that ingress left are saved, and restored before every copy. The frame itself is not:
-only the place where its payload begins matters, for the deparser writes all headers anew. A copy is sent by
-bpf_clone_redirect, so that the frame stays for the next copy. The verifier follows a loop turn by turn;
+only the place where its payload begins matters, because the deparser writes all headers again. A copy is sent
+by bpf_clone_redirect, so that the frame stays for the next copy. The verifier follows a loop turn by turn;
 therefore the program makes a few copies, then calls itself for the next few. A kernel allows 33 such calls.
 """
 

@@ -230,7 +230,7 @@ class TableWriter:
             execute_meter(self.gen, layout.meter, cell, target, table.source)
 
     def _note_miss(self, table: Table, layout: TableLayout) -> None:
-        # The default entry has a counter and a meter of its own, as P4Runtime demands. BMv2 has neither:
+        # The default entry has its own counter and meter, as P4Runtime demands. BMv2 has neither:
         # therefore a meter that is not configured does not write its result.
         if layout.default_counter_map is not None:
             self.gen.count(layout.default_counter_map, 1, const(32, 0))

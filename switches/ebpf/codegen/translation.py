@@ -83,7 +83,7 @@ _TAGS = 2  # VLAN tags that are put back into a frame; a frame with more is drop
 
 @dataclass(frozen=True)
 class Translation:
-    """A program as LLVM IR text, and what it needs at run time."""
+    """A program as LLVM IR text, and its needs at run time."""
 
     ir: str
     plan: Plan
@@ -216,7 +216,7 @@ def _enter(
 def _restore_tags(
     asm: Asm, layout: Layout, ctx: Value, scratch: Value, tagged: Value, length: Value, drop: Any
 ) -> Value:
-    """Put VLAN tags back where they were on the wire: the kernel takes them out of a frame on arrival.
+    """Restore the VLAN tags that the kernel removes from a frame on arrival.
 
     Returns the length of the frame with its tags. BMv2 receives frames with their tags, too.
     """
@@ -361,7 +361,7 @@ def _egress(gen: CodegenContext, port: Value, dropped: Any, sent: Any) -> None:
 
 
 def _deparser(gen: CodegenContext, out: Any) -> DeparserWriter:
-    """Write what comes before headers go out."""
+    """Write the code before the deparser."""
     update_checksums(gen)
     statements = ActionWriter(gen, out)
     for p in gen.program.deparser.primitives:

@@ -7,12 +7,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from finsy.proto import p4r
 
-from mrclab.linux.scheduling import ABOVE_AGENTS, before_others
+from mrclab.linux.scheduling import (
+    ABOVE_AGENTS,
+    at_its_moment,
+    before_others,
+    beside_agents,
+    make_at_a_moment,
+)
 from mrclab.linux.traffic_control import TrafficControl, ifindex_of
 from mrclab.switches.ebpf.p4runtime.carry_over import carry_over
 from mrclab.switches.ebpf.p4runtime.entities.counters import CounterEntries, DirectCounterEntries
@@ -93,6 +99,14 @@ def _check_size(entity: p4r.Entity) -> None:
 
 def _kinds(config: Config, running: Running) -> dict[str, Entities]:
     return {name: kind(config.schema, running) for name, kind in _KINDS.items()}
+
+
+def precedence(changes: int, wait_ns: int | None = None) -> AbstractContextManager[None]:
+    """Return the context in which so many map updates are made."""
+    if wait_ns is not None:
+        return at_its_moment(wait_ns, beside_agents())
+    # Not for long writes, which program a switch: their time need not be known to the microsecond.
+    return before_others(ABOVE_AGENTS) if changes <= FEW_CHANGES else nullcontext()
 
 
 class Device:
@@ -292,13 +306,19 @@ class Device:
     # -- writing -------------------------------------------------------------------------------------------
 
     def write(
-        self, updates: Sequence[p4r.Update], atomic: bool = False, at_once: bool = False
+        self,
+        updates: Sequence[p4r.Update],
+        atomic: bool = False,
+        at_once: bool = False,
+        wait_ns: int | None = None,
     ) -> WriteResult:
         """Do updates in order. All are planned first, so that the map updates come close together.
 
         With `atomic`, one that fails takes all others with it, which then are ABORTED. With `at_once` also no
         frame may see some of the updates and not others: raises P4RuntimeError UNIMPLEMENTED where they come
-        to more than the replacement of one value in the kernel.
+        to more than the replacement of one value in the kernel. With `wait_ns` the maps are updated so long
+        after everything is ready, and on a CPU where no sender waits for them
+        (`linux.scheduling.at_its_moment`).
         """
         running = self.ready()
         plans = [_Plan(u) for u in updates]
@@ -311,9 +331,14 @@ class Device:
         if changes:
             # The first call after a pause fills caches and is slower; it is not measured.
             running.touch(changes[0])
+        if wait_ns is not None and not any(p.error for p in plans):
+            calls = [running.prepared(c) for c in changes]
+            made = make_at_a_moment(wait_ns, beside_agents(), [call.make for call in calls])
+            if made.complete:
+                return WriteResult([None] * len(plans), made.before_ns, made.after_ns)
+            # The kernel refused one: make them again to find out which, and undo them.
         done: list[_Plan] = []
-        # Not for long writes, which program a switch: their time need not be known to the microsecond.
-        with before_others(ABOVE_AGENTS) if len(changes) <= FEW_CHANGES else nullcontext():
+        with precedence(len(changes)):
             before = time.monotonic_ns()
             for i, plan in enumerate(plans):
                 if plan.error is not None:

@@ -7,7 +7,7 @@ import struct
 import time
 from collections.abc import Callable, Sequence
 
-from mrclab.linux.bpf import ANY, LOCK
+from mrclab.linux.bpf import ANY, LOCK, Prepared
 from mrclab.linux.ring_buffer import RingReader
 from mrclab.switches.ebpf.p4runtime.entities.cells import CounterCells
 from mrclab.switches.ebpf.p4runtime.status import Code, P4RuntimeError
@@ -91,6 +91,11 @@ class Running:
     def touch(self, change: Change) -> None:
         """Look a key up, so that caches are warm for an update whose time is measured."""
         self.datapath.maps[change.map].lookup(change.key)
+
+    def prepared(self, change: Change) -> Prepared:
+        """Return the map update of a change, to be made later."""
+        m = self.datapath.maps[change.map]
+        return m.prepared(change.key, change.value, LOCK if m.spec.lock else ANY)
 
     def holds(self, change: Change) -> bool:
         """Return True if the map has the key of a change."""

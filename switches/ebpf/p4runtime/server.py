@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import hashlib
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -31,18 +31,30 @@ from mrclab.switches.ebpf.p4runtime.status import (
 )
 from mrclab.switches.ebpf.p4runtime.switch_group import SwitchGroup
 from mrclab.switches.ebpf.runtime.power import power_handlers
-from mrclab.switches.spec import SwitchSpec
+from mrclab.switches.spec import WAIT_KEY, SwitchSpec
 
 log = logging.getLogger(__name__)
 
 API_VERSION = "1.4.1"
 BEFORE_KEY = "mrclab-t-before-ns"
 AFTER_KEY = "mrclab-t-after-ns"
+MOST_WAIT_NS = 10_000_000
+"""The server does nothing else meanwhile."""
 _MESSAGE_LIMIT = 64 << 20
 _ENTITIES_PER_MESSAGE = 512
 
 _Request = p4r.SetForwardingPipelineConfigRequest
 Context = Any  # grpc.aio.ServicerContext, generic in types that the stubs do not carry
+
+
+def wait_of(metadata: Iterable[tuple[str, str | bytes]]) -> int | None:
+    """Return the wait that the metadata of a call has, None without one. Raises P4RuntimeError."""
+    text = dict(metadata).get(WAIT_KEY)
+    if text is None:
+        return None
+    if not text.isdigit() or int(text) > MOST_WAIT_NS:
+        raise P4RuntimeError(Code.INVALID_ARGUMENT, f"{WAIT_KEY} must be from 0 to {MOST_WAIT_NS}")
+    return int(text)
 
 
 class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
@@ -111,7 +123,8 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
 
     async def _power_off(self, device_ids: Sequence[int], context: Context) -> tuple[int, int]:
         try:
-            return self._switches.power_off(device_ids, self._end_sessions)
+            wait_ns = wait_of(context.invocation_metadata())
+            return self._switches.power_off(device_ids, self._end_sessions, wait_ns)
         except P4RuntimeError as exc:
             await context.abort(exc.code, exc.message)
             raise
@@ -171,8 +184,11 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
         if not request.HasField("config"):
             raise P4RuntimeError(Code.INVALID_ARGUMENT, "a pipeline config is needed")
         compiled = await self._programs.get(json_of(request.config.p4_device_config))
+        # Both take as long as the client's P4Info is large: other clients go on meanwhile.
+        digest = await asyncio.to_thread(_digest, request.config)
+        schema = await asyncio.to_thread(bind, request.config.p4info, compiled)
         device.reachable()  # it may have been switched off meanwhile
-        config = Config(self._intern(request.config), bind(request.config.p4info, compiled), compiled)
+        config = Config(self._messages.setdefault(digest, request.config), schema, compiled)
         match action:
             case _Request.VERIFY:
                 pass
@@ -193,11 +209,6 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
             self._switches.release(compiled)
         kept = {id(config.message) for device in devices for config in device.configs()}
         self._messages = {digest: m for digest, m in self._messages.items() if id(m) in kept}
-
-    def _intern(self, message: p4r.ForwardingPipelineConfig) -> p4r.ForwardingPipelineConfig:
-        """Return one copy of a configuration for all switches that have it."""
-        digest = hashlib.sha256(message.SerializeToString(deterministic=True)).digest()
-        return self._messages.setdefault(digest, message)
 
     async def GetForwardingPipelineConfig(
         self, request: p4r.GetForwardingPipelineConfigRequest, context: Context
@@ -222,13 +233,17 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
         return response
 
     async def Write(self, request: p4r.WriteRequest, context: Context) -> p4r.WriteResponse:
-        """Execute updates in order; trailing metadata says when the maps were changed."""
+        """Execute updates in order; trailing metadata has the time when the maps were changed.
+
+        The client may ask for a wait before that (`WAIT_KEY`).
+        """
         try:
+            wait_ns = wait_of(context.invocation_metadata())
             device = self._switches.device(request.device_id)
             self._switches.arbiter(request.device_id).check(request.role, request.election_id)
             at_once = request.atomicity == p4r.WriteRequest.DATAPLANE_ATOMIC
             atomic = at_once or request.atomicity == p4r.WriteRequest.ROLLBACK_ON_ERROR
-            result = device.write(request.updates, atomic, at_once)
+            result = device.write(request.updates, atomic, at_once, wait_ns)
         except P4RuntimeError as exc:
             await context.abort(exc.code, exc.message)
             raise
@@ -294,3 +309,8 @@ class P4RuntimeServer(p4r_grpc.P4RuntimeServicer):
             reader.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await reader
+
+
+def _digest(message: p4r.ForwardingPipelineConfig) -> bytes:
+    """Return what two configurations have in common only if they are equal."""
+    return hashlib.sha256(message.SerializeToString(deterministic=True)).digest()

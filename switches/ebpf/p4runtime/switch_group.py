@@ -14,10 +14,9 @@ from finsy.proto import p4r
 
 from mrclab.linux.errors import BadInputError
 from mrclab.linux.link_monitor import LinkMonitor
-from mrclab.linux.scheduling import ABOVE_AGENTS, before_others
 from mrclab.linux.traffic_control import TrafficControl, ifindex_of
 from mrclab.switches.ebpf.p4runtime.arbitration import Arbiter, Client
-from mrclab.switches.ebpf.p4runtime.device import Device
+from mrclab.switches.ebpf.p4runtime.device import Device, precedence
 from mrclab.switches.ebpf.p4runtime.entities.digests import digest_list
 from mrclab.switches.ebpf.p4runtime.packet_io import PACKET_IN, PACKET_OUT
 from mrclab.switches.ebpf.p4runtime.status import Code, P4RuntimeError
@@ -228,14 +227,16 @@ class SwitchGroup:
 
     # -- power ---------------------------------------------------------------------------------------------
 
-    def power_off(self, device_ids: Sequence[int], lost: Callable[[Device], None]) -> tuple[int, int]:
-        """Switch devices off as a power cut does: frames are dropped, and all state is lost.
+    def power_off(
+        self, device_ids: Sequence[int], lost: Callable[[Device], None], wait_ns: int | None = None
+    ) -> tuple[int, int]:
+        """Switch devices off as a power cut does, after a wait: frames are dropped, and all state is lost.
 
         `lost` is called for each device once its state is gone. Returns CLOCK_MONOTONIC (ns) before the first
         device stopped forwarding and after the last did. Raises P4RuntimeError.
         """
         devices = [self.device(i) for i in device_ids]
-        with before_others(ABOVE_AGENTS):
+        with precedence(len(devices), wait_ns):
             before = time.monotonic_ns()
             for device in devices:
                 device.silence()

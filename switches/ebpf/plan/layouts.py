@@ -197,7 +197,7 @@ class Plan:
     counters: Mapping[str, CounterLayout]
     registers: Mapping[str, RegisterLayout]
     profiles: Mapping[str, ProfileLayout]
-    port_map: int  # port number -> ifindex, 0 where there is no port
+    port_map: int  # port number -> ifindex, 0 without a port
     ifindex_map: int  # ifindex -> port number
     meters: Mapping[str, MeterLayout] = field(default_factory=dict)
     multicast_map: int | None = None  # see `replication`; None if the program makes no such copies

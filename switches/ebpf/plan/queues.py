@@ -8,7 +8,7 @@ from dataclasses import dataclass
 # The standard metadata of a queue; egress_global_timestamp is when a frame leaves its queue.
 QUEUE_FIELDS = ("enq_timestamp", "enq_qdepth", "deq_timedelta", "deq_qdepth")
 
-SLOTS = 1024  # frames whose time of departure is known; the depth is at most one less
+SLOTS = 1024  # frames with a computed time of departure; the depth is at most one less
 SLOTS_LOG = SLOTS.bit_length() - 1
 # Offsets in a cell; a lock comes first. The cost of a byte is in 2^-20 ns.
 CELL_COUNT, CELL_BYTE_COST, CELL_BURST, CELL_LIMIT = 4, 8, 16, 24
@@ -21,11 +21,11 @@ FOREVER_NS = 1 << 62
 
 @dataclass(frozen=True)
 class Shape:
-    """What a queue does.
+    """The parameters of a queue.
 
     Frames leave at `rate` bytes a second, each counted with `overhead` bytes more and as `least` bytes at
-    least; what the rate gives in `burst_ns` may leave at once. With `whole` there must be tokens for all of
-    a frame, else for some of it. What comes when `limit` frames wait, or what takes `room_ns`, is lost.
+    least; what the rate gives in `burst_ns` may leave at once. With `whole` there must be tokens for all of a
+    frame, else for some of it. What comes when `limit` frames wait, or what takes `room_ns`, is lost.
     """
 
     rate: int

@@ -17,6 +17,6 @@ class SourceMap:
 
 
 def split_place(place: str) -> tuple[str, str]:
-    """Split a place into what it is and where in the P4 source; the latter is empty if not known."""
+    """Split a place into its name and its position in the P4 source, empty if unknown."""
     what, _, where = place.partition(" (")
     return what, where.removesuffix(")")

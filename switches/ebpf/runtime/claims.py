@@ -21,7 +21,7 @@ class Claims:
     """Claims on interfaces of this network namespace. A context manager that gives them up."""
 
     def __init__(self, interfaces: Iterable[str]) -> None:
-        """Claim all. Raises BadInputError where one is claimed already, or is not there."""
+        """Claim all. Raise BadInputError if one is claimed already, or missing."""
         self._held = ExitStack()
         try:
             for interface in interfaces:

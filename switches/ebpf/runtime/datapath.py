@@ -19,14 +19,14 @@ from mrclab.switches.ebpf.plan.source_map import split_place
 from mrclab.switches.v1model.jumps import loops
 from mrclab.switches.v1model.program import Program
 
-# What the verifier says about a loop that is too long or may be endless.
+# The verifier's words for a loop that is too long or may be endless.
 _TOO_MUCH = ("too large", "too complex")
 _ENDLESS = (*_TOO_MUCH, "infinite loop", "back-edge")
 _SEARCHED = ("scan", "tuples")  # kinds of tables whose look-up is a loop
 
 
 def new_map(spec: MapSpec) -> Map:
-    """Create a map with what it holds at first."""
+    """Create a map with its initial contents."""
     made = Map(spec)
     if spec.initial is not None:
         made.update(bytes(4), spec.initial)
@@ -82,7 +82,7 @@ class SharedMaps:
         return self._maps[key]
 
     def release(self, compiled: Compiled) -> None:
-        """Close those of a program; where it is attached it keeps them."""
+        """Close the descriptors of a program; attached programs stay loaded."""
         for key in [key for key in self._maps if key[0] is compiled]:
             self._maps.pop(key).close()
 
@@ -134,7 +134,7 @@ class Datapath:
     def attach(self, tc: TrafficControl, replace: bool = False) -> None:
         """Start forwarding on every port; with `replace`, take over from the program attached before.
 
-        Without `replace` each port gets a fresh clsact qdisc, whatever was left there before.
+        Without `replace` each port gets a fresh clsact qdisc.
         """
         for ifindex in self.ifindexes.values():
             if not replace:

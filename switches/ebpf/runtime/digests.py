@@ -47,7 +47,7 @@ class DigestQueue:
 
     @property
     def configs(self) -> dict[int, DigestConfig]:
-        """What the client has configured."""
+        """The client's configuration."""
         return {number: d.config for number, d in self._digests.items()}
 
     def configure(self, digest: int, config: DigestConfig | None) -> None:

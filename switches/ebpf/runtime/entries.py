@@ -21,10 +21,9 @@ class Action:
 
 @dataclass(frozen=True)
 class Reference:
-    """What an entry of a table with an action profile has for an action: a member or a group.
-
-    `kind` is TO_MEMBER or TO_GROUP and `place` where that lies in its map. A group has an id, or was made for
-    this entry alone, in `one_shot` as the client sent it.
+    """The action of an entry of a table with an action profile: a member or a group. `kind` is TO_MEMBER or
+    TO_GROUP and `place` its index in its map. A group has an id, or was made for
+        this entry alone, in `one_shot` as the client sent it.
     """
 
     kind: int

@@ -1,6 +1,6 @@
 """The power service: switches switches of the software target off and on.
 
-All switches of a fabric are in one process, so none of them can be killed alone. This small gRPC service
+All switches of a fabric are in one process, so a single one cannot be killed. This small gRPC service
 beside P4Runtime switches off one or several at once instead. Requests and answers are JSON objects::
 
     /mrclab.Power/Off  {"device_ids": [3, 4]}  ->  {"t_before_ns": ..., "t_after_ns": ...}
@@ -14,6 +14,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import grpc
+
+from mrclab.switches.spec import WAIT_KEY
 
 SERVICE = "mrclab.Power"
 TIMEOUT_S = 10.0
@@ -37,15 +39,19 @@ def power_handlers(off: Switching, on: Switching) -> grpc.GenericRpcHandler:
     return grpc.method_handlers_generic_handler(SERVICE, {"Off": method(off), "On": method(on)})
 
 
-def switch_power(channel: grpc.Channel, device_ids: Sequence[int], *, on: bool) -> Stamps:
-    """Switch devices off or on; returns CLOCK_MONOTONIC (ns) before the first and after the last.
+def switch_power(
+    channel: grpc.Channel, device_ids: Sequence[int], *, on: bool, wait_ns: int | None = None
+) -> Stamps:
+    """Switch devices off or on; return CLOCK_MONOTONIC (ns) before the first and after the last.
 
+    `wait_ns` is a wait before the first, for `Off` (`linux.scheduling.at_its_moment`).
     Raises grpc.RpcError.
     """
     call = channel.unary_unary(
         f"/{SERVICE}/{'On' if on else 'Off'}", request_serializer=_dumps, response_deserializer=json.loads
     )
-    answer = call({"device_ids": list(device_ids)}, timeout=TIMEOUT_S)
+    metadata = () if wait_ns is None else ((WAIT_KEY, str(wait_ns)),)
+    answer = call({"device_ids": list(device_ids)}, timeout=TIMEOUT_S, metadata=metadata)
     return int(answer["t_before_ns"]), int(answer["t_after_ns"])
 
 

@@ -27,7 +27,7 @@ _TICK_NS = 64
 _ETHERNET = 1
 _OURS = 0x6D720000  # the handle of a queue that was set here
 _FRAME = 10_000  # bytes that each frame counts if a rate is in frames; more than any frame has
-_LEAF_FRAMES = 1000  # what a class of htb holds by default: the usual txqueuelen of an interface
+_LEAF_FRAMES = 1000  # default depth of an htb class: the usual txqueuelen of an interface
 MOST_FRAMES_PER_SECOND = 10**8
 
 
@@ -154,7 +154,7 @@ def _htb(root: _Qdisc, classes: list[_Qdisc], qdiscs: list[_Qdisc]) -> Shape | N
 
 
 def _room(leaf: _Qdisc, rate: int) -> tuple[int | None, int | None]:
-    """Return how much a queue holds: frames, or ns of sending; None where it has no such limit."""
+    """Return the depth of a queue: frames, or ns of sending; None without such a limit."""
     if leaf.kind == "pfifo" and len(leaf.options) >= 4:
         return int(struct.unpack_from("=I", leaf.options)[0]), None
     if leaf.kind == "bfifo" and len(leaf.options) >= 4:

@@ -1,4 +1,4 @@
-"""The entries of a table, as the server keeps them beside the maps."""
+"""The entries of a table, as the server keeps them in addition to the maps."""
 
 from __future__ import annotations
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 class Change:
     """One map update (`value` None: a removal).
 
-    `current` returns what the map should hold for this key at the time of the call, so that an update undone
-    in the server's view can be undone in the map too.
+    `current` returns the value that the map should hold for this key at the time of the call, so that an
+    update undone in the server's view can be undone in the map too.
     """
 
     map: int
@@ -35,7 +35,7 @@ class Transaction:
         self.changes.append(Change(map_index, key, value, current))
 
     def on_undo(self, action: Callable[[], object]) -> None:
-        """Register how to undo what was just done to the server's view."""
+        """Register how to undo the last change of the server's view."""
         self._undo.append(action)
 
     def undo(self) -> None:

@@ -65,7 +65,7 @@ class TupleSpace:
     layout: TableLayout
     tuples: dict[tuple[int, ...], _Tuple] = field(default_factory=dict)
     holders: dict[Key, dict[Ident, None]] = field(default_factory=dict)
-    # A number stays with its masks for good, so that an undone change finds its keys again.
+    # A number always stays with its masks, so that an undone change finds its keys again.
     _numbers: dict[tuple[int, ...], int] = field(default_factory=dict)
 
     def shortage(self, match: tuple[Match, ...]) -> str:
@@ -153,7 +153,7 @@ class TupleSpace:
         return found
 
     def reader(self, key: Key, value: Callable[[Ident], bytes]) -> Callable[[], bytes | None]:
-        """Return a function that says what the hash should hold for a key when it is called."""
+        """Return a function that returns the hash's due value for a key at the time of its call."""
 
         def current() -> bytes | None:
             ident = self.best(key)

@@ -18,7 +18,7 @@ from mrclab.switches.ebpf.runtime.transaction import Transaction
 
 @dataclass(frozen=True)
 class Ends:
-    """What a field of a member matches: low..high, of the bits that the mask has."""
+    """The values that a field of a member matches: low..high, of the bits in the mask."""
 
     mask: int
     low: int

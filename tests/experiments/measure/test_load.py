@@ -9,9 +9,11 @@ import pytest
 from mrclab.experiments.measure.faults import FaultRecord
 from mrclab.experiments.measure.load import (
     AFTER_FAULT_NS,
+    AFTER_RETIREMENT_NS,
     INJECTOR,
     LEAST_GAP_NS,
     Load,
+    compared,
     in_trial,
     load_between,
 )
@@ -25,22 +27,30 @@ BEFORE = Snapshot(
 FAULT = FaultRecord("blackhole", "p0-t0-0:p0-t1-0", 50 * MS, 50 * MS + 10_000)
 
 
-def after(run_ns: int, wait_ns: int, *gaps: Gap, first: bool = True) -> Snapshot:
+def after(
+    run_ns: int, wait_ns: int, *gaps: Gap, first: bool = True, retired_ns: tuple[int, ...] = ()
+) -> Snapshot:
     threads = {("sender", 1): ThreadTimes(run_ns, wait_ns), ("receiver", 2): ThreadTimes(20 * MS, 0)}
-    return Snapshot(100 * MS, 99, 0, 100, threads, beats=Beats(2500, gaps, first))
+    return Snapshot(100 * MS, 99, 0, 100, threads, beats=Beats(2500, gaps, first, retired_ns))
 
 
 def test_endpoints_are_judged_by_their_share_and_by_their_cost() -> None:
-    load = load_between(BEFORE, after(60 * MS, 10 * MS), {"sender": 20_000, "receiver": 10_000})
+    usual = load_between(BEFORE, after(40 * MS, 0))
+    load = load_between(BEFORE, after(60 * MS, 10 * MS))
     assert (load.share, load.busiest) == (0.7, "sender")
     assert (load.packets, load.packets_per_s) == (2000, 20_000)
     assert load.cost_ns == {"sender": 30_000, "receiver": 10_000}
-    assert (load.cost, load.dearest) == (1.5, "sender")
-    assert too_fast(load)
-    (reason,) = judge([load]).reasons
-    assert reason == "in 1 of 1 trials a packet cost sender 1.50 times the CPU time of the calibration"
+    dear = compared(load, [usual, usual])
+    assert (dear.cost, dear.dearest) == (1.5, "sender")
+    (reason,) = judge([dear]).reasons
+    assert reason == "in 1 of 1 trials a packet cost sender 1.50 times the CPU time of other trials"
+    assert not too_fast(dear)  # at a lower rate a packet costs more
+    slower = replace(usual, duration_ns=round(usual.duration_ns * 1.2))
+    assert compared(load, [slower]).cost is None
+    assert compared(load, []) == load
     full = load_between(BEFORE, after(80 * MS, 15 * MS))
     assert (full.share, full.cost) == (0.95, None)
+    assert too_fast(full)
     assert judge([full]).reasons == (
         "in 1 of 1 trials sender ran or waited for a CPU 95% of the time (limit 92%)",
     )
@@ -57,33 +67,52 @@ def test_other_programs_are_a_rule_only_if_they_can_take_a_cpu_from_endpoints() 
 
 
 def test_a_load_survives_its_file() -> None:
-    load = load_between(BEFORE, after(60 * MS, 0, Gap("sender", 5, 6 * MS)), {"sender": 1})
+    load = load_between(BEFORE, after(60 * MS, 0, Gap("sender", 5, 6 * MS)))
     assert Load.from_dict(load.to_dict()) == load
+
+
+SOON_MS = AFTER_FAULT_NS / MS
+RETIRED_MS, LEAST_MS, LATER_MS = 1, LEAST_GAP_NS / MS, AFTER_RETIREMENT_NS / MS
 
 
 @pytest.mark.parametrize(
     ("start_ms", "length_ms", "recovered_ms", "counts"),
     [
-        (-10, 5, 1, False),  # over before the fault
+        (-16, 5, 1, False),  # over before the fault, and its aftermath too
+        (-14, 5, 1, True),
         (-3, 5, 1, True),
-        (0.5, LEAST_GAP_NS / MS + 0.01, 1, True),
-        (0.5, LEAST_GAP_NS / MS - 0.01, 1, False),
+        (0.5, LEAST_MS + 0.01, 1, True),
+        (0.5, LEAST_MS - 0.01, 1, False),
+        (1.1, 5, 1, False),  # after the recovery
         (40, 9, 100, False),  # less than a tenth of the recovery
         (40, 11, 100, True),
-        (AFTER_FAULT_NS / MS + 1, 50, 1, False),  # long after the recovery
-        (AFTER_FAULT_NS / MS - 1, 50, None, True),
+        (RETIRED_MS + LATER_MS - 0.1, 5, None, True),  # while the recovery time is not known
+        (RETIRED_MS + LATER_MS + 0.1, 5, None, False),
     ],
 )
 def test_a_gap_counts_if_it_may_have_moved_the_recovery(
     start_ms: float, length_ms: float, recovered_ms: float | None, counts: bool
 ) -> None:
-    start = FAULT.t_before_ns + round(start_ms * MS)
+    start = FAULT.middle_ns + round(start_ms * MS)
     gap = Gap("receiver", start, start + round(length_ms * MS))
-    load = load_between(BEFORE, after(40 * MS, 0, gap))
-    assert kept_up(load)  # nobody has said yet when it was
-    judged = in_trial(load, FAULT, None if recovered_ms is None else round(recovered_ms * MS))
+    load = load_between(BEFORE, after(40 * MS, 0, gap, retired_ns=(FAULT.middle_ns + RETIRED_MS * MS,)))
+    assert kept_up(load)  # when the fault was is not known yet
+    judged = in_trial(load, FAULT, recovered_ns(recovered_ms))
     assert kept_up(judged) is not counts
     assert (judged.stopped, judged.stopped_ns) == (("receiver", gap.length_ns) if counts else (None, 0))
+
+
+def recovered_ns(ms: float | None) -> int | None:
+    return None if ms is None else round(ms * MS)
+
+
+@pytest.mark.parametrize(("start_ms", "counts"), [(SOON_MS - 1, True), (SOON_MS + 1, False)])
+def test_a_trial_without_a_retirement_is_judged_by_the_time_after_its_fault(
+    start_ms: float, counts: bool
+) -> None:
+    start = FAULT.middle_ns + round(start_ms * MS)
+    load = load_between(BEFORE, after(40 * MS, 0, Gap("sender", start, start + 5 * MS)))
+    assert kept_up(in_trial(load, FAULT)) is not counts
 
 
 def test_a_fault_whose_moment_is_not_known_well_does_not_count() -> None:

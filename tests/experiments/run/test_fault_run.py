@@ -103,6 +103,8 @@ class Recorder:
     def last_load(self) -> Load:
         return next(self._loads)
 
+    def amend(self, load: Load) -> None: ...
+
     def take_as_usual(self) -> None:
         self.usual.append(self.marks)
 
@@ -222,5 +224,5 @@ def test_rehearsals_come_first_until_the_rate_is_right(
     bench = Bench(loads, pace)
     assert bench.finish() == "a" * rehearsals + "abc"
     assert bench.sequence.rehearsals == rehearsals
-    assert bench.recorder.usual == [number + 2 for number in range(rehearsals)]
+    assert bench.recorder.usual == [number + 2 for number in range(rehearsals + 3)]
     assert (bench.steps, pace.trials) == (3, rehearsals + 3)

@@ -92,3 +92,18 @@ def test_what_arrived_before_its_port_went_down_does_not_widen_the_reordering_wi
     (late,) = [e for e in pair.a.events() if isinstance(e, SpuriousLoss)]
     assert late.psn == frame_psn(first[1])
     assert pair.a.qps[pair.qpn_a].requester.recovery.window.widening == 1
+
+
+def test_a_loss_says_that_its_repair_goes_before_the_next_frame_is_read():
+    pair = Pair()
+    pair.post(2 * 4096)
+    (lost,) = pair.a.frames_to_send(T_SENT, None, 1)
+    ((port, frame),) = pair.a.frames_to_send(T_SENT + 5_000_000, None, 1)
+    assert not pair.a.repairs_wait
+    pair.b.receive(port, frame, T_SENT + 5_010_000)
+    for answered, sack in pair.b.frames_to_send(T_SENT + 5_010_000, None, 1000):
+        pair.a.receive(answered, sack, T_SENT + 5_020_000)
+    assert pair.a.repairs_wait
+    ((_, repair),) = pair.a.frames_to_send(T_SENT + 5_020_001, None, 1)
+    assert frame_psn(repair) == frame_psn(lost[1])
+    assert not pair.a.repairs_wait

@@ -159,6 +159,18 @@ def test_each_frame_is_stamped_when_it_is_read(pair: Pair) -> None:
     listener.close()
 
 
+def test_reading_ends_when_something_is_to_be_sent_first(pair: Pair) -> None:
+    with inside(pair.namespaces[1]):
+        listener = Receiver({address(1, plane).mac: plane for plane in range(PLANES)})
+    for plane in (0, 1, 0):
+        assert pair.sender.ports[plane].send(address(1, plane).mac + bytes(6) + b"\x86\xdd" + bytes(46))
+    read: list[int] = []
+    listener.hand_over(64, lambda plane, *_: read.append(plane), lambda: 0, lambda: len(read) == 2)
+    assert read == [0, 1]
+    assert listener.waiting()
+    listener.close()
+
+
 def test_memory_does_not_change_before_its_message_was_told(pair: Pair) -> None:
     memory = bytearray(4)
     region = pair.receiver.endpoint.register_memory(memory)

@@ -6,7 +6,7 @@ MS = 1_000_000
 
 
 def test_a_beat_returns_its_gaps_once() -> None:
-    beat = Beat()
+    beat = Beat(1, 1)
     beat.note(5 * MS)  # before the first turn there is none
     beat.last_ns = 10 * MS
     beat.note(13 * MS)
@@ -15,7 +15,7 @@ def test_a_beat_returns_its_gaps_once() -> None:
 
 
 def test_of_many_gaps_the_longest_are_kept() -> None:
-    beat = Beat()
+    beat = Beat(1, 1)
     beat.last_ns = MS
     for length in range(2, 2 * MOST_GAPS):
         beat.note(MS + length * MS)

@@ -5,7 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+from pathlib import Path
 
+import pytest
+
+from mrclab.linux.life import stalls
 from mrclab.linux.life.stalls import GAP_NS, OWN, StallWatch, state_of
 
 MS = 1_000_000
@@ -42,3 +46,23 @@ def test_a_stopped_process_is_seen_and_one_that_waits_is_not() -> None:
         finally:
             child.kill()
     assert state_of(child.pid) == ""
+
+
+def test_a_process_in_a_frozen_cgroup_stands_still(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mounts = tmp_path / "mounts"
+    mounts.write_text(f"cgroup {tmp_path}/v1 cgroup rw,freezer 0 0\ncgroup2 {tmp_path}/v2 cgroup2 rw 0 0\n")
+    monkeypatch.setattr(stalls, "_MOUNTS", mounts)
+    stalls._mounted.cache_clear()
+    for path, text in {
+        "v1/box/freezer.state": "FROZEN\n",
+        "v1/free/freezer.state": "THAWED\n",
+        "v2/box/cgroup.events": "populated 1\nfrozen 1\n",
+        "v2/free/cgroup.events": "populated 1\nfrozen 0\n",
+    }.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    assert stalls.frozen("6:freezer:/box\n0::/\n")
+    assert stalls.frozen("6:freezer:/free\n0::/box\n")
+    assert not stalls.frozen("6:freezer:/free\n1:cpu:/box\n0::/free\n")
+    assert not stalls.frozen("6:freezer:/\n0::/\n")  # the root has no such files
+    stalls._mounted.cache_clear()

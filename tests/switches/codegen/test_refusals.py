@@ -144,6 +144,39 @@ def test_an_action_that_takes_too_much_stack_is_refused_by_name() -> None:
         compile_json(handmade([assign(a, product)]))
 
 
+@pytest.mark.parametrize("name", ["paths", "firewall"])
+def test_a_hash_without_a_line_is_refused_at_the_statement_that_uses_it(name: str) -> None:
+    text = json.loads((DATA / f"{name}.json").read_text())
+    calculation = next(c for c in text["calculations"] if "source_info" not in c)
+    calculation["algo"] = "crc99"
+    with pytest.raises(UnsupportedError, match=rf"^{name}\.p4:\d+: hash algorithm crc99"):
+        compile_json(json.dumps(text))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bits", [256, 512])
+def test_one_product_of_256_bits_is_compiled_and_one_of_512_refused(bits: int) -> None:
+    """The page said that all arithmetic goes up to 512 bits."""
+    a, b, part = field("h", "a"), field("h", "b"), number((1 << bits) - 1)
+    text = handmade([assign(a, op("&", op("*", op("&", a, part), op("&", b, part)), part))])
+    if bits == 512:
+        with pytest.raises(UnsupportedError, match="bytes of stack"):
+            compile_json(text)
+    else:
+        assert compile_json(text).code
+
+
+@pytest.mark.parametrize("bits", [256, 512])
+def test_a_saturating_sum_of_512_bits_has_too_wide_an_intermediate_result(bits: int) -> None:
+    a, part = field("h", "a"), number((1 << bits) - 1)
+    text = handmade([assign(a, op("usat_cast", op("+", op("&", a, part), part), number(bits)))])
+    if bits == 512:
+        with pytest.raises(UnsupportedError, match="an intermediate result of more than 512 bits"):
+            compile_json(text)
+    else:
+        assert compile_json(text).code
+
+
 @pytest.mark.slow
 def test_a_program_that_jumps_reach_not_over_is_refused_by_name() -> None:
     a, b, n = field("h", "a"), field("h", "b"), field("h", "n")

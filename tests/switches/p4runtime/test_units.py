@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from mrclab.switches.ebpf.codegen.translation import translate
 from mrclab.switches.ebpf.p4runtime.arbitration import Arbiter, Client
 from mrclab.switches.ebpf.p4runtime.schema import Schema, TableSchema, bind
+from mrclab.switches.ebpf.p4runtime.server import wait_of
 from mrclab.switches.ebpf.p4runtime.status import Code, P4RuntimeError, batch_status
 from mrclab.switches.ebpf.p4runtime.values import decode, encode
 from mrclab.switches.ebpf.plan.compiled import Compiled
@@ -17,6 +18,7 @@ from mrclab.switches.ebpf.plan.source_map import SourceMap
 from mrclab.switches.ebpf.runtime.entries import Entry, ExistsError, NotThereError, TableFullError
 from mrclab.switches.ebpf.runtime.table_state import TableState
 from mrclab.switches.ebpf.runtime.transaction import Transaction
+from mrclab.switches.spec import WAIT_KEY
 from mrclab.switches.v1model.bmv2_json import read_program
 from tests.support.switch_kit import DATA, JSON, P4INFO, Names, read_p4info
 
@@ -276,3 +278,12 @@ def test_a_failed_batch_has_one_error_per_update() -> None:
         errors.append((error.canonical_code, error.message))
     assert status.code == 2
     assert errors == [(0, ""), (5, "gone")]
+
+
+def test_the_wait_of_a_write_is_a_number_within_its_bound() -> None:
+    assert wait_of(()) is None
+    assert wait_of(((WAIT_KEY, "1500000"),)) == 1_500_000
+    for text in ("-1", "soon", "10000001", ""):
+        with pytest.raises(P4RuntimeError) as refused:
+            wait_of(((WAIT_KEY, text),))
+        assert refused.value.code is Code.INVALID_ARGUMENT

@@ -1,1 +1,1 @@
-"""What is computed about a program before any code is written."""
+"""The analyses of a program that precede the generation of code."""

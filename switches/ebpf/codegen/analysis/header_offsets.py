@@ -26,7 +26,7 @@ class ParserPosition:
         return dict(self.stacks).get(stack, 0)
 
     def folded(self) -> ParserPosition:
-        """Return the same position with an offset that is known only at run time."""
+        """Return the same position with an offset that only the run time knows."""
         return replace(self, offset=0, unknown_lengths=1)
 
     def with_next(self, stack: str, index: int) -> ParserPosition:
@@ -71,7 +71,7 @@ Step = tuple[str, ParserPosition]
 def follow_parser(program: Program, limit: int, folded: bool) -> dict[Step, list[Step]] | None:
     """Return the states of the parser with the positions at which they are entered, and their successors.
 
-    With `folded`, places differ in the elements of stacks alone: where they are is known only at run time.
+    With `folded`, places differ in the elements of stacks alone: their positions are known only at run time.
     None if there are more than `limit`.
     """
     start = program.parser.start, ParserPosition(0)
@@ -93,7 +93,7 @@ def follow_parser(program: Program, limit: int, folded: bool) -> dict[Step, list
 
 
 def _behind(program: Program, step: Step) -> ParserPosition | None:
-    """Return the position behind what a state extracts, None if it always stops the parser."""
+    """Return the position behind a state's extracted headers, None if it always stops the parser."""
     name, at = step
     for op in program.parser.states[name].ops:
         match op.op:

@@ -1,4 +1,4 @@
-"""How large the value of an expression can get, from the widths of what it is made of.
+"""Bounds of an expression's value, from the widths of its operands.
 
 BMv2 computes with whole numbers of any size. Most operations can be done modulo 2^w when only w bits of
 the result are kept, but a right shift, a comparison, a division or a saturating cast look at the whole
@@ -29,7 +29,7 @@ class Interval:
 
     @property
     def bits(self) -> int:
-        """Bits that hold every value, with the sign bit where there is one; at least 1."""
+        """Bits that hold every value, with any sign bit; at least 1."""
         if self.low >= 0:
             return max(self.high.bit_length(), 1)
         return max(self.high.bit_length(), (-self.low - 1).bit_length()) + 1

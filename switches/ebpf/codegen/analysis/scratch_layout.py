@@ -1,4 +1,4 @@
-"""Where a packet's fields live while the program runs: one value of a per-CPU scratch map.
+"""The layout of a packet's fields while the program runs: one value of a per-CPU scratch map.
 
 Every field that the program reads or writes has a slot of 1, 2, 4, 8 or 16 bytes in host order. Fields that
 are only carried along have none: their bits stay in the raw image of their header, kept beside the slots.
@@ -68,7 +68,7 @@ class Layout:
     buffer: int  # CHUNK bytes to move payload through
     copying: int  # state of the frame while it is copied, see `replication`
     trailer: int  # TRAILER bytes: how a frame has entered again, see `recirculation`
-    saved: int  # what was below `key` before the first copy, or when a frame was reinjected
+    saved: int  # the value below `key` before the first copy, or when a frame was reinjected
     size: int
     usage: Usage
 

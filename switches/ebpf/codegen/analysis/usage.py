@@ -40,7 +40,7 @@ _HEADER_WRITERS = {
 
 
 _WHOLE = ("access_field", "dereference_header_stack", "==", "!=")  # may compare headers as a whole
-RESULTS = {"execute_meter": 2}  # the index of the written argument, where it is not 0
+RESULTS = {"execute_meter": 2}  # the index of the written argument, if it is not 0
 
 
 def operands(expr: Expr | None) -> Iterator[Expr]:

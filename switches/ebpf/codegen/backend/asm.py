@@ -82,7 +82,7 @@ class Asm:
         return self.debug_info.at(self.b, what, source)
 
     def block(self, name: str) -> Any:
-        """Return a new basic block; the builder stays where it is."""
+        """Return a new basic block; the builder does not move."""
         return self.function.append_basic_block(name)
 
     def enter(self, block: Any) -> None:

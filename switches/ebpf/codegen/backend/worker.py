@@ -1,6 +1,6 @@
 """The worker process: LLVM IR text in, a BPF object file out.
 
-It is a process of its own because LLVM terminates its process on an error in the back end, and to release
+It is a separate process because LLVM terminates its process on an error in the back end, and to release
 the memory of the library when the program is compiled.
 """
 

@@ -13,7 +13,7 @@ from mrclab.switches.v1model.expressions import FieldRef
 
 
 def verify_checksums(gen: CodegenContext) -> None:
-    """Set checksum_error where a checksum is not what it should be, if the program asks for that at all."""
+    """Set checksum_error if a checksum is wrong and the program verifies checksums."""
     if not gen.has_standard("checksum_error"):
         return
     asm, b = gen.asm, gen.asm.b
@@ -37,7 +37,7 @@ def verify_checksums(gen: CodegenContext) -> None:
 
 
 def update_checksums(gen: CodegenContext) -> None:
-    """Write the checksums anew whose condition is true, their header valid or not, as BMv2 does."""
+    """Recompute the checksums whose condition is true, their header valid or not, as BMv2 does."""
     asm, b = gen.asm, gen.asm.b
     for c in (c for c in gen.program.checksums if c.update):
         write, done = asm.block("checksum.write"), asm.block("checksum.done")

@@ -13,7 +13,7 @@ from mrclab.switches.v1model.program import Program
 
 
 def layout_digest(program: Program, digest: DigestList) -> DigestLayout:
-    """Decide where a digest's fields are in a record. Raises UnsupportedError."""
+    """Lay out a digest's fields in a record. Raises UnsupportedError."""
     places, at = [], DIGEST_HEADER
     for ref in digest.fields:
         size = round8((program.field(ref).width + 7) // 8)

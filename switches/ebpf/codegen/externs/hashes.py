@@ -214,6 +214,15 @@ def _runs(program: Program, calculation: Calculation) -> list[_Run]:
     return runs
 
 
+def _used_at(program: Program, calculation: Calculation) -> str:
+    """Return the place of the first statement that uses a calculation: p4c gives some of them no line."""
+    for action in program.actions.values():
+        for primitive in action.primitives:
+            if Name("calculation", calculation.name) in primitive.args:
+                return str(primitive.source)
+    return ""
+
+
 class HashWriter:
     """Writes the computation of hashes into a gen."""
 
@@ -224,7 +233,10 @@ class HashWriter:
 
     def hash(self, calculation: Calculation) -> Value:
         """Return the hash as a 64-bit number. Raises UnsupportedError for an unknown algorithm."""
-        name, where = calculation.algorithm, str(calculation.source)
+        name, where = (
+            calculation.algorithm,
+            str(calculation.source) or _used_at(self.gen.program, calculation),
+        )
         if name not in HASHES:
             raise UnsupportedError(f"hash algorithm {name}", where)
         runs = _runs(self.gen.program, calculation)
@@ -245,7 +257,7 @@ class HashWriter:
     def _rest(
         self, sink: _Sink, calculation: Calculation, runs: list[_Run], state: State, left: Value, bits: int
     ) -> Value:
-        """Take in what is left of the input, of which `bits` bits in `left` are not a whole byte yet."""
+        """Take in the rest of the input; `left` holds its first `bits` bits, less than a byte."""
         asm, b = self.asm, self.asm.b
         for i, run in enumerate(runs):
             if run.header is None:

@@ -99,7 +99,7 @@ def execute_meter(
 
 
 def _fill(gen: CodegenContext, bucket: Value, seconds: Value, part: Value) -> Value:
-    """Put into a bucket what has come since it was looked at last; returns its tokens."""
+    """Add the tokens since its last use to a bucket; return its tokens."""
     asm, b = gen.asm, gen.asm.b
     rate, burst, tokens, rest = (
         asm.load(asm.at(bucket, at), 64, 8) for at in (METER_RATE, METER_BURST, METER_TOKENS, METER_REST)

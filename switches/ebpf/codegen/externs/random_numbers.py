@@ -17,11 +17,11 @@ class RandomStatements:
         self._drawn: dict[int, Value] = {}  # by the statement that they are for
 
     def forget(self) -> None:
-        """Forget numbers drawn early."""
+        """Drop numbers drawn early."""
         self._drawn.clear()
 
     def draw(self, p: Primitive) -> None:
-        """Draw 64 random bits for a statement that is written later, where no helper may be called."""
+        """Draw 64 random bits early, for a later statement that may call no helper."""
         asm, b = self.asm, self.asm.b
         low, high = (b.and_(asm.helper(Helper.GET_PRANDOM_U32), const(64, 0xFFFFFFFF)) for _ in range(2))
         self._drawn[id(p)] = b.or_(b.shl(high, const(64, 32)), low)

@@ -38,7 +38,7 @@ class RegisterStatements:
         layout = self.gen.registers[array.name]
         _, _, (index,) = e.whole(at)
         index = asm.fit(index, max(index.type.width, 32))
-        if index.type.width <= 64:  # LLVM knows that a remainder is small, the verifier does not
+        if index.type.width <= 64:  # LLVM can prove that a remainder is small, the verifier cannot
             index = asm.forget(asm.fit(index, 64))
         inside = b.icmp_unsigned("<", index, const(index.type.width, layout.size))
         offset = b.mul(asm.fit(index, 64), const(64, layout.cell_size))

@@ -1,0 +1,1 @@
+"""The NIC service of a host: programs in C reach the NIC through it (`native/` is their side)."""

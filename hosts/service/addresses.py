@@ -1,0 +1,55 @@
+"""The addresses of hosts that programs use: on the management network, and the GIDs of `mrc0`.
+
+Host number n, counted from 1 in the order of the fabric, is 10.99.x.y and fd99::n on the management
+network. GIDs: 0 link-local (RoCE v1), 1 the IPv6 address of the NIC's first port (RoCE v2), 2 and 3 the IPv4
+address of the management network (RoCE v1 and v2). A GID names the host; data always uses all planes.
+"""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address, IPv6Address
+
+from mrclab.topologies import Fabric
+
+IPV4_BITS = 16
+IPV6_BITS = 64
+FIRST_IPV4 = IPv4Address("10.99.0.0")
+FIRST_IPV6 = IPv6Address("fd99::")
+MOST_HOSTS = (1 << 32 - IPV4_BITS) - 2
+ROCE_V1, ROCE_V2 = 1, 2
+"""The types of GIDs, by their numbers in libibverbs plus one."""
+GID_TYPES = (ROCE_V1, ROCE_V2, ROCE_V1, ROCE_V2)
+_MAPPED = bytes(10) + b"\xff\xff"
+
+
+def host_number(fabric: Fabric, host: str) -> int:
+    """Return a host's number, from 1. Raise KeyError for one that is not in the fabric."""
+    return fabric.hosts.index(fabric.host(host)) + 1
+
+
+def ipv4(fabric: Fabric, host: str) -> IPv4Address:
+    """Return a host's IPv4 address on the management network."""
+    return FIRST_IPV4 + host_number(fabric, host)
+
+
+def ipv6(fabric: Fabric, host: str) -> IPv6Address:
+    """Return a host's IPv6 address on the management network."""
+    return FIRST_IPV6 + host_number(fabric, host)
+
+
+def guid(fabric: Fabric, host: str) -> bytes:
+    """Return the GUID of a host's NIC, from the MAC of its first port (EUI-64)."""
+    mac = fabric.host(host).ports[0].mac
+    return bytes([mac[0] ^ 2, *mac[1:3], 0xFF, 0xFE, *mac[3:6]])
+
+
+def gids(fabric: Fabric, host: str) -> tuple[bytes, ...]:
+    """Return the GIDs of a host's NIC, by index."""
+    link_local = bytes.fromhex("fe80000000000000") + guid(fabric, host)
+    mapped = _MAPPED + ipv4(fabric, host).packed
+    return link_local, fabric.host(host).ports[0].address.packed, mapped, mapped
+
+
+def host_of_gid(fabric: Fabric, gid: bytes) -> str | None:
+    """Return the host that a GID names, or None."""
+    return next((host.name for host in fabric.hosts if gid in gids(fabric, host.name)), None)

@@ -1,0 +1,231 @@
+"""The NIC service: one NIC, the sessions of all programs on its host, and the loop that serves them.
+
+It sleeps in one ``select`` (`mrclab.hosts.nic.device`), and programs ring a doorbell only while it does.
+After work it looks at the rings for a short time longer, so that a burst of requests costs one doorbell. It
+ends once no program has been there for a while.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import socket
+import struct
+from collections.abc import Callable
+from contextlib import suppress
+
+from mrclab.hosts.eventlog import EventLog
+from mrclab.hosts.mrc import Endpoint
+from mrclab.hosts.nic.device import Device
+from mrclab.hosts.rdma.events import Event, QpError, ReceiveCompleted, SendCompleted
+from mrclab.hosts.service.layout import OPS, record
+from mrclab.hosts.service.rings import RingError, fence
+from mrclab.hosts.service.session import Session, SessionOverError
+from mrclab.topologies import Fabric
+
+LOGGER = logging.getLogger(__name__)
+MOST_SESSIONS = 256
+SPIN_NS = 50_000
+"""How long it goes on looking at the rings after the last work."""
+LINGER_NS = 30_000_000_000
+"""How long it waits for the next program before it ends."""
+SO_PEERPIDFD = 77
+PORT_ACTIVE, PORT_ERR = 9, 10
+_CREDENTIALS = struct.Struct("=iII")
+_REQUEST = record("request")
+
+
+class NicService:
+    """The service of one host. ``run`` returns when it has been idle for long enough."""
+
+    def __init__(
+        self,
+        device: Device,
+        endpoint: Endpoint,
+        fabric: Fabric,
+        host: str,
+        listener: socket.socket,
+        log: EventLog | None = None,
+        linger_ns: int = LINGER_NS,
+    ) -> None:
+        self._device, self._endpoint = device, endpoint
+        self._fabric, self._host = fabric, host
+        self._listener, self._log = listener, log
+        self._linger_ns = linger_ns
+        self._sessions: dict[int, Session] = {}
+        """By the descriptor of their connection."""
+        self._allowed = {os.geteuid()}
+        """Users whose programs may attach."""
+        self._waits: dict[int, Callable[[], None]] = {listener.fileno(): self._accept}
+        self._poll = select.epoll()
+        self._poll.register(listener, select.EPOLLIN)
+        self._others = (self._poll.fileno(),)
+        self._port_mask = endpoint.port_mask()
+        self._idle_since_ns = device.now()
+
+    def run(self) -> None:
+        """Serve programs until none has been here for the linger time."""
+        device = self._device
+        spin_until_ns = 0
+        while True:
+            taken = self._take()
+            now = device.now()
+            if taken:
+                spin_until_ns = now + SPIN_NS
+            until_ns: int | None = 0
+            if now >= spin_until_ns:
+                until_ns = self._until_ns(now)
+                if until_ns is not None and until_ns <= now and not self._sessions:
+                    return
+                if self._falls_asleep():
+                    until_ns = 0
+            readable = device.turn(until_ns, self._others)
+            for session in self._sessions.values():
+                session.set_asleep(0)
+            events = device.events()
+            if events:
+                self._dispatch(events)
+                spin_until_ns = device.now() + SPIN_NS
+            if readable:
+                self._serve()
+                spin_until_ns = device.now() + SPIN_NS
+            if self._endpoint.port_mask() != self._port_mask:
+                self._ports_changed()
+            if self._log is not None:
+                self._log.hand_over(now)
+
+    def _until_ns(self, now: int) -> int | None:
+        """Return when to wake up apart from frames, timers and programs."""
+        due = [] if self._sessions else [self._idle_since_ns + self._linger_ns]
+        if self._log is not None and (flush := self._log.next_due()) is not None:
+            due.append(max(flush, now + 1))
+        return min(due, default=None)
+
+    def _falls_asleep(self) -> bool:
+        """Note that programs must ring. Return True if one has posted something since."""
+        for session in self._sessions.values():
+            session.set_asleep(1)
+        fence()
+        return any(session.has_posted() for session in self._sessions.values())
+
+    def _take(self) -> int:
+        """Take what programs posted, and hand out completions. Return how many requests were taken."""
+        taken = 0
+        over = []
+        for session in self._sessions.values():
+            try:
+                taken += session.take()
+            except (RingError, OSError) as error:
+                LOGGER.warning("session of process %d ends: %s", session.pid, error)
+                over.append(session)
+        for session in over:
+            self._end(session)
+        fence()
+        for session in self._sessions.values():
+            session.notify()
+        return taken
+
+    def _dispatch(self, events: list[Event]) -> None:
+        owners = {qpn: qp for session in self._sessions.values() for qpn, qp in session.qps.items()}
+        for event in events:
+            qp = owners.get(event.qpn)
+            try:
+                if qp is not None:
+                    if isinstance(event, SendCompleted):
+                        qp.on_sent(event)
+                    elif isinstance(event, ReceiveCompleted):
+                        qp.on_received(event)
+                    elif isinstance(event, QpError):
+                        qp.on_error(event)
+            except RingError as error:
+                LOGGER.warning("queue pair %#x: %s", event.qpn, error)
+            if self._log is not None:
+                self._log.add(event, event.t_ns)
+
+    def _ports_changed(self) -> None:
+        """Report that the NIC has lost its last port, or has one again."""
+        before, self._port_mask = self._port_mask, self._endpoint.port_mask()
+        if bool(before) != bool(self._port_mask):
+            for session in self._sessions.values():
+                session.raise_event(PORT_ACTIVE if self._port_mask else PORT_ERR, 1)
+
+    # Sessions come and go
+
+    def _serve(self) -> None:
+        for fd, _ in self._poll.poll(0):
+            if wait := self._waits.get(fd):
+                wait()
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except OSError:
+            return
+        connection.setblocking(False)
+        pid, uid, _ = _CREDENTIALS.unpack(
+            connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        )
+        if uid not in self._allowed or len(self._sessions) >= MOST_SESSIONS:
+            LOGGER.warning("refused process %d of user %d", pid, uid)
+            connection.close()
+            return
+        try:
+            try:
+                pidfd = connection.getsockopt(socket.SOL_SOCKET, SO_PEERPIDFD)
+            except OSError:
+                pidfd = os.pidfd_open(pid)  # a kernel before 6.5
+        except OSError:
+            connection.close()
+            return
+        session = Session(connection, pid, self._endpoint, self._fabric, self._host)
+        fds = connection.fileno(), session.doorbell, pidfd
+        self._sessions[fds[0]] = session
+        self._waits[fds[0]] = lambda: self._request(session, uid)
+        self._waits[fds[1]] = lambda: self._rung(session)
+        self._waits[pidfd] = lambda: self._end(session)
+        session.pidfd = pidfd
+        for fd in fds:
+            self._poll.register(fd, select.EPOLLIN)
+
+    def _rung(self, session: Session) -> None:
+        with suppress(BlockingIOError):
+            os.eventfd_read(session.doorbell)
+
+    def _request(self, session: Session, uid: int) -> None:
+        try:
+            if uid == os.geteuid() and not session.hello_done() and self._allow(session):
+                return
+            session.serve()
+        except SessionOverError as over:
+            if session.hello_done() and str(over) != "closed":
+                LOGGER.warning("session of process %d ends: %s", session.pid, over)
+            self._end(session)
+
+    def _allow(self, session: Session) -> bool:
+        """Let programs of another user attach, if that is the request. Return whether it was."""
+        try:
+            message = session.connection.recv(_REQUEST.size, socket.MSG_PEEK)
+        except OSError:
+            return False
+        if len(message) != _REQUEST.size:
+            return False
+        number, _, user, *_ = _REQUEST.unpack(message)
+        if number != OPS.index("ALLOW") + 1:
+            return False
+        session.connection.recv(_REQUEST.size)
+        self._allowed.add(user)
+        with suppress(OSError):
+            session.connection.send(record("reply").pack(0, 0, *[0] * 8, b""))
+        return True
+
+    def _end(self, session: Session) -> None:
+        fd = session.connection.fileno()
+        if self._sessions.pop(fd, None) is None:
+            return
+        for each in (fd, session.doorbell, session.pidfd):
+            self._poll.unregister(each)
+            del self._waits[each]
+        os.close(session.pidfd)
+        session.close()
+        self._idle_since_ns = self._device.now()

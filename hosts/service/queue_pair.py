@@ -1,0 +1,296 @@
+"""A queue pair of a program: its rings on one side, the queue pair of the MRC core on the other.
+
+Rules are those of verbs: completions in the order of posting; a request that is not signalled completes
+silently unless it fails; after a failure all later requests and all posted receives are flushed. A WRITE with
+immediate consumes a posted receive; without one its completion waits here until one is posted.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from mrclab.hosts.mrc import Endpoint
+from mrclab.hosts.mrc.connection import QpAttributes
+from mrclab.hosts.nic.routes import nic_addresses, paths_for
+from mrclab.hosts.rdma.events import QpError, ReceiveCompleted, SendCompleted, Status
+from mrclab.hosts.service.layout import FLAGS, LIMITS, OPCODES, WORDS, record
+from mrclab.hosts.service.memory import MemoryFaultError
+from mrclab.hosts.service.rings import CompletionRing, WorkRings
+from mrclab.topologies import Fabric
+
+RESET, INIT, RTR, RTS, ERR = 0, 1, 2, 3, 6
+NEXT_STATES: Mapping[int, tuple[int, ...]] = {
+    RESET: (RESET, INIT, ERR),
+    INIT: (RESET, INIT, RTR, ERR),
+    RTR: (RTS, ERR),
+    RTS: (RTS, ERR),
+    ERR: (ERR,),
+}
+"""By state, the states that a program may choose. One that was connected cannot be reset."""
+STATUS_CODES: Mapping[Status, int] = {
+    Status.SUCCESS: 0,
+    Status.FLUSHED: 5,
+    Status.REMOTE_INVALID_REQUEST_ERROR: 9,
+    Status.REMOTE_ACCESS_ERROR: 10,
+    Status.REMOTE_OPERATION_ERROR: 11,
+    Status.RETRY_EXCEEDED: 12,
+    Status.RNR_RETRY_EXCEEDED: 13,
+}
+LOC_LEN, LOC_QP_OP, LOC_PROT, WR_FLUSH = 1, 2, 4, 5
+WC_WRITE, WC_RECV, WC_RECV_IMM = 1, 128, 129
+WC_WITH_IMM = 2
+QP_FATAL, QP_REQ_ERR, QP_ACCESS_ERR = 1, 2, 3
+EVENTS: Mapping[Status, int] = {
+    Status.REMOTE_ACCESS_ERROR: QP_ACCESS_ERR,
+    Status.REMOTE_INVALID_REQUEST_ERROR: QP_REQ_ERR,
+    Status.REMOTE_OPERATION_ERROR: QP_FATAL,
+}
+"""The asynchronous event of a failure on the receiving side."""
+MOST_HELD_IMMEDIATES = 4096
+MAX_TIMEOUT, MAX_LINEAR, MAX_EXPONENTIAL = 24, 7, 25
+"""Of the ACK timer; 25 exponential retries never end [SPEC Table 7-1]."""
+PER_TURN = 64
+"""Requests that one queue pair may pass on before the next one has its turn."""
+_SGE = record("sge")
+_SIGNALED, _INLINE, _WRITE_IMM = FLAGS["WORK_SIGNALED"], FLAGS["WORK_INLINE"], OPCODES["WORK_WRITE_IMM"]
+_SOLICITED = FLAGS["WORK_SOLICITED"]
+_STATE = WORDS["QP_STATE"]
+
+
+@dataclass(slots=True)
+class Posted:
+    """A send request that is not completed. ``status`` is 0 while the core has it, else why it has not."""
+
+    wr_id: int
+    signaled: bool
+    length: int
+    status: int
+
+
+class ServiceQp:
+    """One queue pair of a session."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        rings: WorkRings,
+        cqs: tuple[CompletionRing, CompletionRing],
+        read: Callable[[int, int, int], bytes],
+        raise_event: Callable[[int, int], None],
+        *,
+        sig_all: bool,
+        cookie: int,
+    ) -> None:
+        """Create the queue pair in the core.
+
+        ``cqs`` are for sends and for receives; ``read(lkey, address, length)`` returns the program's bytes or
+        raises MemoryFaultError; completions carry the program's ``cookie``;
+        ``raise_event(type, qpn)`` reports an asynchronous event.
+        """
+        self._endpoint = endpoint
+        self.qpn = endpoint.create_qp()
+        self.rings = rings
+        self.send_cq, self.recv_cq = cqs
+        self._read = read
+        self._raise_event = raise_event
+        self._sig_all = sig_all
+        self._cookie = cookie
+        self._pending: deque[Posted] = deque()
+        self._immediates: deque[tuple[int, int]] = deque()
+        self._sent = self._received = 0
+        self._failing = self._blamed = False
+        self.held_bytes = 0
+        """Bytes of copies that the core has not sent and had acknowledged yet."""
+        self._set_state(RESET)
+
+    def _set_state(self, state: int) -> None:
+        self.state = self.rings.memory.words[_STATE] = state
+
+    def close(self) -> None:
+        """Remove the queue pair."""
+        self._endpoint.destroy_qp(self.qpn)
+        self.rings.memory.close()
+
+    # Connecting
+
+    def modify(
+        self, state: int, fabric: Fabric, host: str, peer: str | None, values: Mapping[str, int]
+    ) -> None:
+        """Change the state. Raise OSError with the reason as errno.
+
+        To RTR, ``values`` has ``dest_qpn``, ``rq_psn`` and ``mtu_bytes`` (0: ours), to RTS ``sq_psn``.
+        """
+        if state not in NEXT_STATES[self.state]:
+            raise OSError(errno.EINVAL, "no such change of state")
+        if state == RTR:
+            if peer is None or peer == host:
+                raise OSError(errno.EINVAL, "the GID names no other host of the fabric")
+            self._connect(fabric, host, peer, values)
+        elif state == RTS and self.state == RTR:
+            self._endpoint.qps[self.qpn].begin_at(values["sq_psn"] & 0xFFFFFF)
+        elif state == ERR:
+            self._fail(Status.FLUSHED, "the program chose the error state")
+            return
+        self._set_state(state)
+
+    def _connect(self, fabric: Fabric, host: str, peer: str, values: Mapping[str, int]) -> None:
+        config = self._endpoint.config
+        remote = QpAttributes.of(
+            config, values["dest_qpn"] & 0xFFFFFF, values["rq_psn"] & 0xFFFFFF, nic_addresses(fabric, peer)
+        )
+        mtu_bytes = values["mtu_bytes"]
+        if mtu_bytes:
+            remote = replace(remote, mtu_bytes=min(mtu_bytes, config.mtu_bytes))
+        paths = paths_for(self._endpoint, fabric, host, peer)
+        self._endpoint.connect(self.qpn, remote, paths)
+
+    def limit(self, mpr: int, max_wimm: int, timer: tuple[int, int, int] | None) -> None:
+        """Bound what may be open, and set the ACK timer: exponent, linear and exponential retries.
+
+        0 leaves a bound as it is. Raise OSError if the queue pair is not connected or a number is too large.
+        """
+        if self.state not in (RTR, RTS):
+            raise OSError(errno.EINVAL, "limits belong to a connected queue pair")
+        config = self._endpoint.config
+        qp = self._endpoint.qps[self.qpn]
+        qp.limit_sending(mpr or config.mpr, max_wimm or config.max_wimm)
+        if timer is not None:
+            exponent, linear, exponential = timer
+            if exponent > MAX_TIMEOUT or linear > MAX_LINEAR or exponential > MAX_EXPONENTIAL:
+                raise OSError(errno.EINVAL, "no such timer")
+            qp.set_ack_timer(exponent, linear, exponential)
+
+    def _fail(self, status: Status, detail: str) -> None:
+        if self.state in (RTR, RTS):
+            self._endpoint.fail_qp(self.qpn, status, detail, self._endpoint.now_ns)
+        self._set_state(ERR)
+
+    # Requests
+
+    def take(self, budget_bytes: int) -> int:
+        """Pass posted requests on, as long as their copies fit the budget, and serve posted receives.
+
+        Return how many were passed on. Raise RingError if the ring's counters make no sense.
+        """
+        if self._immediates:
+            self._deliver()
+        if self.state == ERR:
+            self._flush_receives()
+        elif self.state != RTS:
+            return 0
+        count = min(PER_TURN, self.rings.posted())
+        for number in range(count):
+            if budget_bytes <= 0:
+                return number
+            budget_bytes -= self._post(self.rings.take())
+        self._settle()
+        return count
+
+    def _post(self, work: tuple[Any, ...]) -> int:
+        """Post one request; return the bytes that were copied for it."""
+        wr_id, remote_addr, rkey, imm, opcode, flags, num_sge, length, data = work
+        posted = Posted(wr_id, self._sig_all or bool(flags & _SIGNALED), 0, 0)
+        self._pending.append(posted)
+        if self._failing or self.state == ERR:
+            posted.status = WR_FLUSH
+            return 0
+        try:
+            if flags & _INLINE:
+                payload = data[: min(length, LIMITS["MAX_INLINE"])]
+            else:
+                payload = self._gather(data, min(num_sge, LIMITS["MAX_SGE"]))
+            posted.length = len(payload)
+            value = imm if opcode == _WRITE_IMM else None
+            self._endpoint.post_write(self.qpn, wr_id, payload, remote_addr, rkey, value)
+        except MemoryFaultError:
+            posted.status = LOC_PROT
+        except ValueError:
+            posted.status = LOC_LEN
+        self._failing = posted.status != 0
+        if self._failing:
+            return 0
+        self.held_bytes += posted.length
+        return posted.length
+
+    def _gather(self, data: bytes, count: int) -> bytes:
+        pieces = [_SGE.unpack_from(data, n * _SGE.size) for n in range(count)]
+        if sum(length for _, length, _ in pieces) > LIMITS["MAX_MESSAGE"]:
+            raise ValueError("the message is too long")
+        if count == 1:
+            address, length, lkey = pieces[0]
+            return self._read(lkey, address, length)
+        return b"".join(self._read(lkey, address, length) for address, length, lkey in pieces)
+
+    # Completions
+
+    def on_sent(self, event: SendCompleted) -> None:
+        """Complete the oldest request that the core had."""
+        if self._pending and not self._pending[0].status:
+            posted = self._pending.popleft()
+            self.held_bytes -= posted.length
+            self._complete(posted, STATUS_CODES[event.status])
+        self._settle()
+
+    def _settle(self) -> None:
+        """Complete requests that the core never had, once all before them are complete."""
+        while self._pending and (status := self._pending[0].status):
+            if status != WR_FLUSH and self.state != ERR:
+                self._blamed = True
+                self._fail(Status.FLUSHED, "a request failed on this host")
+            self._complete(self._pending.popleft(), status)
+
+    def _complete(self, posted: Posted, status: int) -> None:
+        self._sent = self._sent + 1 & 0xFFFFFFFF
+        if status not in (0, WR_FLUSH):
+            self._blamed = True
+        if status or posted.signaled:
+            self._push(self.send_cq, posted.wr_id, status, WC_WRITE, posted.length, 0, 0, self._sent)
+
+    def _push(
+        self,
+        cq: CompletionRing,
+        wr_id: int,
+        status: int,
+        opcode: int,
+        length: int,
+        imm: int,
+        flags: int,
+        n: int,
+    ) -> None:
+        solicited = opcode == WC_RECV_IMM
+        if not cq.push(
+            wr_id, self.qpn, status, opcode, length, imm, flags, n, self._cookie, solicited=solicited
+        ):
+            self._raise_event(0, cq.number)
+            if self.state != ERR:
+                self._fail(Status.FLUSHED, "the completion queue is overrun")
+
+    def on_received(self, event: ReceiveCompleted) -> None:
+        """Complete a posted receive, or keep the completion until one is posted."""
+        if len(self._immediates) >= MOST_HELD_IMMEDIATES:
+            self._fail(Status.RNR_RETRY_EXCEEDED, "too many writes with immediate without a posted receive")
+            return
+        self._immediates.append((event.imm, event.length_bytes))
+        self._deliver()
+
+    def _deliver(self) -> None:
+        while self._immediates and (wr_id := self.rings.take_receive()) is not None:
+            imm, length = self._immediates.popleft()
+            self._received = self._received + 1 & 0xFFFFFFFF
+            self._push(self.recv_cq, wr_id, 0, WC_RECV_IMM, length, imm, WC_WITH_IMM, self._received)
+
+    def on_error(self, event: QpError) -> None:
+        """Enter the error state: flush posted receives, and report a failure of the receiving side."""
+        self._set_state(ERR)
+        if not self._blamed and event.status in EVENTS:
+            self._raise_event(EVENTS[event.status], self.qpn)
+        self._flush_receives()
+
+    def _flush_receives(self) -> None:
+        while (wr_id := self.rings.take_receive()) is not None:
+            self._received = self._received + 1 & 0xFFFFFFFF
+            self._push(self.recv_cq, wr_id, WR_FLUSH, WC_RECV, 0, 0, 0, self._received)

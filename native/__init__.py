@@ -1,0 +1,1 @@
+"""C libraries through which programs use the NIC service: the functions of libibverbs."""

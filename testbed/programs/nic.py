@@ -1,0 +1,106 @@
+"""The NIC service of a host, started by the first program that needs it."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import select
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from mrclab.hosts.service.layout import op, record
+from mrclab.linux.children import ending
+from mrclab.linux.errors import MrclabError
+from mrclab.testbed import state
+from mrclab.testbed.names import Names
+from mrclab.testbed.network import FabricNetwork
+from mrclab.topologies import fabric_text
+
+START_S = 60.0
+LINGER_S = 30.0
+OPTIONS: Mapping[str, Any] = {"congestion": "fixed", "path_policy": "rotation", "exponential_retries": 8}
+"""MRC's options of `mrclab perf`: nothing but the endpoint's software holds the traffic back, and a dead peer
+is reported after some seconds."""
+
+
+def directory(names: Names) -> Path:
+    """Return the directory of the services' sockets."""
+    return state.work_dir(names) / "nic"
+
+
+def log_file(names: Names, host: str) -> Path:
+    """Return where the service of a host logs the events of its NIC."""
+    return Path("/var/log") / names.prefix / f"nic-{host}.jsonl"
+
+
+def provide(network: FabricNetwork, host: str, linger_s: float = LINGER_S) -> Path:
+    """Return the socket of a host's NIC service, started if none runs. Raise MrclabError if it cannot."""
+    names = network.names
+    state.work_dir(names).mkdir(mode=0o711, parents=True, exist_ok=True)
+    folder = directory(names)
+    folder.mkdir(mode=0o711, exist_ok=True)
+    path = folder / f"{host}.sock"
+    with open(folder / f"{host}.lock", "w", encoding="ascii") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not _answers(path):
+            _start(network, host, path, linger_s)
+    return path
+
+
+def _answers(path: Path) -> bool:
+    """Return whether a service listens. It does not end before the program's own connection comes."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as attempt, suppress(OSError):
+        attempt.connect(str(path))
+        return True
+    return False
+
+
+def _start(network: FabricNetwork, host: str, path: Path, linger_s: float) -> None:
+    log = log_file(network.names, host)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    settings = {
+        "fabric": fabric_text(network.fabric),
+        "host": host,
+        "socket": str(path),
+        "log": str(log),
+        "options": dict(OPTIONS),
+        "linger_s": linger_s,
+    }
+    with open(log.with_suffix(".err"), "ab") as errors:
+        service = network.spawn(
+            host,
+            [sys.executable, "-m", "mrclab.hosts.service"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            cwd="/",
+        )
+    assert service.stdin is not None
+    assert service.stdout is not None
+    with service.stdin as stdin, service.stdout as stdout:
+        with suppress(BrokenPipeError):
+            stdin.write(json.dumps(settings).encode() + b"\n")
+            stdin.flush()
+        ready, _, _ = select.select([stdout], [], [], START_S)
+        if not ready or stdout.readline() != b"ready\n":
+            service.kill()
+            how = ending(service.wait())
+            raise MrclabError(f"the NIC service of {host} {how}: see {errors.name}")
+
+
+def allow(path: Path, uid: int) -> None:
+    """Let programs of another user attach to a service. Raise OSError if it does not answer."""
+    if uid == os.geteuid():
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+        connection.settimeout(START_S)
+        connection.connect(str(path))
+        connection.send(record("request").pack(op("ALLOW"), 0, uid, *[0] * 7, b""))
+        if not connection.recv(record("reply").size):
+            raise OSError(f"{path}: the NIC service has ended")

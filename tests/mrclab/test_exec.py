@@ -1,0 +1,168 @@
+"""Real programs on a real fabric: their view, their bytes while links are cut, and their ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from mrclab.native.build import MRC, SOURCE, libraries
+from mrclab.testbed.programs.nic import log_file
+from tests.support.command import Up
+from tests.support.paths import ROOT
+
+HEADER = Path("/usr/include/infiniband/verbs.h")
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.skipif(
+        shutil.which("cc") is None or not HEADER.exists(),
+        reason="needs a C compiler and libibverbs' header (apt install gcc libibverbs-dev)",
+    ),
+]
+PORT = "18515"
+TIMEOUT_S = 60
+LINK = "p0-t0-0:p0-t1-0"
+
+
+@pytest.fixture(scope="module")
+def pairs() -> Iterator[dict[str, Path]]:
+    """The test program in C, over the system's libibverbs and over lib_mrc.so."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)  # other users run it too
+        source = ROOT / "tests" / "support" / "programs" / "pair.c"
+        argv = ["cc", "-O2", "-Wall", "-Werror", "-o"]
+        subprocess.run([*argv, folder / "verbs", source, "-libverbs"], check=True)
+        built = next(path.parent for path in libraries() if path.name == MRC)
+        mrc = ["-DMRC", f"-I{SOURCE}", f"-L{built}", f"-l:{MRC}", f"-Wl,-rpath-link,{built}", "-libverbs"]
+        subprocess.run([*argv, folder / "mrc", source, *mrc], check=True)
+        yield {"verbs": folder / "verbs", "mrc": folder / "mrc"}
+
+
+@contextmanager
+def _program(up: Up, host: str, *words: str) -> Iterator[subprocess.Popen[str]]:
+    argv = up.mrclab.command("exec", *words[: words.index("--")], host, *words[words.index("--") :])
+    with subprocess.Popen(
+        argv, env=up.mrclab.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd="/"
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def _end(process: subprocess.Popen[str]) -> str:
+    output, _ = process.communicate(timeout=TIMEOUT_S)
+    return output
+
+
+def _retired(up: Up, host: str) -> int:
+    log = log_file(up.mrclab.names, host)
+    return sum(json.loads(line).get("name") == "mrc:path:ev_retired" for line in log.read_text().splitlines())
+
+
+def test_a_program_sees_the_host_its_device_and_the_names_of_others(tiny: Up) -> None:
+    script = "getent hosts h2; getent hosts h2-ipv6; ls /sys/class/infiniband /sys/class/net; id -u; pwd"
+    done = tiny.mrclab("exec", "--user", "65534", "h0", "--", "sh", "-c", script, cwd="/")
+    assert done.returncode == 0, done.stderr
+    words = done.stdout.split()
+    assert words[:4] == ["10.99.0.3", "h2", "fd99::3", "h2-ipv6"]
+    assert {"mrc0", "mgmt0", "h0-eth0", "h0-eth1"} <= set(words)
+    assert words[-2:] == ["65534", "/"]
+    assert not Path("/sys/class/infiniband/mrc0").exists()
+    assert "h2-ipv6" not in Path("/etc/hosts").read_text()
+
+
+def test_exit_codes_and_arguments_are_the_program_s(tiny: Up) -> None:
+    done = tiny.mrclab("exec", "h0", "--", "sh", "-c", 'echo "$1"; exit 7', "x", "a  b")
+    assert (done.returncode, done.stdout) == (7, "a  b\n")
+
+
+def test_a_program_on_all_hosts_has_a_rank_in_each(tiny: Up) -> None:
+    script = 'echo "$MRCLAB_HOST $RANK/$WORLD_SIZE $MASTER_ADDR"'
+    lines = tiny.mrclab.ok("exec", "--all", "--", "sh", "-c", script).splitlines()
+    assert sorted(lines) == [f"h{n} {n}/4 10.99.0.1" for n in range(4)]
+
+
+def test_one_rank_that_fails_ends_the_others(tiny: Up) -> None:
+    script = 'if [ "$RANK" = 2 ]; then exit 9; fi; exec sleep 1000'
+    started = time.monotonic()
+    assert tiny.mrclab("exec", "--all", "--", "sh", "-c", script).returncode == 9
+    assert time.monotonic() - started < TIMEOUT_S
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("h9", "--", "true"), "no host 'h9' in topology tiny: h0, h1, h2, h3"),
+        (("h0",), "exec needs a program"),
+        (("h0", "--", "no-such-program"), "no program 'no-such-program' here"),
+        (("--user", "no-such-user", "h0", "--", "true"), "no user 'no-such-user' here"),
+    ],
+)
+def test_bad_input_is_one_line(tiny: Up, words: tuple[str, ...], said: str) -> None:
+    done = tiny.mrclab("exec", *words)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(("api", "user"), [("verbs", ()), ("mrc", ("--user", "65534"))])
+def test_every_byte_arrives_while_a_link_is_cut(
+    tiny: Up, pairs: dict[str, Path], api: str, user: tuple[str, ...]
+) -> None:
+    before = _retired(tiny, "h0") if log_file(tiny.mrclab.names, "h0").exists() else 0
+    words = (*user, "--", str(pairs[api]))
+    with (
+        _program(tiny, "h2", *words, "server", PORT, "65536", "3000", "events") as server,
+        _program(tiny, "h0", *words, "client", PORT, "65536", "3000", "h2") as client,
+    ):
+        assert client.stdout is not None
+        assert client.stdout.readline() == "connected\n"
+        tiny.mrclab.ok("fault", "blackhole", LINK)
+        try:
+            assert "ok 3000 messages of 65536 bytes" in _end(client)
+            assert "ok 3000 messages of 65536 bytes" in _end(server)
+        finally:
+            tiny.mrclab.ok("restore", "--all")
+    assert (client.returncode, server.returncode) == (0, 0)
+    deadline = time.monotonic() + TIMEOUT_S  # another process writes the log
+    while _retired(tiny, "h0") == before:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def _service(up: Up, host: str) -> int:
+    """Return the pid of a host's NIC service."""
+    found = subprocess.run(
+        ["pgrep", "-f", "mrclab.hosts.service"], capture_output=True, text=True, check=True
+    ).stdout.split()
+    here = os.stat(f"/var/run/netns/{up.host_namespace(host)}").st_ino
+    return next(int(pid) for pid in found if os.stat(f"/proc/{pid}/ns/net").st_ino == here)
+
+
+@pytest.mark.parametrize("victim", ["peer", "service"])
+def test_a_program_ends_by_itself_when_its_peer_or_service_is_killed(
+    tiny: Up, pairs: dict[str, Path], victim: str
+) -> None:
+    pair = pairs["verbs"]
+    with (
+        _program(tiny, "h2", "--", str(pair), "server", PORT, "65536", "1000000") as server,
+        _program(tiny, "h0", "--", str(pair), "client", PORT, "65536", "1000000", "h2") as client,
+    ):
+        assert client.stdout is not None
+        assert client.stdout.readline() == "connected\n"
+        os.kill(server.pid if victim == "peer" else _service(tiny, "h0"), signal.SIGKILL)
+        assert "failed with status" in _end(client)
+        assert client.returncode == 3
+    done = tiny.mrclab("exec", "h0", "--", str(pair), "client", PORT, "8", "1", "no-such-host")
+    assert "getaddrinfo" in done.stderr  # a new service runs, and the program reached it

@@ -1,0 +1,49 @@
+"""What is installed is listed, within the bounds of pyproject.toml, and under licences that are allowed."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+
+import pytest
+from packaging.requirements import Requirement
+
+from tests.support.paths import ROOT
+from tools import supply
+from tools.supply import Package
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+LOCK = supply.read_lock(supply.LOCK.read_text())
+
+
+def test_the_lock_has_all_that_is_installed_and_no_licence_but_those_allowed() -> None:
+    assert supply.faults(LOCK, supply.wanted(PROJECT)) == []
+    assert len(LOCK) > 40
+
+
+@pytest.mark.parametrize(
+    ("package", "words"),
+    [
+        (Package("numpy", "1.0", "BSD-3-Clause"), "1.0 in the lock"),
+        (Package("numpy", "2.0", "GPL-3.0-only"), "not among those allowed"),
+        (Package("numpy", "2.0", "AGPLv3"), "not among those allowed"),
+        (Package("numpy", "2.0", "GNU General Public License v2"), "not among those allowed"),
+        (Package("numpy", "2.0", "unknown"), "not among those allowed"),
+        (Package("other", "2.0", "MIT"), "not in the lock"),
+    ],
+)
+def test_what_breaks_a_rule_is_named(package: Package, words: str) -> None:
+    (fault,) = supply.faults([package], [Requirement("numpy>=1.26")])
+    assert words in fault
+
+
+def test_permissive_licences_are_allowed() -> None:
+    terms = ("MIT License", "Apache-2.0 OR BSD-2-Clause", "MPL-2.0", "PSF-2.0", "LGPL-2.1 AND MIT")
+    assert supply.faults([Package(f"p{n}", "1", term) for n, term in enumerate(terms)], []) == []
+
+
+def test_the_bill_of_materials_has_each_package() -> None:
+    bill = json.loads(json.dumps(supply.sbom(LOCK, "1.0")))
+    assert bill["bomFormat"] == "CycloneDX"
+    assert {part["name"] for part in bill["components"]} == {package.name for package in LOCK}
+    assert all(part["purl"].startswith("pkg:pypi/") for part in bill["components"])
