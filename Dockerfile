@@ -51,6 +51,15 @@ COPY hosts mrclab/hosts
 # Where it does not compile (exit 3) the core runs in pure Python, and `mrclab doctor` says so.
 RUN .venv/bin/python -m mrclab.hosts.compile || { [ $? = 3 ] && mkdir -p .venv/mrclab-core; }
 
+# The C libraries of `mrclab exec`.
+FROM core AS native
+RUN apt-get update -qq \
+    && apt-get install -y -qq --no-install-recommends libibverbs-dev \
+    && rm -rf /var/lib/apt/lists/*
+COPY linux mrclab/linux
+COPY native mrclab/native
+RUN .venv/bin/python -m mrclab.native.build
+
 FROM ${BASE_IMAGE} AS ebpf
 ENV DEBIAN_FRONTEND=noninteractive PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONDONTWRITEBYTECODE=1
 RUN apt-get update -qq \
@@ -71,6 +80,7 @@ COPY mrclab/shell_environment.py /tmp/
 RUN python3 /tmp/shell_environment.py
 COPY . .
 COPY --from=core /mrclab/.venv/mrclab-core .venv/mrclab-core
+COPY --from=native /mrclab/.venv/mrclab-native .venv/mrclab-native
 # The mark that everything is in place: `make` then installs nothing.
 RUN .venv/bin/pip install --no-cache-dir --quiet --no-deps --no-build-isolation -e . && touch .venv/.ready
 ENTRYPOINT ["/mrclab/docker/entrypoint.sh"]

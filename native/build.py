@@ -40,7 +40,7 @@ FLAGS = (
 LIBRARIES = {
     VERBS: (
         ("device.c", "objects.c", "queues.c", "extended.c", "session.c", "hooks.c", "refused.c"),
-        (f"-Wl,--version-script={SOURCE / 'verbs.map'}", "-ldl"),
+        ("-Wl,--version-script={source}/verbs.map", "-ldl"),
     ),
     MRC: (("mrc.c",), (f"-l:{VERBS}",)),
 }
@@ -83,7 +83,7 @@ def _build(target: Path, extra: tuple[str, ...] = ()) -> None:
         for name, (sources, options) in LIBRARIES.items():
             argv = [compiler, *FLAGS, *extra, f"-I{folder}", f"-I{SOURCE}", "-o", str(made / name)]
             argv += [str(SOURCE / source) for source in sources]
-            _compile([*argv, f"-L{made}", *options])
+            _compile([*argv, f"-L{made}", *(option.format(source=SOURCE) for option in options)])
         if MRC in LIBRARIES:
             for alias in ALIASES:
                 (made / alias).symlink_to(MRC)
