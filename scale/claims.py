@@ -27,7 +27,7 @@ CONVENTIONAL, FOUR, EIGHT = (3, 1), (2, 4), (2, 8)
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A claim, what it says, what follows from the formulae, and how."""
+    """A claim, its statement, the derived value, and the derivation."""
 
     text: str
     source: str

@@ -82,7 +82,7 @@ def max_min_single(
     links = int(link.max(initial=-1)) + 1
     rates = np.zeros(flows)
     open_ = np.ones(flows, bool)
-    left = np.ones(links)  # what the flows that have their rate leave of each link
+    left = np.ones(links)  # each link's capacity minus the flows that have their rate
     steps = 0
     while open_.any():
         steps += 1

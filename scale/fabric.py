@@ -20,7 +20,7 @@ MAX_PLANES = 16
 
 @dataclass(frozen=True)
 class Design:
-    """What is chosen: tiers of switches, planes, and the parts."""
+    """The choices of a design: tiers of switches, planes, and the parts."""
 
     tiers: int
     planes: int
@@ -61,7 +61,7 @@ class Design:
             )
 
     def built(self, nics: int | None = None) -> Built:
-        """Return the fabric for that many NICs (default: all that there is room for). Raise InputError."""
+        """Return the fabric for that many NICs (default: its maximum). Raise InputError."""
         self.check()
         wanted = self.most_nics if nics is None else nics
         if wanted < 1:
@@ -176,7 +176,7 @@ class Built:
 
 
 def smallest_design(nics: int, planes: int, parts: Parts) -> Design:
-    """Return the design with the fewest tiers that has room for the NICs. Raise InputError where none has."""
+    """Return the design with the fewest tiers that has room for the NICs. Raise InputError if none has."""
     for tiers in range(1, MAX_TIERS + 1):
         design = Design(tiers, planes, parts)
         design.check()

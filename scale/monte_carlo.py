@@ -1,4 +1,4 @@
-"""Many lives of a job on one fabric: failures, capacity, restarts and goodput, beside closed forms."""
+"""Many lives of a job on one fabric: failures, capacity, restarts and goodput, next to closed forms."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DAYS = 90
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """The failures of a kind in a job: how many, how many out at once, beside the closed forms."""
+    """The failures of a kind in a job: how many, how many out at once, next to the closed forms."""
 
     kind: Kind
     events: float

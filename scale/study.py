@@ -49,7 +49,7 @@ class Question:
 
     @property
     def chosen(self) -> Built:
-        """The fabric that is asked for. Raise InputError where there is none."""
+        """The requested fabric. Raise InputError if there is none."""
         if self.tiers is None:
             return smallest_design(self.nics, self.planes, self.parts).built(self.nics)
         return Design(self.tiers, self.planes, self.parts).built(self.nics)
@@ -84,7 +84,7 @@ class ShareRow:
 
 @dataclass
 class Answer:
-    """What was found. Parts that were not asked for are missing."""
+    """The results. Parts that were not requested are missing."""
 
     question: Question
     tables: list[Table] = field(default_factory=list)

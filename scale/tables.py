@@ -85,7 +85,7 @@ def claims_table(rows: Sequence[Claim]) -> Table:
 
 
 def blast_table(built: Built) -> Table:
-    """Return what one failure of each kind takes."""
+    """Return the loss by one failure of each kind."""
     rows = tuple(
         (
             row.kind,
@@ -133,7 +133,7 @@ def failures_table(study: Study) -> Table:
 
 
 def job_table(studies: Sequence[Study]) -> Table:
-    """Return what the failures make of the job, for several fabrics and transports."""
+    """Return the failures' effect on the job, for several fabrics and transports."""
 
     def spread(values: Floats) -> str:
         low, middle, high = np.percentile(values, (5, 50, 95))
@@ -166,7 +166,7 @@ def job_table(studies: Sequence[Study]) -> Table:
 
 
 def figures_table(figures: Figures) -> Table:
-    """Return the paper's production figures beside the model's."""
+    """Return the paper's production figures next to the model's."""
     inputs = "; ".join(f"{name}: {text}" for name, text in figures.inputs.items())
     return Table(
         "figures",
