@@ -10,7 +10,8 @@ from mininet.topo import Topo
 
 from mrclab.exercises.network import Exercise, interface
 from mrclab.exercises.topology import End
-from mrclab.testbed.nodes import FabricCLI, FabricIntf, FabricLink, FabricSwitch, MrcHost
+from mrclab.testbed.nodes import FabricIntf, FabricLink, FabricSwitch, MrcHost
+from mrclab.testbed.prompt import FabricCLI
 
 
 class _Topo(Topo):  # type: ignore[misc]

@@ -49,6 +49,8 @@ COMPILED: Mapping[str, tuple[str, ...]] = {
 """What is compiled, by package: all that a packet meets between an application and the network."""
 CONSTANTS = "mrclab/p4src/contract.py"
 """A module that is not compiled, but whose constants are compiled into those that use them."""
+DIGITS = 16
+"""Of the hash that names a build's folder."""
 KEPT = 4
 """Builds of older sources to keep, so that switching between branches compiles nothing anew."""
 _SOURCE = Path(__file__).parents[2]
@@ -83,7 +85,7 @@ def directory() -> Path:
     for file in sources():
         digest.update((_SOURCE / file).read_bytes())
     digest.update((_SOURCE / CONSTANTS).read_bytes())
-    return _builds() / digest.hexdigest()[:16]
+    return _builds() / digest.hexdigest()[:DIGITS]
 
 
 def sources() -> list[str]:
@@ -130,7 +132,7 @@ def describe() -> str:
         return "compiled"
     if not wanted():
         return f"pure Python: {PURE_VARIABLE} is set"
-    if _builds().is_dir() and any(_builds().iterdir()):
+    if _builds().is_dir() and any(path.is_dir() and len(path.name) == DIGITS for path in _builds().iterdir()):
         return "pure Python: its source changed since it was compiled ('make compile' compiles it again)"
     return "pure Python: not compiled ('make compile' does it where gcc and python3-dev are installed)"
 
@@ -186,7 +188,7 @@ def _compile(folder: Path) -> Path:
 
 
 def _forget_old() -> None:
-    builds = [path for path in _builds().iterdir() if path.is_dir() and len(path.name) == 16]
+    builds = [path for path in _builds().iterdir() if path.is_dir() and len(path.name) == DIGITS]
     for path in sorted(builds, key=lambda path: path.stat().st_mtime)[: -KEPT - 1]:
         shutil.rmtree(path, ignore_errors=True)
 

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from mrclab.arguments import Parser
 from mrclab.exec_arguments import exec_arguments
 from mrclab.extras import missing_extra
 from mrclab.faults.model import DIRECTIONS, PARAMETERS
@@ -22,7 +23,9 @@ from mrclab.linux.life import signals
 from mrclab.logs import set_up_logging
 from mrclab.on_linux import require_system
 from mrclab.p4src.targets import TARGETS
+from mrclab.perf_arguments import perf_arguments
 from mrclab.scaling.arguments import scale_arguments
+from mrclab.topologies.units import share
 from mrclab.version import version
 
 FAILED, INTERRUPTED = 1, 130
@@ -32,16 +35,9 @@ SMALL = "tiny, lab, two-racks, wide, thin"
 Command = Callable[[argparse.Namespace], int]
 
 
-class _Parser(argparse.ArgumentParser):
-    """argparse, but a mistake is one line."""
-
-    def error(self, message: str) -> None:  # type: ignore[override]
-        self.exit(InputError.exit_code, f"mrclab: {message} (see '{self.prog} --help')\n")
-
-
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the whole command line."""
-    parser = _Parser(prog="mrclab", description="Emulation testbed for Multipath Reliable Connection (MRC).")
+    parser = Parser(prog="mrclab", description="Emulation testbed for Multipath Reliable Connection (MRC).")
     parser.add_argument("--version", action="version", version=f"mrclab {version()}")
     parser.add_argument("--verbose", action="store_true", help="say on stderr what is going on")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -140,7 +136,7 @@ def parser() -> argparse.ArgumentParser:
     exec_arguments(commands.add_parser("exec", help="run a program on a host, with the host's NIC mrc0"))
 
     perf = commands.add_parser("perf", help="perftest's write_bw and write_lat on the running fabric")
-    _perf_arguments(perf)
+    perf_arguments(perf)
     perf.set_defaults(do=_perf)
 
     probe = commands.add_parser("probe", help="time every hop of paths on the running fabric, out and back")
@@ -245,7 +241,7 @@ def _fault_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("where", metavar="WHERE", nargs="?", help="a link a:b, a NIC port, a switch, a plane")
     forms: dict[str, dict[str, Any]] = {
         "direction": {"choices": DIRECTIONS},
-        "ratio": {"type": float},
+        "ratio": {"type": share, "metavar": "SHARE"},
         "time": {"metavar": "TIME"},
         "kind": {"metavar": "KIND"},
     }
@@ -254,43 +250,23 @@ def _fault_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="stamps of CLOCK_MONOTONIC, for programs")
 
 
-def _perf_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("test", choices=("write_bw", "write_lat"))
-    parser.add_argument("--from", dest="source", metavar="HOST", required=True, help="who writes, such as h0")
-    parser.add_argument("--to", dest="target", metavar="HOST", required=True, help="whose memory, such as h6")
-    parser.add_argument("-s", "--size", type=int, metavar="BYTES", help="of a message (65536; latency: 2)")
-    parser.add_argument("-a", "--all", action="store_true", help="sizes from 2 B to 8 MiB")
-    parser.add_argument("-n", "--iters", type=int, metavar="N", help="messages per queue pair (5000; 1000)")
-    parser.add_argument("-q", "--qp", type=int, metavar="N", default=1, help="queue pairs (1)")
-    parser.add_argument("-t", "--tx-depth", type=int, metavar="N", default=128, help="in flight per QP (128)")
-    parser.add_argument("--transport", metavar="NAME", default="mrc", help="mrc (default), rocev2, ...")
-    parser.add_argument("-b", "--bidirectional", action="store_true", help="both write at once")
-    parser.add_argument("-D", "--duration", type=float, metavar="S", help="write_bw for so long, not -n")
-    parser.add_argument("-m", "--mtu", type=int, metavar="BYTES", help="of payload in a packet (4096)")
-    parser.add_argument("--report_gbits", action="store_true", help="Gb/sec instead of MiB/sec")
-    parser.add_argument("-H", "--report-histogram", action="store_true", help="write_lat: every result")
-    parser.add_argument(
-        "--congestion", metavar="NAME", help="control: fixed, nscc, aimd, module:Class (fixed)"
-    )
-    parser.add_argument(
-        "--path-policy", metavar="NAME", help="rotation, random, two-choices, reps, module:Class (rotation)"
-    )
-    parser.add_argument("--window", type=int, metavar="N", help="packets in flight per queue pair (64)")
-    parser.add_argument("--base-rtt", metavar="TIME", help="that NSCC counts delay from (measured)")
-    parser.add_argument("--rate_limit", metavar="RATE", help="of payload, such as '200 Mbit/s'")
-    parser.add_argument("--json", action="store_true", help="for programs")
-
-
 # Each command imports what it needs when it runs, so that `mrclab --help` and bad input answer at once.
 
 
 def _run(args: argparse.Namespace) -> int:
+    from mrclab.experiments.spec.shipped import SCENARIOS
+
+    if args.scenario not in (None, "figures"):
+        SCENARIOS.text(args.scenario)  # a wrong name is refused before all else is imported
     from mrclab.run import run
 
     return run(args, parser().parse_args)
 
 
 def _soak(args: argparse.Namespace) -> int:
+    from mrclab.experiments.spec.shipped import SCENARIOS
+
+    SCENARIOS.text(args.soak)
     from mrclab.soak import soak
 
     return soak(args)
@@ -315,7 +291,8 @@ def _status(args: argparse.Namespace) -> int:
     if args.watch is not None:
         from mrclab.topologies.units import option_value, time_ns
 
-        watch_s = option_value(time_ns, args.watch, "--watch") / 1e9
+        seconds = f"{args.watch} s" if args.watch.replace(".", "", 1).isdigit() else args.watch  # as watch(1)
+        watch_s = option_value(time_ns, seconds, "--watch") / 1e9
     return status(as_json=args.json, ports=args.ports, sids=args.sids, watch_s=watch_s)
 
 

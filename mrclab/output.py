@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from mrclab.experiments.spec.model import Scenario
-from mrclab.experiments.spec.scenario import SCENARIOS
+from mrclab.experiments.spec.shipped import SCENARIOS
 from mrclab.linux.errors import InputError, MachineError
 from mrclab.p4src.targets import target_name
 from mrclab.topologies.shipped import TOPOLOGIES, Shipped
@@ -162,4 +162,5 @@ class _Lines:
 
     def _line(self) -> None:
         seconds = time.monotonic() - self._started
-        self.say(f"  {self._done} of {self._total} {self._what}, {seconds:.0f} s")
+        phase = ", reading what was captured" if self._done == self._total and not self._over.is_set() else ""
+        self.say(f"  {self._done} of {self._total} {self._what}{phase}, {seconds:.0f} s")

@@ -91,8 +91,8 @@ def _check(args: argparse.Namespace) -> None:
         raise InputError(f"--from and --to are both '{args.source}'")
     if args.all and args.size is not None:
         raise InputError("--all and --size exclude each other")
-    if args.size is not None and not 0 <= args.size <= MAX_SIZE:
-        raise InputError(f"--size must be 0..{MAX_SIZE} bytes, not {args.size}")
+    if args.size is not None and not 1 <= args.size <= MAX_SIZE:
+        raise InputError(f"--size must be 1..{MAX_SIZE} bytes, not {args.size}")
     if args.iters is not None and args.iters < 1:
         raise InputError(f"--iters must be at least 1, not {args.iters}")
     if not 1 <= args.qp <= MAX_QPS:

@@ -31,6 +31,8 @@ def prune(args: argparse.Namespace) -> int:
 
     Raises InputError where there is no such directory.
     """
+    if args.keep is not None and args.keep < 0:
+        raise InputError(f"it must be 0 or more, not {args.keep}", where="--keep")
     root = Path(args.directory)
     if not root.is_dir():
         raise InputError(f"no directory '{root}': give one that holds results")

@@ -22,6 +22,7 @@ from mrclab.testbed.names import Names, require_root
 from mrclab.testbed.network import attach
 from mrclab.testbed.ownership import require_ours, take
 from mrclab.topologies import load_fabric
+from mrclab.topologies.limits import require_live
 
 DOWN_TIMEOUT_S = 60.0
 
@@ -33,7 +34,7 @@ def up(topology: str, target: str, *, program: str | None = None, force: bool = 
     With ``force`` a testbed that is up is taken down first, whosever it is. Ended before it is up, it takes
     all of it down again.
     """
-    load_fabric(topology)
+    require_live(load_fabric(topology))
     require_machine()
     require_target(target)
     own = [] if program is None else _own_program(Path(program))
@@ -125,7 +126,7 @@ def _take_down(names: Names) -> tuple[str, cleaning.Removed]:
 
 def cli() -> int:
     """Mininet's prompt on the running testbed."""
-    from mrclab.testbed.nodes import FabricCLI
+    from mrclab.testbed.prompt import FabricCLI
 
     net = attach()
     try:

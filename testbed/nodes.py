@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Mapping
 from typing import Any
 
-from mininet.cli import CLI
 from mininet.link import Intf, Link
-from mininet.log import error, output
+from mininet.log import error
 from mininet.net import Mininet
 from mininet.node import Host, Node, Switch
 from mininet.topo import Topo
@@ -200,6 +198,7 @@ class FabricMininet(Mininet):  # type: ignore[misc]
 
     def __init__(self, fabric: Fabric, names: Names, run_id: str, target: str = "") -> None:
         self.target = target
+        self.fabric, self.names = fabric, names
         super().__init__(
             topo=FabricTopo(fabric=fabric, names=names, run_id=run_id),
             host=MrcHost,
@@ -231,76 +230,3 @@ class FabricMininet(Mininet):  # type: ignore[misc]
         for near, far in pairs:
             near.set_link(status == "up")
             far.set_link(status == "up")
-
-
-class FabricCLI(CLI):  # type: ignore[misc]
-    """Mininet's command line. Our switches' names have hyphens, which it would otherwise split at."""
-
-    prompt = "mrclab> "
-    identchars = CLI.identchars + "-"
-
-    def getLocals(self) -> Mapping[str, Any]:  # noqa: N802
-        """Return the names that ``py`` knows: the nodes', with '_' for '-', and ``net``."""
-        self.locals.update({name.replace("-", "_"): self.mn[name] for name in self.mn})
-        return dict(self.locals)
-
-    def default(self, line: str) -> None:
-        """Run a command at a node; refuse ``h0 ping h6`` where hosts have no address that could answer."""
-        words = line.split()
-        if len(words) > 1 and words[0] in self.mn and words[1] == "ping" and self._silent():
-            return
-        super().default(line)
-
-    def do_pingall(self, line: str) -> None:
-        """Ping between all hosts."""
-        if not self._silent():
-            super().do_pingall(line)
-
-    def do_pingallfull(self, line: str) -> None:
-        """Ping between all hosts, with all times."""
-        if not self._silent():
-            super().do_pingallfull(line)
-
-    def do_pingpair(self, line: str) -> None:
-        """Ping between the first two hosts."""
-        if not self._silent():
-            super().do_pingpair(line)
-
-    def do_pingpairfull(self, line: str) -> None:
-        """Ping between the first two hosts, with all times."""
-        if not self._silent():
-            super().do_pingpairfull(line)
-
-    def do_iperf(self, line: str) -> None:
-        """Measure TCP between two hosts."""
-        if not self._silent():
-            super().do_iperf(line)
-
-    def do_iperfudp(self, line: str) -> None:
-        """Measure UDP between two hosts."""
-        if not self._silent():
-            super().do_iperfudp(line)
-
-    def _silent(self) -> bool:
-        """Return True, and say what to use, where the hosts' kernels speak no IP."""
-        if any(intf.updateIP() for host in self.mn.hosts for intf in host.intfList()):
-            return False
-        hosts = [host.name for host in self.mn.hosts]
-        first, last = hosts[0], hosts[-1]
-        error(
-            "the hosts' kernels have no address, so nothing answers a ping: their NICs are mrclab's. Use\n"
-            f"  mrclab probe {first} {last}                           (times there and back, hop by hop)\n"
-            f"  mrclab perf write_lat --from {first} --to {last}      (MRC writes)\n"
-        )
-        return True
-
-    def waitForNode(self, node: Node) -> None:  # noqa: N802
-        """Print a command's output until it ends.
-
-        At a terminal, what is typed meanwhile goes to the command; a script's next lines do not.
-        """
-        if self.isatty():
-            super().waitForNode(node)
-            return
-        while node.waiting:
-            output(node.monitor())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from difflib import get_close_matches
 from importlib.resources import files
 from pathlib import Path
 
@@ -39,7 +40,9 @@ class Shipped:
                 return file.read(MAX_CHARACTERS + 1), name_or_file
         except (FileNotFoundError, NotADirectoryError):
             known = ", ".join(self.names())
-            raise InputError(f"no {self.what} '{name_or_file}': give a file or one of {known}") from None
+            near = get_close_matches(name_or_file, self.names(), n=1)
+            mend = f"did you mean {near[0]}? Give" if near else "give"
+            raise InputError(f"no {self.what} '{name_or_file}': {mend} a file or one of {known}") from None
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
             raise InputError(f"cannot read {self.what} '{name_or_file}': {reason}") from None

@@ -36,7 +36,9 @@ def time_ns(value: Any) -> int:
         return 0
     match = _match(_TIME, value)
     if match is None:
-        raise ValueError(f"must be a time such as '150 us', not {shown(value)}")
+        number = str(value).strip()
+        example = f"{number} s" if number.isdigit() and len(number) < 6 else "150 us"
+        raise ValueError(f"must be a time such as '{example}', not {shown(value)}")
     return round(float(match[1]) * _NS[match[2].lower()])
 
 
@@ -51,6 +53,12 @@ def size_bytes(value: Any) -> int:
     if match is None:
         raise ValueError(f"must be a size such as '64 KiB' or 65536, not {shown(value)}")
     return round(float(match[1]) * _BYTES[match[2]])
+
+
+def share(text: str) -> float:
+    """Return a share: ``0.1`` or ``10%``. Raise ValueError on anything else."""
+    number = text.strip()
+    return float(number[:-1]) / 100 if number.endswith("%") else float(number)
 
 
 def option_value(parse: Callable[[Any], int], text: str, option: str) -> int:

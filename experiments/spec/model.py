@@ -34,6 +34,7 @@ from mrclab.p4src.targets import target_name
 from mrclab.simulator.lossless import LEAST_FRAMES
 from mrclab.topologies import Fabric, build_fabric, load_fabric
 from mrclab.topologies.file import Classes, switch_map
+from mrclab.topologies.limits import require_live
 from mrclab.topologies.shipped import TOPOLOGIES
 from mrclab.topologies.yaml_model import Time, WholeNumber, YamlModel, wrong
 
@@ -289,8 +290,10 @@ class Scenario(YamlModel):
         if self.target == SIMULATED:
             require_simulated(self.workload.kind, self.transports)
             if self.program:
-                raise InputError("program: virtual time has no switch program", where=where)
-        elif self.virtual != USUAL_VIRTUAL:
+                raise InputError("--program: virtual time has no switch program: leave it out", where=where)
+        else:
+            require_live(fabric)
+        if self.target != SIMULATED and self.virtual != USUAL_VIRTUAL:
             raise InputError(
                 "virtual: only --target sim has that; for both, write it under targets: sim", where=where
             )

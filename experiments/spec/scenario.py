@@ -14,14 +14,13 @@ from typing import Any
 
 from mrclab.experiments.spec.model import TARGETS, Scenario
 from mrclab.experiments.spec.overlay import merge, nest, parse_overrides, part_of, without
+from mrclab.experiments.spec.shipped import SCENARIOS
 from mrclab.experiments.spec.workloads import AUTO
 from mrclab.p4src.targets import target_name
 from mrclab.topologies import Fabric
-from mrclab.topologies.shipped import Shipped
 from mrclab.topologies.yaml_lines import YamlDocument, read_yaml
 from mrclab.topologies.yaml_model import validated
 
-SCENARIOS = Shipped("scenario", "mrclab.experiments", "scenarios")
 _VARIANTS = {"topologies": "topology", "targets": "target"}
 
 

@@ -84,7 +84,8 @@ def check(found: SweepFile, points: tuple[Point, ...]) -> str | None:
     if found.scenario is None:
         return None
     from mrclab.experiments.spec.model import TARGETS
-    from mrclab.experiments.spec.scenario import SCENARIOS, load_scenario
+    from mrclab.experiments.spec.scenario import load_scenario
+    from mrclab.experiments.spec.shipped import SCENARIOS
 
     if found.target is not None and found.target not in (*TARGETS, "sim"):
         raise InputError(f"{found.name}: target must be one of {', '.join(TARGETS)}, not '{found.target}'")

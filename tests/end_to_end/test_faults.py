@@ -66,11 +66,26 @@ def test_a_link_taken_down_at_the_prompt_shows(tiny: Up) -> None:
 
 
 def test_hosts_without_addresses_say_so_instead_of_failing_to_ping(tiny: Up) -> None:
-    said = tiny.mrclab("cli", input="pingall\nh0 ping -c 1 h3\nexit\n")
+    said = tiny.mrclab("cli", input="h0 ping -c 1 h3\nh0 ping6 -c 1 h3\nexit\n")
     output = said.stdout + said.stderr
     assert output.count("the hosts' kernels have no address") == 2
-    assert "mrclab probe h0 h3" in output
+    assert "probe h0 h3" in output
     assert "not known" not in output
+
+
+def test_the_prompt_survives_mistakes_and_has_the_fabrics_commands(tiny: Up) -> None:
+    lines = ["dpctl dump-flows", "source /nowhere", "switch p0-t0-0 stop", "px 1/0", "help", "pingall"]
+    lines += [f"fault blackhole {LINK}", "status", "restore --all", "probe h0 h3", "exit"]
+    said = tiny.mrclab("cli", input="\n".join(lines) + "\n")
+    output = said.stdout + said.stderr
+    assert said.returncode == 0, output
+    assert "have no OpenFlow" in output
+    assert "no file /nowhere" in output
+    assert "switch-death" in output
+    assert "a path probe between all pairs" in output
+    assert "*** Results: 0% dropped (12/12 received)" in output
+    assert f"restored {LINK}" in output
+    assert "h0 > p0-t0-0 >" in output
 
 
 def test_stamps_of_a_fault_for_programs(tiny: Up) -> None:

@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from mrclab.experiments.spec.model import SIMULATED, Scenario
-from mrclab.experiments.spec.scenario import SCENARIOS, load_scenario
+from mrclab.experiments.spec.scenario import load_scenario
+from mrclab.experiments.spec.shipped import SCENARIOS
 from mrclab.hosts.transports import TRANSPORTS
 
 TIMERS = {

@@ -15,7 +15,8 @@ from mrclab.experiments.spec.overlay import parse_overrides
 from mrclab.experiments.spec.placement import place
 from mrclab.experiments.spec.plan import plan_text
 from mrclab.experiments.spec.published import page_path, scenario_schema, schema_path, with_tables
-from mrclab.experiments.spec.scenario import SCENARIOS, load_scenario, parse_scenario
+from mrclab.experiments.spec.scenario import load_scenario, parse_scenario
+from mrclab.experiments.spec.shipped import SCENARIOS
 from mrclab.experiments.spec.transports import NAMED
 from mrclab.hosts.transports import DEPLOYED
 from mrclab.linux.errors import InputError

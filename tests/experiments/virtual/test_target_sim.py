@@ -17,7 +17,8 @@ from mrclab.experiments.report.result import load_result
 from mrclab.experiments.run.outcome import Outcome
 from mrclab.experiments.spec.model import Scenario
 from mrclab.experiments.spec.overlay import parse_overrides
-from mrclab.experiments.spec.scenario import SCENARIOS, parse_scenario
+from mrclab.experiments.spec.scenario import parse_scenario
+from mrclab.experiments.spec.shipped import SCENARIOS
 from mrclab.experiments.virtual.engine import run_scenario
 from mrclab.hosts.training.settings import Settings
 from mrclab.linux.errors import InputError

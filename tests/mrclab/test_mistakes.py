@@ -1,0 +1,75 @@
+"""Mistakes at the command line: one line that names the mend."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from mrclab.cli import main
+from mrclab.extras import missing_extra
+from mrclab.linux.errors import InputError
+from mrclab.topologies import load_fabric, shipped_topologies
+from mrclab.topologies.limits import require_live
+from mrclab.topologies.units import share
+
+LIVE = ("lab", "thin", "tiny", "two-racks", "wide")
+
+
+@pytest.mark.parametrize(
+    ("words", "mend"),
+    [
+        ("runn", "did you mean run?"),
+        ("run link-kil", "did you mean link-kill?"),
+        ("run link-kill --topology tin --dry-run", "did you mean tiny?"),
+        ("run link-kill --topology paper-c --target ebpf --dry-run", "1,280 links"),
+        ("run link-kill --target sim --program x.p4", "--program"),
+        ("soak link-kill", "use 'mrclab run'"),
+        ("soak --duration 5", "'5 s'"),
+        ("soak --duration -5s", "must be a time"),
+        ("prune --keep -1", "0 or more"),
+        ("fault loss p0-t0-0:p0-t1-0 --ratio ten", "invalid share value: 'ten'"),
+    ],
+)
+def test_a_mistake_is_one_line_with_the_mend(
+    words: str, mend: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        code = main(words.split())
+    except SystemExit as end:
+        code = end.code  # type: ignore[assignment]
+    (line,) = capsys.readouterr().err.splitlines()
+    assert code == InputError.exit_code
+    assert line.startswith("mrclab: ")
+    assert mend in line
+
+
+@pytest.mark.parametrize("name", shipped_topologies())
+def test_live_targets_take_what_one_machine_carries(name: str) -> None:
+    if name in LIVE:
+        require_live(load_fabric(name))
+    else:
+        with pytest.raises(InputError, match="use --target sim"):
+            require_live(load_fabric(name))
+
+
+@pytest.mark.parametrize(("text", "value"), [("10%", 0.1), ("0.1", 0.1), (" 2.5 %", 0.025), ("1", 1.0)])
+def test_a_share_may_be_percent(text: str, value: float) -> None:
+    assert share(text) == pytest.approx(value)
+
+
+def test_a_typo_is_answered_before_anything_heavy_is_imported() -> None:
+    code = (
+        "import sys; from mrclab.cli import main; main(['run', 'nope']); "
+        "print(*{'numpy', 'pydantic', 'rich'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
+def test_a_module_that_an_extra_installs_is_named_with_the_extra() -> None:
+    lacking = missing_extra("up", ModuleNotFoundError("No module named 'grpc'", name="grpc.aio"))
+    assert str(lacking) == "mrclab up needs Python's 'grpc': pip install 'mrclab[testbed]'"
+    assert missing_extra("up", ModuleNotFoundError("No module named 'mine'", name="mine")) is None
+    assert missing_extra("up", ValueError("x")) is None
