@@ -7,6 +7,7 @@ import os
 import queue
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -26,10 +27,16 @@ def judge(check: Path, folder: Path, limit_s: float, *, quiet: bool = False) -> 
     A check that takes longer than ``limit_s`` has failed; those after it are run all the same. ``quiet``
     drops what the student's code prints. Raise MrclabError if the checks themselves cannot be run.
     """
+    with tempfile.TemporaryDirectory(prefix="mrclab-lab-", ignore_cleanup_errors=True) as scratch:
+        Path(scratch).chmod(0o755)
+        yield from _judged(check.resolve(), folder.resolve(), limit_s, scratch, quiet)
+
+
+def _judged(check: Path, folder: Path, limit_s: float, scratch: str, quiet: bool) -> Iterator[Outcome]:
     done: list[Outcome] = []
     titles: Sequence[str] = ()
     while not titles or len(done) < len(titles):
-        lines = _Lines(check.resolve(), folder.resolve(), len(done), limit_s, quiet)
+        lines = _Lines([check, folder, len(done), limit_s], scratch, quiet)
         try:
             titles = json.loads(lines.next(_START_LIMIT_S + limit_s) or "{}").get("titles", ())
             if not titles:
@@ -59,24 +66,20 @@ def _outcome(line: str, title: str) -> Outcome:
 class _Lines:
     """A worker and the lines that it writes, read in a thread: pipes have no timeout on every system."""
 
-    def __init__(self, check: Path, folder: Path, first: int, limit_s: float, quiet: bool) -> None:
+    def __init__(self, words: Sequence[object], scratch: str, quiet: bool) -> None:
         here = str(Path(__file__).parents[2])
         path = os.pathsep.join(part for part in (here, os.environ.get("PYTHONPATH", "")) if part)
         self._worker = subprocess.Popen(
-            [
-                sys.executable,
-                "-P",
-                "-m",
-                "mrclab.labs.worker",
-                str(check),
-                str(folder),
-                str(first),
-                str(limit_s),
-            ],
+            [sys.executable, "-P", "-m", "mrclab.labs.worker", *map(str, words)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL if quiet else None,
-            env={**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"},
+            env={
+                **os.environ,
+                "PYTHONPATH": path,
+                "PYTHONDONTWRITEBYTECODE": "1",
+                **dict.fromkeys(("TMPDIR", "TEMP", "TMP"), scratch),  # what it leaves when it is ended
+            },
             text=True,
             encoding="utf-8",
         )

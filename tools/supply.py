@@ -25,7 +25,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent
 LOCK = ROOT / "requirements.lock"
-EXTRAS = ("live", "labs", "sweep")
+EXTRAS = ("testbed", "live", "labs", "sweep")
 """What users install; the lock has nothing that only developers need."""
 ALLOWED = re.compile(
     r"Apache|BSD|MIT|\bISC\b|PSF|Python Software Foundation|MPL|Mozilla|Zlib|HPND|CC0|Unlicense|0BSD|"

@@ -51,6 +51,7 @@ from mrclab.experiments.measure.recovery import (
     times_of_messages,
     times_unknown,
 )
+from mrclab.experiments.measure.standstill import Standstills, chosen_aside, standstills_of
 from mrclab.experiments.measure.tcp_capture import read_segments
 from mrclab.experiments.measure.tcp_trace import build_tcp_trace
 from mrclab.experiments.measure.trace import Trace, build_trace, ways_by_ev
@@ -71,6 +72,7 @@ REPETITION_FILE = "repetition.json"
 SERIES_BEFORE_NS = 100_000_000
 MOST_BINS = 100_000
 
+STOOD_STILL = "everything stood still between the fault and the recovery"
 # A failed check that makes the times themselves doubtful, and what to say then.
 _SPOILING = {
     "fault_effective": "packets came through a link that was cut: the fault was none",
@@ -127,6 +129,9 @@ def measure(evidence: Evidence) -> Repetition:
             for load, scene in zip(loads, scenes, strict=True)
         )
     aside = _aside(e, loads)
+    still = _standstills(e, traces)
+    stood = _stood_still(still, scenes, aside)
+    aside = sorted({*aside, *chosen_aside(stood, len(scenes) - len(aside))})
     trials = [
         {**trial_of(scene, e.problem or OK), **_place(e, number, scene)}
         for number, scene in enumerate(scenes)
@@ -134,6 +139,10 @@ def measure(evidence: Evidence) -> Repetition:
     if len(loads) == len(trials):
         for trial, load in zip(trials, loads, strict=True):
             trial["packets_per_s"] = load.packets_per_s
+    for number, longest_ns in stood.items():
+        trials[number]["standstill_us"] = longest_ns / 1e3
+        if number in aside:
+            trials[number]["set_aside_because"] = f"{STOOD_STILL} for {longest_ns / 1e6:.3g} ms"
     training = _training(e)
     metrics = _metrics(e, training, logs, traces) | flow_control_metrics(e.flow_control)
     for trial, gap in zip(trials, metrics.get("gap_us", ()), strict=False):
@@ -153,13 +162,16 @@ def measure(evidence: Evidence) -> Repetition:
         faults=e.faults,
         trials=tuple(trial for n, trial in enumerate(trials) if n not in aside),
         trials_aside=tuple(trials[n] for n in aside if n >= e.rehearsals),
-        validity=_validity(e, loads, aside, trials, broken_captures),
+        validity=_validity(e, loads, aside, trials, broken_captures, still),
         problem=e.problem,
         failure=e.failure,
         counters=e.counters,
         bytes_delivered=e.bytes_delivered,
         data=e.data,
-        details=_details(e, training, trials[: e.rehearsals]),
+        details={
+            **_details(e, training, trials[: e.rehearsals]),
+            **({"standstills": still.to_dict(e.measure_ns)} if still is not None else {}),
+        },
         pictures=pictures,
         path_events=path_events(e, logs),
         flow_control=e.flow_control,
@@ -269,6 +281,25 @@ def _aside(e: Evidence, loads: Sequence[Load]) -> list[int]:
     return over if len(loads) - len(over) >= e.wanted else rehearsed
 
 
+def _standstills(e: Evidence, traces: Sequence[Trace]) -> Standstills | None:
+    """Return the standstills of a live stream; None of other workloads, and in virtual time."""
+    live = e.recording is not None and bool(e.recording.offsets)
+    return standstills_of(traces) if live and traces and e.wanted is not None else None
+
+
+def _stood_still(still: Standstills | None, scenes: Sequence[Scene], aside: Sequence[int]) -> dict[int, int]:
+    """Return the longest standstill between fault and recovery, ns, of each trial that has one and counts."""
+    found = {}
+    for number, scene in enumerate(scenes):
+        recovered = scene.times.recovered.ns
+        if still is None or number in aside or recovered is None:
+            continue
+        begin_ns = scene.fault.middle_ns
+        if longest_ns := still.longest_between_ns(begin_ns, begin_ns + recovered):
+            found[number] = longest_ns
+    return found
+
+
 def _place(e: Evidence, number: int, scene: Scene) -> dict[str, Any]:
     """Return what a trial is of."""
     fault = scene.fault
@@ -365,8 +396,17 @@ def _validity(
     aside: Sequence[int],
     trials: Sequence[Mapping[str, Any]],
     broken_captures: Sequence[str],
+    still: Standstills | None,
 ) -> Validity:
     also, notes = [*e.failures, *broken_captures], list(e.notes)
+    if still is not None and still.words():
+        notes.append(still.words())
+    stood = [number for number, trial in enumerate(trials) if trial.get("standstill_us")]
+    if stood:
+        longest = max(trials[number]["standstill_us"] for number in stood) / 1e3
+        line = f"in {len(stood)} of {len(trials)} trials {STOOD_STILL}, for {longest:.3g} ms at most"
+        gone = set(stood) <= set(aside)
+        (notes if gone else also).append(f"{line}; they are set aside" if gone else line)
     if e.wanted and not e.faults:
         also.append("no fault was made")
     for check, text in _SPOILING.items():

@@ -105,6 +105,9 @@ class Trial(Model):
     gap_us: float | None = None
     """The longest time between two messages of a flow from the fault on, of the flow where it was longest."""
     app_gap_us: Gaps | None = None
+    standstill_us: float | None = None
+    """The longest time between fault and recovery in which no data frame left or came in."""
+    set_aside_because: str | None = None
     checks: list[TrialCheck] = Field(default_factory=list)
 
 

@@ -104,7 +104,7 @@ def draw_delivered(result: Mapping[str, Any]) -> Figure:
     panels[-1].set_xlabel("time since the measurement's start (ms)")
     broken = any(found["faults"] for found in transports.values())
     note = "; red: a fault lasts" if broken else ""
-    note += "; grey: a standstill" if any(found.get("standstills") for found in transports.values()) else ""
+    note += "; grey: a standstill" if any(standstills_of(found) for found in transports.values()) else ""
     width = f"bins of {number(max(widths) / 1e3)} ms"
     figure.suptitle(f"{_run(result)}: delivered payload, {width}{note}", x=0.01, ha="left", fontsize=10)
     return figure
@@ -112,6 +112,16 @@ def draw_delivered(result: Mapping[str, Any]) -> Figure:
 
 def _run(result: Mapping[str, Any]) -> str:
     return f"{result['scenario']} on {result['topology']} ({result['target']})"
+
+
+def standstills_of(found: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the standstills of a transport, by repetition, if it has any."""
+    rows = found.get("details", ())
+    return [
+        {"repetition": row["repetition"], **row["standstills"]}
+        for row in rows
+        if row.get("standstills", {}).get("found")
+    ]
 
 
 def _shown_bins(series: Mapping[str, Any]) -> int:
@@ -147,7 +157,7 @@ def _panel(axes: Axes, name: str, found: Mapping[str, Any], colour: str) -> floa
         stop = end if end is not None else axes.get_xlim()[1]
         axes.axvspan(begin, stop, color=RED, alpha=0.25, linewidth=0)
         axes.axvline(begin, color=RED, linewidth=0.9)
-    for row in found.get("standstills", ()):
+    for row in standstills_of(found):
         for at_us, length_us in row["found"] if row["repetition"] == (first or 0) else ():
             axes.axvspan(at_us / 1e3, (at_us + length_us) / 1e3, color=GREY, alpha=0.8, linewidth=0.8)
     axes.set_ylim(bottom=0)

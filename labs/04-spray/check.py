@@ -15,7 +15,7 @@ from mrclab.labs.spraying import Fault, fabric, some_evs, spray
 
 CHECKS = Checks()
 LINK = "p0-t0-0:p0-t1-0"
-DRAWS = 4000
+DRAWS = 1500
 
 
 def policy_of(student: Student, name: str) -> type[PathPolicy]:

@@ -13,11 +13,18 @@ import os
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 from mrclab.linux.system import end_with_parent, is_linux, is_root, libc
 
+resource: ModuleType | None
+try:
+    import resource  # now: nobody may be unable to read Python's files
+except ImportError:  # Windows
+    resource = None
 NOBODY = 65534
 _NEW_NAMESPACES = 0x00020000 | 0x04000000 | 0x08000000 | 0x20000000 | 0x40000000  # mount, uts, ipc, pid, net
 _NEW_USER = 0x10000000
@@ -71,12 +78,12 @@ def _isolate(folder: Path, stage: Path, package: Path) -> str:
     wanted = _NEW_NAMESPACES if user == 0 else _NEW_NAMESPACES | _NEW_USER
     if libc().unshare(wanted) != 0:
         return f"no namespaces here: {os.strerror(ctypes.get_errno())}"
-    if user != 0:
-        Path("/proc/self/setgroups").write_text("deny")
-        Path("/proc/self/uid_map").write_text(f"{NOBODY} {user} 1")
-        Path("/proc/self/gid_map").write_text(f"{NOBODY} {group} 1")
-    _go_on_in_child()
     try:
+        if user != 0:
+            Path("/proc/self/setgroups").write_text("deny")
+            Path("/proc/self/uid_map").write_text(f"{NOBODY} {user} 1")
+            Path("/proc/self/gid_map").write_text(f"{NOBODY} {group} 1")
+        _go_on_in_child()
         _close_file_system(folder, stage, package, _PIVOT_ROOT[machine])
     except OSError as error:
         return f"the file system cannot be closed: {error}"
@@ -201,9 +208,7 @@ def _drop_capabilities() -> None:
 
 
 def _limit(limits: Limits) -> None:
-    try:
-        import resource
-    except ImportError:  # Windows
+    if resource is None:
         return
     bounds: Sequence[tuple[str, int]] = (
         ("RLIMIT_AS", limits.memory_bytes),
@@ -216,5 +221,9 @@ def _limit(limits: Limits) -> None:
     )
     for name, bound in bounds:
         number = getattr(resource, name, None)
-        if number is not None:
-            resource.setrlimit(number, (bound, bound))
+        if number is None:
+            continue
+        _, hard = resource.getrlimit(number)
+        least = bound if hard == resource.RLIM_INFINITY else min(bound, hard)
+        with suppress(ValueError, OSError):  # macOS refuses some
+            resource.setrlimit(number, (least, least))

@@ -38,6 +38,7 @@ def copy_folder(source: Path, target: Path) -> None:
     """
     total = 0
     target.mkdir()
+    target.chmod(0o755)
     for number, path in enumerate(regular(source)):
         try:
             content = read(path)
@@ -48,4 +49,6 @@ def copy_folder(source: Path, target: Path) -> None:
             raise InputError(f"{source} has more than {_MOST_FILES} files or {_MOST_BYTES / 1e6:g} MB")
         copy = target / path.relative_to(source)
         copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.parent.chmod(0o755)
         copy.write_bytes(content)
+        copy.chmod(0o644)  # whatever the umask: the code may run as nobody

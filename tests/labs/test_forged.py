@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -93,6 +94,45 @@ def test_a_forged_submission_gets_no_mark(
 def test_files_beside_a_submission_change_no_mark(kind: str, tmp_path: Path) -> None:
     folder = submission(tmp_path / "mine", "import json, random", FILES[kind])
     assert not any(outcome.passed for outcome in outcomes_of(folder))
+
+
+LIMITED = """
+import sys
+from pathlib import Path
+from mrclab.labs.sandbox.remote import RemoteCode
+code = RemoteCode(Path(sys.argv[1]), lambda missing: print("note:", missing))
+code.begin(60)
+try:
+    print(code.function("mine.py", "rights", []))
+finally:
+    code.close()
+"""
+RIGHTS = """
+import os
+def rights():
+    try:
+        os.fork()
+    except OSError:
+        return [os.getuid(), "no further process"]
+    return "forked"
+"""
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="needs root: it gives up one right")
+@pytest.mark.skipif(shutil.which("setpriv") is None, reason="needs setpriv")
+def test_without_namespaces_the_limits_hold_and_the_reason_is_one_line(tmp_path: Path) -> None:
+    folder = submission(tmp_path / "mine", RIGHTS)
+    done = subprocess.run(
+        ["setpriv", "--bounding-set=-sys_admin", sys.executable, "-c", LIMITED, str(folder)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        timeout=100,
+    )
+    note, rights = done.stdout.splitlines()
+    assert note == "note: no namespaces here: Operation not permitted"
+    assert rights == "[65534, 'no further process']"
 
 
 def test_the_right_values_pass(tmp_path: Path) -> None:

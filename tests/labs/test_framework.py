@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import tempfile
 import tomllib
 import zipfile
 from pathlib import Path
@@ -82,6 +83,15 @@ def test_code_that_does_not_end_is_ended(tmp_path: Path) -> None:
     assert "never ends" in first.hint
     assert second.hint == "think again"
     assert third.passed
+
+
+def test_nothing_is_left_of_a_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setenv("TMPDIR", str(scratch))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    judged(tmp_path, "open('left', 'w').write('x')")
+    assert list(scratch.iterdir()) == []
 
 
 def test_checks_that_cannot_be_run_are_no_hints(tmp_path: Path) -> None:

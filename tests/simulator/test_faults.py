@@ -9,9 +9,11 @@ from collections.abc import Callable
 import pytest
 
 from mrclab.controller.queues import QueuePolicy
+from mrclab.p4src.contract import QUEUE_MIN_FRAMES
 from mrclab.simulator.faults import NetworkFaults
 from mrclab.simulator.network import Network
 from mrclab.topologies import build_fabric
+from tests.simulator.test_port import packet
 
 FABRIC = build_fabric(json.dumps({"name": "small", "planes": 1, "t0": 2, "t1": 2, "hosts": 2}), "small")
 LINK = "h0:p0-t0-0"
@@ -46,3 +48,15 @@ def test_a_place_works_again_when_all_its_faults_have_ended(first: str, second: 
     assert not world.works()
     MAKERS[second](world, False)
     assert world.works()
+
+
+def test_a_link_at_a_share_of_its_rate_lets_a_short_burst_through_and_loses_a_long_one() -> None:
+    world = World()
+    port = world.network.links["h0", "p0-t0-0"]
+    world.faults.rate(LINK, "both", 0.1)
+    mtu_bytes = FABRIC.link(*LINK.split(":")).profile.mtu_bytes
+    burst = [port.survives(packet(mtu_bytes)) for _ in range(10 * QUEUE_MIN_FRAMES)]
+    assert all(burst[:QUEUE_MIN_FRAMES])
+    assert not any(burst[QUEUE_MIN_FRAMES + 1 :])
+    world.faults.rate(LINK, "both", 0)
+    assert port.survives(packet(mtu_bytes))

@@ -19,6 +19,8 @@ LOCK = supply.read_lock(supply.LOCK.read_text())
 def test_the_lock_has_all_that_is_installed_and_no_licence_but_those_allowed() -> None:
     assert supply.faults(LOCK, supply.wanted(PROJECT)) == []
     assert len(LOCK) > 40
+    large_or_for_developers = {"compiler", "dev", "docs", "scapy", "training"}
+    assert {*PROJECT["optional-dependencies"]} - large_or_for_developers == {*supply.EXTRAS}
 
 
 @pytest.mark.parametrize(
