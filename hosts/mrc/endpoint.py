@@ -164,8 +164,7 @@ class Endpoint(BaseEndpoint):
         qp = self.qps.pop(qpn)
         self.scheduler.forget(qp)
         self._port_status.forget(qp, self.qps.values())
-        if qp.connected:
-            qp.requester.withdraw()
+        qp.requester.withdraw()
         self._release(qp)
 
     def post_write(

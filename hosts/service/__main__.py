@@ -30,6 +30,8 @@ LOG_BYTES = 64 << 20
 
 def main() -> None:
     """Serve until no program has been here for the linger time."""
+    if os.fork():
+        os._exit(0)  # a program must not find a child that it did not start
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s")
     settings = json.loads(sys.stdin.readline())
     fabric = fabric_from_text(settings["fabric"])

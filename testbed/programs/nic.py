@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from mrclab.hosts.service.layout import op, record
-from mrclab.linux.children import ending
 from mrclab.linux.errors import MrclabError
 from mrclab.testbed import state
 from mrclab.testbed.names import Names
@@ -88,10 +87,9 @@ def _start(network: FabricNetwork, host: str, path: Path, linger_s: float) -> No
             stdin.write(json.dumps(settings).encode() + b"\n")
             stdin.flush()
         ready, _, _ = select.select([stdout], [], [], START_S)
+        service.wait(START_S)  # the service itself is a child of that process
         if not ready or stdout.readline() != b"ready\n":
-            service.kill()
-            how = ending(service.wait())
-            raise MrclabError(f"the NIC service of {host} {how}: see {errors.name}")
+            raise MrclabError(f"the NIC service of {host} did not start: see {errors.name}")
 
 
 def allow(path: Path, uid: int) -> None:

@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -85,6 +86,12 @@ def test_a_program_sees_the_host_its_device_and_the_names_of_others(tiny: Up) ->
 def test_exit_codes_and_arguments_are_the_program_s(tiny: Up) -> None:
     done = tiny.mrclab("exec", "h0", "--", "sh", "-c", 'echo "$1"; exit 7', "x", "a  b")
     assert (done.returncode, done.stdout) == (7, "a  b\n")
+
+
+def test_a_program_has_no_children_that_it_did_not_start(tiny: Up) -> None:
+    """Its NIC service is none: a program may wait for all of its children."""
+    script = "import os\ntry:\n    os.waitpid(-1, 0)\nexcept ChildProcessError:\n    print('none')"
+    assert tiny.mrclab.ok("exec", "h3", "--", sys.executable, "-c", script) == "none\n"
 
 
 def test_a_program_on_all_hosts_has_a_rank_in_each(tiny: Up) -> None:

@@ -25,7 +25,7 @@ class Losses:
         self._note = note
         # Set by connect().
         self._evs: EvSet
-        self._congestion: CongestionControl
+        self._congestion = CongestionControl(0)
         self._overhead = 0
         self.silent = False
         """The ACK timer ran out and the peer has not answered since; see `set_silent`."""

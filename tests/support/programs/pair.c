@@ -236,6 +236,17 @@ static void serve(int count)
     while (wc.opcode != IBV_WC_RDMA_WRITE);
 }
 
+/* Nothing of ours is in flight: only a write reveals that the server is gone. */
+static void probe(void)
+{
+    struct ibv_wc wc;
+    size_t spare = SLOTS * size + 64;
+
+    post_write(1, memory + spare, 8, theirs.address + spare, -1, IBV_SEND_SIGNALED);
+    await(&wc);
+    CHECK(wc.opcode == IBV_WC_RDMA_WRITE && wc.wr_id == 1);
+}
+
 static void feed(int count)
 {
     volatile uint64_t *credit = (void *)(memory + SLOTS * size);
@@ -254,10 +265,12 @@ static void feed(int count)
             await(&wc);
             CHECK(wc.opcode == IBV_WC_RDMA_WRITE && wc.wr_id == (uint64_t)done);
             done++;
+        } else {
+            probe();
         }
     }
     while (*credit != (uint64_t)count)
-        ;
+        probe();
 }
 
 int main(int argc, char **argv)
