@@ -82,7 +82,7 @@ def _meaning(parameters: Mapping[str, Any]) -> Any:
 def require(scenario: Scenario) -> None:
     """Check that the machine has what a scenario needs: in virtual time, only what its workload does.
 
-    Raises MachineError.
+    Raises MachineError, and InputError if a testbed of these names is up.
     """
     from mrclab.experiments.run.needs import require_all, require_workload
 
@@ -91,10 +91,13 @@ def require(scenario: Scenario) -> None:
         return
     from mrclab.controller.programs import require_compiler
     from mrclab.testbed.doctor import require_machine
+    from mrclab.testbed.names import Names
+    from mrclab.testbed.network import refuse_second
 
     require_machine()
     require_compiler(Path(scenario.program))
     require_all(scenario)
+    refuse_second(Names.from_environment())
 
 
 def scenario_of(args: argparse.Namespace, name: str) -> Scenario:
