@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 
@@ -53,7 +54,7 @@ def pairs() -> Iterator[dict[str, Path]]:
 def _program(up: Up, host: str, *words: str) -> Iterator[subprocess.Popen[str]]:
     argv = up.mrclab.command("exec", *words[: words.index("--")], host, *words[words.index("--") :])
     with subprocess.Popen(
-        argv, env=up.mrclab.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd="/"
+        argv, env=up.mrclab.environment, stdin=PIPE, stdout=PIPE, stderr=subprocess.STDOUT, text=True, cwd="/"
     ) as process:
         try:
             yield process
@@ -131,12 +132,16 @@ def test_every_byte_arrives_while_a_link_is_cut(
     words = (*user, "--", str(pairs[api]))
     with (
         _program(tiny, "h2", *words, "server", PORT, "65536", "3000", "events") as server,
-        _program(tiny, "h0", *words, "client", PORT, "65536", "3000", "h2") as client,
+        _program(tiny, "h0", *words, "client", PORT, "65536", "3000", "h2", "pause") as client,
     ):
+        assert client.stdin is not None
         assert client.stdout is not None
         assert client.stdout.readline() == "connected\n"
+        assert client.stdout.readline() == "half\n"
         tiny.mrclab.ok("fault", "blackhole", LINK)
         try:
+            client.stdin.write("\n")
+            client.stdin.flush()
             assert "ok 3000 messages of 65536 bytes" in _end(client)
             assert "ok 3000 messages of 65536 bytes" in _end(server)
         finally:

@@ -1,7 +1,9 @@
 /* Two programs, each on a host: the client writes messages with immediates into slots of the server's memory, the
  * server checks every byte and returns credits by writing a counter into the client's memory.
  *
- *   pair server PORT SIZE COUNT [events]      pair client PORT SIZE COUNT HOST */
+ *   pair server PORT SIZE COUNT [events]      pair client PORT SIZE COUNT HOST [pause]
+ *
+ * With `pause` the client says "half" after half of its messages, and goes on after a line on standard input. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <infiniband/verbs.h>
@@ -247,13 +249,19 @@ static void probe(void)
     CHECK(wc.opcode == IBV_WC_RDMA_WRITE && wc.wr_id == 1);
 }
 
-static void feed(int count)
+static void feed(int count, int pause)
 {
     volatile uint64_t *credit = (void *)(memory + SLOTS * size);
     int sent = 0, done = 0;
     struct ibv_wc wc;
 
     while (done < count) {
+        if (pause && done == count / 2) {
+            pause = 0;
+            printf("half\n");
+            fflush(stdout);
+            CHECK(getchar() == '\n');
+        }
         if (sent < count && (uint64_t)sent < *credit + SLOTS && sent < done + SLOTS) {
             uint8_t *slot = memory + (size_t)(sent % SLOTS) * size;
             for (size_t at = 0; at < size; at++)
@@ -292,7 +300,7 @@ int main(int argc, char **argv)
     if (serving)
         serve(count);
     else
-        feed(count);
+        feed(count, argc > 6);
     whole(fd, &(char){1}, 1, 1);
     whole(fd, &(char){0}, 1, 0);
 #ifdef MRC
