@@ -38,7 +38,6 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT)]
 
-from mrclab.controller.fault_kinds import Fault, Moment  # noqa: E402
 from mrclab.experiments.measure.repetition import measure  # noqa: E402
 from mrclab.experiments.measure.validity import kept_up  # noqa: E402
 from mrclab.experiments.run import repetition as runs  # noqa: E402
@@ -46,6 +45,7 @@ from mrclab.experiments.run.drivers.spray import SprayDriver  # noqa: E402
 from mrclab.experiments.run.fabrics import bring_up  # noqa: E402
 from mrclab.experiments.run.switch_deaths import by_switch  # noqa: E402
 from mrclab.experiments.spec.scenario import load_scenario  # noqa: E402
+from mrclab.faults.model import Fault, Moment  # noqa: E402
 from mrclab.linux.errors import MachineError  # noqa: E402
 from mrclab.linux.life.stalls import FROZEN, STOPPED, state_of  # noqa: E402
 from mrclab.testbed.claim import claimed  # noqa: E402

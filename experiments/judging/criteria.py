@@ -80,7 +80,7 @@ def like_control(asked: str, ratio: Interval | None, limit: float, source: str) 
 
 
 def none_of(asked: str, count: int | None, source: str) -> Check:
-    """Ask that something never happened; a count of None is not known."""
+    """Ask that something never happened; a count of None is unknown."""
     return Check(
         asked,
         "not recorded" if count is None else f"{count:,}",

@@ -43,7 +43,7 @@ def _values(result: Result, quantity: Quantity) -> list[float]:
 
 
 def _missing(result: Result, quantity: Quantity) -> str:
-    """Say why a quantity cannot be judged; "" where it can be."""
+    """Return why a quantity cannot be judged; "" if it can be."""
     values = _values(result, quantity)
     if not values:
         return f"{quantity.transport} has no {quantity.metric}"

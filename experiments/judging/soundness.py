@@ -1,8 +1,8 @@
-"""What every claim rests on: a result that contradicts itself shows nothing, whatever a figure's judge finds.
+"""The soundness of a result: one that contradicts itself shows nothing, whatever its figure's judge finds.
 
-Each rule returns checks only if it is broken. Data that is wrong, and a repetition of MRC that failed, refute
-a claim about MRC. All else leaves the claim open: times out of order, a repetition that is there twice, more
-bytes than the links carry.
+Each rule returns checks only if it is broken. Wrong data and a failed repetition of MRC refute a claim about
+MRC. Every other broken rule leaves the claim open: times out of order, a repetition that occurs twice, more
+bytes than the links can carry.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def _out_of_order(trial: Mapping[str, Any]) -> str:
 
 
 def _twice(result: Result, name: str) -> Iterator[Check]:
-    """Ask that no repetition and no fault is there twice: by its number, its moment, or its data.
+    """Ask that no repetition and no fault occurs twice: by its number, its moment, or its data.
 
     In virtual time a transport that draws nothing, as RoCEv2 on one path, does the same with any seed.
     """
@@ -139,7 +139,7 @@ def _repeated(keys: list[Any]) -> int:
 
 
 def _fingerprints(found: Mapping[str, Any]) -> list[str | None]:
-    """Return all that was measured in each repetition as text; None if nothing was."""
+    """Return the measurements of each repetition as text; None if it has none."""
     rows: dict[Any, list[Any]] = {}
     for sample in found.get("samples", ()):
         values = {key: value for key, value in sample["metrics"].items() if value}
@@ -189,7 +189,7 @@ def _impossible(result: Result, name: str) -> Iterator[str]:
 
 
 def _seats(result: Result) -> int:
-    """Return how many ranks share a NIC: what they tell one another does not cross it."""
+    """Return how many ranks share a NIC: traffic between them does not cross it."""
     return int(result["parameters"]["workload"].get("ranks_per_host", 1))
 
 

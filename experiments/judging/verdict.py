@@ -25,7 +25,7 @@ def verdict_word(verdict: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One condition: what is asked, what was found, whether it holds (None: this run does not show it).
+    """One condition: its criterion, the finding, whether it holds (None: this run does not show it).
 
     ``source`` says where the criterion comes from: the paper's number, or theory at this scale.
     """
@@ -78,7 +78,7 @@ class Verdict:
         return max(counts, default=None)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as it goes into result.json: ``because`` is one line of all that was found."""
+        """Return it as it goes into result.json: ``because`` is one line with all findings."""
         failing = [c for c in self.checks if c.holds is False] or [c for c in self.checks if c.holds is None]
         found = [f"{check.asked}: {check.found}" for check in failing or self.checks]
         because = [self.invalid] if self.invalid else found

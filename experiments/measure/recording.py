@@ -1,4 +1,4 @@
-"""What a recorder notes besides the packets: drop counts, clock offsets, and the machine's load by trial."""
+"""A recorder's notes next to the packets: drop counts, clock offsets, and the machine's load by trial."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def _switched(
 
 
 def require_mptcp() -> None:
-    """Check that the kernel has MPTCP. Raises MachineError where it has not."""
+    """Check that the kernel has MPTCP. Raises MachineError if it has not."""
     try:
         open_socket(True).close()
     except MptcpMissingError as error:

@@ -126,7 +126,7 @@ class FaultRun:
         return (*found, *(note for source in self.sequences for note in source.notes))
 
     def act(self, clock: Clock) -> None:
-        """Do all that is due. Raises SwitchError where a switch ended that cannot be started again."""
+        """Do all that is due. Raises SwitchError if a switch ended that cannot be started again."""
         while (death := self._deaths.next_death(self._injector.broken)) is not None:
             self._on_death(death, clock)
         if self._deaths.revive_ns is not None and self._deaths.revive_ns <= clock():

@@ -69,7 +69,7 @@ def _cpu_model() -> str | None:
 
 
 def _virtual() -> bool | None:
-    """Whether a hypervisor runs us, by the CPU's own word; None where its kind of CPU has none."""
+    """Whether a hypervisor runs us, by the CPU's own word; None if its kind of CPU has none."""
     flags = _field(_read("/proc/cpuinfo"), "flags")
     return None if flags is None else "hypervisor" in flags.split()
 

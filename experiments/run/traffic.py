@@ -21,7 +21,7 @@ _SENT_BYTES = 8
 def bytes_carried(network: FabricNetwork) -> dict[str, tuple[int, int]]:
     """Return the bytes that every switch's interface has sent and received.
 
-    Raise OSError where a namespace is gone.
+    Raise OSError if a namespace is gone.
     """
     found: dict[str, tuple[int, int]] = {}
     for place in sorted({network.places[switch.name] for switch in network.fabric.switches}):
@@ -35,7 +35,7 @@ def bytes_carried(network: FabricNetwork) -> dict[str, tuple[int, int]]:
 
 
 def bytes_sent(network: FabricNetwork) -> dict[str, int]:
-    """Return the bytes that every switch's interface has sent. Raise OSError where a namespace is gone."""
+    """Return the bytes that every switch's interface has sent. Raise OSError if a namespace is gone."""
     return {name: sent for name, (sent, _) in bytes_carried(network).items()}
 
 

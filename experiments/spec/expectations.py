@@ -52,7 +52,7 @@ class Expectation:
 
 
 def parse_expectation(text: str, transports: Container[str]) -> Expectation:
-    """Return what a line expects. Raise ValueError, in one line, where it cannot be read."""
+    """Return what a line expects. Raise ValueError, in one line, if it cannot be read."""
     found = _FORM.fullmatch(text.strip())
     if found is None or found["metric"] is None:
         raise ValueError(f"'{text}' cannot be read: it takes a form such as {EXAMPLE}")

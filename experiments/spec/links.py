@@ -11,7 +11,7 @@ from mrclab.topologies import Fabric
 def metered(fabric: Fabric, pattern: str) -> tuple[str, ...]:
     """Return the T0-T1 links whose names fit a pattern; none for no pattern.
 
-    Raises InputError where none fits.
+    Raises InputError if none fits.
     """
     if not pattern:
         return ()

@@ -278,14 +278,14 @@ class Scenario(YamlModel):
         return replace(fabric, classes=tuple(sorted(classes.items())))
 
     def placement(self, fabric: Fabric, seed: int) -> Placement:
-        """Return who sends to whom. Raises InputError where the fabric is too small."""
+        """Return who sends to whom. Raises InputError if the fabric is too small."""
         try:
             return place(self.workload.kind, self.workload.params, fabric, seed)
         except InputError as error:
             raise InputError(f"{error}", where=f"scenario {self.name}") from None
 
     def check_against(self, fabric: Fabric) -> None:
-        """Raise InputError where the scenario names what the fabric lacks."""
+        """Raise InputError if the scenario names what the fabric lacks."""
         where = f"scenario {self.name}"
         if self.target == SIMULATED:
             require_simulated(self.workload.kind, self.transports)

@@ -39,7 +39,7 @@ def parse_overrides(settings: Sequence[str], **options: str | int | None) -> lis
 
 
 def part_of(document: YamlDocument, path: KeyPath) -> YamlDocument:
-    """Return the mapping at ``path`` as a document of its own. Raises InputError where it is none."""
+    """Return the mapping at ``path`` as a document of its own. Raises InputError if it is none."""
     data: Any = document.data
     for key in path:
         data = data[key]

@@ -43,7 +43,7 @@ class Placement:
 
 
 def place(kind: str, params: Mapping[str, Any], fabric: Fabric, seed: int) -> Placement:
-    """Place a workload on a fabric. Raises InputError where the fabric is too small for it."""
+    """Place a workload on a fabric. Raises InputError if the fabric is too small for it."""
     hosts: tuple[str, ...]
     if kind == "spray":
         hosts = _ends(params, fabric)

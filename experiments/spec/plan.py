@@ -20,7 +20,7 @@ MOST_FAULTS = 20
 
 
 def plan_text(scenario: Scenario) -> str:
-    """Return the plan, a line each. Raises InputError where the scenario does not fit its fabric."""
+    """Return the plan, a line each. Raises InputError if the scenario does not fit its fabric."""
     lines = [f"{scenario.name}: {scenario.description}"]
     if scenario.claim:
         lines.append(f"claim: {scenario.claim}")

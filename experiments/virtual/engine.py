@@ -25,7 +25,7 @@ def run_scenario(
 ) -> None:
     """Run every transport; live targets have `mrclab.experiments.run.engine.run_scenario`. Raises InputError.
 
-    ``say`` gets what is going on, ``step`` how many trials (or repetitions, without trials) are done in all.
+    ``say`` gets progress messages, ``step`` how many trials (or repetitions, without trials) are done in all.
     """
     require_simulated(scenario.workload.kind, scenario.transports)
     outcome.target = SIMULATED

@@ -27,17 +27,17 @@ from mrclab.topologies import Fabric
 from mrclab.topologies.spec import LinkKind
 
 CHOICES: Mapping[str, Choice] = {"ecmp": "hash", "structured": "ev", "destination": "destination"}
-"""By what switches choose a path, of each way of routing that is not by segment lists."""
+"""The basis of the switches' choice of path, for each routing without segment lists."""
 
 TIMERS_IN_RTT = 8
-"""How often in an idle RTT an endpoint is asked for its next timer, on fast links."""
+"""How often in an idle RTT an endpoint is polled for its next timer, on fast links."""
 
 
 def longest_flight_ns(fabric: Fabric, policy: QueuePolicy) -> int:
-    """Return how long a packet that is not dropped is on its way at most, ns: through full queues everywhere.
+    """Return the longest time that a packet is on its way, ns, if it is not dropped: through full queues.
 
-    A queue takes data until it is as deep as it drops at. Where it trims, frames that it has cut take half of
-    the link at most before the data in it, so that this waits twice as long as the depth it trims at.
+    A queue takes data up to its drop threshold. If it trims, cut frames take at most half of the link ahead
+    of its data, so that the data wait twice as long as its trim threshold.
     """
 
     def hop_ns(kind: LinkKind, queued: bool) -> int:
@@ -64,10 +64,9 @@ class VirtualFabric:
         propagation_ns: int = 0,
         virtual: Virtual = USUAL_VIRTUAL,
     ) -> None:
-        """Build the fabric; all that reaches a NIC is ``propagation_ns`` longer on its way.
+        """Build the fabric; every frame to a NIC is ``propagation_ns`` longer on its way.
 
-        ``virtual`` says what hosts and links are like. Raises InputError for a transport that only a kernel
-        has.
+        ``virtual`` describes hosts and links. Raises InputError for a transport that only a kernel has.
         """
         require_simulated_transport(transport)
         self._processing_ns = virtual.processing_ns

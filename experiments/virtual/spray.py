@@ -137,7 +137,7 @@ class VirtualSpray:
         return holds if holds or self._clock.now_ns >= self._asked_until_ns else None
 
     def stop(self) -> None:
-        """Send no more, and let what was sent arrive."""
+        """Send no more, and let the sent packets arrive."""
         sender, clock = self._sender.sender, self._clock
         assert sender is not None
         sender.stop()

@@ -1,4 +1,4 @@
-"""What the repetition asks of a workload in virtual time."""
+"""The interface of a workload in virtual time, as the repetition uses it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mrclab.experiments.virtual.fabric import VirtualFabric
 
 @dataclass(frozen=True, slots=True)
 class VirtualSetting:
-    """What a workload works with: the repetition's fabric, seed and directory."""
+    """A workload's context: the repetition's fabric, seed and directory."""
 
     fabric: VirtualFabric
     scenario: Scenario
@@ -42,7 +42,7 @@ class VirtualWorkload(Protocol):
         """Return the answer: None while there is none yet."""
 
     def stop(self) -> None:
-        """Send no more, and let what was sent arrive."""
+        """Send no more, and let the sent packets arrive."""
 
     def collect(self) -> Collected:
         """Return what came out."""

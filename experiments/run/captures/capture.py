@@ -34,7 +34,7 @@ class CaptureError(MrclabError, RuntimeError):
 
 
 def parse_counts(stderr: str) -> CaptureCounts:
-    """Return the counts in tcpdump's closing lines. Raises CaptureError where they are missing."""
+    """Return the counts in tcpdump's closing lines. Raises CaptureError if they are missing."""
     found = {name: int(count) for count, name in _COUNT.findall(stderr)}
     if "captured" not in found:
         raise CaptureError(f"tcpdump gave no counts: {_complaint(stderr)}")
@@ -118,7 +118,7 @@ class Capture:
     def stop(self) -> CaptureCounts:
         """End the capture once all that it has seen up to now is in the file; return its counts.
 
-        Raises CaptureError where tcpdump did not end in order.
+        Raises CaptureError if tcpdump did not end in order.
         """
         if self._process.poll() is None:
             self._drain()
@@ -191,7 +191,7 @@ def _spawn(command: Sequence[str]) -> subprocess.Popen[bytes]:
 
 
 def _read_some(process: subprocess.Popen[bytes], timeout_s: float) -> bytes | None:
-    """Return what a process writes to stderr next: empty at its end, None where nothing comes in time."""
+    """Return what a process writes to stderr next: empty at its end, None if nothing comes in time."""
     stderr = process.stderr
     if stderr is None:
         raise CaptureError("the capture was started without a pipe for stderr")

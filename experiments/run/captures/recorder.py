@@ -43,7 +43,7 @@ class RunningCapture(Protocol):
 
     @property
     def offset_ns(self) -> int | None:
-        """Return by how much stamps are ahead of CLOCK_MONOTONIC; None where they are CLOCK_REALTIME's."""
+        """Return by how much stamps are ahead of CLOCK_MONOTONIC; None if they are CLOCK_REALTIME's."""
 
     def stop(self) -> CaptureCounts:
         """End it, once all that it has seen is in the file, and return what it saw."""
@@ -78,7 +78,7 @@ class Recorder:
     the captures at once. Packets go to ``captures/<host>.pcap`` of the directory, the rest to
     ``recording.json``.
 
-    Raises CaptureError where a capture cannot be started or did not end in order.
+    Raises CaptureError if a capture cannot be started or did not end in order.
     """
 
     def __init__(

@@ -121,7 +121,7 @@ class TapSource:
     offset_ns: int
 
     def start(self, file: Path) -> Tap:
-        """Begins to record. Raises MachineError and SwitchError where the kernel does not let us."""
+        """Begins to record. Raises MachineError and SwitchError if the kernel does not let us."""
         return Tap(file, self.namespace, self.interfaces, self.offset_ns)
 
 
@@ -209,7 +209,7 @@ class Tap:
             self._taken += len(piece) // RECORD.itemsize
 
     def stop(self) -> CaptureCounts:
-        """End the capture and write the file; return the counts. Raise OSError where it cannot be written."""
+        """End the capture and write the file; return the counts. Raise OSError if it cannot be written."""
         self._detach()
         self._halt()
         try:

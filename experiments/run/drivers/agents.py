@@ -71,7 +71,7 @@ class Agents:
         return {placement.hosts[src] for src, _ in placement.pairs}
 
     def receive(self, ready: Sequence[object]) -> None:
-        """Take the answers. Raises AgentError where an agent has ended."""
+        """Take the answers. Raises AgentError if an agent has ended."""
         for host, agent in self.by_host.items():
             if agent not in ready:
                 continue

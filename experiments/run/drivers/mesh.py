@@ -319,7 +319,7 @@ class MeshDriver(Steady):
 
 
 def resident_bytes(pid: int) -> int:
-    """Return how much memory a process has resident; 0 where it is gone."""
+    """Return how much memory a process has resident; 0 if it is gone."""
     try:
         return int(psutil.Process(pid).memory_info().rss)
     except psutil.Error:

@@ -111,7 +111,7 @@ class RankDriver(Steady):
         return [process for number, process in enumerate(self._processes) if number not in self._ended]
 
     def receive(self, ready: Sequence[object]) -> None:
-        """Take the answers of ranks that are done. Raises AgentError where a process has ended."""
+        """Take the answers of ranks that are done. Raises AgentError if a process has ended."""
         for number, process in enumerate(self._processes):
             if number in self._ended or process not in ready:
                 continue
@@ -194,7 +194,7 @@ class RankDriver(Steady):
 def connect(processes: Sequence[RemoteAgent], timeout_s: float) -> dict[str, Mapping[str, Any]]:
     """Receive what each rank's peers must know, once all were asked to open, and send it to them.
 
-    Return it, by rank and peer (as text). Raises AgentError where one does not answer.
+    Return it, by rank and peer (as text). Raises AgentError if one does not answer.
     """
     opened = [process.receive(timeout_s)["attributes"] for process in processes]
     known: dict[str, Mapping[str, Any]] = {rank: peers for each in opened for rank, peers in each.items()}

@@ -169,7 +169,7 @@ class SprayDriver:
         return self._agents.by_host.values()
 
     def receive(self, ready: Sequence[object]) -> None:
-        """Take answers. Raises AgentError where an agent has ended."""
+        """Take answers. Raises AgentError if an agent has ended."""
         self._agents.receive(ready)
 
     def act(self, clock: Callable[[], int]) -> None:
@@ -232,7 +232,7 @@ def nic_options(workload: Spray) -> dict[str, Any]:
 
 
 def verdict(sender: Mapping[str, Any], receiver: Mapping[str, Any]) -> tuple[str | None, str | None]:
-    """Return what was wrong with the data, and why the stream did not come to its end; None where nothing."""
+    """Return what was wrong with the data, and why the stream did not come to its end; None if nothing."""
     if receiver["problem"] is not None:
         return str(receiver["problem"]), None
     if sender["failed"] is not None:
