@@ -18,7 +18,7 @@ def judge(figure: str, result: Mapping[str, Any], more: Sequence[Check] = ()) ->
     """Return the verdict of a figure's judge on a result, with ``more`` checks in addition to the judge's.
 
     A result that contradicts itself, or has too few repetitions, gets checks that report it before all
-    others. Raises InputError if there is no such judge; without a figure the checks stand alone.
+    others. Raise InputError if there is no such judge; without a figure the checks stand alone.
     """
     valid = result.get("valid")
     invalid = UNKNOWN if valid is None else "" if valid else INVALID

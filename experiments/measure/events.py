@@ -74,7 +74,7 @@ class EventLog:
 def load_events(path: Path | str) -> EventLog:
     """Read a log. A last line without its end (an agent that was killed) is left out.
 
-    Raises InputError, with the line, on anything else that is not an event.
+    Raise InputError, with the line, on anything else that is not an event.
     """
     try:
         text = Path(path).read_text(encoding="utf-8")

@@ -175,13 +175,13 @@ def _between(opcode: npt.NDArray[np.uint8], first: int, last: int) -> npt.NDArra
 def read_pcap(path: Path | str, port: int = MRC_PORT) -> Packets:
     """Read the capture in a file. ``port`` is the UDP destination port of MRC and RoCEv2.
 
-    Raises InputError if the file cannot be read or is no capture of a known kind.
+    Raise InputError if the file cannot be read or is no capture of a known kind.
     """
     return parse_pcap(read_bytes(path), where=str(path), port=port)
 
 
 def read_bytes(path: Path | str) -> bytes:
-    """Return the contents of a capture's file. Raises InputError."""
+    """Return the contents of a capture's file. Raise InputError."""
     try:
         return Path(path).read_bytes()
     except OSError as error:
@@ -213,7 +213,7 @@ class Records:
 
 
 def open_records(data: bytes, where: str) -> Records:
-    """Find the records of a pcap file. Raises InputError if it is no capture of a known kind."""
+    """Find the records of a pcap file. Raise InputError if it is no capture of a known kind."""
     if len(data) < _FILE_HEADER:
         raise InputError("not a capture: shorter than a pcap header", where=where)
     for order in "<", ">":
@@ -349,7 +349,7 @@ def _data_fields(
 ) -> None:
     """Set the payload of writes: UDP's length or the bytes on the wire, whichever is less. So a trim shows.
 
-    Set what identifies their content, too.
+    Set the hash of their content, too.
     """
     opcode = rows["opcode"]
     mrc, roce = _between(opcode, FIRST_DATA, LAST_DATA), _between(opcode, FIRST_ROCE, LAST_ROCE)

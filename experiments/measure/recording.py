@@ -62,7 +62,7 @@ class Recording:
 
 
 def load_recording(path: Path) -> Recording:
-    """Read recording.json. Raises InputError."""
+    """Read recording.json. Raise InputError."""
     try:
         data: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         return Recording.from_dict(data)

@@ -117,7 +117,7 @@ class Repetition:
 
 
 def measure(evidence: Evidence) -> Repetition:
-    """Measure a repetition. Raises InputError if one of its files is missing or malformed."""
+    """Measure a repetition. Raise InputError if one of its files is missing or malformed."""
     e = evidence
     traces, broken_captures = _traces(e)
     logs = {host: load_events(path) for host, path in e.event_logs.items()}
@@ -467,6 +467,6 @@ def save_repetition(directory: Path, repetition: Repetition) -> Path:
 
 
 def load_repetition(directory: Path) -> Repetition:
-    """Read DIR/repetition.json. Raises InputError if there is none, or it is something else."""
+    """Read DIR/repetition.json. Raise InputError if there is none, or it is something else."""
     missing = f"no repetition in '{directory}'"
     return read_form(_FORM, directory / REPETITION_FILE, "repetition", missing)

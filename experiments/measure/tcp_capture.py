@@ -33,7 +33,7 @@ _IP6_HEADER, _TCP_HEADER = 40, 20
 
 
 def read_segments(path: Path | str) -> npt.NDArray[np.void]:
-    """Read the segments with data of a capture: dtype SEGMENT, in the file's order. Raises InputError."""
+    """Read the segments with data of a capture: dtype SEGMENT, in the file's order. Raise InputError."""
     return parse_segments(read_bytes(path), str(path))
 
 

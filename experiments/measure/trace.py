@@ -347,7 +347,7 @@ def rank(values: IntArray) -> IntArray:
 def codes(*columns: IntArray) -> IntArray:
     """Return one number for each row; rows with equal columns get equal numbers. Shape (n,).
 
-    Raises OverflowError if the columns' ranges together need more than 63 bits.
+    Raise OverflowError if the columns' ranges together need more than 63 bits.
     """
     code = np.zeros(len(columns[0]), np.int64)
     size = 1

@@ -57,7 +57,7 @@ class Row:
 def compared(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Row]:
     """Return a row for each metric of each transport that both results have.
 
-    Raises InputError if they share no transport, or no metric.
+    Raise InputError if they share no transport, or no metric.
     """
     common = [name for name in a["transports"] if name in b["transports"]]
     if not common:
@@ -83,7 +83,7 @@ def compared(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Row]:
 def render_compare(a: Mapping[str, Any], b: Mapping[str, Any], letter: str = "B") -> RenderableType:
     """Return a table for a terminal of 80 columns; ``letter`` names the second result.
 
-    Raises what `compared` raises.
+    Raise what `compared` raises.
     """
     table = narrow_table()
     table.add_column("", no_wrap=True)
@@ -102,7 +102,7 @@ def render_compare(a: Mapping[str, Any], b: Mapping[str, Any], letter: str = "B"
 def document(runs: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Return the comparison of results, by letter, with the first of them, in JSON types.
 
-    Raises what `compared` raises.
+    Raise what `compared` raises.
     """
     letters = list(runs)
     return {

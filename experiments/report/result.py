@@ -28,7 +28,7 @@ def save_result(directory: Path, result: Mapping[str, Any]) -> Path:
 def load_result(directory: Path | str) -> dict[str, Any]:
     """Read the result of a directory (or that file itself), in form ``mrclab.result/2``.
 
-    Older forms are converted. Raises InputError if there is no result.
+    Older forms are converted. Raise InputError if there is no result.
     """
     from mrclab.experiments.report.model import Result
     from mrclab.experiments.report.upgrade import (

@@ -28,13 +28,13 @@ def save_run(directory: Path, run: Run) -> Path:
 
 
 def load_run(directory: Path) -> Run:
-    """Read DIR/run.json. Raises InputError if there is none, or it is something else."""
+    """Read DIR/run.json. Raise InputError if there is none, or it is something else."""
     missing = f"no run in '{directory}': give the directory of a run"
     return read_form(_FORM, directory / NAME, "run", missing)
 
 
 def load_repetitions(directory: Path, run: Run) -> dict[str, list[Repetition]]:
-    """Return the findings of a run's repetitions so far, by transport. Raises InputError."""
+    """Return the findings of a run's repetitions so far, by transport. Raise InputError."""
     found: dict[str, list[Repetition]] = {}
     for transport in run.transports:
         for number in range(int(run.parameters["repetitions"])):
@@ -58,7 +58,7 @@ def save_unfinished(
 def rebuild(directory: Path) -> None:
     """Write the result of a run that was killed before it could; do nothing if there is one.
 
-    Raises InputError if it measured nothing.
+    Raise InputError if it measured nothing.
     """
     if (directory / RESULT).exists() or not (directory / NAME).exists():
         return

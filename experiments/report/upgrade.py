@@ -30,7 +30,7 @@ _CHECK_NAMES = {
 
 
 def upgrade(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a result in form ``mrclab.result/2``, whatever its form. Raises InputError on other forms."""
+    """Return a result in form ``mrclab.result/2``, whatever its form. Raise InputError on other forms."""
     form = str(result.get("schema"))
     if form == SCHEMA:
         return dict(result)

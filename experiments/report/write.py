@@ -23,7 +23,7 @@ LAST = ("rule",)
 def write_all(out: Path) -> tuple[Path, Path]:
     """Draw the pictures, and write report.html and trials.csv into a result's directory; return their paths.
 
-    Raises InputError if the directory holds no result, or cannot be written.
+    Raise InputError if the directory holds no result, or cannot be written.
     """
     result = load_result(out)
     page, table = out / PAGE, out / TABLE
@@ -34,7 +34,7 @@ def write_all(out: Path) -> tuple[Path, Path]:
 
 
 def write_index(directories: Sequence[Path], out: Path, heading: str = "Runs") -> Path:
-    """Write to ``out`` an index over runs whose pages have been written. Raises InputError."""
+    """Write to ``out`` an index over runs whose pages have been written. Raise InputError."""
     rows = []
     for directory in directories:
         link = os.path.relpath(directory / PAGE, out.parent)

@@ -1,4 +1,4 @@
-"""Which link carries the traffic: read off the interfaces' own counters, whatever forwards behind them."""
+"""The link that carries the traffic, by the interfaces' own counters, on any target."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 # One read for all interfaces of a thread's namespace. With netlink, hundreds of them take seconds.
 DEVICES = Path("/proc/thread-self/net/dev")
 _SENT_BYTES = 8
-"""Of the numbers of an interface; the eight before it are of what it received."""
+"""Index in the numbers of an interface; the eight before it count received traffic."""
 
 
 def bytes_carried(network: FabricNetwork) -> dict[str, tuple[int, int]]:

@@ -23,7 +23,7 @@ def run_scenario(
     say: Callable[[str], None],
     step: Callable[[int], None],
 ) -> None:
-    """Run every transport; live targets have `mrclab.experiments.run.engine.run_scenario`. Raises InputError.
+    """Run every transport; live targets have `mrclab.experiments.run.engine.run_scenario`. Raise InputError.
 
     ``say`` gets progress messages, ``step`` how many trials (or repetitions, without trials) are done in all.
     """

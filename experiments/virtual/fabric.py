@@ -66,7 +66,7 @@ class VirtualFabric:
     ) -> None:
         """Build the fabric; every frame to a NIC is ``propagation_ns`` longer on its way.
 
-        ``virtual`` describes hosts and links. Raises InputError for a transport that only a kernel has.
+        ``virtual`` describes hosts and links. Raise InputError for a transport that only a kernel has.
         """
         require_simulated_transport(transport)
         self._processing_ns = virtual.processing_ns

@@ -18,7 +18,7 @@ def inline_svg(text: str, name: str, says: str) -> str:
     """Return an SVG file's text as an element of an HTML page.
 
     Every id gets ``name`` in front, since ids are the whole page's; the size is left to the page's style;
-    ``says`` is the text for a screen reader. Raises ValueError if the text holds no ``<svg>``.
+    ``says`` is the text for a screen reader. Raise ValueError if the text holds no ``<svg>``.
     """
     found = _SVG.search(text)
     if found is None:
