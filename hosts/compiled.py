@@ -138,7 +138,10 @@ def describe() -> str:
 
 
 def build() -> Path:
-    """Compile the present source, unless that is done, and return where. Raises CompileError."""
+    """Compile the present source, unless that is done, and return its folder.
+
+    Raise CompileError if that fails.
+    """
     target = directory()
     if target.is_dir():
         return target

@@ -99,7 +99,7 @@ class NetworkFaults:
     def pause_storm(self, port: str, broken: bool) -> None:
         """Have a NIC's port, as in `h0-eth1`, let no data come: pauses without end, or no more credits.
 
-        Raises ValueError where links are not lossless.
+        Raise ValueError if links are not lossless.
         """
         for host in self._network.fabric.hosts:
             for plan in host.ports:

@@ -5,9 +5,9 @@ frames (`_idle_ps`). So a frame's departure is certain on its arrival, and one e
 arrival at the other end. The distance of that moment from now is the depth of the queue, by which frames are
 marked, trimmed and dropped.
 
-Classes are strict. A frame of a higher class waits for the frame that is being sent and for frames of its own
-class, and the frames that it overtakes leave later by as much. Overtaken frames have their arrival scheduled
-already; at that event they turn out not to be due yet.
+Classes are strict. A frame of a higher class waits for the frame that is being sent and for earlier frames of
+the same class, and the frames that it overtakes leave later by as much. Overtaken frames have their arrival
+scheduled already; at that event they turn out not to be due yet.
 
 A link's rate may also be kept by a token bucket in place of a wire, as on live targets (`Bucket`). Queues are
 then as deep as before, since the switch program counts the data that the link would carry, but frames leave

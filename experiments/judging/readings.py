@@ -81,7 +81,7 @@ class Series:
         return float(self._edges[-1]) if self._edges is not None else 0.0
 
     def bytes_in(self, window: Window) -> float:
-        """Return the bytes delivered in a window; inside a bin they are taken as coming evenly."""
+        """Return the bytes delivered in a window; inside a bin they are assumed to come evenly."""
         if self._edges is None:
             return 0.0
         begin, end = np.interp(window, self._edges, self._sums)
@@ -93,7 +93,7 @@ class Series:
         return self.bytes_in(window) * 8 / (end - begin) if end > begin else 0.0
 
     def lost_in(self, window: Window) -> int:
-        """Return the packets taken for lost in a window."""
+        """Return the packets declared lost in a window."""
         return int(self._lost[(self._starts >= window[0]) & (self._starts < window[1])].sum())
 
     def rates_mbps(self, window: Window, width_us: float) -> Floats:

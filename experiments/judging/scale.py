@@ -23,9 +23,9 @@ PAYLOAD_BYTES = 4096
 PAPER_RTT_US = 2 * 6.54
 """Round trip across a T1 on the paper's testbed: twice the latency of a write of 2 bytes (section 5.2.1)."""
 PAPER_BYPASS_US = 50.0
-"""The longest that "a few tens of microseconds" (section 2.1) can be taken for."""
+"""The longest time that "a few tens of microseconds" (section 2.1) can mean."""
 PAPER_TENS_US = 100.0
-"""The longest that "tens of microseconds" can be taken for: the limit for nine of ten faults."""
+"""The longest time that "tens of microseconds" can mean: the limit for nine of ten faults."""
 BMV2_HOP_US = 150.0
 """The time that a BMv2 switch adds to a round trip for each hop: 44 us on an idle machine, and its queues."""
 HOPS = 6

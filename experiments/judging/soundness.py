@@ -35,7 +35,7 @@ RATE_METRICS = ("goodput_mbps", "flow_mbps", "busbw_gbps", "algbw_gbps")
 MARGIN = 1.05
 """Over the links' rate: a message counts as a whole when its last byte arrives, so a few begin before."""
 STAMP_ERROR_US = 1.0
-"""Of two stamps, if a trial does not say how large their error is."""
+"""Error of two stamps, if a trial does not give one."""
 BROKEN_FULLY = ("blackhole", "plane-death", "switch-death", "switch-reboot", "flap")
 """Kinds of faults that take every packet, so that the last one sent onto the path is lost as well."""
 
@@ -65,7 +65,7 @@ def is_mrc(result: Result, name: str) -> bool:
 
 
 def _data(result: Result, name: str) -> Iterator[Check]:
-    """Ask that every byte arrived as it was sent, in all repetitions and trials."""
+    """Check that every byte arrived as it was sent, in all repetitions and trials."""
     found = transport_of(result, name)
     parts = [found, *found.get("samples", ()), *trials_of(result, name)]
     wrong = [part["integrity"] for part in parts if part.get("integrity", OK) != OK]
@@ -75,7 +75,7 @@ def _data(result: Result, name: str) -> Iterator[Check]:
 
 
 def _ended(result: Result, name: str) -> Iterator[Check]:
-    """Ask that every repetition of MRC came to its end."""
+    """Check that every repetition of MRC came to its end."""
     ran = transport_of(result, name).get("samples", ())
     failed = [sample["failure"] for sample in ran if sample.get("failure") is not None]
     if failed and is_mrc(result, name):
@@ -84,7 +84,7 @@ def _ended(result: Result, name: str) -> Iterator[Check]:
 
 
 def _order(result: Result, name: str) -> Iterator[Check]:
-    """Ask that the times of each fault are in the order that theory gives them."""
+    """Check that the times of each fault are in the order that theory gives them."""
     trials = trials_of(result, name)
     wrong = [why for trial in trials for why in (_out_of_order(trial),) if why]
     if wrong:
@@ -115,7 +115,7 @@ def _out_of_order(trial: Mapping[str, Any]) -> str:
 
 
 def _twice(result: Result, name: str) -> Iterator[Check]:
-    """Ask that no repetition and no fault occurs twice: by its number, its moment, or its data.
+    """Check that no repetition and no fault occurs twice: by its number, its moment, or its data.
 
     In virtual time a transport that draws nothing, as RoCEv2 on one path, does the same with any seed.
     """
@@ -152,7 +152,7 @@ def _fingerprints(found: Mapping[str, Any]) -> list[str | None]:
 
 
 def _carried(result: Result, name: str) -> Iterator[Check]:
-    """Ask that no rate is above that of the links, and no time below that of the bytes on the wire."""
+    """Check that no rate is above that of the links, and no time below that of the bytes on the wire."""
     wrong = list(_impossible(result, name))
     if wrong:
         found = f"{len(wrong)}, such as {wrong[0]}"

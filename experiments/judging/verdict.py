@@ -27,7 +27,7 @@ def verdict_word(verdict: Mapping[str, Any]) -> str:
 class Check:
     """One condition: its criterion, the finding, whether it holds (None: this run does not show it).
 
-    ``source`` says where the criterion comes from: the paper's number, or theory at this scale.
+    ``source`` is the criterion's origin: the paper's number, or theory at this scale.
     """
 
     asked: str
@@ -49,7 +49,7 @@ class Check:
 class Verdict:
     """Whether a claim holds: all checks must. One that is not shown leaves the claim open.
 
-    ``notes`` say why a claim may not hold at this scale; the verdict has them if it does not hold.
+    ``notes`` give reasons why a claim may not hold at this scale; the verdict has them if it does not hold.
     """
 
     checks: tuple[Check, ...]

@@ -191,7 +191,7 @@ def in_trial(load: Load, fault: FaultRecord, recovered_ns: int | None = None) ->
 
     ``recovered_ns`` is how long the recovery took after the fault. If that is unknown, it is assumed to end a
     little after the last EV was retired. If the switches stamp the fault themselves, its two stamps are such
-    a gap, too: its moment is known no better than that.
+    a gap, too: they bound its moment no better.
     """
     gaps = [*load.gaps]
     if load.first:

@@ -178,7 +178,7 @@ def late_messages(posted: Ints, arrived: Ints, fault_ns: int, stop_ns: int) -> t
 def delivered_series(
     ranks: RankSamples, measure_ns: int, begin_ns: int, end_ns: int, bin_ns: int
 ) -> dict[str, Any]:
-    """Return the bytes delivered to all ranks, and packets taken for lost, in each bin from ``begin_ns`` on.
+    """Return the bytes delivered to all ranks, and packets declared lost, in each bin from ``begin_ns`` on.
 
     ``start_us`` is relative to the measurement's start. Between two samples of a rank its bytes are assumed
     to arrive evenly.

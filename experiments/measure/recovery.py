@@ -84,7 +84,7 @@ class Retirements(NamedTuple):
 class Span:
     """The time that belongs to a fault (monotonic ns): from ``start``, where the baseline begins, to ``end``;
     ``repair_before`` and ``repair_after`` are stamps around the repair, or ``end`` if there was none.
-    ``in_flight_ns`` is the longest that a packet is on its way."""
+    ``in_flight_ns`` is the longest time of a packet on its way."""
 
     start: int
     end: int

@@ -1,8 +1,8 @@
 """Traces: every transmission on the wire and its fate, put together from two captures.
 
 Both captures are on the machine's one clock. PSNs have 24 bits and wrap (TCP's sequence numbers 32): the
-numbers that a queue pair (connection) sent are unwrapped as one sequence in order of time, and those that
-arrived by the last one sent before, so that a number always means the same at both ends.
+numbers that a queue pair (connection) sent are unwrapped as one sequence in order of time, and the arrived
+numbers by the last one sent before, so that a number always means the same at both ends.
 
 Frames are captured before the ICRC is checked. A capture therefore has packets in which a link flipped a bit,
 with a wrong PSN; such a packet matches no transmission, and counts as no arrival.
@@ -35,7 +35,7 @@ class Transmissions:
     """Data packets sent at the sender's NIC, in order of time; all arrays have shape (n,).
 
     ``t_ns`` monotonic; ``flow`` identifies the queue pair, ``psn`` is unwrapped; ``path`` is the index into
-    the trace's paths by the outer destination on the wire, -1 if that is none of them; ``payload`` in bytes;
+    the trace's paths by the outer destination on the wire, -1 if it is not among them; ``payload`` in bytes;
     ``arrived_ns`` is when this very transmission came in at the receiver whole, ``NEVER`` if it did not;
     ``trimmed`` if it came in without its payload; ``first_ns`` when the first whole copy of its PSN arrived;
     ``needless`` marks a retransmission although an earlier transmission of that PSN arrived whole; ``frame``
@@ -157,7 +157,7 @@ def build_trace(
     Keeps the data of the paths' sender and receiver, identified by the NICs' inner addresses if these
     distinguish the paths, and by the outer destinations otherwise. Packets without a segment list are
     identified by the addresses of the NICs' ports in ``fabric``; with ``by_ev`` each EV has one of ``paths``,
-    by a fixed rule. SACKs are those that came in at the sender.
+    by a fixed rule. SACKs are the ones received by the sender.
     """
     tx = sender.rows[sender.is_data & sender.rows["outgoing"]]
     if by_ev:

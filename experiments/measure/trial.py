@@ -59,7 +59,7 @@ class Scene:
 
 
 def trial_of(scene: Scene, integrity: str = "ok") -> dict[str, Any]:
-    """Return the entry of ``trials`` but for its place in the run: transport, repetition, number."""
+    """Return the entry of ``trials`` except for its place in the run: transport, repetition, number."""
     traces, fault, span = scene.traces, scene.fault, scene.span
     before = [within(t.sent.t_ns, span.start, fault.t_before_ns) for t in traces]
     here = [within(t.sent.t_ns, span.start, span.end) for t in traces]
@@ -194,7 +194,7 @@ def _check_effective(scene: Scene) -> Check:
 
 
 def _check_elsewhere(scene: Scene, lost: int) -> Check:
-    """Check that of all packets with the time to arrive only those that the fault took were lost."""
+    """Check that of all packets with the time to arrive only the fault's were lost."""
     settled = [_settled(scene, trace) for trace in scene.traces]
     ok = lost == 0 if any(part.start < part.stop for part in settled) else None
     return Check("no_loss_elsewhere", ok, f"{lost} packets lost on other paths or at other times")

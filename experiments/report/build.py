@@ -86,8 +86,8 @@ def build(
     """Return the contents of result.json. ``repetitions`` are by the transport's name; the claim is judged if
     the run has a ``figure``; ``finished`` defaults to now.
 
-    ``unfinished`` says why a run was ended before all was done: then it is enough that one transport has a
-    repetition, and there is no verdict.
+    ``unfinished`` is the reason why a run was ended early: then one transport with a repetition is enough,
+    and there is no verdict.
     """
     ran = [t for t in run.transports if unfinished is None or repetitions.get(t.name)]
     found = {t.name: _transport(t, repetitions[t.name]) for t in ran}

@@ -83,7 +83,7 @@ def compared(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Row]:
 def render_compare(a: Mapping[str, Any], b: Mapping[str, Any], letter: str = "B") -> RenderableType:
     """Return a table for a terminal of 80 columns; ``letter`` names the second result.
 
-    Raise what `compared` raises.
+    Raise the errors of `compared`.
     """
     table = narrow_table()
     table.add_column("", no_wrap=True)
@@ -102,7 +102,7 @@ def render_compare(a: Mapping[str, Any], b: Mapping[str, Any], letter: str = "B"
 def document(runs: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Return the comparison of results, by letter, with the first of them, in JSON types.
 
-    Raise what `compared` raises.
+    Raise the errors of `compared`.
     """
     letters = list(runs)
     return {

@@ -24,7 +24,7 @@ LEFT_OUT = ("flow_mbps", "algbw_gbps", "time_us", "busy_share")
 """Metrics that only pages show."""
 NOT_VALID = "not valid"
 MOST_TIMES = 100.0
-"""So many times as many values nobody will measure."""
+"""Nobody will measure so many times as many values."""
 MANY = 40
 """Trials: more than this are only summed up. result.json has them all."""
 MOST_LINES = 5
@@ -182,7 +182,7 @@ def reasons(result: Mapping[str, Any]) -> list[Text]:
 
 
 def rules(result: Mapping[str, Any]) -> list[Text]:
-    """Return a line for each transport whose times are not from captures, with the rule that stands in."""
+    """Return a line for each transport whose times are not from captures, with the rule used instead."""
     other: dict[str, str] = {}
     for trial in result["trials"]:
         if not trial["rule"].startswith("captures"):
@@ -278,7 +278,7 @@ def judged(result: Mapping[str, Any]) -> Judged | None:
 
 
 def _more(result: Mapping[str, Any], times: float) -> str:
-    """Return how many trials or repetitions decide a claim, and the option that asks for them."""
+    """Return how many trials or repetitions decide a claim, and the option that sets them."""
     if times >= MOST_TIMES:
         return "The value lies so close to the limit that more repetitions will hardly decide it."
     asked = result["parameters"]

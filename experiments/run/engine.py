@@ -161,7 +161,7 @@ def _main(
 ) -> None:
     """Make a transport's repetitions of these numbers; ``again`` of them may be made a second time."""
     logging.getLogger("finsy").setLevel(logging.ERROR)  # it warns of every switch that does not speak gNMI
-    # The parent decides what Ctrl-C ends: it ends this process by SIGTERM, its death does so too.
+    # The parent handles Ctrl-C: it ends this process by SIGTERM, as its death does, too.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 

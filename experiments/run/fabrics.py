@@ -28,7 +28,7 @@ def bring_up(
 
     ``pipeline`` is the switches' program, if it is not the shipped one.
 
-    Raise what Lab.up and FrrFabric.up raise, MachineError also if the kernel lacks the transport.
+    Raise the errors of Lab.up and FrrFabric.up, MachineError also if the kernel lacks the transport.
     """
     if transport.kind == "mptcp":
         require_mptcp()

@@ -207,7 +207,7 @@ class RepetitionRunner:
     def _carry_out(
         self, setting: Setting, driver: Driver, recorder: Recorder, deaths: SwitchDeaths
     ) -> tuple[_Parts, int, int]:
-        """Run the workload with its faults; return what worked, and when the measurement began and ended."""
+        """Run the workload with its faults; return its parts, and when the measurement began and ended."""
         reaction = Reaction(self._running, self._transport, setting.seed)
         trains = setting.placement.job == TRANSFORMER
         course = CourseLog(setting.directory / COURSE if trains else None)

@@ -30,7 +30,7 @@ class Paths(Protocol):
     """The interface to the senders' paths."""
 
     def ask_restored(self, timeout_s: float) -> None:
-        """Begin to wait until no path is taken for broken, at most ``timeout_s``."""
+        """Begin to wait until no path is considered broken, at most ``timeout_s``."""
 
     @property
     def restored(self) -> bool | None:
@@ -83,8 +83,8 @@ class SequenceSource:
     the trial goes. At once it would often meet the same moment, and one place would get most of the trials.
     ``say`` gets a line at the first of them. ``marks`` counts the boundaries between trials.
 
-    ``pace`` adapts the rate at each boundary. If it asks for it, the first trials are rehearsals, which do
-    not count: they end when the rate was right in one of them, after three at the latest.
+    ``pace`` adapts the rate at each boundary. On its request, the first trials are rehearsals, which do not
+    count: they end when the rate was right in one of them, after three at the latest.
     """
 
     def __init__(

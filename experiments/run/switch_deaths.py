@@ -50,7 +50,7 @@ class SwitchDeaths:
         return self._watch.fileno()
 
     def next_death(self, broken: Callable[[str], bool]) -> Death | None:
-        """Return a death that no fault explains; ``broken`` says whether a place has a fault."""
+        """Return a death that no fault explains; ``broken`` returns whether a place has a fault."""
         while (death := self._waiting.pop(0) if self._waiting else self._watch.wait(0)) is not None:
             switch = self.switch(death)
             if not broken(switch) and not broken(switch.partition("-")[0]):

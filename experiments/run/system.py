@@ -21,7 +21,7 @@ _PACKAGES = ("mrclab", "llvmlite", "numpy", "finsy", "grpcio")
 
 
 def describe_system(p4_json: Path | None = None, extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return the machine and the software, as `result.json` has it under ``system``.
+    """Return the machine and the software, as in ``system`` of `result.json`.
 
     Unknown values are None. ``p4_json`` is the compiled switch program, named by its SHA-256; ``extra``
     overrides the rest (the version of the target, say).

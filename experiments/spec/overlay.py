@@ -26,7 +26,7 @@ def parse_setting(setting: str) -> YamlDocument:
 
 
 def nest(keys: Sequence[str], value: Any, where: str) -> YamlDocument:
-    """Return a document that has ``value`` under the keys, one inside the other; ``where`` gave it."""
+    """Return a document that has ``value`` under the keys, one inside the other; ``where`` is its source."""
     return YamlDocument({}, where, {(): Place(where)}).with_value(tuple(keys), value, where)
 
 

@@ -82,7 +82,7 @@ def course_under(
     """Return the course of the same job under a watchdog that ends it ``timeout_us`` into a collective.
 
     The job is back ``restart_us`` later, and does the steps since the checkpoint again, each in the median
-    time: it assumes that nothing is broken any more. ``failed`` says that the job did end, in the step after
+    time: it assumes that nothing is broken any more. ``failed`` is true if the job did end, in the step after
     the last, as its transport gave up: that is a crash as well.
     """
     usual_us = float(np.median(steps.end_us - steps.start_us)) if len(steps.end_us) else 0.0

@@ -32,7 +32,7 @@ class Row:
 
 
 def trainings(found: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return what each repetition of a transport recorded of its training."""
+    """Return the training records of each repetition of a transport."""
     return [details["training"] for details in found["details"] if "training" in details]
 
 

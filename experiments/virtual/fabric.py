@@ -80,7 +80,7 @@ class VirtualFabric:
             longest_ns = max(idle_rtt_ns(fabric, host.name) for host in (fabric.hosts[0], fabric.hosts[-1]))
             policy = QueuePolicy.of_rtt(longest_ns + 2 * propagation_ns)
         self.in_flight_ns = longest_flight_ns(fabric, policy) + propagation_ns
-        """The longest that a packet is on its way, but for faults that delay it."""
+        """The longest time of a packet on its way, except for faults that delay it."""
         if transport.lossless or virtual.links == "buckets":
             # A pause has no bound, and packets wait before the token buckets of hosts, too.
             self.in_flight_ns = max(self.in_flight_ns, IN_FLIGHT_NS)

@@ -96,5 +96,5 @@ class FlowMeter:
         }
 
     def counters(self) -> dict[str, int]:
-        """Return what all ports counted, added up."""
+        """Return the sums of all ports' counters."""
         return self._counts

@@ -35,7 +35,7 @@ class VirtualWorkload(Protocol):
         """Begin; return when the measurement begins, ns."""
 
     def ask_restored(self, timeout_s: float) -> None:
-        """Begin to wait until no path is taken for broken, at most ``timeout_s``."""
+        """Begin to wait until no path is considered broken, at most ``timeout_s``."""
 
     @property
     def restored(self) -> bool | None:

@@ -192,7 +192,7 @@ class Endpoint(BaseEndpoint):
     def post_recv(self, qpn: int, wr_id: int, now_ns: int | None = None) -> None:
         """Post a receive, for one WRITE with immediate. It is flushed at once on a queue pair in error.
 
-        Raises ValueError where the queue pair needs none.
+        Raise ValueError if the queue pair needs none.
         """
         responder = self.qps[qpn].responder
         if not responder.receives.required:

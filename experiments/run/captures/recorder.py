@@ -24,7 +24,7 @@ OFFSET_READS = 2000
 
 @dataclass(frozen=True, slots=True)
 class TcpdumpSource:
-    """Where tcpdump captures: ``prefix`` goes before it and brings it into a namespace, or ``spawn`` does.
+    """The place of a tcpdump: ``prefix`` goes before it and brings it into a namespace, or ``spawn`` does.
 
     See `mrclab.experiments.run.captures.capture.Capture.start`.
     """

@@ -6,8 +6,8 @@ at the end they become a pcap file like tcpdump's. That costs a small part of a 
 needs no wake-ups: a tap keeps up at rates at which tcpdump would lose packets and take the CPU that the
 endpoints need. The stamps are CLOCK_MONOTONIC's own.
 
-A tap does not depend on the endpoints: it sees the frames that the kernel hands to the NIC, and those that
-come out of it.
+A tap does not depend on the endpoints: it sees the frames that the kernel hands to the NIC, and the frames
+that come out of it.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _ETH_P_IPV6, _ARPHRD_ETHER = 0x86DD, 1
 
 @cache
 def _program(outgoing: bool) -> bytes:
-    """Return the program of one direction, with marks where its maps go. Raise CompilerError."""
+    """Return the program of one direction, with marks in place of its maps. Raise CompilerError."""
     module = ir.Module(name="tap")
     module.triple = "bpfel"
     function = ir.Function(module, ir.FunctionType(I32, [PTR]), "tap")

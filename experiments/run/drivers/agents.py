@@ -58,7 +58,7 @@ class Agents:
         return bool(self._waiting)
 
     def ask_restored(self, timeout_s: float) -> None:
-        """Ask all agents to answer as soon as they take no path for broken."""
+        """Ask all agents to answer as soon as they consider no path broken."""
         self.restored, self._all_restored = None, True
         for host, agent in self.by_host.items():
             if host in self._asked():

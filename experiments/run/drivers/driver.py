@@ -117,7 +117,7 @@ class Driver(Protocol):
         """Adapt the rate after a trial of this load; return True if that trial's rate was right."""
 
     def ask_restored(self, timeout_s: float) -> None:
-        """Begin to wait until no path is taken for broken, at most ``timeout_s``."""
+        """Begin to wait until no path is considered broken, at most ``timeout_s``."""
 
     @property
     def restored(self) -> bool | None:

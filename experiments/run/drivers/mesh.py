@@ -41,7 +41,7 @@ MIB = 1 << 20
 
 
 class MeshFailedError(Exception):
-    """Something that must not happen did: what and where."""
+    """Something that must not happen: its kind and place."""
 
 
 @dataclass
@@ -256,7 +256,7 @@ class MeshDriver(Steady):
                     raise MeshFailedError(f"{watched.stream.name}: {problem}")
 
     def ask_restored(self, timeout_s: float) -> None:
-        """Begin to wait until no agent takes a path for broken, at most ``timeout_s``."""
+        """Begin to wait until no agent considers a path broken, at most ``timeout_s``."""
         self._agents.ask_restored(timeout_s)
 
     @property

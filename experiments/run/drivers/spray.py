@@ -177,7 +177,7 @@ class SprayDriver:
         """Do nothing: agents work by themselves."""
 
     def ask_restored(self, timeout_s: float) -> None:
-        """Begin to wait until the sender takes no path for broken, at most ``timeout_s``."""
+        """Begin to wait until the sender considers no path broken, at most ``timeout_s``."""
         self._agents.ask_restored(timeout_s)
 
     @property
@@ -220,7 +220,7 @@ class SprayDriver:
 
 
 def nic_options(workload: Spray) -> dict[str, Any]:
-    """Return the options of the two NICs that the workload asks for."""
+    """Return the workload's options of the two NICs."""
     options: dict[str, Any] = {"mtu_bytes": workload.payload_bytes}
     if workload.burst:
         burst_bytes = workload.burst * workload.payload_bytes
