@@ -34,7 +34,7 @@ _SYSCTL = Path("/proc/sys/net")
 
 
 class NotConvergedError(SwitchError):
-    """The routers did not agree on all routes in time; the text names the missing routes."""
+    """The routers were not ready in time; the text names the missing routes or the router without BFD."""
 
 
 class FrrFabric:
@@ -132,7 +132,8 @@ class FrrFabric:
     def converged(self, timeout_s: float = CONVERGENCE_S) -> None:
         """Wait until every T0 has every way to every host of other racks, and BFD watches them.
 
-        Raise NotConvergedError with the missing routes after ``timeout_s``, DaemonError if a daemon ended.
+        Raise NotConvergedError after ``timeout_s``, with the missing routes or the router whose neighbours
+        BFD does not all watch. Raise DaemonError if a daemon ended.
         """
         deadline = time.monotonic() + timeout_s
         for switch, wanted in expected_routes(self.fabric).items():
